@@ -1,0 +1,5 @@
+from jittor.models import resnet50
+
+
+def build():
+    return resnet50()

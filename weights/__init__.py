@@ -1,0 +1,73 @@
+"""Weights between frameworks: arrays in, arrays out.
+
+Everything here speaks of one canonical form: a flat mapping *name -> float32 array* in torch's names and layout
+(see canonical.py). One file a format, and each has the same two functions:
+
+    load_file(path, trust=False) -> {name: array}       as stored; canonical.to_canonical() makes it canonical
+    save_file(arrays, path)
+
+torch.py, jittor.py and tensorflow.py also move arrays into and out of a built model (to_model, from_model).
+No framework is imported until a function that needs it is called.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from types import ModuleType
+
+from xverify.errors import WeightsError
+
+from .canonical import Arrays, check, diff, digest, to_canonical
+
+__all__ = ["Arrays", "check", "diff", "digest", "formats", "load_file", "save_file", "to_canonical"]
+
+
+def formats() -> dict[str, ModuleType]:
+    """File suffix -> the module that reads and writes it, found by file name."""
+    found = {}
+    for info in iter_modules(__path__):
+        module = import_module(f"{__name__}.{info.name}")
+        found.update(dict.fromkeys(getattr(module, "SUFFIXES", ()), module))
+    return found
+
+
+def _format(path: Path) -> ModuleType:
+    known = formats()
+    if path.suffix not in known:
+        raise WeightsError(f"{path}: unknown weight format {path.suffix!r}; known: {', '.join(sorted(known))}")
+    return known[path.suffix]
+
+
+def load_file(path: str | Path, trust: bool = False) -> Arrays:
+    """Read a weight file of any known format into canonical arrays, running no code from it unless ``trust``.
+
+    Raises WeightsError when the file is missing, truncated, unsafe to read, or holds no usable tensors.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise WeightsError(f"{path}: no such weight file")
+    module = _format(path)
+    try:
+        stored = module.load_file(path, trust)
+    except WeightsError:
+        raise
+    except ModuleNotFoundError as error:
+        raise WeightsError(f"{path}: reading {path.suffix} needs {error.name}: pip install {error.name}") from None
+    except Exception as error:
+        detail = " ".join(str(error).split())[:200]
+        raise WeightsError(
+            f"{path}: not a readable {path.suffix} file, or truncated ({type(error).__name__}: {detail})"
+        ) from None
+    return to_canonical(stored, source=str(path))
+
+
+def save_file(arrays: Arrays, path: str | Path) -> None:
+    """Write canonical arrays in the format that the suffix names."""
+    path = Path(path)
+    module = _format(path)
+    try:
+        module.save_file(arrays, path)
+    except ModuleNotFoundError as error:
+        raise WeightsError(f"{path}: writing {path.suffix} needs {error.name}: pip install {error.name}") from None

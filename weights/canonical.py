@@ -1,0 +1,125 @@
+"""The canonical form of weights, its digest, and what is wrong with a set that does not fit.
+
+Canonical: a flat mapping name -> C-contiguous float32 array, in torch's names and layout (convolutions OIHW, linear
+(out, in)). Counters such as ``num_batches_tracked`` are not weights and are left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from xverify.errors import WeightsError, nearest
+
+Arrays = dict[str, np.ndarray]
+
+COUNTERS = ("num_batches_tracked",)
+
+
+def to_canonical(arrays: Mapping[str, np.ndarray], source: str = "weights") -> Arrays:
+    """Float32 arrays without counters; refuses values that float32 cannot hold, NaN and infinity.
+
+    Raises WeightsError naming the tensor. Half precisions are widened exactly; float64 is taken only where nothing
+    is lost, because a silently rounded weight is a different weight.
+    """
+    result: Arrays = {}
+    for name, value in arrays.items():
+        if name.rsplit(".", 1)[-1] in COUNTERS:
+            continue
+        array = np.asarray(value)
+        if array.dtype.kind not in "fiu" and array.dtype.name != "bfloat16":
+            raise WeightsError(f"{source}: {name} has dtype {array.dtype}; weights are floating-point arrays")
+        if array.size == 0:
+            raise WeightsError(f"{source}: {name} is empty, shape {array.shape}")
+        single = np.asarray(array, dtype=np.float32, order="C")
+        if array.dtype != np.float32:
+            changed = int(np.sum(single.astype(np.float64) != np.asarray(array, dtype=np.float64)))
+            if changed and np.isfinite(np.asarray(array, dtype=np.float64)).all():
+                raise WeightsError(
+                    f"{source}: {name} is {array.dtype} and {changed} of {array.size} values change when rounded to float32; "
+                    "convert it to float32 where it was made"
+                )
+        if not np.isfinite(single).all():
+            index = tuple(int(i) for i in np.argwhere(~np.isfinite(single))[0])
+            raise WeightsError(f"{source}: {name}{list(index)} is {single[index]}; weights must be finite")
+        result[name] = single
+    if not result:
+        raise WeightsError(f"{source}: holds no weights")
+    return result
+
+
+def digest(arrays: Mapping[str, np.ndarray]) -> str:
+    """``sha256:`` over names, shapes, dtypes and bytes, in the order of the names; equal digests are equal weights."""
+    sha = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name]).reshape(np.shape(arrays[name]))
+        sha.update(f"{name}\0{array.dtype.str}\0{array.shape}\0".encode())
+        sha.update(memoryview(array).cast("B") if array.size else b"")
+    return f"sha256:{sha.hexdigest()}"
+
+
+def check(arrays: Mapping[str, np.ndarray], expected: Mapping[str, tuple[int, ...]], source: str = "weights") -> None:
+    """Raise WeightsError unless names and shapes are exactly those of the model.
+
+    expected: canonical name -> shape. The message lists both sides sorted, with the nearest name for each stray one.
+    """
+    missing = sorted(set(expected) - set(arrays))
+    extra = sorted(set(arrays) - set(expected))
+    shapes = [
+        f"{name}: file {np.shape(arrays[name])}, model {tuple(expected[name])}"
+        for name in sorted(set(arrays) & set(expected))
+        if tuple(np.shape(arrays[name])) != tuple(expected[name])
+    ]
+    if not (missing or extra or shapes):
+        return
+    parts = []
+    if missing:
+        parts.append(f"{len(missing)} missing ({_some(missing)})")
+    if extra:
+        parts.append(f"{len(extra)} unexpected ({_some(extra)})")
+    if shapes:
+        parts.append(f"{len(shapes)} of another shape ({_some(shapes)})")
+    hint = ""
+    if missing and extra:
+        hint = f"; {extra[0]!r} is not in the model{nearest(extra[0], missing)}"
+    raise WeightsError(f"{source} do not fit the model: " + ", ".join(parts) + hint)
+
+
+def _some(names: list[str], most: int = 5) -> str:
+    return ", ".join(names[:most]) + (f", and {len(names) - most} more" if len(names) > most else "")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How one tensor differs between two sets. kind: "missing", "extra", "shape" or "values"."""
+
+    name: str
+    kind: str
+    detail: str
+
+
+def diff(left: Mapping[str, np.ndarray], right: Mapping[str, np.ndarray]) -> list[Difference]:
+    """Every tensor that is not bitwise the same on both sides, sorted by name."""
+    return list(_differences(left, right))
+
+
+def _differences(left: Mapping[str, np.ndarray], right: Mapping[str, np.ndarray]) -> Iterable[Difference]:
+    for name in sorted(set(left) | set(right)):
+        if name not in right:
+            yield Difference(name, "missing", f"only on the left, shape {np.shape(left[name])}")
+        elif name not in left:
+            yield Difference(name, "extra", f"only on the right, shape {np.shape(right[name])}")
+        elif np.shape(left[name]) != np.shape(right[name]):
+            yield Difference(name, "shape", f"{np.shape(left[name])} and {np.shape(right[name])}")
+        elif np.asarray(left[name]).tobytes() != np.asarray(right[name]).tobytes():
+            delta = np.abs(np.asarray(left[name], dtype=np.float64) - np.asarray(right[name], dtype=np.float64))
+            worst = np.unravel_index(int(np.argmax(delta)), delta.shape)
+            yield Difference(
+                name,
+                "values",
+                f"{int(np.count_nonzero(delta))} of {delta.size} values differ, most at {[int(i) for i in worst]}: "
+                f"{float(left[name][worst])!r} and {float(right[name][worst])!r}",
+            )

@@ -1,0 +1,68 @@
+"""PyTorch: checkpoint files and modules. The canonical names and layout are torch's own."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xverify.errors import WeightsError
+
+SUFFIXES = (".pt", ".pth", ".bin")
+
+
+def load_file(path: Path, trust: bool = False) -> dict[str, np.ndarray]:
+    import torch
+
+    try:
+        stored = torch.load(path, map_location="cpu", weights_only=not trust)
+    except pickle.UnpicklingError as error:
+        if "weights_only" not in str(error).lower():
+            raise
+        why = next((line.strip() for line in str(error).splitlines() if "GLOBAL" in line), "it holds more than tensors")
+        raise WeightsError(
+            f"{path}: refused, reading it could run any code ({why}); save its state_dict instead, or pass --trust if you "
+            "trust its author"
+        ) from None
+    if isinstance(stored, torch.nn.Module):
+        stored = stored.state_dict()
+    if not isinstance(stored, dict):
+        raise WeightsError(f"{path}: holds a {type(stored).__name__}, not a state_dict (name -> tensor)")
+    strange = {name: type(value).__name__ for name, value in stored.items() if not isinstance(value, torch.Tensor)}
+    if strange:
+        inner = [name for name in strange if isinstance(stored[name], dict)]
+        hint = f"; save checkpoint[{inner[0]!r}] alone" if inner else ""
+        raise WeightsError(
+            f"{path}: not a plain state_dict: {', '.join(f'{n} is a {t}' for n, t in strange.items())}{hint}"
+        )
+    return {name: _array(value) for name, value in stored.items()}
+
+
+def save_file(arrays: dict[str, np.ndarray], path: Path) -> None:
+    import torch
+
+    torch.save({name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}, path)
+
+
+def _array(tensor: Any) -> np.ndarray:
+    tensor = tensor.detach().cpu()
+    if str(tensor.dtype) == "torch.bfloat16":  # numpy has no such type; float32 holds every bfloat16
+        tensor = tensor.float()
+    return tensor.numpy().copy()
+
+
+def from_model(model: Any) -> dict[str, np.ndarray]:
+    """The module's parameters and buffers, by name, without integer counters."""
+    return {name: _array(value) for name, value in model.state_dict().items() if value.is_floating_point()}
+
+
+def to_model(model: Any, arrays: dict[str, np.ndarray]) -> None:
+    """Set every parameter and buffer; names and shapes must have been checked."""
+    import torch
+
+    state = model.state_dict()
+    with torch.no_grad():
+        for name, array in arrays.items():
+            state[name].copy_(torch.from_numpy(np.array(array)))

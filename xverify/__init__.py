@@ -1,0 +1,35 @@
+"""xverify: does a model compute the same in several frameworks, and how fast is each?
+
+Importing this package imports no framework: frameworks live in worker processes.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from .engine import run
+    from .errors import XverifyError
+    from .records import Result, Row
+    from .spec import ModelSpec, TensorSpec
+
+__all__ = ["ModelSpec", "Result", "Row", "TensorSpec", "XverifyError", "__version__", "run"]
+
+# Loaded on first use: a worker in another interpreter has numpy, and perhaps nothing else of ours.
+_HOME = {
+    "ModelSpec": ".spec",
+    "Result": ".records",
+    "Row": ".records",
+    "TensorSpec": ".spec",
+    "XverifyError": ".errors",
+    "run": ".engine",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(_HOME[name], __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import argparse
+
+from ..engine import run
+from ..errors import UsageError
+from ..report.terminal import console, render, watcher
+from ..request import DEVICES, EFFORTS, TASKS
+
+HELP = "verify and time a model in several frameworks"
+EXAMPLE = """examples:
+  xverify run resnet50                                   every installed framework, by time
+  xverify run mlp --subjects torch:eager,jittor --json r.json
+  xverify run resnet50 --batch 8 --warmup 10 --rerun 100 the Jittor method's setting, literally
+  xverify run ./my_port                                  your own folder: spec.py and one file a framework
+  xverify run mlp --weights trained.pt --python jittor=/opt/jittor/bin/python"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL|FOLDER", help="a model of the zoo (xverify list), or a model folder")
+    parser.add_argument("--subjects", metavar="LIST", help="framework[:mode],...; the first is the baseline for ratios")
+    parser.add_argument("--task", default="forward", metavar="TASK", help=f"one of: {', '.join(TASKS)}")
+    parser.add_argument("--batch", type=int, metavar="N", help="items a call (default: the model's own)")
+    parser.add_argument("--warmup", type=int, metavar="N", help="exactly N untimed calls first (default: by time)")
+    parser.add_argument("--rerun", type=int, metavar="N", help="exactly N timed calls (default: by time)")
+    parser.add_argument("--effort", default="quick", metavar="EFFORT", help=f"one of: {', '.join(EFFORTS)}")
+    parser.add_argument("--threads", type=int, metavar="N", help="threads of every framework (default: all cores)")
+    parser.add_argument("--device", default="cpu", metavar="DEVICE", help=f"one of: {', '.join(DEVICES)}")
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="seed of probe weights and inputs (default: 0)"
+    )
+    parser.add_argument("--cases", type=int, default=4, metavar="N", help="input cases compared (default: 4)")
+    parser.add_argument("--weights", metavar="FILE", help="trained weights: .safetensors .npz .pt .pth .pkl .onnx")
+    parser.add_argument("--trust", action="store_true", help="read weight files that could run code when they are read")
+    parser.add_argument(
+        "--python",
+        action="append",
+        default=[],
+        metavar="FRAMEWORK=PATH",
+        help="run a framework in another interpreter; may be repeated",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=1800,
+        metavar="S",
+        help="seconds that one step of a subject may take (default: 1800)",
+    )
+    parser.add_argument("--json", metavar="FILE", help="write the result file")
+    parser.add_argument("--quiet", action="store_true", help="print the verdict's line alone, and no progress")
+
+
+def main(args: argparse.Namespace) -> int:
+    python = {}
+    for entry in args.python:
+        name, equals, path = entry.partition("=")
+        if not equals or not path:
+            raise UsageError(f"--python {entry}: write FRAMEWORK=PATH, e.g. jittor=/opt/jittor/bin/python")
+        python[name] = path
+    with watcher(args.quiet) as watch:
+        result = run(
+            args.model,
+            args.subjects.split(",") if args.subjects is not None else None,
+            json=args.json,
+            watch=watch,
+            task=args.task,
+            batch=args.batch,
+            warmup=args.warmup,
+            rerun=args.rerun,
+            effort=args.effort,
+            threads=args.threads,
+            device=args.device,
+            seed=args.seed,
+            cases=args.cases,
+            weights=args.weights,
+            trust=args.trust,
+            python=python,
+            timeout=args.timeout,
+        )
+    render(result, console(), quiet=args.quiet, file=args.json)
+    return result.exit_code

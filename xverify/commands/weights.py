@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rich.console import Console
+
+from .. import weights
+from ..errors import UsageError
+
+HELP = "convert, digest and compare weight files between frameworks"
+EXAMPLE = """examples:
+  xverify weights convert jittor.pkl torch.pt      Jittor's state_dict into a torch checkpoint
+  xverify weights convert torch.pt canonical.safetensors
+  xverify weights digest model.onnx torch.pt       equal digests are equal weights
+  xverify weights diff before.pt after.safetensors exit 1 when they differ"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    below = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    convert = below.add_parser("convert", help="read one format, write another; the suffixes say which")
+    convert.add_argument("source", metavar="SOURCE")
+    convert.add_argument("target", metavar="TARGET", help="for .onnx, a file that holds the exported model already")
+    digest = below.add_parser("digest", help="SHA-256 over names, shapes, dtypes and bytes of the canonical form")
+    digest.add_argument("files", nargs="+", metavar="FILE")
+    diff = below.add_parser("diff", help="every tensor that is not bitwise the same")
+    diff.add_argument("left", metavar="LEFT")
+    diff.add_argument("right", metavar="RIGHT")
+    for action in (convert, digest, diff):
+        action.add_argument("--trust", action="store_true", help="read files that could run code when they are read")
+        action.set_defaults(action_main=globals()[f"_{action.prog.rsplit(' ', 1)[-1]}"])
+
+
+def main(args: argparse.Namespace) -> int:
+    code: int = args.action_main(args, Console(highlight=False, soft_wrap=True))
+    return code
+
+
+def _convert(args: argparse.Namespace, console: Console) -> int:
+    source, target = Path(args.source), Path(args.target)
+    if target.exists() and source.exists() and target.samefile(source):
+        raise UsageError(f"{target}: source and target are the same file")
+    if not target.absolute().parent.is_dir():
+        raise UsageError(f"{target}: the folder {target.absolute().parent} does not exist")
+    arrays = weights.load_file(source, args.trust)
+    weights.save_file(arrays, target)
+    written, read = weights.digest(arrays), weights.digest(weights.load_file(target))
+    if written != read:
+        raise weights.WeightsError(f"{target}: reads back as {read}, {source} is {written}")
+    total = sum(array.size for array in arrays.values())
+    console.print(f"{target}: {len(arrays)} tensors, {total:,} parameters, {read} (read back)")
+    return 0
+
+
+def _digest(args: argparse.Namespace, console: Console) -> int:
+    for file in args.files:
+        console.print(f"{weights.digest(weights.load_file(file, args.trust))}  {file}")
+    return 0
+
+
+def _diff(args: argparse.Namespace, console: Console) -> int:
+    left, right = weights.load_file(args.left, args.trust), weights.load_file(args.right, args.trust)
+    differences = weights.diff(left, right)
+    for difference in differences:
+        console.print(f"{difference.name}: {difference.detail}", markup=False)
+    if differences:
+        console.print(f"{len(differences)} of {len(set(left) | set(right))} tensors differ")
+        return 1
+    console.print(f"identical: {len(left)} tensors, {weights.digest(left)}")
+    return 0

@@ -1,0 +1,132 @@
+"""What a framework adapter promises. One adapter is one file in xverify/frameworks/, found by its name.
+
+The file defines ``Adapter``, a subclass of ``Framework``, and imports its framework only inside ``__init__``: the parent
+process reads names and modes from the class, and a worker process makes the one instance.
+
+An adapter runs and waits. It never looks at a clock, and never judges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from .errors import Failed, Unsupported
+from .spec import load_module
+
+# Turns the adapter, a built model and one example (the native inputs, a tuple) into what is called with such inputs.
+Mode = Callable[[Any, Any, tuple[Any, ...]], Callable[..., Any]]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a model comes from. folder: the model folder. onnx: the reference's export, when there is one."""
+
+    folder: Path
+    onnx: Path | None = None
+
+
+class Framework:
+    """The requirements of an adapter, with defaults where most frameworks agree."""
+
+    name: ClassVar[str]
+    # What pip installs, and the module whose import proves it: {"torch": "torch"}.
+    needs: ClassVar[Mapping[str, str]]
+    modes: ClassVar[Mapping[str, Mode]]
+    # The mode whose subject is written as the framework's name alone ("jittor"); None: the mode is always written.
+    bare: ClassVar[str | None] = None
+    # The modes that run when the user names no subject.
+    usual: ClassVar[tuple[str, ...]] = ()
+    # "onnx": weights travel by way of the reference's ONNX export when there is one; "canonical": directly.
+    weights_route: ClassVar[str] = "canonical"
+    # Whether the model itself is that export, rather than a file of the folder.
+    runs_export: ClassVar[bool] = False
+
+    def __init__(self, threads: int, device: str) -> None:
+        """Import the framework and fix its threads, before anything else runs in it."""
+        raise NotImplementedError
+
+    # -- before the process starts ------------------------------------------------------------------------------------
+
+    @classmethod
+    def variables(cls, threads: int, device: str) -> dict[str, str]:
+        """Environment variables that must stand before the interpreter starts."""
+        return {}
+
+    @classmethod
+    def slow_start(cls) -> str:
+        """What the user should know while the first import takes minutes; '' when it does not."""
+        return ""
+
+    @classmethod
+    def wants_restart(cls, log: str) -> bool:
+        """Whether a process that ended while importing asked to be started again."""
+        return False
+
+    # -- the seven ----------------------------------------------------------------------------------------------------
+
+    def build(self, source: Source, options: Mapping[str, Any], float64: bool = False) -> Any:
+        """The folder's model in inference mode, with any weights; in float64 where the framework can, else Unsupported."""
+        if float64:
+            raise Unsupported(f"{self.name} has no float64 form of a model")
+        return self.define(source, options)
+
+    def load_weights(self, model: Any, arrays: dict[str, np.ndarray]) -> None:
+        """Set every weight from canonical arrays, whose names and shapes have been checked."""
+        raise NotImplementedError
+
+    def save_weights(self, model: Any) -> dict[str, np.ndarray]:
+        """Every weight, read back out of the built model, as canonical float32 arrays."""
+        raise NotImplementedError
+
+    def to_native(self, array: np.ndarray, layout: str | None) -> Any:
+        """A canonical array as the framework's own tensor, in its own layout, on its device."""
+        raise NotImplementedError
+
+    def to_numpy(self, tensor: Any, layout: str | None) -> np.ndarray:
+        """The framework's tensor as an array in canonical layout, of the dtype it has."""
+        raise NotImplementedError
+
+    def wait(self, outputs: Any) -> None:
+        """Return when these outputs have been computed; ``wait(())`` when the device has nothing left to do."""
+        raise NotImplementedError
+
+    def environment(self) -> dict[str, Any]:
+        """Versions, threads and whatever else changes numbers or speed."""
+        raise NotImplementedError
+
+    # -- what some frameworks need ------------------------------------------------------------------------------------
+
+    def inference(self) -> AbstractContextManager[Any]:
+        """Entered around every forward pass that is timed or compared."""
+        return nullcontext()
+
+    def calibrate(self, model: Any, inputs: tuple[Any, ...]) -> None:
+        """Set batch-norm statistics to those of these inputs, where the framework can."""
+
+    def export_onnx(self, model: Any, inputs: tuple[Any, ...], names: tuple[list[str], list[str]], path: Path) -> None:
+        """Write the model as ONNX, parameter names kept and nothing folded. names: (inputs, outputs)."""
+        raise Unsupported(f"{self.name} exports no ONNX")
+
+    # -- shared -------------------------------------------------------------------------------------------------------
+
+    def define(self, source: Source, options: Mapping[str, Any]) -> Any:
+        """Call ``build(**options)`` in the folder's file for this framework."""
+        module = load_module(source.folder, self.name)
+        if not callable(getattr(module, "build", None)):
+            raise Failed(f"{source.folder / self.name}.py defines no build(**options)")
+        return module.build(**options)
+
+    @classmethod
+    def label(cls, mode: str) -> str:
+        """How a subject of this framework is written: ``torch:eager``, or ``jittor`` for the bare mode."""
+        return cls.name if mode == cls.bare else f"{cls.name}:{mode}"
+
+    @classmethod
+    def subjects(cls) -> Iterator[str]:
+        return (cls.label(mode) for mode in cls.modes)

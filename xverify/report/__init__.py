@@ -1,0 +1,1 @@
+"""Reports: the same result in the terminal, and later in other formats; one file a format."""

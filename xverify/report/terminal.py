@@ -1,0 +1,208 @@
+"""The terminal: progress while a run works, and its table."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from ..records import Result, Row
+from ..watch import Watch
+
+COLOURS = {
+    "PASS": "bold green",
+    "EQUAL": "green",
+    "FAIL": "bold red",
+    "DIFFERENT": "bold red",
+    "INVALID": "bold red",
+    "ERROR": "bold red",
+    "UNTESTED": "yellow",
+    "INCONCLUSIVE": "bold yellow",
+}
+
+
+def console() -> Console:
+    """Standard output; plain and wide when it is not a terminal."""
+    plain = Console(highlight=False)
+    return plain if plain.is_terminal else Console(highlight=False, width=140, color_system=None)
+
+
+@contextmanager
+def watcher(quiet: bool) -> Iterator[Watch]:
+    """Progress on standard error: live in a terminal, a line a step elsewhere, nothing when quiet."""
+    console = Console(stderr=True, highlight=False)
+    if quiet:
+        yield Watch()
+    elif console.is_terminal:
+        progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[left]}"),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+        )
+        with progress:
+            yield _Live(progress)
+    else:
+        yield _Lines()
+
+
+class _Live(Watch):
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self.task = progress.add_task("starting", total=None, left="")
+
+    def phase(self, subject: str, doing: str) -> None:
+        self.progress.reset(self.task, total=None, description=f"[bold]{escape(subject)}[/] {escape(doing)}", left="")
+
+    def beat(self, subject: str, seconds: float, line: str) -> None:
+        if seconds > 3 and line:
+            self.progress.update(self.task, left=f"[dim]{escape(line[-60:])}[/]")
+
+    def timing(self, done: int, total: int, seconds_left: float) -> None:
+        self.progress.update(
+            self.task, description="[bold]timing[/] all subjects, interleaved", total=total, completed=done,
+            left=f"round {done} of {total}, {seconds_left:.0f} s left",
+        )  # fmt: skip
+
+    def note(self, text: str) -> None:
+        self.progress.console.print(f"[yellow]note:[/] {escape(text)}")
+
+
+class _Lines(Watch):
+    def __init__(self) -> None:
+        self.said = 0.0
+
+    def phase(self, subject: str, doing: str) -> None:
+        self.said = 0.0
+        print(f"{subject}: {doing}", file=sys.stderr, flush=True)
+
+    def beat(self, subject: str, seconds: float, line: str) -> None:
+        if seconds - self.said >= 15:
+            self.said = seconds
+            print(
+                f"{subject}: {seconds:.0f} s so far" + (f": {line[-100:]}" if line else ""), file=sys.stderr, flush=True
+            )
+
+    def timing(self, done: int, total: int, seconds_left: float) -> None:
+        if done == 1 or done == total or done * 4 // total != (done - 1) * 4 // total:
+            print(f"timing: round {done} of {total}, {seconds_left:.0f} s left", file=sys.stderr, flush=True)
+
+    def note(self, text: str) -> None:
+        print(f"note: {text}", file=sys.stderr, flush=True)
+
+
+def render(result: Result, console: Console, quiet: bool = False, file: str | None = None) -> None:
+    """Print a result: the table, what it rests on, and the verdict as the last line."""
+    if not quiet:
+        console.print(_table(result, console.width))
+        for row in result.rows:
+            reason = row.reason or (row.error.reason if row.error else None)
+            if reason:
+                console.print(f"  [red]{escape(row.subject)}[/]: {escape(reason)}", soft_wrap=True)
+            if row.speed and row.speed.verdict == "REFUSED" and row.speed.reason and not reason:
+                console.print(f"  [red]{escape(row.subject)}[/]: {escape(row.speed.reason)}", soft_wrap=True)
+        for line in _foundation(result):
+            console.print(f"[dim]{escape(line)}[/]", soft_wrap=True)
+    ok = [row for row in result.rows if row.error is not None and row.error.verdict == "EQUAL"]
+    verdict = f"[{COLOURS[result.verdict]}]{result.verdict}[/]"
+    console.print(f"{verdict} {escape(result.model)}: {len(ok)} of {len(result.rows)} subjects EQUAL" + (
+        f"; {escape(file)}" if file else ""
+    ), soft_wrap=True)  # fmt: skip
+
+
+def _table(result: Result, width: int) -> Table:
+    batch = result.rows[0].batch
+    table = Table(
+        title=f"{result.model}, {', '.join(result.tasks)}, batch {batch}",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    shown = COLUMNS if width >= 112 else [column for column in COLUMNS if column[0] not in WIDE]
+    for title, _ in shown:
+        table.add_column(title, justify="left" if title in ("subject", "verdict") else "right", no_wrap=True)
+    for row in result.rows:
+        table.add_row(*(cell(row) for _, cell in shown))
+    return table
+
+
+def _ratio(row: Row) -> str:
+    speed = row.speed
+    return f"{speed.ratio:.3f}" if speed and speed.ratio is not None and speed.verdict != "REFUSED" else "-"
+
+
+def _verdict(row: Row) -> str:
+    verdict = row.error.verdict if row.error else row.status
+    return f"[{COLOURS.get(verdict, 'red')}]{verdict}[/]"
+
+
+def _fps(row: Row) -> str:
+    speed = row.speed
+    if speed is None:
+        return "-"
+    low, high = speed.fps_ci
+    text = _figure(speed.fps)
+    if low is not None and high is not None:
+        text += f" ({_figure(low)}–{_figure(high)})"
+    if speed.verdict == "REFUSED":
+        return f"[strike]{text}[/] not counted"
+    return text
+
+
+COLUMNS: list[tuple[str, Callable[[Row], str]]] = [
+    ("subject", lambda row: escape(row.subject)),
+    ("FPS (95% interval)", _fps),
+    ("time ratio", _ratio),
+    ("relative error", lambda row: _number(row.error.rel_rms if row.error else None)),
+    ("mean |Δ|", lambda row: _number(row.error.mean_abs if row.error else None)),
+    ("max |Δ|", lambda row: _number(row.error.max_abs if row.error else None)),
+    ("÷ float32's", lambda row: _number(row.error.float32_ratio if row.error else None, "{:.2f}")),
+    ("verdict", _verdict),
+    ("peak MiB", lambda row: _number(row.memory.peak_rss_mib, "{:,.0f}")),
+]
+WIDE = ("mean |Δ|", "max |Δ|", "peak MiB")
+
+
+def _figure(value: float) -> str:
+    """Four significant digits, with separators for thousands."""
+    if value >= 1000:
+        return f"{float(f'{value:.4g}'):,.0f}"
+    return f"{value:.4g}"
+
+
+def _number(value: float | None, form: str = "{:.1e}") -> str:
+    return "-" if value is None else form.format(value)
+
+
+def _foundation(result: Result) -> list[str]:
+    digest = result.weights.get("digest")
+    equal = sum(row.weights_digest == digest for row in result.rows) if digest else 0
+    reference = result.reference
+    lines = []
+    if digest:
+        lines.append(
+            f"weights: {result.weights['parameters']:,} parameters in {result.weights['tensors']} tensors, "
+            f"{result.weights['source']}; read back equal from {equal} of {len(result.rows)} subjects ({digest[:19]}…)"
+        )
+        lines.append(
+            f"errors: against {reference['framework']} in {reference['precision']}, {result.inputs['cases']} input cases; "
+            f"'÷ float32's' divides by {reference['floor']}; EQUAL up to 10"
+        )
+        routes = sorted({row.weights_route for row in result.rows if row.weights_route})
+        lines.append(f"weight routes: {'; '.join(routes)}")
+    lines += [f"note: {note}" for note in result.notes]
+    host, settings = result.host, result.settings
+    lines.append(
+        f"{host['cpu']}, {settings['threads']} threads; one launch: the interval is within it, so no verdict on speed; "
+        "time ratio: this row's time over the first row's, paired by round"
+    )
+    return lines

@@ -1,0 +1,166 @@
+"""What is to be run: a plain, serialisable record, checked before anything starts."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from . import frameworks, host
+from .errors import UsageError, nearest
+from .framework import Framework
+from .spec import ModelFolder, find_model
+
+TASKS = ("forward",)
+EFFORTS = ("quick",)
+DEVICES = ("cpu",)
+REFERENCE = "torch"
+
+
+@dataclass(frozen=True)
+class Request:
+    """One run. python: framework -> interpreter that is not this one. timeout: seconds a request to a worker."""
+
+    model: str
+    subjects: tuple[str, ...]
+    reference: str
+    task: str
+    batch: int
+    warmup: int | None
+    rerun: int | None
+    effort: str
+    threads: int
+    device: str
+    seed: int
+    cases: int
+    weights: str | None
+    trust: bool
+    timeout: float
+    python: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def resolve(
+    model: str | Path,
+    subjects: Sequence[str] | None = None,
+    *,
+    task: str = "forward",
+    batch: int | None = None,
+    warmup: int | None = None,
+    rerun: int | None = None,
+    effort: str = "quick",
+    threads: int | None = None,
+    device: str = "cpu",
+    seed: int = 0,
+    cases: int = 4,
+    weights: str | Path | None = None,
+    trust: bool = False,
+    python: Mapping[str, str] | None = None,
+    timeout: float = 1800.0,
+) -> tuple[Request, ModelFolder]:
+    """Fill in what was left open, and refuse what cannot be run. Raises UsageError."""
+    folder = find_model(model)
+    interpreters = _interpreters(python or {})
+    for name, value, least in (
+        ("batch", batch, 1),
+        ("warmup", warmup, 0),
+        ("rerun", rerun, 1),
+        ("threads", threads, 1),
+        ("seed", seed, 0),
+        ("cases", cases, 1),
+    ):
+        if value is not None and value < least:
+            raise UsageError(f"--{name} is {value}: it must be at least {least}")
+    if not timeout > 0:
+        raise UsageError(f"--timeout is {timeout:g}: it must be above 0 seconds")
+    for name, choice, known in (("task", task, TASKS), ("effort", effort, EFFORTS), ("device", device, DEVICES)):
+        if choice not in known:
+            raise UsageError(f"--{name} is {choice!r}{nearest(choice, known)} Known: {', '.join(known)}")
+    if weights is not None and not Path(weights).is_file():
+        raise UsageError(f"--weights {weights}: no such file")
+    chosen, notes = _subjects(folder, subjects, interpreters)
+    return Request(
+        model=str(folder.path),
+        subjects=tuple(adapter.label(mode) for adapter, mode in chosen),
+        reference=_reference(folder, [adapter for adapter, _ in chosen], interpreters),
+        task=task,
+        batch=batch or folder.spec.batch,
+        warmup=warmup,
+        rerun=rerun,
+        effort=effort,
+        threads=threads or host.cores(),
+        device=device,
+        seed=seed,
+        cases=cases,
+        weights=str(weights) if weights else str(folder.weights) if folder.weights else None,
+        trust=trust,
+        timeout=timeout,
+        python=interpreters,
+        notes=tuple(notes),
+    ), folder
+
+
+def _interpreters(python: Mapping[str, str]) -> dict[str, str]:
+    result = {}
+    for name, path in python.items():
+        frameworks.load(name)
+        found = shutil.which(path)
+        if found is None:
+            raise UsageError(f"--python {name}={path}: no such interpreter")
+        result[name] = str(Path(found).absolute())
+    return result
+
+
+def offered(folder: ModelFolder, adapter: type[Framework]) -> bool:
+    """Whether the folder has this framework's file, or what an adapter that runs the export needs."""
+    name = REFERENCE if adapter.runs_export else adapter.name
+    return folder.file(name) is not None
+
+
+def _available(adapter: type[Framework], interpreters: Mapping[str, str]) -> bool:
+    return adapter.name in interpreters or not host.missing(adapter)
+
+
+def _subjects(
+    folder: ModelFolder, subjects: Sequence[str] | None, interpreters: Mapping[str, str]
+) -> tuple[list[tuple[type[Framework], str]], list[str]]:
+    if subjects is not None:
+        chosen = list(dict.fromkeys(frameworks.parse_subject(text) for text in subjects if text.strip()))
+        if not chosen:
+            raise UsageError("--subjects is empty: name at least one, e.g. torch:eager,jittor (see xverify list)")
+        for adapter, _ in chosen:
+            if not offered(folder, adapter):
+                file = f"{REFERENCE if adapter.runs_export else adapter.name}.py"
+                raise UsageError(f"{adapter.name} cannot run {folder.name}: {folder.path} has no {file}")
+        return chosen, []
+    notes = []
+    chosen = []
+    for adapter in sorted(frameworks.load_all().values(), key=_order):
+        if not adapter.usual or not offered(folder, adapter):
+            continue
+        if _available(adapter, interpreters):
+            chosen += [(adapter, mode) for mode in adapter.usual]
+        else:
+            notes.append(f"{adapter.name} is not covered: it is not installed (pip install 'xverify[{adapter.name}]')")
+    if not chosen:
+        files = ", ".join(path.name for path in sorted(folder.path.glob("*.py")))
+        raise UsageError(
+            f"nothing to run: no framework that {folder.path} defines is installed (it has {files}); see xverify doctor"
+        )
+    return chosen, notes
+
+
+def _order(adapter: type[Framework]) -> tuple[int, str]:
+    """The usual order of rows: the reference first, as the baseline; whatever runs its export last."""
+    return (0 if adapter.name == REFERENCE else 2 if adapter.runs_export else 1), adapter.name
+
+
+def _reference(folder: ModelFolder, chosen: list[type[Framework]], interpreters: Mapping[str, str]) -> str:
+    torch = frameworks.load(REFERENCE)
+    if offered(folder, torch) and _available(torch, interpreters):
+        return REFERENCE
+    own = [adapter.name for adapter in chosen if not adapter.runs_export]
+    if not own:
+        raise UsageError(f"{folder.name} needs {REFERENCE} as its reference: pip install 'xverify[{REFERENCE}]'")
+    return own[0]

@@ -1,0 +1,267 @@
+"""The worker: one framework, one model, one mode, in a process of its own (``python -m xverify.worker``).
+
+It needs numpy and its framework, nothing else, so it runs under any interpreter that has those.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import frameworks, protocol
+from .errors import NotInstalled, SubjectError, WeightsError, XverifyError, first_line
+from .framework import Framework, Source
+from .weights import canonical, load_file, npz
+from .weights.names import rename
+
+
+class Session:
+    """What a worker can be asked, an operation a method; ``handle`` is the whole protocol but for the pipes."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.clock = clock
+        self.framework: Framework
+        self.model: Any
+        self.call: Callable[..., Any]
+        self.cases: list[tuple[Any, ...]] = []
+
+    def handle(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Run one request; every exception becomes an error reply."""
+        arguments = dict(request)
+        try:
+            operation = getattr(self, "do_" + arguments.pop("op"))
+            return {"ok": operation(**arguments) or {}}
+        except SubjectError as error:
+            return _error(error.status, str(error))
+        except XverifyError as error:
+            return _error("failed", str(error))
+        except MemoryError as error:
+            return _error("failed", f"out of memory: {first_line(error)}; try a smaller --batch")
+        except BaseException as error:
+            traceback.print_exc()
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            return _error("failed", first_line(error) + self._place(error))
+
+    # -- build --------------------------------------------------------------------------------------------------------
+
+    def do_start(self, framework: str, threads: int, device: str) -> dict[str, Any]:
+        """Import the framework."""
+        adapter = frameworks.load(framework)
+        start = self.clock()
+        try:
+            self.framework = adapter(threads, device)
+        except ModuleNotFoundError as error:
+            if error.name in adapter.needs.values():
+                raise NotInstalled(f"{error.name} is not installed in {sys.executable}") from None
+            raise
+        return {"seconds": self.clock() - start, "environment": self.framework.environment()}
+
+    def do_build(
+        self,
+        folder: str,
+        options: dict[str, Any],
+        onnx: str | None,
+        names: dict[str, str],
+        inputs: dict[str, str | None],
+        outputs: dict[str, str | None],
+    ) -> dict[str, Any]:
+        """Build the model. names: names.toml's table; inputs, outputs: name -> layout, in order."""
+        self.source = Source(Path(folder), Path(onnx) if onnx else None)
+        self.options, self.names = options, names
+        self.inputs, self.outputs = inputs, outputs
+        start = self.clock()
+        self.model = self.framework.build(self.source, options)
+        seconds = self.clock() - start
+        return {"seconds": seconds, "shapes": {name: a.shape for name, a in self._read(self.model).items()}}
+
+    def do_load(self, path: str) -> dict[str, Any]:
+        """Load weights, read them back out of the model, and report the digest of what was read."""
+        self._write(self.model, npz.load_file(Path(path)))
+        loaded = self._read(self.model)
+        return {
+            "digest": canonical.digest(loaded),
+            "tensors": len(loaded),
+            "parameters": sum(array.size for array in loaded.values()),
+        }
+
+    def do_save(self, path: str) -> None:
+        npz.save_file(self._read(self.model), Path(path))
+
+    def do_read_file(self, file: str, path: str, trust: bool) -> dict[str, Any]:
+        """Turn a weight file that only this framework reads into an array file."""
+        try:
+            npz.save_file(load_file(file, trust), Path(path))
+        except WeightsError as error:
+            return {"refused": str(error)}
+        return {}
+
+    def _read(self, model: Any) -> canonical.Arrays:
+        own = self.framework.save_weights(model)
+        known = rename(own, self.names)
+        return canonical.to_canonical(
+            {known[name]: a for name, a in own.items()}, source=f"{self.framework.name}'s weights"
+        )
+
+    def _write(self, model: Any, arrays: canonical.Arrays) -> None:
+        own = self.framework.save_weights(model)
+        known = rename(own, self.names)
+        canonical.check(arrays, {known[name]: a.shape for name, a in own.items()}, source="the weights")
+        self.framework.load_weights(model, {name: arrays[known[name]] for name in own})
+
+    # -- what only the reference is asked -----------------------------------------------------------------------------
+
+    def do_calibrate(self, path: str) -> None:
+        self.framework.calibrate(self.model, self._native_cases(path)[0])
+
+    def do_export(self, inputs: str, path: str) -> None:
+        """Write the ONNX form. The model's weights are not to be relied on afterwards: load them again."""
+        names = (list(self.inputs), list(self.outputs))
+        self.framework.export_onnx(self.model, self._native_cases(inputs)[0], names, Path(path))
+
+    def do_evaluate(self, inputs: str, path: str, weights: str, float64: bool) -> dict[str, Any]:
+        """Compute the outputs of every case, untimed. float64: with float32 weights and inputs widened."""
+        model = self.framework.build(self.source, self.options, float64=True) if float64 else self.model
+        self._write(model, npz.load_file(Path(weights)))
+        cases = self._native_cases(inputs, float64)
+        results = {}
+        with self.framework.inference():
+            call = self._mode(next(iter(self.framework.modes)))(self.framework, model, cases[0])
+            for case, native in enumerate(cases):
+                outputs = call(*native)
+                self.framework.wait(outputs)
+                results.update(self._arrays(case, outputs))
+        npz.save_file(results, Path(path))
+        return {"shapes": {name: array.shape for name, array in results.items()}}
+
+    # -- run ----------------------------------------------------------------------------------------------------------
+
+    def do_prepare(self, inputs: str, mode: str) -> dict[str, Any]:
+        """Put the input cases on the device, make the callable, and run it twice, each time on the clock."""
+        self.cases = self._native_cases(inputs)
+        start = self.clock()
+        with self.framework.inference():
+            self.call = self._mode(mode)(self.framework, self.model, self.cases[0])
+            self._block(0, 1)
+        first = self.clock() - start
+        return {"first_step_seconds": first, "second_step_seconds": self.do_block(0, 1)["seconds"]}
+
+    def do_warm(self, calls: int, seconds: float) -> dict[str, Any]:
+        """Call at least ``calls`` times and for at least ``seconds``; seconds a call of the last call."""
+        start, done, last = self.clock(), 0, 0.0
+        while done < calls or self.clock() - start < seconds:
+            last = self.do_block(done % len(self.cases), 1)["seconds"]
+            done += 1
+        return {"calls": done, "seconds": self.clock() - start, "seconds_per_call": last}
+
+    def do_block(self, case: int, calls: int, keep: str | None = None) -> dict[str, Any]:
+        """Time ``calls`` calls on one input case.
+
+        keep: a file for the outputs of the last call. Then ``unfinished_seconds`` says how much longer their first
+        reading took than their second: computation that ``wait`` left undone.
+        """
+        with self.framework.inference():
+            seconds, outputs = self._block(case, calls)
+            if keep is None:
+                return {"seconds": seconds}
+            start = self.clock()
+            self._arrays(case, outputs)
+            middle = self.clock()
+            arrays = self._arrays(case, outputs)
+            unfinished = (middle - start) - (self.clock() - middle)
+        npz.save_file(arrays, Path(keep))
+        return {"seconds": seconds, "unfinished_seconds": unfinished}
+
+    def _block(self, case: int, calls: int) -> tuple[float, Any]:
+        call, wait, clock, inputs = self.call, self.framework.wait, self.clock, self.cases[case]
+        outputs: Any = ()
+        wait(())
+        start = clock()
+        for _ in repeat(None, calls):
+            outputs = call(*inputs)
+            wait(outputs)
+        wait(())
+        return clock() - start, outputs
+
+    # -- shared -------------------------------------------------------------------------------------------------------
+
+    def _mode(self, mode: str) -> Callable[..., Any]:
+        return self.framework.modes[mode]
+
+    def _native_cases(self, path: str, float64: bool = False) -> list[tuple[Any, ...]]:
+        arrays = npz.load_file(Path(path))
+        if float64:
+            arrays = {name: a.astype(np.float64) if a.dtype == np.float32 else a for name, a in arrays.items()}
+        count = len(arrays) // len(self.inputs)
+        return [
+            tuple(
+                self.framework.to_native(arrays[protocol.key(case, name)], layout)
+                for name, layout in self.inputs.items()
+            )
+            for case in range(count)
+        ]
+
+    def _arrays(self, case: int, outputs: Any) -> dict[str, np.ndarray]:
+        return {
+            protocol.key(case, name): self.framework.to_numpy(tensor, self.outputs.get(name))
+            for name, tensor in _named(outputs, list(self.outputs)).items()
+        }
+
+    def _place(self, error: BaseException) -> str:
+        """Where in the model folder the error arose, '' when elsewhere."""
+        folder = str(self.source.folder) if hasattr(self, "source") else None
+        for frame in reversed(traceback.extract_tb(error.__traceback__)):
+            if folder and frame.filename.startswith(folder):
+                return f" ({frame.filename}:{frame.lineno})"
+        return ""
+
+
+def _named(outputs: Any, names: list[str]) -> Mapping[str, Any]:
+    """Outputs by the spec's names. One too many is called output[i]; one too few is absent, for the comparison to see."""
+    if isinstance(outputs, Mapping):
+        return outputs
+    if not isinstance(outputs, (tuple, list)):
+        outputs = (outputs,)
+    return {names[i] if i < len(names) else f"output[{i}]": tensor for i, tensor in enumerate(outputs)}
+
+
+def _error(status: str, reason: str) -> dict[str, Any]:
+    return {"error": {"status": status, "reason": reason}}
+
+
+def main() -> None:
+    # The protocol takes the pipes for itself first: whatever a framework, or a compiler that it starts, writes to the
+    # standard streams goes to the log.
+    requests = os.fdopen(os.dup(0), "rb")
+    replies = os.fdopen(os.dup(1), "wb")
+    devnull = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(devnull, 0)
+    os.dup2(2, 1)
+
+    def reply(message: dict[str, Any]) -> None:
+        replies.write(protocol.encode(message))
+        replies.flush()
+
+    reply({"xverify": protocol.VERSION, "pid": os.getpid(), "python": sys.version.split()[0]})
+    session = Session()
+    for line in requests:
+        request = protocol.decode(line)
+        if request is None or request.get("op") == "stop":
+            break
+        reply(session.handle(request))
+    # A framework's threads and exit handlers have nothing left to say.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
