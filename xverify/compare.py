@@ -17,7 +17,7 @@ EQUAL_RATIO = 10.0
 RULE = (
     f"EQUAL: every expected output is there with its shape, dtype and NaN pattern, and rms(y - y_ref) is at most {EQUAL_RATIO:g} x "
     "the reference framework's own float32 error on the same weights and inputs (or the rounding of y itself where that is more). "
-    "DIFFERENT: above it. INVALID: weights, coverage, shape, dtype or NaN pattern wrong. UNTESTED: the reference output is constant."
+    "DIFFERENT: above it. INVALID: weights, coverage, shape, dtype or NaN pattern wrong. UNTESTED: a constant reference output."
 )
 
 

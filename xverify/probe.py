@@ -28,11 +28,11 @@ def weights(shapes: Mapping[str, tuple[int, ...]], seed: int) -> dict[str, np.nd
 def _weight(name: str, shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:
     kind = name.rsplit(".", 1)[-1]
     if kind == "running_var" or (kind == "weight" and len(shape) == 1):
-        return generator.uniform(0.5, 1.5, shape).astype(np.float32)
+        return generator.random(shape, dtype=np.float32) + np.float32(0.5)
     if len(shape) < 2:
-        return (0.1 * generator.standard_normal(shape)).astype(np.float32)
+        return np.float32(0.1) * generator.standard_normal(shape, dtype=np.float32)
     fan_in = int(np.prod(shape[1:]))
-    return (np.sqrt(2.0 / fan_in) * generator.standard_normal(shape)).astype(np.float32)
+    return np.float32(np.sqrt(2.0 / fan_in)) * generator.standard_normal(shape, dtype=np.float32)
 
 
 def unsettle(weights: Mapping[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:

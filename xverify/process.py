@@ -97,7 +97,7 @@ class Worker:
             if message is None or "xverify" not in message:
                 noise.append(line)
                 if len(noise) > 1000:
-                    self._kill()
+                    self.kill()
                     raise Crashed(
                         f"{self.python} prints {noise[0].strip()[:80]!r} instead of starting a worker; see --python"
                     )
@@ -129,6 +129,11 @@ class Worker:
                 if pipe is not None:
                     pipe.close()
 
+    def kill(self) -> None:
+        """End the process and whatever it started, at once."""
+        if self.process is not None:
+            _kill_group(self.process)
+
     # -- talk ---------------------------------------------------------------------------------------------------------
 
     def request(self, op: str, **arguments: Any) -> dict[str, Any]:
@@ -144,7 +149,7 @@ class Worker:
         line = self._next_line(deadline, op)
         message = protocol.decode(line)
         if message is None or not ("ok" in message or "error" in message):
-            self._kill()
+            self.kill()
             raise Crashed(f"answered {line.strip()[:80]!r} to {_doing(op)}, which is not the protocol")
         if "error" in message:
             error = message["error"]
@@ -160,7 +165,7 @@ class Worker:
             except queue.Empty:
                 now = time.monotonic()
                 if now >= deadline:
-                    self._kill()
+                    self.kill()
                     raise TimedOut(
                         f"{_doing(op)} took over {self.timeout:g} s; see --timeout{self._last_words()}"
                     ) from None
@@ -175,7 +180,7 @@ class Worker:
         try:
             code = self.process.wait(5)
         except subprocess.TimeoutExpired:
-            self._kill()
+            self.kill()
             return Crashed(f"closed its pipe while {_doing(op)}{self._last_words()}")
         if code < 0:
             name = signal.Signals(-code).name
@@ -186,10 +191,6 @@ class Worker:
             )
             return Crashed(f"killed by {name} while {_doing(op)}{hint}{self._last_words()}")
         return Crashed(f"exited with status {code} while {_doing(op)}{self._last_words()}")
-
-    def _kill(self) -> None:
-        assert self.process is not None
-        _kill_group(self.process)
 
     # -- look ---------------------------------------------------------------------------------------------------------
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from .records import Row
-
 
 class Watch:
     """A watcher that says nothing."""
@@ -16,9 +14,6 @@ class Watch:
 
     def timing(self, done: int, total: int, seconds_left: float) -> None:
         """Rounds of timed blocks done."""
-
-    def row(self, row: Row) -> None:
-        """A subject is finished, or has failed."""
 
     def note(self, text: str) -> None:
         """Something the user should know."""

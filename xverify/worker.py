@@ -81,7 +81,10 @@ class Session:
         start = self.clock()
         self.model = self.framework.build(self.source, options)
         seconds = self.clock() - start
-        return {"seconds": seconds, "shapes": {name: a.shape for name, a in self._read(self.model).items()}}
+        own = self.framework.save_weights(self.model)
+        self.canonical_names = rename(own, self.names)
+        self.shapes = {self.canonical_names[name]: array.shape for name, array in own.items()}
+        return {"seconds": seconds, "shapes": self.shapes}
 
     def do_load(self, path: str) -> dict[str, Any]:
         """Load weights, read them back out of the model, and report the digest of what was read."""
@@ -105,17 +108,12 @@ class Session:
         return {}
 
     def _read(self, model: Any) -> canonical.Arrays:
-        own = self.framework.save_weights(model)
-        known = rename(own, self.names)
-        return canonical.to_canonical(
-            {known[name]: a for name, a in own.items()}, source=f"{self.framework.name}'s weights"
-        )
+        own = {self.canonical_names[name]: array for name, array in self.framework.save_weights(model).items()}
+        return canonical.to_canonical(own, source=f"{self.framework.name}'s weights")
 
     def _write(self, model: Any, arrays: canonical.Arrays) -> None:
-        own = self.framework.save_weights(model)
-        known = rename(own, self.names)
-        canonical.check(arrays, {known[name]: a.shape for name, a in own.items()}, source="the weights")
-        self.framework.load_weights(model, {name: arrays[known[name]] for name in own})
+        canonical.check(arrays, self.shapes, source="the weights")
+        self.framework.load_weights(model, {own: arrays[name] for own, name in self.canonical_names.items()})
 
     # -- what only the reference is asked -----------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 
 from ..errors import UsageError, nearest

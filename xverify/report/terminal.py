@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from ..records import Result, Row
@@ -59,15 +59,21 @@ class _Live(Watch):
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
         self.task = progress.add_task("starting", total=None, left="")
+        self.reference = progress.add_task("reference", total=None, left="")
 
     def phase(self, subject: str, doing: str) -> None:
-        self.progress.reset(self.task, total=None, description=f"[bold]{escape(subject)}[/] {escape(doing)}", left="")
+        text = f"[bold]{escape(subject)}[/] {escape(doing)}"
+        self.progress.reset(self._task(subject), total=None, description=text, left="", visible=True)
+
+    def _task(self, subject: str) -> TaskID:
+        return self.reference if subject == "reference" else self.task
 
     def beat(self, subject: str, seconds: float, line: str) -> None:
         if seconds > 3 and line:
-            self.progress.update(self.task, left=f"[dim]{escape(line[-60:])}[/]")
+            self.progress.update(self._task(subject), left=f"[dim]{escape(line[-60:])}[/]")
 
     def timing(self, done: int, total: int, seconds_left: float) -> None:
+        self.progress.update(self.reference, visible=False)
         self.progress.update(
             self.task, description="[bold]timing[/] all subjects, interleaved", total=total, completed=done,
             left=f"round {done} of {total}, {seconds_left:.0f} s left",
@@ -190,7 +196,8 @@ def _foundation(result: Result) -> list[str]:
     lines = []
     if digest:
         lines.append(
-            f"weights: {result.weights['parameters']:,} parameters in {result.weights['tensors']} tensors, "
+            f"weights: {result.weights['parameters']:,} parameters in {result.weights['tensors']} tensors "
+            f"and {result.weights['statistics']} of running statistics, "
             f"{result.weights['source']}; read back equal from {equal} of {len(result.rows)} subjects ({digest[:19]}…)"
         )
         lines.append(

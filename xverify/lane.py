@@ -1,0 +1,231 @@
+"""One subject on its way through a run, step by step. A subject's failure ends its own lane and no other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from . import compare, timing
+from .errors import SubjectError, Unsupported
+from .framework import Framework
+from .process import Worker
+from .records import Error, Memory, Row, Sample, Speed
+from .reference import Reference, build_arguments
+from .request import Request
+from .spec import ModelFolder
+from .watch import Watch
+from .weights import npz
+
+WARM_CALLS, WARM_SECONDS = 2, 0.5  # after a first and a second step
+
+
+@dataclass
+class Lane:
+    """Facts gather here from step to step; ``row`` freezes them."""
+
+    request: Request
+    model: ModelFolder
+    adapter: type[Framework]
+    mode: str
+    worker: Worker
+    watch: Watch
+    failure: SubjectError | None = None
+    started: dict[str, Any] = field(default_factory=dict)
+    built: dict[str, Any] = field(default_factory=dict)
+    loaded: dict[str, Any] = field(default_factory=dict)
+    prepared: dict[str, Any] = field(default_factory=dict)
+    warmed: dict[str, Any] = field(default_factory=dict)
+    route: str | None = None
+    samples: list[Sample] = field(default_factory=list)
+    kept: dict[int, Path] = field(default_factory=dict)
+    timed_cases: int = 0
+    unfinished: list[float] = field(default_factory=list)
+    memory: Memory = field(default_factory=Memory)
+    error: Error | None = None
+
+    @property
+    def label(self) -> str:
+        return self.adapter.label(self.mode)
+
+    @property
+    def alive(self) -> bool:
+        return self.failure is None
+
+    @contextmanager
+    def step(self, doing: str) -> Iterator[None]:
+        """Announce a step, and keep its failure."""
+        if doing:
+            self.watch.phase(self.label, doing)
+        try:
+            yield
+        except SubjectError as error:
+            self.failure = error
+            self.worker.close()
+
+    def start(self) -> None:
+        """Start the process and import the framework."""
+        slow = self.adapter.slow_start()
+        with self.step("importing" + (f" ({slow})" if slow else "")):
+            self.started = self.worker.start()
+
+    def build(self, reference: Reference) -> None:
+        """Build the model, load the weights and read them back."""
+        if not self.alive:
+            return
+        with self.step("building the model, loading the weights"):
+            if self.adapter.runs_export and reference.onnx_problem:
+                raise Unsupported(reference.onnx_problem)
+            self.built = self.worker.request("build", **build_arguments(self.model, self.adapter.name, reference.onnx))
+            by_onnx = self.adapter.weights_route == "onnx" and reference.onnx_weights is not None
+            self.route = _route(self.adapter, reference, by_onnx)
+            self.loaded = self.worker.request(
+                "load", path=str(reference.onnx_weights if by_onnx else reference.weights)
+            )
+
+    def warm(self, reference: Reference) -> None:
+        """First step, second step, and warm-up: on the clock, so nothing else may run."""
+        if not self.alive:
+            return
+        with self.step("first step, warming up"):
+            self.prepared = self.worker.request("prepare", inputs=str(reference.inputs), mode=self.mode)
+            calls, seconds = WARM_CALLS, WARM_SECONDS
+            if self.request.warmup is not None:
+                calls, seconds = self.request.warmup, 0.0
+            self.warmed = self.worker.request("warm", calls=calls, seconds=seconds)
+
+    @property
+    def seconds_per_call(self) -> float:
+        """What a call takes, as far as the warm-up tells."""
+        known: float = self.warmed["seconds_per_call"] or self.prepared["second_step_seconds"]
+        return known
+
+    def block(self, index: int, case: int, calls: int, keep: bool) -> None:
+        """One timed block. keep: save the outputs of its last call, which are what is compared."""
+        if not self.alive:
+            return
+        with self.step(""):
+            path = self.worker.folder / f"outputs-{case}.npz"
+            reply = self.worker.request("block", case=case, calls=calls, keep=str(path) if keep else None)
+            self.samples.append(Sample(index, case, calls, reply["seconds"]))
+            if keep:
+                self.kept[case] = path
+                self.unfinished.append(reply["unfinished_seconds"])
+
+    def finish(self) -> None:
+        """After the clock: memory in one more pass, and any input case that too few calls left out."""
+        if not self.alive:
+            return
+        with self.step("measuring memory"):
+            self.timed_cases = len(self.kept)
+            average = _average_rss(self.worker, lambda: self.worker.request("warm", calls=1, seconds=0.1))
+            for case in set(range(self.request.cases)) - set(self.kept):
+                path = self.worker.folder / f"outputs-{case}.npz"
+                self.worker.request("block", case=case, calls=1, keep=str(path))
+                self.kept[case] = path
+            self.memory = Memory(self.worker.peak_rss_mib(), average, self.worker.import_rss_mib)
+        self.worker.close()
+
+    def judge(self, reference: Reference) -> None:
+        """Compare what the last timed calls returned with the reference."""
+        if not self.alive:
+            return
+        if self.loaded["digest"] != reference.digest:
+            mine = self.loaded["digest"]
+            self.error = Error(
+                "INVALID", f"other weights after loading: digest {mine}, the reference has {reference.digest}"
+            )
+            return
+        outputs = {key: array for path in self.kept.values() for key, array in npz.load_file(path).items()}
+        error = compare.compare(outputs, reference.truth, reference.float32, self.model.spec, self.request.cases)
+        self.error = replace(error, timed_cases=self.timed_cases)
+
+    def row(self, baseline: Lane) -> Row:
+        return Row(
+            subject=self.label,
+            framework=self.adapter.name,
+            mode=self.mode,
+            task=self.request.task,
+            device=self.request.device,
+            batch=self.request.batch,
+            status=self.failure.status if self.failure else "ok",
+            reason=str(self.failure) if self.failure else None,
+            weights_digest=self.loaded.get("digest"),
+            weights_route=self.route,
+            error=self.error,
+            speed=self._speed(baseline),
+            memory=self.memory,
+            environment=self.started.get("environment", {}),
+        )
+
+    def _speed(self, baseline: Lane) -> Speed | None:
+        if not self.samples:
+            return None
+        seconds = timing.seconds_per_call(self.samples)
+        ratio = timing.ratio(self.samples, baseline.samples)
+        verdict, reason = self._speed_verdict(baseline, seconds.mean)
+        batch = self.request.batch
+        return Speed(
+            fps=batch / seconds.mean,
+            fps_ci=(batch / seconds.high, batch / seconds.low if seconds.low > 0 else None),
+            seconds_per_step=seconds.mean,
+            elapsed_seconds=sum(sample.seconds for sample in self.samples),
+            calls=sum(sample.calls for sample in self.samples),
+            warmup_calls=self.warmed["calls"],
+            ratio=ratio.mean if ratio else None,
+            ratio_ci=(ratio.low, ratio.high) if ratio else (None, None),
+            verdict=verdict,
+            reason=reason,
+            first_step_seconds=self.prepared["first_step_seconds"],
+            second_step_seconds=self.prepared["second_step_seconds"],
+            import_seconds=self.started["seconds"],
+            build_seconds=self.built["seconds"],
+            samples=tuple(self.samples),
+        )
+
+    def _speed_verdict(self, baseline: Lane, seconds: float) -> tuple[str | None, str | None]:
+        if timing.unfinished(self.unfinished, seconds):
+            return "REFUSED", (
+                f"{min(self.unfinished):.2g} s of computation were left after its wait, against {seconds:.2g} s a call "
+                "timed: the adapter's wait does not wait for the outputs"
+            )
+        if self.error is None:
+            return "REFUSED", "its outputs were not compared"
+        if self.error.verdict in ("DIFFERENT", "INVALID"):
+            return "REFUSED", "it does not compute the same"
+        if self is baseline:
+            return "BASELINE", None
+        return None, "one launch: no verdict on speed"
+
+
+def _route(adapter: type[Framework], reference: Reference, by_onnx: bool) -> str:
+    if adapter.runs_export:
+        return f"{reference.framework} -> ONNX"
+    if by_onnx:
+        return f"{reference.framework} -> ONNX -> {adapter.name}"
+    return f"canonical -> {adapter.name}"
+
+
+def _average_rss(worker: Worker, work: Callable[[], object]) -> float | None:
+    """Mean resident memory in MiB while ``work`` runs, sampled every 10 ms."""
+    samples: list[float] = []
+    done = threading.Event()
+
+    def sample() -> None:
+        while not done.is_set():
+            rss = worker.rss_mib()
+            if rss is not None:
+                samples.append(rss)
+            done.wait(0.01)
+
+    sampler = threading.Thread(target=sample, daemon=True)
+    sampler.start()
+    try:
+        work()
+    finally:
+        done.set()
+        sampler.join()
+    return sum(samples) / len(samples) if samples else None
