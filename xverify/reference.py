@@ -198,7 +198,7 @@ class Reference:
 def build_arguments(folder: ModelFolder, framework: str, onnx: Path | None) -> dict[str, Any]:
     """The arguments of a worker's ``build``."""
     return {
-        "folder": str(folder.path),
+        "folder": str(folder.code),
         "options": dict(folder.spec.options),
         "onnx": str(onnx) if onnx else None,
         "names": folder.names(framework),

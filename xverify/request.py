@@ -132,7 +132,7 @@ def _subjects(
         for adapter, _ in chosen:
             if not offered(folder, adapter):
                 file = f"{REFERENCE if adapter.runs_export else adapter.name}.py"
-                raise UsageError(f"{adapter.name} cannot run {folder.name}: {folder.path} has no {file}")
+                raise UsageError(f"{adapter.name} cannot run {folder.name}: {folder.code} has no {file}")
         return chosen, []
     notes = []
     chosen = []
@@ -144,7 +144,7 @@ def _subjects(
         else:
             notes.append(f"{adapter.name} is not covered: it is not installed (pip install 'xverify[{adapter.name}]')")
     if not chosen:
-        files = ", ".join(path.name for path in sorted(folder.path.glob("*.py")))
+        files = ", ".join(path.name for path in sorted(folder.code.glob("*.py")))
         raise UsageError(
             f"nothing to run: no framework that {folder.path} defines is installed (it has {files}); see xverify doctor"
         )

@@ -71,6 +71,8 @@ class ModelSpec:
     task: what the model is for ("classification", "language-model", ...), for the report.
     batch: the batch size when the user names none. item: what one element of a batch is called ("image", "sequence").
     options: keyword arguments for every framework's ``build``.
+    code: a folder beside this one that holds the framework files, when variants of a model share them.
+    control_flow: why the model cannot be traced, when its control flow depends on its input; '' when it can.
     """
 
     inputs: Mapping[str, TensorSpec]
@@ -80,6 +82,8 @@ class ModelSpec:
     item: str = "item"
     options: Mapping[str, Any] = field(default_factory=dict)
     description: str = ""
+    code: str = ""
+    control_flow: str = ""
 
     def __post_init__(self) -> None:
         for what, tensors in (("inputs", self.inputs), ("outputs", self.outputs)):
@@ -105,9 +109,14 @@ class ModelFolder:
     path: Path
     spec: ModelSpec
 
+    @property
+    def code(self) -> Path:
+        """Where the framework files are: here, or in the folder that ``spec.code`` names."""
+        return (self.path / self.spec.code).resolve()
+
     def file(self, framework: str) -> Path | None:
-        """The folder's file for this framework, or None."""
-        path = self.path / f"{framework}.py"
+        """The model's file for this framework, or None."""
+        path = self.code / f"{framework}.py"
         return path if path.is_file() else None
 
     @property
@@ -117,7 +126,7 @@ class ModelFolder:
 
     def names(self, framework: str) -> dict[str, str]:
         """names.toml's table for this framework: canonical layer or parameter name -> the framework's name."""
-        path = self.path / "names.toml"
+        path = self.code / "names.toml"
         if not path.is_file():
             return {}
         if sys.version_info >= (3, 11):
@@ -135,7 +144,10 @@ class ModelFolder:
     def digest(self) -> str:
         """SHA-256 over the folder's source files, for the receipt."""
         sha = hashlib.sha256()
-        for path in sorted(self.path.glob("*.py")) + sorted(self.path.glob("*.toml")):
+        folders = dict.fromkeys((self.path, self.code))
+        for path in (
+            path for folder in folders for suffix in ("py", "toml") for path in sorted(folder.glob(f"*.{suffix}"))
+        ):
             sha.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
         return f"sha256:{sha.hexdigest()}"
 
@@ -201,7 +213,10 @@ def load_folder(path: Path) -> ModelFolder:
     spec = getattr(module, "SPEC", None)
     if not isinstance(spec, ModelSpec):
         raise SpecError(f"{file} defines no SPEC = ModelSpec(...): found {type(spec).__name__}")
-    return ModelFolder(name=path.resolve().name, path=path.resolve(), spec=spec)
+    folder = ModelFolder(name=path.resolve().name, path=path.resolve(), spec=spec)
+    if not folder.code.is_dir():
+        raise SpecError(f"{file}: code={spec.code!r} is no folder beside it ({folder.code})")
+    return folder
 
 
 def _line_in(error: BaseException, file: Path) -> str:

@@ -1,5 +1,5 @@
-from jittor.models import resnet50
+from jittor.models import resnet
 
 
-def build():
-    return resnet50()
+def build(depth=50):
+    return getattr(resnet, f"Resnet{depth}")()

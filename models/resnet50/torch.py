@@ -1,5 +1,5 @@
-from torchvision.models import resnet50
+from torchvision.models import resnet
 
 
-def build():
-    return resnet50(weights=None)
+def build(depth=50):
+    return getattr(resnet, f"resnet{depth}")(weights=None)
