@@ -62,10 +62,13 @@ def load_file(path: Path, trust: bool = False) -> dict[str, np.ndarray]:
         if hashlib.sha1(body).digest() != checksum:
             raise WeightsError(f"{path}: its checksum does not match: the file is damaged")
         data = body
+    stream = io.BytesIO(data)
     try:
-        stored = pickle.loads(data) if trust else _Reader(io.BytesIO(data)).load()
+        stored = (pickle.Unpickler if trust else _Reader)(stream).load()
     except WeightsError as error:
         raise WeightsError(f"{path}: refused, {error}; if you trust its author, pass --trust") from None
+    if stream.read(1):
+        raise WeightsError(f"{path}: goes on after its pickle has ended: the file is damaged or truncated")
     if not isinstance(stored, dict):
         raise WeightsError(f"{path}: holds a {type(stored).__name__}, not a state_dict (name -> array)")
     nested = [name for name, value in stored.items() if isinstance(value, dict)]
@@ -76,7 +79,7 @@ def load_file(path: Path, trust: bool = False) -> dict[str, np.ndarray]:
 
 def save_file(arrays: dict[str, np.ndarray], path: Path) -> None:
     """Write what ``jittor.load`` reads and ``Module.load_parameters`` takes."""
-    body = pickle.dumps({name: np.ascontiguousarray(array) for name, array in arrays.items()}, 4)
+    body = pickle.dumps({name: np.array(array) for name, array in arrays.items()}, 4)
     path.write_bytes(body + hashlib.sha1(body).digest() + _MARK)
 
 
@@ -88,6 +91,6 @@ def from_model(model: Any) -> dict[str, np.ndarray]:
 def to_model(model: Any, arrays: dict[str, np.ndarray]) -> None:
     """Set every parameter. Names and shapes must have been checked: Jittor logs what does not fit, and goes on."""
     double = any(str(value.dtype) == "float64" for value in model.state_dict().values())
-    model.load_parameters({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+    model.load_parameters({name: np.array(array) for name, array in arrays.items()})
     if double:  # loading narrows
         model.float64()

@@ -29,7 +29,7 @@ def to_model(model: Any, arrays: dict[str, np.ndarray]) -> None:
 
     for tensor in model.graph.initializer:
         if tensor.name in arrays:
-            tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(arrays[tensor.name]), tensor.name))
+            tensor.CopyFrom(numpy_helper.from_array(np.array(arrays[tensor.name], order="C"), tensor.name))
 
 
 def load_file(path: Path, trust: bool = False) -> dict[str, np.ndarray]:

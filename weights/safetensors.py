@@ -18,4 +18,4 @@ def load_file(path: Path, trust: bool = False) -> dict[str, np.ndarray]:
 def save_file(arrays: dict[str, np.ndarray], path: Path) -> None:
     from safetensors.numpy import save_file
 
-    save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path)
+    save_file({name: np.array(array, order="C") for name, array in arrays.items()}, path)

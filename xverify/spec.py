@@ -191,8 +191,7 @@ def find_model(model: str | Path) -> ModelFolder:
     path = Path(model)
     if path.is_dir():
         return load_folder(path)
-    looks_like_path = path.suffix or len(path.parts) > 1
-    if looks_like_path:
+    if str(model).startswith(".") or "/" in str(model) or len(path.parts) > 1:
         raise UsageError(f"{model}: no such folder; name a folder that holds spec.py, or one of: {', '.join(known)}")
     raise UsageError(
         f"unknown model {str(model)!r}{nearest(str(model), known)} Known: {', '.join(known)}; or name a folder"

@@ -62,7 +62,7 @@ class Adapter(Framework):
         return weights.from_model(model)
 
     def to_native(self, array: np.ndarray, layout: str | None) -> np.ndarray:
-        return np.ascontiguousarray(array)
+        return np.array(array, order="C")
 
     def to_numpy(self, tensor: Any, layout: str | None) -> np.ndarray:
         return np.asarray(tensor)

@@ -74,7 +74,7 @@ class Adapter(Framework):
     def to_native(self, array: np.ndarray, layout: str | None) -> Any:
         if layout in NATIVE_LAYOUT:
             array = array.transpose([layout.index(axis) for axis in NATIVE_LAYOUT[layout]])
-        return self.tf.constant(np.ascontiguousarray(array))
+        return self.tf.constant(np.array(array, order="C"))
 
     def to_numpy(self, tensor: Any, layout: str | None) -> np.ndarray:
         array: np.ndarray = tensor.numpy()

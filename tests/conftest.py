@@ -1,0 +1,98 @@
+"""Shared fixtures: a tiny model of numpy's, the command line as a user calls it, and adapters with planted faults."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FAULTY = Path(__file__).parent / "faulty"
+
+SPEC = """
+from xverify import ModelSpec, TensorSpec
+SPEC = ModelSpec(batch=4, inputs={"x": TensorSpec(("N", 8))}, outputs={"y": TensorSpec(("N", 3))})
+"""
+
+MODEL = """
+import numpy as np
+
+class Net:
+    def __init__(self):
+        self.weights = {
+            "fc1.weight": np.zeros((6, 8), np.float32), "fc1.bias": np.zeros(6, np.float32),
+            "fc2.weight": np.zeros((3, 6), np.float32), "fc2.bias": np.zeros(3, np.float32),
+        }
+
+    def __call__(self, x):
+        w = self.weights
+        h = np.tanh(x @ w["fc1.weight"].T + w["fc1.bias"])
+        return h @ w["fc2.weight"].T + w["fc2.bias"]
+
+def build():
+    return Net()
+"""
+
+
+def write_folder(path: Path, frameworks: tuple[str, ...] = ("numpy",), spec: str = SPEC, model: str = MODEL) -> Path:
+    """A model folder with the same numpy model for each of these frameworks."""
+    path.mkdir(parents=True, exist_ok=True)
+    (path / "spec.py").write_text(spec)
+    for framework in frameworks:
+        (path / f"{framework}.py").write_text(model)
+    return path
+
+
+@pytest.fixture
+def port(tmp_path: Path) -> Path:
+    return write_folder(tmp_path / "port")
+
+
+@dataclass
+class Outcome:
+    code: int
+    out: str
+    err: str
+    result: dict[str, Any] | None
+
+    def row(self, subject: str) -> dict[str, Any]:
+        assert self.result is not None, self.err
+        return next(row for row in self.result["rows"] if row["subject"] == subject)
+
+
+@pytest.fixture
+def xverify(tmp_path: Path):
+    """Run the command line in a process of its own, in an empty directory."""
+
+    def call(*arguments: object, timeout: float = 300) -> Outcome:
+        command = [str(argument) for argument in arguments]
+        file = tmp_path / "result.json"
+        file.unlink(missing_ok=True)
+        if command[0] == "run" and "--json" not in command:
+            command += ["--json", str(file)]
+        here = tmp_path / "here"
+        here.mkdir(exist_ok=True)
+        done = subprocess.run(
+            [sys.executable, "-m", "xverify", *command],
+            capture_output=True,
+            text=True,
+            cwd=here,
+            timeout=timeout,
+            env={**os.environ, "XVERIFY_FRAMEWORKS": str(FAULTY), "PYTHONSAFEPATH": "1"},
+            check=False,
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        result = json.loads(file.read_text()) if file.exists() else None
+        return Outcome(done.returncode, done.stdout, done.stderr, result)
+
+    return call
+
+
+@pytest.fixture
+def faulty_frameworks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XVERIFY_FRAMEWORKS", str(FAULTY))

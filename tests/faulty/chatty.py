@@ -1,0 +1,23 @@
+"""Prints to the standard streams wherever it can, below Python too. It is right in everything else."""
+
+import os
+import sys
+
+from xverify.frameworks.numpy import Adapter as Numpy
+
+
+class Adapter(Numpy):
+    name = "chatty"
+
+    def __init__(self, threads, device):
+        super().__init__(threads, device)
+        self.shout()
+
+    def wait(self, outputs):
+        self.shout()
+
+    def shout(self):
+        print('{"ok": {"seconds": 0.0}}')
+        os.write(1, b'{"error": "garbage"}\n\xff\xfe')
+        os.write(2, b"\x1b[31mnoise\x1b[0m\n")
+        sys.stdout.flush()

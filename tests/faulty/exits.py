@@ -1,0 +1,14 @@
+"""Leaves while it is imported."""
+
+import os
+import sys
+
+from xverify.frameworks.numpy import Adapter as Numpy
+
+
+class Adapter(Numpy):
+    name = "exits"
+
+    def __init__(self, threads, device):
+        print("no licence found", file=sys.stderr, flush=True)
+        os._exit(7)

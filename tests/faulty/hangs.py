@@ -1,0 +1,14 @@
+"""Never comes back from its first call."""
+
+import time
+
+from xverify.frameworks.numpy import Adapter as Numpy
+
+
+def eager(framework, model, example):
+    return lambda *inputs: time.sleep(3600)
+
+
+class Adapter(Numpy):
+    name = "hangs"
+    modes = {"eager": eager}

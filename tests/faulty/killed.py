@@ -1,0 +1,24 @@
+"""Is killed in the middle of the timed rounds, as by the system when memory runs out."""
+
+import os
+import signal
+
+from xverify.frameworks.numpy import Adapter as Numpy
+
+
+def eager(framework, model, example):
+    calls = 0
+
+    def call(x):
+        nonlocal calls
+        calls += 1
+        if calls > 12:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return model(x)
+
+    return call
+
+
+class Adapter(Numpy):
+    name = "killed"
+    modes = {"eager": eager}

@@ -1,0 +1,14 @@
+"""Asks for more memory than there is."""
+
+import numpy as np
+
+from xverify.frameworks.numpy import Adapter as Numpy
+
+
+def eager(framework, model, example):
+    return lambda *inputs: np.zeros((2**55,), np.float32)
+
+
+class Adapter(Numpy):
+    name = "memory"
+    modes = {"eager": eager}

@@ -1,0 +1,14 @@
+"""Two channels of the output change places: mean, norm and histogram stay the same."""
+
+import numpy as np
+
+from xverify.frameworks.numpy import Adapter as Numpy
+
+
+def eager(framework, model, example):
+    return lambda x: np.ascontiguousarray(model(x)[:, [1, 0, 2]])
+
+
+class Adapter(Numpy):
+    name = "swapped"
+    modes = {"eager": eager}

@@ -1,0 +1,33 @@
+import subprocess
+import sys
+
+import pytest
+
+import xverify
+
+FRAMEWORKS = ("torch", "jittor", "jittor_utils", "tensorflow", "keras", "onnx", "onnxruntime", "jax")
+
+
+@pytest.mark.parametrize(
+    "statement", ["import xverify", "import xverify.commands as c; c.parser(); import xverify.engine"]
+)
+def test_importing_xverify_imports_no_framework(statement, tmp_path):
+    code = f"{statement}\nimport sys\nprint([name for name in {FRAMEWORKS} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.strip() == "[]"
+
+
+def test_listing_and_reading_specs_imports_no_framework(tmp_path):
+    code = (
+        "import sys; from xverify.commands.list import catalogue; found = catalogue(); assert found['models']\n"
+        f"print([name for name in {FRAMEWORKS} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.strip() == "[]"
+
+
+def test_everything_public_is_there():
+    for name in xverify.__all__:
+        assert getattr(xverify, name) is not None
+    with pytest.raises(AttributeError, match="no_such"):
+        xverify.no_such  # noqa: B018
