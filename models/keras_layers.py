@@ -15,6 +15,12 @@ def _pair(value: int | tuple[int, int]) -> tuple[int, int]:
     return (value, value) if isinstance(value, int) else value
 
 
+def _padded(shape: Any, pad: tuple[int, int]) -> tuple[Any, ...]:
+    """N,H,W,C with this much more on every side; an unknown size stays unknown."""
+    height, width = (size and size + 2 * more for size, more in zip(shape[1:3], pad))
+    return (shape[0], height, width, shape[3])
+
+
 class Conv2d(layers.Conv2D):
     """torch.nn.Conv2d: padding on both sides alike, where Keras' "same" pads one side more at a stride of two."""
 
@@ -29,8 +35,41 @@ class Conv2d(layers.Conv2D):
             x = ops.pad(x, [[0, 0], [self.pad[0]] * 2, [self.pad[1]] * 2, [0, 0]])
         return super().call(x)
 
-    def compute_output_spec(self, x: Any, *args: Any, **more: Any) -> Any:
-        return layers.Layer.compute_output_spec(self, x)
+    def compute_output_shape(self, shape: Any) -> Any:
+        return super().compute_output_shape(_padded(shape, self.pad))
+
+
+class DepthwiseConv2d(layers.DepthwiseConv2D):
+    """torch.nn.Conv2d(channels, channels, groups=channels): a filter for every channel, padded on both sides alike."""
+
+    def __init__(self, kernel: Any, stride: int = 1, padding: Any = 0, bias: bool = True, **more: Any) -> None:
+        super().__init__(kernel, stride, use_bias=bias, **more)
+        self.pad = _pair(padding)
+
+    def call(self, x: Any) -> Any:
+        if any(self.pad):
+            x = ops.pad(x, [[0, 0], [self.pad[0]] * 2, [self.pad[1]] * 2, [0, 0]])
+        return super().call(x)
+
+    def compute_output_shape(self, shape: Any) -> Any:
+        return super().compute_output_shape(_padded(shape, self.pad))
+
+
+class ConvTranspose2d(layers.Conv2DTranspose):
+    """torch.nn.ConvTranspose2d: padding takes that much away from every side of the result."""
+
+    def __init__(self, filters: int, kernel: int, stride: int = 1, padding: int = 0, **more: Any) -> None:
+        if kernel < stride:
+            raise ValueError(f"kernel {kernel} is below stride {stride}: Keras gives another size than torch then")
+        super().__init__(filters, kernel, stride, **more)
+        self.pad = padding
+
+    def call(self, x: Any) -> Any:
+        x, pad = super().call(x), self.pad
+        return x[:, pad:-pad, pad:-pad] if pad else x
+
+    def compute_output_shape(self, shape: Any) -> Any:
+        return _padded(super().compute_output_shape(shape), (-self.pad, -self.pad))
 
 
 class BatchNorm2d(layers.BatchNormalization):
@@ -52,8 +91,40 @@ class MaxPool2d(layers.MaxPooling2D):
             x = ops.pad(x, [[0, 0], [self.pad] * 2, [self.pad] * 2, [0, 0]], constant_values=float("-inf"))
         return super().call(x)
 
-    def compute_output_spec(self, x: Any) -> Any:
-        return layers.Layer.compute_output_spec(self, x)
+    def compute_output_shape(self, shape: Any) -> Any:
+        return super().compute_output_shape(_padded(shape, (self.pad, self.pad)))
+
+
+class AdaptiveAvgPool2d(layers.Layer):
+    """torch.nn.AdaptiveAvgPool2d, where the image is a whole multiple of the result."""
+
+    def __init__(self, size: int, **more: Any) -> None:
+        super().__init__(**more)
+        self.size = size
+
+    def build(self, shape: Any) -> None:
+        if any(side < self.size or side % self.size for side in shape[1:3]):
+            raise ValueError(f"{self.name}: {shape[1]}×{shape[2]} is no multiple of {self.size}×{self.size}")
+
+    def call(self, x: Any) -> Any:
+        window = (x.shape[1] // self.size, x.shape[2] // self.size)
+        if self.size == 1:
+            return ops.mean(x, (1, 2), keepdims=True)
+        return x if window == (1, 1) else ops.average_pool(x, window, window)
+
+
+class Hardsigmoid(layers.Layer):
+    """torch.nn.Hardsigmoid: the slope is 1/6; Keras 2's was 1/5."""
+
+    def call(self, x: Any) -> Any:
+        return ops.relu6(x + 3) / 6
+
+
+class Hardswish(layers.Layer):
+    """torch.nn.Hardswish."""
+
+    def call(self, x: Any) -> Any:
+        return x * ops.relu6(x + 3) / 6
 
 
 class Flatten(layers.Layer):
@@ -61,3 +132,34 @@ class Flatten(layers.Layer):
 
     def call(self, x: Any) -> Any:
         return ops.reshape(ops.transpose(x, (0, 3, 1, 2)), (ops.shape(x)[0], x.shape[1] * x.shape[2] * x.shape[3]))
+
+
+class GELU(layers.Layer):
+    """torch.nn.GELU(): by the error function, not the tanh approximation."""
+
+    def call(self, x: Any) -> Any:
+        return ops.gelu(x, approximate=False)
+
+
+class LSTM(layers.LSTM):
+    """One layer of torch.nn.LSTM(batch_first=True), whole sequence in and out, zeros as first state.
+
+    torch's one module "lstm" is as many of these as it has layers, each ``LSTM(hidden, layer, name="lstm")``.
+    """
+
+    def __init__(self, hidden: int, layer: int = 0, name: str = "lstm", **more: Any) -> None:
+        super().__init__(hidden, return_sequences=True, name=f"{name}.l{layer}", **more)
+        self.canonical_name = name
+        self.layer = layer
+
+    @property
+    def canonical_weights(self) -> dict[str, Any]:
+        return {
+            "kernel": (f"weight_ih_l{self.layer}", (1, 0)),
+            "recurrent_kernel": (f"weight_hh_l{self.layer}", (1, 0)),
+            "bias": (f"bias_l{self.layer}", None),
+        }
+
+    @property
+    def canonical_sums(self) -> dict[str, tuple[str, ...]]:
+        return {f"bias_l{self.layer}": (f"bias_ih_l{self.layer}", f"bias_hh_l{self.layer}")}

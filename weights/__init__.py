@@ -19,9 +19,9 @@ from types import ModuleType
 
 from xverify.errors import WeightsError
 
-from .canonical import Arrays, check, diff, digest, to_canonical
+from .canonical import Arrays, check, diff, digest, normal_form, to_canonical
 
-__all__ = ["Arrays", "check", "diff", "digest", "formats", "load_file", "save_file", "to_canonical"]
+__all__ = ["Arrays", "check", "diff", "digest", "formats", "load_file", "normal_form", "save_file", "to_canonical"]
 
 
 def formats() -> dict[str, ModuleType]:

@@ -84,8 +84,9 @@ def save_file(arrays: dict[str, np.ndarray], path: Path) -> None:
 
 
 def from_model(model: Any) -> dict[str, np.ndarray]:
-    """The module's parameters and running statistics, by name."""
-    return {name: np.array(value.numpy()) for name, value in model.state_dict().items()}
+    """The module's parameters and running statistics, by name; a tied one once, under the first of its names."""
+    once = {id(value): (name, value) for name, value in reversed(model.state_dict().items())}
+    return {name: np.array(value.numpy()) for name, value in reversed(once.values())}
 
 
 def to_model(model: Any, arrays: dict[str, np.ndarray]) -> None:

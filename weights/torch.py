@@ -37,7 +37,7 @@ def load_file(path: Path, trust: bool = False) -> dict[str, np.ndarray]:
         raise WeightsError(
             f"{path}: not a plain state_dict: {', '.join(f'{n} is a {t}' for n, t in strange.items())}{hint}"
         )
-    return {name: _array(value) for name, value in stored.items()}
+    return {name: _array(value) for name, value in _without_aliases(stored).items()}
 
 
 def save_file(arrays: dict[str, np.ndarray], path: Path) -> None:
@@ -53,9 +53,22 @@ def _array(tensor: Any) -> np.ndarray:
     return tensor.numpy().copy()
 
 
+def _without_aliases(state: dict[str, Any]) -> dict[str, Any]:
+    """Tied tensors once, under the first of their names: they are one weight."""
+    seen: set[tuple[Any, ...]] = set()
+    result = {}
+    for name, tensor in state.items():
+        place = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
+        if tensor.numel() == 0 or place not in seen:
+            result[name] = tensor
+        seen.add(place)
+    return result
+
+
 def from_model(model: Any) -> dict[str, np.ndarray]:
     """The module's parameters and buffers, by name, without integer counters."""
-    return {name: _array(value) for name, value in model.state_dict().items() if value.is_floating_point()}
+    state = _without_aliases(model.state_dict())
+    return {name: _array(value) for name, value in state.items() if value.is_floating_point()}
 
 
 def to_model(model: Any, arrays: dict[str, np.ndarray]) -> None:

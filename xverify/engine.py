@@ -120,6 +120,10 @@ def _measure(request: Request, reference: Reference, lanes: list[Lane], watch: W
             for lane in lanes:
                 lane.worker.kill()
             raise
+    merges = {name: tuple(parts) for lane in lanes for name, parts in lane.built.get("merges", {}).items()}
+    reference.take_normal_form(merges)
+    for lane in lanes:
+        lane.prove(merges)
     for lane in lanes:
         lane.warm(reference)
     _interleave(request, [lane for lane in lanes if lane.alive], watch)

@@ -106,6 +106,10 @@ class Framework:
         """Entered around every forward pass that is timed or compared."""
         return nullcontext()
 
+    def merges(self, model: Any) -> dict[str, tuple[str, ...]]:
+        """Weights that this framework stores as one where the canonical form has several: name -> what it is the sum of."""
+        return {}
+
     def calibrate(self, model: Any, inputs: tuple[Any, ...]) -> None:
         """Set batch-norm statistics to those of these inputs, where the framework can."""
 

@@ -14,7 +14,7 @@ from .process import Worker
 from .request import Request
 from .spec import ModelFolder
 from .watch import Watch
-from .weights import check, digest, load_file, npz
+from .weights import check, digest, load_file, normal_form, npz
 from .weights import onnx as onnx_weights
 from .weights import torch as torch_weights
 
@@ -36,6 +36,7 @@ class Reference:
         self.digest: str | None = None
         self.inputs_digest: str | None = None
         self.shapes: dict[str, tuple[int, ...]] = {}
+        self.merges: dict[str, tuple[str, ...]] = {}
         self.source = ""
         self.onnx: Path | None = None
         self.onnx_weights: Path | None = None
@@ -67,6 +68,9 @@ class Reference:
         adapters = [frameworks.parse_subject(subject)[0] for subject in self.request.subjects]
         if not any(adapter.runs_export or adapter.weights_route == "onnx" for adapter in adapters):
             return
+        if self.model.spec.control_flow:
+            self.onnx_problem = f"no ONNX export: {self.model.spec.control_flow}, which a trace cannot hold"
+            return
         self._phase("exporting ONNX")
         try:
             self._export()
@@ -82,6 +86,12 @@ class Reference:
         self._phase("computing in float32")
         self.float32 = self._outputs(self.inputs, self.weights, float64=False)
         self._check_outputs()
+
+    def take_normal_form(self, merges: dict[str, tuple[str, ...]]) -> None:
+        """Take the digest in a form that every framework of the run can hold: see weights.normal_form."""
+        self.merges = merges
+        if merges:
+            self.digest = digest(normal_form(npz.load_file(self.weights), merges))
 
     def evaluate(self) -> None:
         """Compute what is right: in float64, or, where the framework cannot, measure the floor by perturbation."""
@@ -120,6 +130,7 @@ class Reference:
             "parameters": sum(size for name, size in sizes.items() if name not in statistics),
             "statistics": len(statistics),
             "source": self.source,
+            "normal_form": self.merges,
         }
 
     def describe_inputs(self) -> dict[str, Any]:
@@ -149,7 +160,7 @@ class Reference:
         self._phase("calibrating batch norm")
         npz.save_file(arrays, self.weights)
         self.worker.request("load", path=str(self.weights))
-        self.worker.request("calibrate", path=str(self.inputs))
+        self.worker.request("calibrate", path=str(self.inputs), batch=self.request.batch)
         self.worker.request("save", path=str(self.weights))
         return probe.unsettle(npz.load_file(self.weights), self.request.seed)
 

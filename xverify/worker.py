@@ -22,6 +22,8 @@ from .framework import Framework, Source
 from .weights import canonical, load_file, npz
 from .weights.names import rename
 
+CALIBRATION_BATCH = 8  # a variance of one or two values is no variance
+
 
 class Session:
     """What a worker can be asked, an operation a method; ``handle`` is the whole protocol but for the pipes."""
@@ -84,17 +86,17 @@ class Session:
         own = self.framework.save_weights(self.model)
         self.canonical_names = rename(own, self.names)
         self.shapes = {self.canonical_names[name]: array.shape for name, array in own.items()}
-        return {"seconds": seconds, "shapes": self.shapes}
+        self.merges = self.framework.merges(self.model)
+        return {"seconds": seconds, "shapes": self.shapes, "merges": self.merges}
 
     def do_load(self, path: str) -> dict[str, Any]:
         """Load weights, read them back out of the model, and report the digest of what was read."""
         self._write(self.model, npz.load_file(Path(path)))
-        loaded = self._read(self.model)
-        return {
-            "digest": canonical.digest(loaded),
-            "tensors": len(loaded),
-            "parameters": sum(array.size for array in loaded.values()),
-        }
+        return self.do_digest({})
+
+    def do_digest(self, merges: dict[str, list[str]]) -> dict[str, Any]:
+        """The digest of the weights as they stand in the model, in the normal form of these merges."""
+        return {"digest": canonical.digest(canonical.normal_form(self._read(self.model), merges))}
 
     def do_save(self, path: str) -> None:
         npz.save_file(self._read(self.model), Path(path))
@@ -112,13 +114,22 @@ class Session:
         return canonical.to_canonical(own, source=f"{self.framework.name}'s weights")
 
     def _write(self, model: Any, arrays: canonical.Arrays) -> None:
+        arrays = canonical.normal_form(arrays, self.merges)
         canonical.check(arrays, self.shapes, source="the weights")
         self.framework.load_weights(model, {own: arrays[name] for own, name in self.canonical_names.items()})
 
     # -- what only the reference is asked -----------------------------------------------------------------------------
 
-    def do_calibrate(self, path: str) -> None:
-        self.framework.calibrate(self.model, self._native_cases(path)[0])
+    def do_calibrate(self, path: str, batch: int) -> None:
+        """Set batch-norm statistics to those of the first cases together, ``CALIBRATION_BATCH`` items or more of them."""
+        arrays = npz.load_file(Path(path))
+        cases = range(min(len(arrays) // len(self.inputs), -(-CALIBRATION_BATCH // batch)))
+        native = []
+        for name, layout in self.inputs.items():
+            parts = [arrays[protocol.key(case, name)] for case in cases]
+            batched = len(parts[0].shape) > 0 and parts[0].shape[0] == batch
+            native.append(self.framework.to_native(np.concatenate(parts) if batched else parts[0], layout))
+        self.framework.calibrate(self.model, tuple(native))
 
     def do_export(self, inputs: str, path: str) -> None:
         """Write the ONNX form. The model's weights are not to be relied on afterwards: load them again."""

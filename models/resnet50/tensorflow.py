@@ -1,5 +1,5 @@
 from keras import Input, Model, layers
-from xverify.models.keras_layers import BatchNorm2d, Conv2d, MaxPool2d
+from xverify.models.keras_layers import AdaptiveAvgPool2d, BatchNorm2d, Conv2d, Flatten, MaxPool2d
 
 BLOCKS = {18: (2, 2, 2, 2), 50: (3, 4, 6, 3), 152: (3, 8, 36, 3)}
 
@@ -36,9 +36,9 @@ def projected(x, filters, stride, name):
     return BatchNorm2d(name=f"{name}.downsample.1")(x)
 
 
-def build(depth=50):
+def build(depth=50, classes=1000, size=224):
     block = basic if depth == 18 else bottleneck
-    inputs = Input((224, 224, 3), name="x")
+    inputs = Input((size, size, 3), name="x")
     x = Conv2d(64, 7, 2, 3, bias=False, name="conv1")(inputs)
     x = BatchNorm2d(name="bn1")(x)
     x = layers.ReLU(name="relu")(x)
@@ -47,6 +47,7 @@ def build(depth=50):
         for index in range(count):
             stride = 2 if stage > 1 and index == 0 else 1
             x = block(x, 64 * 2 ** (stage - 1), stride, f"layer{stage}.{index}")
-    x = layers.GlobalAveragePooling2D(name="avgpool")(x)
-    x = layers.Dense(1000, name="fc")(x)
+    x = AdaptiveAvgPool2d(1, name="avgpool")(x)
+    x = Flatten()(x)
+    x = layers.Dense(classes, name="fc")(x)
     return Model(inputs, x, name=f"resnet{depth}")

@@ -71,6 +71,9 @@ class Adapter(Framework):
     def save_weights(self, model: Any) -> dict[str, np.ndarray]:
         return weights.from_model(model)
 
+    def merges(self, model: Any) -> dict[str, tuple[str, ...]]:
+        return weights.merges(model)
+
     def to_native(self, array: np.ndarray, layout: str | None) -> Any:
         if layout in NATIVE_LAYOUT:
             array = array.transpose([layout.index(axis) for axis in NATIVE_LAYOUT[layout]])

@@ -31,7 +31,7 @@ class Adapter(Framework):
         torch.set_num_threads(threads)
         self.torch = torch
         self.device = device
-        _declare_torchvision_ops(torch)
+        declare_torchvision_ops(torch)
 
     def build(self, source: Source, options: Mapping[str, Any], float64: bool = False) -> Any:
         model = self.define(source, options).eval().to(self.device)
@@ -95,7 +95,7 @@ class Adapter(Framework):
         )
 
 
-def _declare_torchvision_ops(torch: Any) -> None:
+def declare_torchvision_ops(torch: Any) -> None:
     """Let torchvision's models be imported where its compiled operators cannot be loaded.
 
     torchvision from the package index is built against the CUDA build of torch; beside a CPU build its import stops with

@@ -157,10 +157,10 @@ def _fps(row: Row) -> str:
         return "-"
     low, high = speed.fps_ci
     text = _figure(speed.fps)
-    if low is not None and high is not None:
-        text += f" ({_figure(low)}–{_figure(high)})"
     if speed.verdict == "REFUSED":
         return f"[strike]{text}[/] not counted"
+    if low is not None and high is not None:
+        text += f" ({_figure(low)}–{_figure(high)})"
     return text
 
 
@@ -204,6 +204,11 @@ def _foundation(result: Result) -> list[str]:
             f"errors: against {reference['framework']} in {reference['precision']}, {result.inputs['cases']} input cases; "
             f"'÷ float32's' divides by {reference['floor']}; EQUAL up to 10"
         )
+        if result.weights["normal_form"]:
+            sums = ", ".join(
+                f"{name} = {' + '.join(parts)}" for name, parts in list(result.weights["normal_form"].items())[:2]
+            )
+            lines.append(f"digests are of the form that every framework here can hold: {sums}, …")
         routes = sorted({row.weights_route for row in result.rows if row.weights_route})
         lines.append(f"weight routes: {'; '.join(routes)}")
     lines += [f"note: {note}" for note in result.notes]

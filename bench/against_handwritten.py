@@ -1,0 +1,100 @@
+"""xverify's FPS against a hand-written loop of the Jittor method, in alternation (``make bench``).
+
+Both run in processes of their own that stay alive; each round times one block of each, in an order that changes. Printed: the
+ratio of their FPS, median over the rounds, and its 95% interval. Exit 1 when a ratio leaves 0.97 to 1.03.
+"""
+
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from xverify.weights import npz
+
+from xverify import frameworks, probe, timing
+from xverify.process import Worker
+from xverify.reference import build_arguments
+from xverify.spec import find_model
+
+ROUNDS = 80  # of short blocks: neighbours in time meet the same machine
+BLOCK_SECONDS = 0.06
+WITHIN = 0.03
+
+
+class ByHand:
+    def __init__(self, framework: str, model: str, batch: int, threads: int, weights: Path) -> None:
+        variables = {**os.environ, **frameworks.load(framework).variables(threads, "cpu"), "PYTHONSAFEPATH": "1"}
+        self.process = subprocess.Popen(
+            [
+                sys.executable,
+                Path(__file__).with_name("handwritten.py"),
+                framework,
+                model,
+                str(batch),
+                str(threads),
+                weights,
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=variables,
+        )
+
+    def block(self, calls: int) -> float:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        print(calls, file=self.process.stdin, flush=True)
+        return float(self.process.stdout.readline())
+
+
+def compare(framework: str, model: str, batch: int, threads: int, space: Path) -> timing.Interval:
+    """Seconds by hand over seconds by xverify: the ratio of FPS, above one when xverify reports more."""
+    folder = find_model(model)
+    worker = Worker(frameworks.load(framework), sys.executable, space, threads, "cpu", timeout=1800)
+    worker.start()
+    shapes = worker.request("build", **build_arguments(folder, framework, None))["shapes"]
+    npz.save_file(probe.weights({name: tuple(shape) for name, shape in shapes.items()}, 0), space / "weights.npz")
+    worker.request("load", path=str(space / "weights.npz"))
+    npz.save_file(probe.inputs(folder.spec, batch, 0, 4), space / "inputs.npz")
+    worker.request("prepare", inputs=str(space / "inputs.npz"), mode="eager")
+    hand = ByHand(framework, model, batch, threads, space / "weights.npz")
+    hand.block(5)
+    warm = worker.request("warm", calls=5, seconds=1.0)["seconds_per_call"]
+    calls = math.ceil(BLOCK_SECONDS / warm)
+    hand.block(calls)
+    logs = []
+    for index in range(ROUNDS):
+        if index % 2:
+            ours, theirs = worker.request("block", case=index % 4, calls=calls)["seconds"], hand.block(calls)
+        else:
+            theirs, ours = hand.block(calls), worker.request("block", case=index % 4, calls=calls)["seconds"]
+        logs.append(math.log(theirs / ours))
+    worker.close()
+    hand.process.kill()
+    spread = timing.interval(logs)
+    middle = sorted(logs)[len(logs) // 2]
+    half = spread.high - spread.mean
+    return timing.Interval(math.exp(middle), math.exp(middle - half), math.exp(middle + half))
+
+
+def main() -> int:
+    threads = int(sys.argv[1]) if len(sys.argv) > 1 else 1  # one thread varies least from block to block
+    print(f"FPS of xverify / FPS of a hand-written loop, {ROUNDS} alternating blocks, threads: {threads}")
+    code = 0
+    for model, batch in (("mlp", 32), ("resnet50", 8)):
+        for framework in ("torch", "jittor"):
+            with tempfile.TemporaryDirectory() as directory:
+                found = compare(framework, model, batch, threads, Path(directory))
+            inside = abs(found.mean - 1) <= WITHIN
+            code |= not inside
+            mark = "ok" if inside else f"outside 1 ± {WITHIN:g}"
+            print(
+                f"  {model:9} {framework:7} {found.mean:.4f} ({found.low:.4f} to {found.high:.4f})  {mark}", flush=True
+            )
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,5 @@
+from jittor.models import alexnet
+
+
+def build(classes=1000):
+    return alexnet(num_classes=classes)

@@ -1,0 +1,86 @@
+import jittor as jt
+from jittor import nn
+
+
+class Position(nn.Module):
+    """A learned vector for every place, added."""
+
+    def __init__(self, length, dim):
+        super().__init__()
+        self.weight = 0.02 * jt.randn(length, dim)
+
+    def execute(self, x):
+        return x + self.weight
+
+
+class CausalSoftmax(nn.Module):
+    """Softmax over a token and those before it. The mask is in here so that the layer's input is finite."""
+
+    def execute(self, scores):
+        place = jt.arange(scores.shape[-1])
+        future = place > place.unsqueeze(1)
+        return nn.softmax(scores.masked_fill(future, float("-inf")), -1)
+
+
+class Attention(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads = heads
+        self.q = nn.Linear(dim, dim)
+        self.k = nn.Linear(dim, dim)
+        self.v = nn.Linear(dim, dim)
+        self.softmax = CausalSoftmax()
+        self.proj = nn.Linear(dim, dim)
+
+    def execute(self, x):
+        n, length, dim = x.shape
+
+        def split(x):
+            return x.reshape(n, length, self.heads, dim // self.heads).transpose(1, 2)
+
+        q, k, v = split(self.q(x)), split(self.k(x)), split(self.v(x))
+        scores = q @ k.transpose(2, 3) / (dim // self.heads) ** 0.5
+        x = self.softmax(scores) @ v
+        return self.proj(x.transpose(1, 2).reshape(n, length, dim))
+
+
+class Block(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.ln1 = nn.LayerNorm(dim, eps=1e-5)
+        self.attn = Attention(dim, heads)
+        self.ln2 = nn.LayerNorm(dim, eps=1e-5)
+        self.fc1 = nn.Linear(dim, 4 * dim)
+        self.gelu = nn.GELU()
+        self.fc2 = nn.Linear(4 * dim, dim)
+
+    def execute(self, x):
+        x = x + self.attn(self.ln1(x))
+        return x + self.fc2(self.gelu(self.fc1(self.ln2(x))))
+
+
+class Head(nn.Module):
+    """Logits by the weight of the token embedding: it has none of its own."""
+
+    def execute(self, x, weight):
+        return nn.matmul_transpose(x, weight)
+
+
+class GPT(nn.Module):
+    def __init__(self, vocabulary, dim, depth, heads, length):
+        super().__init__()
+        self.tok = nn.Embedding(vocabulary, dim)
+        self.pos = Position(length, dim)
+        self.blocks = nn.ModuleList([Block(dim, heads) for _ in range(depth)])
+        self.ln = nn.LayerNorm(dim, eps=1e-5)
+        self.head = Head()
+
+    def execute(self, tokens):
+        x = self.pos(self.tok(tokens))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.ln(x), self.tok.weight)
+
+
+def build(vocabulary=1000, dim=128, depth=4, heads=4, length=64):
+    return GPT(vocabulary, dim, depth, heads, length)

@@ -1,0 +1,53 @@
+import jittor as jt
+from jittor import nn
+
+
+class Cell(nn.Module):
+    """One step of one layer. The gates' rows stand in the order i, f, g, o."""
+
+    def __init__(self, inputs, hidden):
+        super().__init__()
+        self.weight_ih = uniform(hidden, (4 * hidden, inputs))
+        self.weight_hh = uniform(hidden, (4 * hidden, hidden))
+        self.bias_ih = uniform(hidden, (4 * hidden,))
+        self.bias_hh = uniform(hidden, (4 * hidden,))
+
+    def execute(self, x, h, c):
+        gates = x @ self.weight_ih.t() + self.bias_ih + h @ self.weight_hh.t() + self.bias_hh
+        i, f, g, o = gates.chunk(4, 1)
+        c = jt.sigmoid(f) * c + jt.sigmoid(i) * jt.tanh(g)
+        h = jt.sigmoid(o) * jt.tanh(c)
+        return h, c
+
+
+def uniform(hidden, shape):
+    bound = hidden**-0.5
+    return jt.init.uniform(shape, "float32", -bound, bound)
+
+
+class LanguageModel(nn.Module):
+    def __init__(self, vocabulary, embedding, hidden, layers, length):
+        super().__init__()
+        self.hidden = hidden
+        self.length = length
+        self.embedding = nn.Embedding(vocabulary, embedding)
+        self.cells = nn.ModuleList([Cell(hidden if layer else embedding, hidden) for layer in range(layers)])
+        self.fc = nn.Linear(hidden, vocabulary)
+
+    def execute(self, tokens):
+        x = self.embedding(tokens)
+        for cell in self.cells:
+            x = self.unroll(cell, x)
+        return self.fc(x)
+
+    def unroll(self, cell, x):
+        h = c = jt.zeros((x.shape[0], self.hidden), x.dtype)
+        outputs = []
+        for t in range(self.length):
+            h, c = cell(x[:, t], h, c)
+            outputs.append(h)
+        return jt.stack(outputs, 1)
+
+
+def build(vocabulary=10_001, embedding=128, hidden=256, layers=3, length=50):
+    return LanguageModel(vocabulary, embedding, hidden, layers, length)

@@ -1,0 +1,175 @@
+"""What every adapter promises, checked on the real framework in a process of its own."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from xverify.weights import digest, npz
+
+from xverify import frameworks, host, probe, protocol
+from xverify.errors import Failed, Unsupported
+from xverify.process import Worker
+from xverify.reference import build_arguments
+from xverify.spec import find_model, load_folder
+
+pytestmark = pytest.mark.slow
+
+REAL = [name for name, adapter in frameworks.load_all().items() if not host.missing(adapter)]
+# numpy has no file for the model of all layer kinds; ONNX Runtime's shapes are fixed by the export.
+RESHAPED = [name for name in REAL if name in ("torch", "jittor", "tensorflow")]
+MLP = find_model("mlp")
+KINDS = load_folder(Path(__file__).parent.parent / "ports" / "kinds")
+
+
+def start(name, folder, timeout=1800):
+    folder.mkdir(exist_ok=True)
+    worker = Worker(frameworks.load(name), sys.executable, folder, threads=2, device="cpu", timeout=timeout)
+    worker.start_reply = worker.start()
+    return worker
+
+
+@pytest.fixture(scope="module")
+def export(tmp_path_factory):
+    """The MLP's ONNX export, with placeholder weights."""
+    space = tmp_path_factory.mktemp("export")
+    worker = start("torch", space)
+    worker.request("build", **build_arguments(MLP, "torch", None))
+    npz.save_file(probe.inputs(MLP.spec, 4, seed=0, cases=1), space / "inputs.npz")
+    worker.request("export", inputs=str(space / "inputs.npz"), path=str(space / "model.onnx"))
+    worker.close()
+    return space / "model.onnx"
+
+
+@pytest.fixture(scope="module", params=REAL)
+def mlp(request, tmp_path_factory, export):
+    """A live worker of each framework with the MLP built."""
+    worker = start(request.param, tmp_path_factory.mktemp(request.param))
+    reply = worker.request("build", **build_arguments(MLP, request.param, export))
+    shapes = {name: tuple(shape) for name, shape in reply["shapes"].items()}
+    assert shapes == {"fc1.weight": (512, 784), "fc1.bias": (512,), "fc2.weight": (10, 512), "fc2.bias": (10,)}
+    worker.shapes = shapes
+    yield worker
+    worker.close()
+
+
+def load(worker, arrays):
+    path = worker.folder / "weights.npz"
+    npz.save_file(arrays, path)
+    return worker.request("load", path=str(path))
+
+
+def outputs(worker, inputs, calls=3):
+    npz.save_file(inputs, worker.folder / "inputs.npz")
+    worker.request("prepare", inputs=str(worker.folder / "inputs.npz"), mode=next(iter(worker.adapter.modes)))
+    worker.request("block", case=0, calls=calls, keep=str(worker.folder / "outputs.npz"))
+    return npz.load_file(worker.folder / "outputs.npz")
+
+
+def test_weights_come_back_bit_for_bit(mlp):
+    for seed in (1, 2):
+        arrays = probe.weights(mlp.shapes, seed)
+        # Values that careless code loses: signed zero, subnormals, the ends of the range.
+        arrays["fc1.bias"][:6] = [0.0, -0.0, 1e-45, -1e-40, 3.4e38, -1.17549435e-38]
+        assert load(mlp, arrays)["digest"] == digest(arrays)
+        mlp.request("save", path=str(mlp.folder / "saved.npz"))
+        assert digest(npz.load_file(mlp.folder / "saved.npz")) == digest(arrays)
+
+
+def test_the_loaded_weights_are_the_ones_that_compute(mlp):
+    inputs = probe.inputs(MLP.spec, 4, seed=0, cases=1)
+    x = inputs["0/x"].astype(np.float64)
+    for seed in (1, 2):
+        w = probe.weights(mlp.shapes, seed)
+        load(mlp, w)
+        y = outputs(mlp, inputs)[protocol.key(0, "logits")]
+        right = (
+            np.maximum(x @ w["fc1.weight"].T.astype(np.float64) + w["fc1.bias"], 0) @ w["fc2.weight"].T + w["fc2.bias"]
+        )
+        assert y.dtype == np.float32
+        assert y.shape == (4, 10)
+        assert np.abs(y - right).max() < 1e-4
+
+
+def test_weights_that_do_not_fit_are_refused_before_the_framework_sees_them(mlp):
+    arrays = probe.weights(mlp.shapes, 1)
+    before = load(mlp, arrays)["digest"]
+    for change, says in (
+        (lambda w: w.pop("fc2.bias"), "1 missing"),
+        (lambda w: w.update(fc3=np.zeros(3, np.float32)), "1 unexpected"),
+        (lambda w: w.update({"fc1.weight": w["fc1.weight"].T.copy()}), "1 of another shape"),
+    ):
+        broken = dict(arrays)
+        change(broken)
+        with pytest.raises(Failed, match=says):
+            load(mlp, broken)
+    assert load(mlp, arrays)["digest"] == before
+
+
+def test_float64_is_float64_or_refused(mlp):
+    arrays, inputs = probe.weights(mlp.shapes, 1), probe.inputs(MLP.spec, 4, seed=0, cases=2)
+    npz.save_file(arrays, mlp.folder / "weights.npz")
+    npz.save_file(inputs, mlp.folder / "inputs.npz")
+    target = mlp.folder / "outputs.npz"
+    arguments = {
+        "inputs": str(mlp.folder / "inputs.npz"),
+        "weights": str(mlp.folder / "weights.npz"),
+        "path": str(target),
+    }
+    try:
+        mlp.request("evaluate", **arguments, float64=True)
+    except Unsupported:
+        assert mlp.adapter.runs_export
+        return
+    found = npz.load_file(target)
+    x = inputs["1/x"].astype(np.float64)
+    w = {name: array.astype(np.float64) for name, array in arrays.items()}
+    right = np.maximum(x @ w["fc1.weight"].T + w["fc1.bias"], 0) @ w["fc2.weight"].T + w["fc2.bias"]
+    assert found["1/logits"].dtype == np.float64
+    assert np.abs(found["1/logits"] - right).max() < 1e-12
+    mlp.request("evaluate", **arguments, float64=False)
+    assert npz.load_file(target)["1/logits"].dtype == np.float32
+
+
+def test_every_mode_runs_and_agrees(mlp):
+    arrays, inputs = probe.weights(mlp.shapes, 3), probe.inputs(MLP.spec, 4, seed=0, cases=2)
+    load(mlp, arrays)
+    npz.save_file(inputs, mlp.folder / "inputs.npz")
+    results = []
+    for mode in mlp.adapter.modes:
+        mlp.request("prepare", inputs=str(mlp.folder / "inputs.npz"), mode=mode)
+        for case in range(2):
+            mlp.request("block", case=case, calls=2, keep=str(mlp.folder / "outputs.npz"))
+            results.append(npz.load_file(mlp.folder / "outputs.npz")[protocol.key(case, "logits")])
+    assert np.abs(results[0] - results[1]).max() > 0.1
+    for case in range(2):
+        for other in results[case::2]:
+            assert np.allclose(results[case], other, atol=1e-5)
+
+
+def test_the_environment_names_the_version(mlp):
+    environment = mlp.start_reply["environment"]
+    assert environment[mlp.adapter.name] == host.version(mlp.adapter)
+
+
+@pytest.fixture(scope="module", params=RESHAPED)
+def kinds(request, tmp_path_factory):
+    worker = start(request.param, tmp_path_factory.mktemp(request.param))
+    yield worker
+    worker.close()
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(width=st.integers(1, 9), kernel=st.tuples(st.integers(1, 4), st.integers(1, 4)), seed=st.integers(0, 1000))
+def test_round_trip_of_every_kind_of_layer_at_any_size(kinds, width, kernel, seed):
+    arguments = build_arguments(KINDS, kinds.adapter.name, None)
+    arguments["options"] = {"width": width, "kernel": kernel}
+    shapes = {name: tuple(shape) for name, shape in kinds.request("build", **arguments)["shapes"].items()}
+    assert shapes["0.weight"] == (width, 3, *kernel)
+    assert len(shapes) == 8
+    arrays = probe.weights(shapes, seed)
+    assert load(kinds, arrays)["digest"] == digest(arrays)
+    kinds.request("save", path=str(kinds.folder / "saved.npz"))
+    assert digest(npz.load_file(kinds.folder / "saved.npz")) == digest(arrays)
