@@ -2,11 +2,13 @@
 
 import json
 import os
+import signal
+import subprocess
 import sys
 import time
 
 import pytest
-from conftest import MODEL, SPEC, write_folder
+from conftest import FAULTY, MODEL, SPEC, write_folder
 
 import xverify as package
 from xverify.watch import Watch
@@ -232,6 +234,27 @@ def test_an_interpreter_that_is_none(xverify, tmp_path):
     fake.write_text("#!/bin/sh\nwhile true; do echo garbage; done\n")
     done = xverify("run", folder, "--subjects", "numpy,honest", "--python", f"honest={fake}", *FAST)
     assert "prints b'garbage' instead of starting a worker" in done.row("honest")["reason"]
+
+
+def test_an_interrupted_run_keeps_what_it_measured(tmp_path):
+    folder = write_folder(tmp_path / "port", ("numpy", "honest"))
+    file = tmp_path / "r.json"
+    command = [sys.executable, "-m", "xverify", "run", str(folder), "--subjects", "numpy,honest", "--rerun", "10000000"]
+    environment = {**os.environ, "XVERIFY_FRAMEWORKS": str(FAULTY)}
+    process = subprocess.Popen(
+        [*command, "--json", str(file)], env=environment, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+    )
+    for line in process.stderr:
+        if line.startswith("timing: round 1 "):
+            process.send_signal(signal.SIGINT)
+            break
+    process.stderr.read()
+    assert process.wait(60) == 3
+    result = json.loads(file.read_text())
+    assert result["verdict"] == "ERROR"
+    assert any("interrupted" in note for note in result["notes"])
+    assert result["rows"][0]["reason"] == "interrupted by the user"
+    assert result["rows"][0]["speed"]["samples"]
 
 
 def test_nothing_is_left_behind(xverify, tmp_path, monkeypatch):
