@@ -38,6 +38,8 @@ def test_two_honest_frameworks_pass(xverify, tmp_path):
         assert speed["fps"] == pytest.approx(4 / speed["seconds_per_step"])
         assert row["memory"]["peak_rss_mib"] >= row["memory"]["import_rss_mib"] > 1
     assert done.result["weights"]["parameters"] == 6 * 8 + 6 + 3 * 6 + 3
+    timeline = done.result["timeline"]
+    assert 0 < timeline["ready_seconds"] < timeline["timed_seconds"] < timeline["total_seconds"]
     assert done.row("numpy")["speed"]["verdict"] == "BASELINE"
     assert done.row("numpy")["speed"]["ratio"] == 1.0
 

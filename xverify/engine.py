@@ -6,6 +6,7 @@ import datetime
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -50,6 +51,7 @@ def run(
 
 def execute(request: Request, folder: ModelFolder, watch: Watch) -> Result:
     """Run a request to its result. Nothing that was measured is lost when a subject, or the user, ends early."""
+    begun, timeline = time.monotonic(), dict.fromkeys(("ready_seconds", "timed_seconds", "total_seconds"), 0.0)
     created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
     notes = list(request.notes)
     for note in notes:
@@ -66,7 +68,7 @@ def execute(request: Request, folder: ModelFolder, watch: Watch) -> Result:
             worker = _worker(request, adapter, space / f"subject-{index}", watch, subject)
             lanes.append(Lane(request, folder, adapter, mode, worker, watch))
         try:
-            _measure(request, reference, lanes, watch)
+            _measure(request, reference, lanes, watch, lambda name: timeline.update({name: time.monotonic() - begun}))
         except SubjectError as error:
             for lane in lanes:
                 lane.failure = lane.failure or Failed(f"no reference: {request.reference} {error.status}: {error}")
@@ -77,6 +79,7 @@ def execute(request: Request, folder: ModelFolder, watch: Watch) -> Result:
         finally:
             for process in (reference.worker, *(lane.worker for lane in lanes)):
                 process.close()
+    timeline["total_seconds"] = time.monotonic() - begun
     rows = tuple(lane.row(lanes[0]) for lane in lanes)
     if reference.onnx_problem:
         notes.append(reference.onnx_problem)
@@ -94,10 +97,13 @@ def execute(request: Request, folder: ModelFolder, watch: Watch) -> Result:
         reference=reference.describe(),
         rule=compare.RULE,
         notes=tuple(notes),
+        timeline=timeline,
     )
 
 
-def _measure(request: Request, reference: Reference, lanes: list[Lane], watch: Watch) -> None:
+def _measure(
+    request: Request, reference: Reference, lanes: list[Lane], watch: Watch, reached: Callable[[str], None]
+) -> None:
     """From processes to verdicts. What is on no clock runs beside the reference; the rest has the machine alone."""
     by_onnx = [lane for lane in lanes if lane.adapter.runs_export or lane.adapter.weights_route == "onnx"]
     with ThreadPoolExecutor(max_workers=min(2, host.cores())) as beside:
@@ -126,7 +132,9 @@ def _measure(request: Request, reference: Reference, lanes: list[Lane], watch: W
         lane.prove(merges)
     for lane in lanes:
         lane.warm(reference)
+    reached("ready_seconds")
     _interleave(request, [lane for lane in lanes if lane.alive], watch)
+    reached("timed_seconds")
     for lane in lanes:
         lane.finish()
     reference.evaluate()

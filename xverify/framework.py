@@ -8,6 +8,7 @@ An adapter runs and waits. It never looks at a clock, and never judges.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -25,10 +26,14 @@ Mode = Callable[[Any, Any, tuple[Any, ...]], Callable[..., Any]]
 
 @dataclass(frozen=True)
 class Source:
-    """Where a model comes from. folder: the model folder. onnx: the reference's export, when there is one."""
+    """Where a model comes from.
+
+    folder: of its framework files. onnx: the reference's export, when there is one. control_flow: why it cannot be traced, or ''.
+    """
 
     folder: Path
     onnx: Path | None = None
+    control_flow: str = ""
 
 
 class Framework:
@@ -38,6 +43,10 @@ class Framework:
     # What pip installs, and the module whose import proves it: {"torch": "torch"}.
     needs: ClassVar[Mapping[str, str]]
     modes: ClassVar[Mapping[str, Mode]]
+    # A mode that is another way to write the model: the options that its ``build`` gets besides.
+    mode_options: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    # Where the model in hand comes from; the worker sets it before it builds.
+    source: Source
     # The mode whose subject is written as the framework's name alone ("jittor"); None: the mode is always written.
     bare: ClassVar[str | None] = None
     # The modes that run when the user names no subject.
@@ -124,6 +133,9 @@ class Framework:
         module = load_module(source.folder, self.name)
         if not callable(getattr(module, "build", None)):
             raise Failed(f"{source.folder / self.name}.py defines no build(**options)")
+        unknown = set(options) - set(inspect.signature(module.build).parameters)
+        if unknown and unknown <= {name for more in self.mode_options.values() for name in more}:
+            raise Unsupported(f"the model is written in one way only: its build takes no {', '.join(sorted(unknown))}")
         return module.build(**options)
 
     @classmethod

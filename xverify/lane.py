@@ -79,7 +79,8 @@ class Lane:
         with self.step("building the model, loading the weights"):
             if self.adapter.runs_export and reference.onnx_problem:
                 raise Unsupported(reference.onnx_problem)
-            self.built = self.worker.request("build", **build_arguments(self.model, self.adapter.name, reference.onnx))
+            arguments = build_arguments(self.model, self.adapter.name, reference.onnx)
+            self.built = self.worker.request("build", **arguments, mode=self.mode)
             by_onnx = self.adapter.weights_route == "onnx" and reference.onnx_weights is not None
             self.route = _route(self.adapter, reference, by_onnx)
             self.loaded = self.worker.request(

@@ -114,7 +114,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Result:
-    """A whole run."""
+    """A whole run. timeline: seconds from its start until all subjects were ready, were timed, and until the end."""
 
     model: str
     tasks: tuple[str, ...]
@@ -129,6 +129,7 @@ class Result:
     reference: dict[str, Any]
     rule: str
     notes: tuple[str, ...] = ()
+    timeline: dict[str, float] = field(default_factory=dict)
     schema_version: int = SCHEMA_VERSION
 
     @property

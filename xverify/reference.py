@@ -213,6 +213,7 @@ def build_arguments(folder: ModelFolder, framework: str, onnx: Path | None) -> d
         "options": dict(folder.spec.options),
         "onnx": str(onnx) if onnx else None,
         "names": folder.names(framework),
+        "control_flow": folder.spec.control_flow,
         "inputs": {name: tensor.layout for name, tensor in folder.spec.inputs.items()},
         "outputs": {name: tensor.layout for name, tensor in folder.spec.outputs.items()},
     }

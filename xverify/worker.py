@@ -75,9 +75,12 @@ class Session:
         names: dict[str, str],
         inputs: dict[str, str | None],
         outputs: dict[str, str | None],
+        control_flow: str = "",
+        mode: str | None = None,
     ) -> dict[str, Any]:
-        """Build the model. names: names.toml's table; inputs, outputs: name -> layout, in order."""
-        self.source = Source(Path(folder), Path(onnx) if onnx else None)
+        """Build the model. names: names.toml's table; inputs, outputs: name -> layout, in order; mode: what it will run in."""
+        self.source = self.framework.source = Source(Path(folder), Path(onnx) if onnx else None, control_flow)
+        options = {**options, **self.framework.mode_options.get(mode or "", {})}
         self.options, self.names = options, names
         self.inputs, self.outputs = inputs, outputs
         start = self.clock()

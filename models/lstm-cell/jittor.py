@@ -14,16 +14,14 @@ class LanguageModel(nn.Module):
     def execute(self, tokens):
         x = self.embedding(tokens)
         for cell in self.cells:
-            x = self.unroll(cell, x)
+            h = jt.zeros((x.shape[0], self.hidden), x.dtype)
+            c = jt.zeros((x.shape[0], self.hidden), x.dtype)
+            outputs = []
+            for t in range(self.length):
+                h, c = cell(x[:, t], (h, c))
+                outputs.append(h)
+            x = jt.stack(outputs, 1)
         return self.fc(x)
-
-    def unroll(self, cell, x):
-        h = c = jt.zeros((x.shape[0], self.hidden), x.dtype)
-        outputs = []
-        for t in range(self.length):
-            h, c = cell(x[:, t], (h, c))
-            outputs.append(h)
-        return jt.stack(outputs, 1)
 
 
 def build(vocabulary=10_001, embedding=128, hidden=256, layers=3, length=50):

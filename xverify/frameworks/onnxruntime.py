@@ -16,10 +16,14 @@ def optimized(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
     return framework.session(model, "ORT_ENABLE_ALL")
 
 
+def basic(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
+    return framework.session(model, "ORT_ENABLE_BASIC")
+
+
 class Adapter(Framework):
     name = "onnxruntime"
     needs = {"onnxruntime": "onnxruntime", "onnx": "onnx"}
-    modes = {"all": optimized}
+    modes = {"all": optimized, "basic": basic}
     bare = "all"
     usual = ("all",)
     runs_export = True

@@ -21,10 +21,15 @@ def graph(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
     return framework.tf.function(framework.forward(model))
 
 
+def xla(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
+    return framework.tf.function(framework.forward(model), jit_compile=True)
+
+
 class Adapter(Framework):
     name = "tensorflow"
     needs = {"tensorflow-cpu": "tensorflow"}
-    modes = {"eager": eager, "graph": graph}
+    modes = {"eager": eager, "graph": graph, "xla": xla, "while": graph}
+    mode_options = {"while": {"loop": "while"}}
     usual = ("eager", "graph")
     weights_route = "onnx"
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from xverify.errors import Unsupported
 from xverify.framework import Framework, Source
 from xverify.weights import torch as weights
 
@@ -19,10 +20,36 @@ def eager(framework: Framework, model: Any, example: tuple[Any, ...]) -> Any:
     return model
 
 
+def trace(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
+    if framework.source.control_flow:
+        raise Unsupported(f"{framework.source.control_flow}, and a trace holds one path only: use torch:script")
+    return framework.torch.jit.trace(model, example)
+
+
+def script(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
+    return framework.torch.jit.script(model)
+
+
+def compiled(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
+    return framework.torch.compile(model)
+
+
+def channels_last(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
+    if not any(tensor.ndim == 4 for tensor in example):
+        raise Unsupported("the model takes no images: channels_last is a memory order of N,C,H,W tensors")
+    order = framework.torch.channels_last
+    model = model.to(memory_format=order)
+
+    def call(*inputs: Any) -> Any:
+        return model(*(tensor.contiguous(memory_format=order) if tensor.ndim == 4 else tensor for tensor in inputs))
+
+    return call
+
+
 class Adapter(Framework):
     name = "torch"
     needs = {"torch": "torch"}
-    modes = {"eager": eager}
+    modes = {"eager": eager, "trace": trace, "script": script, "compile": compiled, "channels-last": channels_last}
     usual = ("eager",)
 
     def __init__(self, threads: int, device: str) -> None:

@@ -70,7 +70,7 @@ class _Live(Watch):
 
     def beat(self, subject: str, seconds: float, line: str) -> None:
         if seconds > 3 and line:
-            self.progress.update(self._task(subject), left=f"[dim]{escape(line[-60:])}[/]")
+            self.progress.update(self._task(subject), left=f"[dim]{escape(line[:60])}[/]")
 
     def timing(self, done: int, total: int, seconds_left: float) -> None:
         self.progress.update(self.reference, visible=False)
@@ -85,25 +85,27 @@ class _Live(Watch):
 
 class _Lines(Watch):
     def __init__(self) -> None:
-        self.said = 0.0
+        self.said: dict[str, float] = {}
+
+    def say(self, text: str) -> None:
+        sys.stderr.write(text + "\n")  # one write a line: two steps may speak at once
+        sys.stderr.flush()
 
     def phase(self, subject: str, doing: str) -> None:
-        self.said = 0.0
-        print(f"{subject}: {doing}", file=sys.stderr, flush=True)
+        self.said[subject] = 0.0
+        self.say(f"{subject}: {doing}")
 
     def beat(self, subject: str, seconds: float, line: str) -> None:
-        if seconds - self.said >= 15:
-            self.said = seconds
-            print(
-                f"{subject}: {seconds:.0f} s so far" + (f": {line[-100:]}" if line else ""), file=sys.stderr, flush=True
-            )
+        if seconds - self.said.get(subject, 0.0) >= 15:
+            self.said[subject] = seconds
+            self.say(f"{subject}: {seconds:.0f} s so far" + (f": {line[:100]}" if line else ""))
 
     def timing(self, done: int, total: int, seconds_left: float) -> None:
         if done == 1 or done == total or done * 4 // total != (done - 1) * 4 // total:
-            print(f"timing: round {done} of {total}, {seconds_left:.0f} s left", file=sys.stderr, flush=True)
+            self.say(f"timing: round {done} of {total}, {seconds_left:.0f} s left")
 
     def note(self, text: str) -> None:
-        print(f"note: {text}", file=sys.stderr, flush=True)
+        self.say(f"note: {text}")
 
 
 def render(result: Result, console: Console, quiet: bool = False, file: str | None = None) -> None:
@@ -211,6 +213,11 @@ def _foundation(result: Result) -> list[str]:
             lines.append(f"digests are of the form that every framework here can hold: {sums}, …")
         routes = sorted({row.weights_route for row in result.rows if row.weights_route})
         lines.append(f"weight routes: {'; '.join(routes)}")
+    if result.timeline.get("ready_seconds"):
+        ready, timed, total = (result.timeline[f"{name}_seconds"] for name in ("ready", "timed", "total"))
+        lines.append(
+            f"{total:.0f} s: {ready:.0f} until every subject was warm, {timed - ready:.0f} of timed rounds, the rest to judge"
+        )
     lines += [f"note: {note}" for note in result.notes]
     host, settings = result.host, result.settings
     lines.append(
