@@ -46,7 +46,7 @@ def save_file(arrays: dict[str, np.ndarray], path: Path) -> None:
 
     if not path.is_file():
         raise WeightsError(
-            f"{path}: weights alone make no graph; export the model there first (see --model), then convert into it"
+            f"{path}: weights alone make no graph; name the model with --model, or an exported file that is there"
         )
     model = onnx.load(path)
     check(arrays, {name: array.shape for name, array in from_model(model).items()}, source="weights")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from . import frameworks, probe
+from . import frameworks, host, probe
 from .errors import Crashed, SpecError, SubjectError, Unsupported, WeightsError
 from .process import Worker
 from .request import Request
@@ -217,3 +218,18 @@ def build_arguments(folder: ModelFolder, framework: str, onnx: Path | None) -> d
         "inputs": {name: tensor.layout for name, tensor in folder.spec.inputs.items()},
         "outputs": {name: tensor.layout for name, tensor in folder.spec.outputs.items()},
     }
+
+
+def export_onnx(folder: ModelFolder, space: Path) -> Path:
+    """Export a model's graph from torch at its own batch size, with placeholder weights; returns the file, in ``space``."""
+    if folder.spec.control_flow:
+        raise Unsupported(f"no ONNX export: {folder.spec.control_flow}, which a trace cannot hold")
+    worker = Worker(frameworks.load("torch"), sys.executable, space, host.cores(), "cpu", timeout=1800.0)
+    try:
+        worker.start()
+        worker.request("build", **build_arguments(folder, "torch", None))
+        npz.save_file(probe.inputs(folder.spec, folder.spec.batch, seed=0, cases=1), space / "inputs.npz")
+        worker.request("export", inputs=str(space / "inputs.npz"), path=str(space / "model.onnx"))
+    finally:
+        worker.close()
+    return space / "model.onnx"

@@ -11,6 +11,54 @@ pytestmark = pytest.mark.slow
 SUBJECTS = ("torch:eager", "jittor", "tensorflow:eager", "tensorflow:graph", "onnxruntime")
 
 
+# What a framework cannot do, and why. Anything else must run and agree, and these must not start to work unnoticed.
+UNSUPPORTED = {
+    ("dynamic-loop", "onnxruntime"): "the length of its loop is the input `steps`",
+    ("dynamic-loop", "torch:trace"): "the length of its loop is the input `steps`",
+}
+SMALL = ("--batch", 2, "--cases", 2, "--warmup", 1, "--rerun", 2)
+SEQUENCE_MODES = ("torch:eager", "torch:trace", "torch:script", "tensorflow:graph", "tensorflow:xla")
+MODES = {
+    "resnet18": (
+        *("torch:eager", "torch:trace", "torch:script", "torch:compile", "torch:channels-last"),
+        *("tensorflow:graph", "tensorflow:xla", "onnxruntime:basic"),
+    ),
+    "lstm-finegrained": (*SEQUENCE_MODES, "tensorflow:while"),
+    "dynamic-loop": SEQUENCE_MODES,
+}
+
+
+@pytest.mark.parametrize("model", [name for name in zoo() if name not in ("mlp", "resnet50")])
+def test_every_framework_runs_every_model(xverify, model):
+    agree(xverify("run", model, *SMALL, "--subjects", ",".join(SUBJECTS), timeout=1800), model, SUBJECTS)
+
+
+@pytest.mark.parametrize("model", MODES)
+def test_every_mode_computes_the_same(xverify, model):
+    agree(xverify("run", model, *SMALL, "--subjects", ",".join(MODES[model]), timeout=1800), model, MODES[model])
+
+
+def agree(done, model, subjects):
+    assert done.result is not None, done.err
+    assert [row["subject"] for row in done.result["rows"]] == list(subjects)
+    for row in done.result["rows"]:
+        if (model, row["subject"]) in UNSUPPORTED:
+            assert row["status"] == "unsupported"
+            assert UNSUPPORTED[model, row["subject"]] in row["reason"]
+            continue
+        assert row["status"] == "ok", row["reason"]
+        assert row["error"]["verdict"] == "EQUAL", row["error"]["reason"]
+        assert row["weights_digest"] == done.result["weights"]["digest"]
+
+
+def test_a_mode_that_cannot_hold_a_model_says_why(xverify):
+    done = xverify("run", "mlp", *SMALL, "--subjects", "torch:eager,torch:channels-last,tensorflow:while")
+    assert done.code == 3
+    assert "the model takes no images" in done.row("torch:channels-last")["reason"]
+    assert "its build takes no loop" in done.row("tensorflow:while")["reason"]
+    assert {row["status"] for row in done.result["rows"]} == {"ok", "unsupported"}
+
+
 @pytest.mark.parametrize("model", ["mlp", "resnet50"])
 def test_every_framework_agrees_on_identical_weights(xverify, model):
     done = xverify(
@@ -77,8 +125,15 @@ def test_trained_weights_travel_from_jittor_to_every_framework(xverify, tmp_path
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
     assert xverify("weights", "convert", tmp_path / "w.pkl", tmp_path / "w.pt").code == 0
+    done = xverify("weights", "convert", tmp_path / "w.pt", tmp_path / "w.onnx", "--model", "mlp")
+    assert done.code == 0, done.err
+    assert xverify("weights", "diff", tmp_path / "w.pkl", tmp_path / "w.onnx").code == 0
+    done = xverify("weights", "convert", tmp_path / "w.pt", tmp_path / "wrong.onnx", "--model", "resnet18", timeout=600)
+    assert done.code == 2
+    assert "do not fit the model" in done.err
+    assert not (tmp_path / "wrong.onnx").exists()
     digests = set()
-    for file in ("w.pkl", "w.pt"):
+    for file in ("w.pkl", "w.pt", "w.onnx"):
         done = xverify("run", "mlp", "--weights", tmp_path / file, "--warmup", 1, "--rerun", 4, timeout=600)
         assert done.code == 0, done.out + done.err
         digests |= {row["weights_digest"] for row in done.result["rows"]}

@@ -13,7 +13,7 @@ EXAMPLE = """examples:
   xverify run mlp --subjects torch:eager,jittor --json r.json
   xverify run resnet50 --batch 8 --warmup 10 --rerun 100 the Jittor method's setting, literally
   xverify run ./my_port                                  your own folder: spec.py and one file a framework
-  xverify run mlp --weights trained.pt --python jittor=/opt/jittor/bin/python"""
+  xverify run mlp --weights trained.pt --python jittor=envs/jittor/bin/python"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +55,7 @@ def main(args: argparse.Namespace) -> int:
     for entry in args.python:
         name, equals, path = entry.partition("=")
         if not equals or not path:
-            raise UsageError(f"--python {entry}: write FRAMEWORK=PATH, e.g. jittor=/opt/jittor/bin/python")
+            raise UsageError(f"--python {entry}: write FRAMEWORK=PATH, e.g. jittor=envs/jittor/bin/python")
         python[name] = path
     with watcher(args.quiet) as watch:
         result = run(

@@ -1,17 +1,22 @@
 from __future__ import annotations
 
 import argparse
+import shutil
+import tempfile
 from pathlib import Path
 
 from rich.console import Console
 
 from .. import weights
 from ..errors import UsageError
+from ..reference import export_onnx
+from ..spec import find_model
 
 HELP = "convert, digest and compare weight files between frameworks"
 EXAMPLE = """examples:
   xverify weights convert jittor.pkl torch.pt      Jittor's state_dict into a torch checkpoint
   xverify weights convert torch.pt canonical.safetensors
+  xverify weights convert jittor.pkl model.onnx --model resnet50
   xverify weights digest model.onnx torch.pt       equal digests are equal weights
   xverify weights diff before.pt after.safetensors exit 1 when they differ"""
 
@@ -20,7 +25,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     below = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     convert = below.add_parser("convert", help="read one format, write another; the suffixes say which")
     convert.add_argument("source", metavar="SOURCE")
-    convert.add_argument("target", metavar="TARGET", help="for .onnx, a file that holds the exported model already")
+    convert.add_argument("target", metavar="TARGET", help="for .onnx, an exported model, or a new file with --model")
+    convert.add_argument(
+        "--model", metavar="MODEL|FOLDER", help="the model whose graph a new .onnx file gets (needs torch)"
+    )
     digest = below.add_parser("digest", help="SHA-256 over names, shapes, dtypes and bytes of the canonical form")
     digest.add_argument("files", nargs="+", metavar="FILE")
     diff = below.add_parser("diff", help="every tensor that is not bitwise the same")
@@ -43,13 +51,26 @@ def _convert(args: argparse.Namespace, console: Console) -> int:
     if not target.absolute().parent.is_dir():
         raise UsageError(f"{target}: the folder {target.absolute().parent} does not exist")
     arrays = weights.load_file(source, args.trust)
-    weights.save_file(arrays, target)
+    if target.suffix == ".onnx" and args.model is not None:
+        _export_with(arrays, args.model, target)
+    elif args.model is not None:
+        raise UsageError(f"--model {args.model}: only an .onnx file holds a graph; leave it out for {target.suffix}")
+    else:
+        weights.save_file(arrays, target)
     written, read = weights.digest(arrays), weights.digest(weights.load_file(target))
     if written != read:
         raise weights.WeightsError(f"{target}: reads back as {read}, {source} is {written}")
     total = sum(array.size for array in arrays.values())
     console.print(f"{target}: {len(arrays)} tensors, {total:,} parameters, {read} (read back)")
     return 0
+
+
+def _export_with(arrays: weights.Arrays, model: str, target: Path) -> None:
+    """A new ONNX file: the model's graph as torch exports it, with these weights."""
+    with tempfile.TemporaryDirectory(prefix="xverify-") as directory:
+        exported = export_onnx(find_model(model), Path(directory))
+        weights.save_file(arrays, exported)
+        shutil.copyfile(exported, target)
 
 
 def _digest(args: argparse.Namespace, console: Console) -> int:
