@@ -139,7 +139,11 @@ def test_every_mode_runs_and_agrees(mlp):
     npz.save_file(inputs, mlp.folder / "inputs.npz")
     results = []
     for mode in mlp.adapter.modes:
-        mlp.request("prepare", inputs=str(mlp.folder / "inputs.npz"), mode=mode)
+        try:
+            mlp.request("prepare", inputs=str(mlp.folder / "inputs.npz"), mode=mode)
+        except Unsupported:
+            assert mode == "channels-last"  # the MLP takes no images
+            continue
         for case in range(2):
             mlp.request("block", case=case, calls=2, keep=str(mlp.folder / "outputs.npz"))
             results.append(npz.load_file(mlp.folder / "outputs.npz")[protocol.key(case, "logits")])
