@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from . import __version__, compare, frameworks, host, timing
-from .errors import Failed, SubjectError, UsageError
+from .errors import SubjectError, UsageError
 from .framework import Framework
 from .lane import Lane
 from .process import Worker
@@ -70,12 +70,10 @@ def execute(request: Request, folder: ModelFolder, watch: Watch) -> Result:
         try:
             _measure(request, reference, lanes, watch, lambda name: timeline.update({name: time.monotonic() - begun}))
         except SubjectError as error:
-            for lane in lanes:
-                lane.failure = lane.failure or Failed(f"no reference: {request.reference} {error.status}: {error}")
-        except KeyboardInterrupt:
+            _abandon(lanes, request, error)
+        except KeyboardInterrupt as error:
             notes.append("interrupted: what had been measured by then is here")
-            for lane in lanes:
-                lane.failure = lane.failure or Failed("interrupted by the user")
+            _abandon(lanes, request, error)
         finally:
             for process in (reference.worker, *(lane.worker for lane in lanes)):
                 process.close()
@@ -121,10 +119,9 @@ def _measure(
             reference.check()
             for done in built:
                 done.result()
-        except BaseException:
+        except BaseException as error:
             beside.shutdown(wait=False, cancel_futures=True)
-            for lane in lanes:
-                lane.worker.kill()
+            _abandon(lanes, request, error)
             raise
     merges = {name: tuple(parts) for lane in lanes for name, parts in lane.built.get("merges", {}).items()}
     reference.take_normal_form(merges)
@@ -140,6 +137,15 @@ def _measure(
     reference.evaluate()
     for lane in lanes:
         lane.judge(reference)
+
+
+def _abandon(lanes: list[Lane], request: Request, error: BaseException) -> None:
+    reason = "interrupted by the user"
+    if not isinstance(error, KeyboardInterrupt):
+        status = f"{error.status}: " if isinstance(error, SubjectError) else ""
+        reason = f"no reference: {request.reference} {status}{error}"
+    for lane in lanes:
+        lane.abandon(reason)
 
 
 def _interleave(request: Request, lanes: list[Lane], watch: Watch) -> None:

@@ -42,6 +42,8 @@ class Framework:
     name: ClassVar[str]
     # What pip installs, and the module whose import proves it: {"torch": "torch"}.
     needs: ClassVar[Mapping[str, str]]
+    # The environment (`xverify env create NAME`) it lives in, where it cannot share one with the other frameworks; '' otherwise.
+    isolated: ClassVar[str] = ""
     modes: ClassVar[Mapping[str, Mode]]
     # A mode that is another way to write the model: the options that its ``build`` gets besides.
     mode_options: ClassVar[Mapping[str, Mapping[str, Any]]] = {}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from . import compare, timing
-from .errors import SubjectError, Unsupported
+from .errors import Failed, SubjectError, Unsupported
 from .framework import Framework
 from .process import Worker
 from .records import Error, Memory, Row, Sample, Speed
@@ -63,8 +63,13 @@ class Lane:
         try:
             yield
         except SubjectError as error:
-            self.failure = error
+            self.failure = self.failure or error
             self.worker.close()
+
+    def abandon(self, reason: str) -> None:
+        """End a lane that has not failed by itself: its reason is the run's, however its process dies."""
+        self.failure = self.failure or Failed(reason)
+        self.worker.kill()
 
     def start(self) -> None:
         """Start the process and import the framework."""
