@@ -69,7 +69,7 @@ class Outcome:
 def xverify(tmp_path: Path):
     """Run the command line in a process of its own, in an empty directory."""
 
-    def call(*arguments: object, timeout: float = 300) -> Outcome:
+    def call(*arguments: object, timeout: float = 300, frameworks: Path = FAULTY) -> Outcome:
         command = [str(argument) for argument in arguments]
         file = tmp_path / "result.json"
         file.unlink(missing_ok=True)
@@ -83,7 +83,7 @@ def xverify(tmp_path: Path):
             text=True,
             cwd=here,
             timeout=timeout,
-            env={**os.environ, "XVERIFY_FRAMEWORKS": str(FAULTY), "PYTHONSAFEPATH": "1"},
+            env={**os.environ, "XVERIFY_FRAMEWORKS": str(frameworks), "PYTHONSAFEPATH": "1"},
             check=False,
         )
         assert "Traceback" not in done.stderr, done.stderr

@@ -1,3 +1,7 @@
+import tracemalloc
+import weakref
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
 
@@ -95,3 +99,68 @@ def test_integers_are_equal_or_not():
     assert compare(dict(truth), truth, truth, spec, cases=1).verdict == "EQUAL"
     other = {"0/y": truth["0/y"] + (truth["0/y"] == 5)}
     assert compare(other, truth, truth, spec, cases=1).verdict == "DIFFERENT"
+
+
+def test_one_infinity_is_not_the_other():
+    truth, single, ours = ({key: value.copy() for key, value in arrays.items()} for arrays in (TRUTH, FLOAT32, FLOAT32))
+    truth["0/y"][0, 0] = single["0/y"][0, 0] = np.inf
+    ours["0/y"][0, 0] = -np.inf
+    assert compare(single, truth, single, SPEC, cases=2).verdict in ("EQUAL", "IDENTICAL")
+    error = compare(ours, truth, single, SPEC, cases=2)
+    assert error.verdict == "INVALID"
+    assert "0 infinite and 1 negative infinite values, the reference 0 NaN, 1 infinite" in error.reason
+
+
+def test_a_floor_that_overflows_lets_nothing_pass():
+    single = {key: value.copy() for key, value in FLOAT32.items()}
+    single["1/y"][2, 3] = np.inf
+    error = compare(FLOAT32, TRUTH, single, SPEC, cases=2)
+    assert error.verdict == "INVALID"
+    assert "of the reference has 0 NaN, 1 infinite and 0 negative infinite values in float32" in error.reason
+
+
+def test_a_large_output_is_compared_in_parts_as_it_would_be_at_once(monkeypatch):
+    at_once = judged()
+    monkeypatch.setattr("xverify.compare.PART", 7)
+    in_parts = judged()
+    assert in_parts.float32_ratio == pytest.approx(at_once.float32_ratio, rel=1e-12)
+    assert in_parts.mean_abs == pytest.approx(at_once.mean_abs, rel=1e-12)
+    assert in_parts.max_abs == at_once.max_abs
+    assert judged(lambda key, array: array[:, ::-1].copy()).verdict == "DIFFERENT"
+    assert judged(lambda key, array: np.where(array > 2, np.nan, array).astype(np.float32)).verdict == "INVALID"
+    constant = {key: np.full((4, 50), 0.5, np.float32) for key in TRUTH}
+    assert compare(constant, constant, constant, SPEC, cases=2).verdict == "UNTESTED"
+
+
+def test_large_outputs_are_looked_up_one_at_a_time_and_never_copied(monkeypatch):
+    monkeypatch.setattr("xverify.compare.PART", 2**14)
+
+    class Made(Mapping):
+        """Arrays that are made when they are looked up."""
+
+        def __init__(self, dtype):
+            self.dtype, self.alive = dtype, []
+
+        def __getitem__(self, key):
+            array = np.random.default_rng(int(key[0])).random((4, 2**18), np.float32).astype(self.dtype, copy=False)
+            self.alive = [reference for reference in self.alive if reference() is not None]
+            assert not self.alive, "the one before is still held"
+            self.alive.append(weakref.ref(array))
+            return array
+
+        def __iter__(self):
+            return (f"{case}/y" for case in range(3))
+
+        def __len__(self):
+            return 3
+
+    truth, single = Made(np.float64), Made(np.float32)
+    tracemalloc.start()
+    try:
+        error = compare(Made(np.float32), truth, single, SPEC, cases=3)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert error.verdict in ("EQUAL", "IDENTICAL")
+    tensor = 4 * 2**18 * 4  # bytes in float32
+    assert peak < (1 + 1 + 2 + 1) * tensor, "ours, float32, float64, and parts of them"

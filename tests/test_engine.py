@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
+from importlib import import_module
 
 import pytest
 from conftest import FAULTY, MODEL, SPEC, write_folder
@@ -79,6 +81,18 @@ def test_a_wait_that_does_nothing_is_refused_and_an_honest_lazy_one_is_not(xveri
     assert done.row("unwaited")["speed"]["verdict"] == "REFUSED"
     assert "does not wait" in done.row("unwaited")["speed"]["reason"]
     assert "not counted" in done.out
+
+
+def test_a_graph_that_is_made_again_while_it_is_timed_is_no_measurement(xverify, tmp_path):
+    done = compared(xverify, tmp_path, "retraces")
+    assert done.code == 0
+    row = done.row("retraces")
+    assert row["error"]["verdict"] in ("EQUAL", "IDENTICAL")
+    assert row["speed"]["retraces"] == 4
+    assert row["speed"]["verdict"] == "REFUSED"
+    assert row["speed"]["reason"].startswith("retraced 4 times while it was timed: ")
+    assert "retraces: retraced 4 times" in done.out
+    assert done.row("honest")["speed"]["retraces"] is None
 
 
 @pytest.mark.parametrize(
@@ -213,6 +227,27 @@ def test_python_returns_the_records_that_the_command_writes(port, tmp_path, faul
     assert [row.subject for row in result.rows] == ["numpy", "honest"]
     assert json.loads((tmp_path / "r.json").read_text()) == result.to_dict()
     assert {"reference", "numpy", "honest"} <= set(events)
+
+
+def test_outputs_of_many_cases_are_never_in_memory_together(port, faulty_frameworks, monkeypatch):
+    monkeypatch.setattr("xverify.compare.PART", 2**14)
+    values = 2**20
+    wide = MODEL.replace("return h @", f"return np.arange({values // 4}, dtype=x.dtype) + (h @").replace(
+        'w["fc2.bias"]\n', 'w["fc2.bias"])[:, :1]\n'
+    )
+    write_folder(port, ("numpy", "honest"), spec=SPEC.replace('("N", 3)', f'("N", {values // 4})'), model=wide)
+    import_module("xverify.engine")  # what it imports is no part of the peak
+    tracemalloc.start()
+    try:
+        result = package.run(port, ["numpy", "honest"], rerun=8, warmup=1, cases=4)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert result.verdict == "PASS"
+    one = values * 4  # bytes of one case's output in float32
+    assert peak < 6 * one, (
+        "of each of two subjects there are four cases, and eight of the reference, half of them float64"
+    )
 
 
 def test_another_interpreter_is_lent_the_package(xverify, tmp_path):

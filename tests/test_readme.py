@@ -54,3 +54,11 @@ def test_every_command_and_model_of_the_readme_exists():
     told = set(re.findall(r"`xverify (\w+)", README))
     assert set(commands()) <= told <= {*commands(), "models"} | {"run"}
     assert "resnet50" in zoo()
+
+
+def test_the_table_of_what_runs_what_is_the_command_s(capsys):
+    from xverify.commands import main
+
+    assert main(["list", "--markdown"]) == 0
+    [table] = re.findall(r"<!-- xverify list --markdown -->\n(.*?)<!-- end of the table -->", README, re.DOTALL)
+    assert table == capsys.readouterr().out, "write the output of `xverify list --markdown` into README.md"

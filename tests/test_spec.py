@@ -80,6 +80,22 @@ def test_a_variant_uses_the_files_of_another_folder(tmp_path):
     assert load_folder(variant).file("numpy") == (tmp_path / "whole" / "numpy.py").resolve()
 
 
+@pytest.mark.parametrize(
+    ("build", "takes"),
+    [
+        ("def build(depth, loop='unrolled'):\n    return depth", True),
+        ("def build(*, loop):\n    return loop", True),
+        ("def build(**options):\n    return options", True),
+        ("def build(depth=3):\n    return depth", False),
+        ("from .common import build", True),  # cannot be told without importing it
+        ("def build(", True),
+    ],
+)
+def test_what_build_takes_is_read_without_importing_it(tmp_path, build, takes):
+    folder = write_folder(tmp_path / "port", model=f"import no_such_framework\n{build}\n")
+    assert load_folder(folder).takes("numpy", "loop") is takes
+
+
 def test_a_model_file_named_like_its_framework_does_not_hide_it(tmp_path):
     (tmp_path / "common.py").write_text("answer = 42")
     (tmp_path / "json.py").write_text("import json\nfrom .common import answer\ntext = json.dumps(answer)")

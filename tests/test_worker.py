@@ -90,6 +90,17 @@ def test_the_outputs_that_are_kept_are_those_of_the_last_timed_call(session, tmp
     assert (kept["1/y"] == 7).all()
 
 
+def test_memory_is_at_hand_before_the_outputs_are_read(session, tmp_path, monkeypatch):
+    live = session()
+    ok(live, "prepare", inputs=cases(tmp_path), mode="eager")
+    done = []
+    live.framework.wait = lambda outputs: done.append("wait")
+    live.framework.to_numpy = lambda tensor, layout: done.append("read") or np.zeros(3)
+    monkeypatch.setattr("xverify.worker.np.ones", lambda size, dtype: done.append((size, dtype)))
+    ok(live, "block", case=0, calls=1, keep=str(tmp_path / "out.npz"), room=48)
+    assert done == ["wait", "wait", "wait", (48, np.uint8), "read", "read"]
+
+
 def test_every_output_of_every_call_is_waited_for(session, tmp_path):
     live = session()
     ok(live, "prepare", inputs=cases(tmp_path), mode="eager")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,27 @@ SUFFIXES = (".npz",)
 def load_file(path: Path, trust: bool = False) -> dict[str, np.ndarray]:
     with np.load(path, allow_pickle=False) as archive:
         return {name: archive[name] for name in archive.files}
+
+
+class OnDisk(Mapping[str, np.ndarray]):
+    """The arrays of several files as one mapping. Each is read when it is looked up, and not kept."""
+
+    def __init__(self, *paths: Path) -> None:
+        self.places: dict[str, Path] = {}
+        for path in paths:
+            with np.load(path, allow_pickle=False) as archive:
+                self.places.update(dict.fromkeys(archive.files, path))
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        with np.load(self.places[name], allow_pickle=False) as archive:
+            array: np.ndarray = archive[name]
+        return array
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.places)
+
+    def __len__(self) -> int:
+        return len(self.places)
 
 
 def save_file(arrays: dict[str, np.ndarray], path: Path) -> None:

@@ -124,6 +124,18 @@ def merges(model: Any) -> dict[str, tuple[str, ...]]:
     }
 
 
+def layers(model: Any) -> dict[str, list[Any]]:
+    """The Keras layers by the torch modules that they stand for; models within the model are not layers of it."""
+    import keras
+
+    found: dict[str, list[Any]] = {}
+    if isinstance(model, keras.layers.Layer):
+        for layer in model._flatten_layers(include_self=False):
+            if not isinstance(layer, (keras.Model, keras.layers.InputLayer)):
+                found.setdefault(_form(layer)[0], []).append(layer)
+    return found
+
+
 def from_model(model: Any) -> dict[str, np.ndarray]:
     """Every weight of the built model in canonical names and layout."""
     return {name: _to_canonical(np.array(variable.numpy()), axes) for name, variable, axes in slots(model)}

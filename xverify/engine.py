@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import shutil
 import sys
 import tempfile
 import time
@@ -17,7 +18,7 @@ from .errors import SubjectError, UsageError
 from .framework import Framework
 from .lane import Lane
 from .process import Worker
-from .records import Result, overall
+from .records import Layers, Result, overall
 from .reference import Reference
 from .request import Request, resolve
 from .spec import ModelFolder
@@ -96,6 +97,7 @@ def execute(request: Request, folder: ModelFolder, watch: Watch) -> Result:
         rule=compare.RULE,
         notes=tuple(notes),
         timeline=timeline,
+        item=folder.spec.item,
     )
 
 
@@ -135,8 +137,21 @@ def _measure(
     for lane in lanes:
         lane.finish()
     reference.evaluate()
+    _replay(reference, lanes)
     for lane in lanes:
         lane.judge(reference)
+
+
+def _replay(reference: Reference, lanes: list[Lane]) -> None:
+    """Judge the layers of every framework, once for all its modes that build the same model."""
+    done: dict[tuple[str, str], Layers] = {}
+    for lane in lanes:
+        if lane.build_key not in done and lane.capture(reference):
+            done[lane.build_key] = reference.replay(lane.captured, lane.captured_in, lane.label, lane.matched)
+            shutil.rmtree(lane.captured_in)
+        lane.worker.close()
+    for lane in lanes:
+        lane.layers = done.get(lane.build_key)
 
 
 def _abandon(lanes: list[Lane], request: Request, error: BaseException) -> None:

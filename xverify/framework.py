@@ -8,8 +8,7 @@ An adapter runs and waits. It never looks at a clock, and never judges.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +16,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from .capture import Recorder, recording
 from .errors import Failed, Unsupported
-from .spec import load_module
+from .spec import ModelFolder, load_module
 
 # Turns the adapter, a built model and one example (the native inputs, a tuple) into what is called with such inputs.
 Mode = Callable[[Any, Any, tuple[Any, ...]], Callable[..., Any]]
@@ -28,12 +28,11 @@ Mode = Callable[[Any, Any, tuple[Any, ...]], Callable[..., Any]]
 class Source:
     """Where a model comes from.
 
-    folder: of its framework files. onnx: the reference's export, when there is one. control_flow: why it cannot be traced, or ''.
+    folder: of its framework files. onnx: the reference's export, when there is one.
     """
 
     folder: Path
     onnx: Path | None = None
-    control_flow: str = ""
 
 
 class Framework:
@@ -42,13 +41,13 @@ class Framework:
     name: ClassVar[str]
     # What pip installs, and the module whose import proves it: {"torch": "torch"}.
     needs: ClassVar[Mapping[str, str]]
+    # Whose file of the model folder, and table of names.toml, it reads: another framework's, or '' for its own.
+    file: ClassVar[str] = ""
     # The environment (`xverify env create NAME`) it lives in, where it cannot share one with the other frameworks; '' otherwise.
     isolated: ClassVar[str] = ""
     modes: ClassVar[Mapping[str, Mode]]
     # A mode that is another way to write the model: the options that its ``build`` gets besides.
     mode_options: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    # Where the model in hand comes from; the worker sets it before it builds.
-    source: Source
     # The mode whose subject is written as the framework's name alone ("jittor"); None: the mode is always written.
     bare: ClassVar[str | None] = None
     # The modes that run when the user names no subject.
@@ -57,12 +56,24 @@ class Framework:
     weights_route: ClassVar[str] = "canonical"
     # Whether the model itself is that export, rather than a file of the folder.
     runs_export: ClassVar[bool] = False
+    # The method by which a layer object computes; a capture wraps it.
+    layer_method: ClassVar[str] = "forward"
+    # Whether the layers keep images as N,H,W,C.
+    channels_last: ClassVar[bool] = False
 
     def __init__(self, threads: int, device: str) -> None:
         """Import the framework and fix its threads, before anything else runs in it."""
         raise NotImplementedError
 
     # -- before the process starts ------------------------------------------------------------------------------------
+
+    @classmethod
+    def refuses(cls, folder: ModelFolder, mode: str) -> str:
+        """Why this mode cannot hold this model, as far as its spec and files tell; '' when nothing speaks against it."""
+        if cls.runs_export:
+            return folder.spec.no_export
+        absent = [option for option in cls.mode_options.get(mode, {}) if not folder.takes(cls.reads(), option)]
+        return f"the model is written in one way only: its build takes no {', '.join(absent)}" if absent else ""
 
     @classmethod
     def variables(cls, threads: int, device: str) -> dict[str, str]:
@@ -121,6 +132,10 @@ class Framework:
         """Weights that this framework stores as one where the canonical form has several: name -> what it is the sum of."""
         return {}
 
+    def traces(self, call: Callable[..., Any]) -> int | None:
+        """How many graphs have been traced or compiled for this callable so far; None when its mode makes none."""
+        return None
+
     def calibrate(self, model: Any, inputs: tuple[Any, ...]) -> None:
         """Set batch-norm statistics to those of these inputs, where the framework can."""
 
@@ -128,17 +143,37 @@ class Framework:
         """Write the model as ONNX, parameter names kept and nothing folded. names: (inputs, outputs)."""
         raise Unsupported(f"{self.name} exports no ONNX")
 
+    def layers(self, model: Any) -> Mapping[str, Sequence[Any]]:
+        """The model's layers, in the order of their definition, by the names that begin the names of their weights.
+
+        Mostly one object a name; several when only together they are the layer that torch has under this name. {}: layers
+        cannot be seen, and outputs alone are compared.
+        """
+        return {}
+
+    def capture(self, model: Any, inputs: tuple[Any, ...], names: Mapping[str, str], recorder: Recorder) -> Any:
+        """Run one pass that records the calls of layers, and return its outputs. names: the framework's name -> canonical."""
+        found = self.layers(model)
+        wanted = {names[name]: parts for name, parts in found.items() if name in names}
+        with self.inference(), recording(wanted, self.layer_method, recorder):
+            outputs = self.modes["eager"](self, model, inputs)(*inputs)
+            self.wait(outputs)
+        return outputs
+
     # -- shared -------------------------------------------------------------------------------------------------------
 
     def define(self, source: Source, options: Mapping[str, Any]) -> Any:
         """Call ``build(**options)`` in the folder's file for this framework."""
-        module = load_module(source.folder, self.name)
+        file = self.reads()
+        module = load_module(source.folder, file)
         if not callable(getattr(module, "build", None)):
-            raise Failed(f"{source.folder / self.name}.py defines no build(**options)")
-        unknown = set(options) - set(inspect.signature(module.build).parameters)
-        if unknown and unknown <= {name for more in self.mode_options.values() for name in more}:
-            raise Unsupported(f"the model is written in one way only: its build takes no {', '.join(sorted(unknown))}")
+            raise Failed(f"{source.folder / file}.py defines no build(**options)")
         return module.build(**options)
+
+    @classmethod
+    def reads(cls) -> str:
+        """The name, without .py, of the model folder's file that this framework builds its model from."""
+        return cls.file or cls.name
 
     @classmethod
     def label(cls, mode: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,18 +11,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from . import compare, timing
 from .errors import Failed, SubjectError, Unsupported
 from .framework import Framework
 from .process import Worker
-from .records import Error, Memory, Row, Sample, Speed
-from .reference import Reference, build_arguments
+from .records import Error, Layers, Memory, Row, Sample, Speed
+from .reference import CAPTURED_CASE, Reference, build_arguments
 from .request import Request
 from .spec import ModelFolder
 from .watch import Watch
 from .weights import npz
 
-WARM_CALLS, WARM_SECONDS = 2, 0.5  # after a first and a second step
+WARM_CALLS, WARM_SECONDS = 2, 0.5  # after a first and a second step; never fewer calls than input cases
 
 
 @dataclass
@@ -43,9 +47,15 @@ class Lane:
     samples: list[Sample] = field(default_factory=list)
     kept: dict[int, Path] = field(default_factory=dict)
     timed_cases: int = 0
+    peak: float | None = None
     unfinished: list[float] = field(default_factory=list)
+    traces: int | None = None
+    retraces: int | None = None
     memory: Memory = field(default_factory=Memory)
     error: Error | None = None
+    captured: dict[str, Any] = field(default_factory=dict)
+    matched: dict[str, str] = field(default_factory=dict)
+    layers: Layers | None = None
 
     @property
     def label(self) -> str:
@@ -72,7 +82,11 @@ class Lane:
         self.worker.kill()
 
     def start(self) -> None:
-        """Start the process and import the framework."""
+        """Start the process and import the framework, unless its mode cannot hold the model."""
+        refused = self.adapter.refuses(self.model, self.mode)
+        if refused:
+            self.failure = Unsupported(refused)
+            return
         slow = self.adapter.slow_start()
         with self.step("importing" + (f" ({slow})" if slow else "")):
             self.started = self.worker.start()
@@ -104,10 +118,11 @@ class Lane:
             return
         with self.step("first step, warming up"):
             self.prepared = self.worker.request("prepare", inputs=str(reference.inputs), mode=self.mode)
-            calls, seconds = WARM_CALLS, WARM_SECONDS
+            calls, seconds = max(WARM_CALLS, self.request.cases), WARM_SECONDS
             if self.request.warmup is not None:
                 calls, seconds = self.request.warmup, 0.0
             self.warmed = self.worker.request("warm", calls=calls, seconds=seconds)
+            self.traces = self.worker.request("traces")["traces"]
 
     @property
     def seconds_per_call(self) -> float:
@@ -115,17 +130,27 @@ class Lane:
         known: float = self.warmed["seconds_per_call"] or self.prepared["second_step_seconds"]
         return known
 
+    @property
+    def room(self) -> int:
+        """Bytes of one call's outputs."""
+        outputs = self.model.spec.outputs.values()
+        return sum(math.prod(each.sized(self.request.batch)) * np.dtype(each.dtype).itemsize for each in outputs)
+
     def block(self, index: int, case: int, calls: int, keep: bool) -> None:
         """One timed block. keep: save the outputs of its last call, which are what is compared."""
         if not self.alive:
             return
         with self.step(""):
-            path = self.worker.folder / f"outputs-{case}.npz"
-            reply = self.worker.request("block", case=case, calls=calls, keep=str(path) if keep else None)
-            self.samples.append(Sample(index, case, calls, reply["seconds"]))
-            if keep:
+            if not keep:
+                reply = self.worker.request("block", case=case, calls=calls)
+            else:
+                if not self.kept:
+                    self.peak = self.worker.peak_rss_mib()  # what reading the outputs takes is not the framework's
+                path = self.worker.folder / f"outputs-{case}.npz"
+                reply = self.worker.request("block", case=case, calls=calls, keep=str(path), room=self.room)
                 self.kept[case] = path
                 self.unfinished.append(reply["unfinished_seconds"])
+            self.samples.append(Sample(index, case, calls, reply["seconds"]))
 
     def finish(self) -> None:
         """After the clock: memory in one more pass, and any input case that too few calls left out."""
@@ -133,13 +158,52 @@ class Lane:
             return
         with self.step("measuring memory"):
             self.timed_cases = len(self.kept)
+            if self.traces is not None:
+                self.retraces = self.worker.request("traces")["traces"] - self.traces
             average = _average_rss(self.worker, lambda: self.worker.request("warm", calls=1, seconds=0.1))
             for case in set(range(self.request.cases)) - set(self.kept):
                 path = self.worker.folder / f"outputs-{case}.npz"
                 self.worker.request("block", case=case, calls=1, keep=str(path))
                 self.kept[case] = path
-            self.memory = Memory(self.worker.peak_rss_mib(), average, self.worker.import_rss_mib)
-        self.worker.close()
+            self.memory = Memory(self.peak, average, self.worker.import_rss_mib)
+
+    @property
+    def build_key(self) -> tuple[str, str]:
+        """Subjects with the same key build the same model, so the layers of one speak for all."""
+        return self.adapter.name, str(self.adapter.mode_options.get(self.mode, {}))
+
+    def capture(self, reference: Reference) -> bool:
+        """One untimed pass that writes down what the layers take and give; whether anything was captured.
+
+        A framework whose layers have other names, and no names.toml to say which is which, is captured under its own; the
+        layers are then matched by order and shape.
+        """
+        wanted = reference.list_layers()
+        if not self.alive or not wanted:
+            return False
+        with self.step("capturing its layers"):
+            self._capture(wanted)
+            if 2 * len(self.captured["layers"]) < len(wanted) and not self.captured["broken"]:
+                named = len(self.captured["layers"])
+                self._capture(None)
+                self.matched = reference.match(self.captured, self.captured_in)
+                if len(self.matched) <= named:
+                    self.matched = {}
+                    self._capture(wanted)
+                own = {theirs: canonical for canonical, theirs in self.matched.items()}
+                if own:
+                    records = [record for record in self.captured["records"] if record["name"] in own]
+                    self.captured["records"] = [{**record, "name": own[record["name"]]} for record in records]
+        return self.alive and bool(self.captured["records"])
+
+    def _capture(self, wanted: list[str] | None) -> None:
+        shutil.rmtree(self.captured_in, ignore_errors=True)
+        self.captured_in.mkdir()
+        self.captured = self.worker.request("capture", case=CAPTURED_CASE, folder=str(self.captured_in), wanted=wanted)
+
+    @property
+    def captured_in(self) -> Path:
+        return self.worker.folder / "layers"
 
     def judge(self, reference: Reference) -> None:
         """Compare what the last timed calls returned with the reference."""
@@ -151,8 +215,16 @@ class Lane:
                 "INVALID", f"other weights after loading: digest {mine}, the reference has {reference.digest}"
             )
             return
-        outputs = {key: array for path in self.kept.values() for key, array in npz.load_file(path).items()}
-        error = compare.compare(outputs, reference.truth, reference.float32, self.model.spec, self.request.cases)
+        outputs = npz.OnDisk(*self.kept.values())
+        error = compare.compare(
+            outputs,
+            reference.truth,
+            reference.float32,
+            self.model.spec,
+            self.request.cases,
+            reference.floors,
+            self.layers,
+        )
         self.error = replace(error, timed_cases=self.timed_cases)
 
     def row(self, baseline: Lane) -> Row:
@@ -196,6 +268,7 @@ class Lane:
             import_seconds=self.started["seconds"],
             build_seconds=self.built["seconds"],
             samples=tuple(self.samples),
+            retraces=self.retraces,
         )
 
     def _speed_verdict(self, baseline: Lane, seconds: float) -> tuple[str | None, str | None]:
@@ -208,6 +281,12 @@ class Lane:
             return "REFUSED", "its outputs were not compared"
         if self.error.verdict in ("DIFFERENT", "INVALID"):
             return "REFUSED", "it does not compute the same"
+        if self.retraces:
+            return "REFUSED", (
+                f"retraced {self.retraces} time{'s' * (self.retraces > 1)} while it was timed: its seconds hold compilation. "
+                f"Let it meet every input case first (--warmup {self.request.cases} or more), and let no Python value that "
+                "changes from call to call reach the graph"
+            )
         if self is baseline:
             return "BASELINE", None
         return None, "one launch: no verdict on speed"

@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 
-from . import protocol
+from . import environments, protocol
 from .errors import Crashed, Failed, NotInstalled, SubjectError, TimedOut, Unsupported
 from .framework import Framework
 
@@ -45,6 +45,7 @@ class Worker:
         self.log = folder / "worker.log"
         self.beat: Beat = lambda seconds, line: None
         self.process: subprocess.Popen[bytes] | None = None
+        self.version: str | None = None  # of Python, there
         self.import_rss_mib: float | None = None
 
     # -- life ---------------------------------------------------------------------------------------------------------
@@ -55,12 +56,17 @@ class Worker:
             self._spawn()
             try:
                 reply = self.request("start", framework=self.adapter.name, threads=self.threads, device=self.device)
+            except NotInstalled as error:
+                if not _same_interpreter(self.python):
+                    raise
+                raise NotInstalled(f"{error}; type: {environments.remedy(self.adapter)}") from None
             except SubjectError:
                 if attempt < 2 and self.adapter.wants_restart(self._log_text()):
                     self.close()
                     continue
                 raise
             self.import_rss_mib = self.rss_mib()
+            reply["environment"].update(python=self.version, interpreter=self.python)
             return reply
         raise AssertionError("unreachable")
 
@@ -107,6 +113,7 @@ class Worker:
                 raise Crashed(
                     f"{self.python} has an xverify of protocol {message['xverify']}, this one speaks {protocol.VERSION}"
                 )
+            self.version = message["python"]
             return
 
     def close(self) -> None:
@@ -122,7 +129,7 @@ class Worker:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(2)
         if process.poll() is None:
-            _kill_group(process)
+            kill_group(process)
         process.wait()
         for pipe in (process.stdin, process.stdout):
             with contextlib.suppress(OSError):
@@ -132,7 +139,7 @@ class Worker:
     def kill(self) -> None:
         """End the process and whatever it started, at once."""
         if self.process is not None:
-            _kill_group(self.process)
+            kill_group(self.process)
 
     # -- talk ---------------------------------------------------------------------------------------------------------
 
@@ -251,7 +258,8 @@ def _read_lines(pipe: Any, lines: queue.Queue[bytes | None]) -> None:
     lines.put(None)
 
 
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
+def kill_group(process: subprocess.Popen[Any]) -> None:
+    """End a process that leads a group of its own, and whatever it started, at once."""
     with contextlib.suppress(OSError):
         if hasattr(os, "killpg"):
             os.killpg(process.pid, signal.SIGKILL)
@@ -272,7 +280,9 @@ def _lend_package(library: Path) -> None:
     if target.exists():
         return
     shutil.copytree(
-        Path(package_file).parent, target, ignore=shutil.ignore_patterns("__pycache__", "models", "weights")
+        Path(package_file).parent,
+        target,
+        ignore=shutil.ignore_patterns("__pycache__", "environments", "models", "weights"),
     )
     for package in (models, weights):
         name = package.__name__.rpartition(".")[2]

@@ -36,6 +36,73 @@ class TensorError:
     rel_rms: float | None = None
     float32_ratio: float | None = None
     reason: str | None = None
+    noise_ratio: float | None = None
+    identical: bool = False
+
+
+@dataclass(frozen=True)
+class LayerError:
+    """One layer of the reference, the worst of its calls.
+
+    kind: torch's class. ratio, channel_ratio: R and C of its outputs; input_ratio: of what it was given, against what the
+    reference's code makes of the layers before it; each a residual over its floor of rounding. verdict: of the layer.
+    faulty: "output" when the layer itself is the worse, "input" when what stands between it and the layers before it is.
+    explanation: what it behaves as, when a known alternative explains it.
+    """
+
+    layer: str
+    kind: str
+    calls: int
+    ratio: float
+    channel_ratio: float
+    input_ratio: float
+    verdict: str
+    faulty: str = "output"
+    terms: int = 1
+    mean_abs: float | None = None
+    max_abs: float | None = None
+    rel_rms: float | None = None
+    reason: str | None = None
+    explanation: str | None = None
+
+    def says(self) -> str:
+        """One sentence that a porter can act on."""
+        where = self.layer if self.faulty == "output" else f"what {self.layer} is given"
+        if self.explanation:
+            return f"{where}: {self.explanation}"
+        if self.reason:
+            return f"{where}: {self.reason}"
+        worst = max(self.ratio, self.input_ratio)
+        return f"{where} differs first: {worst:.3g} x its rounding floor (worst channel {self.channel_ratio:.3g} x)"
+
+
+@dataclass(frozen=True)
+class Layers:
+    """What a replay of one framework found, layer by layer in the order of computation.
+
+    known: how many layers the reference has. missing: those of which nothing was captured, judged as part of the code between
+    the others. matched: canonical -> the framework's own name, where layers were matched by order and shape.
+    """
+
+    layers: tuple[LayerError, ...] = ()
+    compared: int = 0
+    known: int = 0
+    missing: tuple[str, ...] = ()
+    subject: str = ""
+    stopped: str = ""
+    matched: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def verdict(self) -> str:
+        """The worst of the layers'."""
+        verdicts = {layer.verdict for layer in self.layers}
+        return next((verdict for verdict in ("DIFFERENT", "DRIFT") if verdict in verdicts), "EQUAL")
+
+    @property
+    def first(self) -> LayerError | None:
+        """The first layer with the worst verdict; None when all are EQUAL."""
+        found = (layer for layer in self.layers if layer.verdict == self.verdict != "EQUAL")
+        return next(found, None)
 
 
 @dataclass(frozen=True)
@@ -43,7 +110,7 @@ class Error:
     """How far a row's outputs are from the reference; see compare.RULE.
 
     mean_abs, max_abs: |Δ| in the output's own unit. rel_rms: rms(Δ) / rms(reference). float32_ratio: the worst output's
-    rms(Δ) over what the reference's own float32 run has.
+    rms(Δ) over what the reference's own float32 run has; noise_ratio: over the noise of all layers. layers: what a replay found.
     """
 
     verdict: str
@@ -56,13 +123,16 @@ class Error:
     expected: int = 0
     timed_cases: int = 0
     tensors: tuple[TensorError, ...] = ()
+    noise_ratio: float | None = None
+    layers: Layers | None = None
 
 
 @dataclass(frozen=True)
 class Speed:
     """How fast a row is. ratio: its time over the baseline's, paired by round; above one is slower.
 
-    seconds_per_step = elapsed_seconds / calls, and fps = batch / seconds_per_step, always.
+    seconds_per_step = elapsed_seconds / calls, and fps = batch / seconds_per_step, always. retraces: graphs that were made
+    while it was timed; None for a mode that makes none.
     """
 
     fps: float
@@ -80,11 +150,12 @@ class Speed:
     import_seconds: float
     build_seconds: float
     samples: tuple[Sample, ...]
+    retraces: int | None = None
 
 
 @dataclass(frozen=True)
 class Memory:
-    """MiB of the row's process; import_rss_mib is what the framework alone takes."""
+    """MiB of the row's process: the peak until its outputs are first read; import_rss_mib is what the framework alone takes."""
 
     peak_rss_mib: float | None = None
     average_rss_mib: float | None = None
@@ -114,7 +185,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Result:
-    """A whole run. timeline: seconds from its start until all subjects were ready, were timed, and until the end."""
+    """A whole run.
+
+    timeline: seconds from its start until all subjects were ready, were timed, and until the end. item: what one element of
+    a batch is.
+    """
 
     model: str
     tasks: tuple[str, ...]
@@ -130,6 +205,7 @@ class Result:
     rule: str
     notes: tuple[str, ...] = ()
     timeline: dict[str, float] = field(default_factory=dict)
+    item: str = "item"
     schema_version: int = SCHEMA_VERSION
 
     @property
@@ -149,10 +225,13 @@ class Result:
         os.replace(temporary, path)
 
 
-def overall(rows: tuple[Row, ...] | list[Row]) -> str:
-    """PASS, FAIL, ERROR or INCONCLUSIVE for the whole run; a mismatch outweighs a row that could not run."""
+def overall(rows: tuple[Row, ...] | list[Row], strict: bool = False) -> str:
+    """PASS, FAIL, ERROR or INCONCLUSIVE for the whole run; a mismatch outweighs a row that could not run.
+
+    strict: DRIFT fails, too.
+    """
     verdicts = [row.error.verdict for row in rows if row.error is not None]
-    if any(verdict in ("DIFFERENT", "INVALID") for verdict in verdicts):
+    if any(verdict in ("DIFFERENT", "INVALID", *(["DRIFT"] if strict else [])) for verdict in verdicts):
         return "FAIL"
     if any(row.status != "ok" for row in rows):
         return "ERROR"

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from . import frameworks, host, probe
+from . import frameworks, host, probe, protocol
 from .errors import Crashed, SpecError, SubjectError, Unsupported, WeightsError
+from .layers import Place, match, summarise
 from .process import Worker
+from .records import Layers
 from .request import Request
 from .spec import ModelFolder
 from .watch import Watch
@@ -19,13 +22,15 @@ from .weights import check, digest, load_file, normal_form, npz
 from .weights import onnx as onnx_weights
 from .weights import torch as torch_weights
 
+CAPTURED_CASE = 0  # the input case whose layers are compared; outputs are compared in every case
+
 
 class Reference:
     """Files and arrays that subjects are fed with and judged by.
 
     weights, inputs: array files, there after ``settle``. onnx: the export, with the canonical weights in it; onnx_weights:
     its initializers, for frameworks that take their weights by way of ONNX; both there after ``export``. float32, truth:
-    "case/name" -> outputs, there after ``check`` and ``evaluate``.
+    "case/name" -> outputs, there after ``check`` and ``evaluate``, and read from their files one by one.
     """
 
     def __init__(self, request: Request, model: ModelFolder, worker: Worker, watch: Watch) -> None:
@@ -42,10 +47,15 @@ class Reference:
         self.onnx: Path | None = None
         self.onnx_weights: Path | None = None
         self.onnx_problem: str | None = None
-        self.truth: dict[str, np.ndarray] = {}
-        self.float32: dict[str, np.ndarray] = {}
+        self.truth: Mapping[str, np.ndarray] = {}
+        self.float32: Mapping[str, np.ndarray] = {}
+        self.output_shapes: dict[str, tuple[int, ...]] = {}
         self.precision = "float64"
         self.environment: dict[str, Any] = {}
+        self.layers: list[str] = []
+        self.floors: dict[str, float] | None = None
+        self.untested: list[str] = []
+        self.tested: list[str] = []
 
     def settle(self) -> None:
         """Build the model, and write down the weights and inputs that every subject gets.
@@ -69,8 +79,8 @@ class Reference:
         adapters = [frameworks.parse_subject(subject)[0] for subject in self.request.subjects]
         if not any(adapter.runs_export or adapter.weights_route == "onnx" for adapter in adapters):
             return
-        if self.model.spec.control_flow:
-            self.onnx_problem = f"no ONNX export: {self.model.spec.control_flow}, which a trace cannot hold"
+        if self.model.spec.no_export:
+            self.onnx_problem = self.model.spec.no_export
             return
         self._phase("exporting ONNX")
         try:
@@ -85,7 +95,7 @@ class Reference:
     def check(self) -> None:
         """Compute in float32, and see that the spec describes what the model returns. Raises SpecError."""
         self._phase("computing in float32")
-        self.float32 = self._outputs(self.inputs, self.weights, float64=False)
+        self.float32 = self._outputs("float32", self.inputs, self.weights)
         self._check_outputs()
 
     def take_normal_form(self, merges: dict[str, tuple[str, ...]]) -> None:
@@ -96,21 +106,84 @@ class Reference:
 
     def evaluate(self) -> None:
         """Compute what is right: in float64, or, where the framework cannot, measure the floor by perturbation."""
-        self._phase("computing in float64")
+        self._phase("computing in float64, and the noise of every layer")
         try:
-            self.truth = self._outputs(self.inputs, self.weights, float64=True)
+            if self.replays:
+                self._arbitrate()
+            else:
+                self.truth = self._outputs("float64", self.inputs, self.weights)
         except Unsupported:
             self._phase("measuring the floor by perturbation")
             moved = self.space / "moved-inputs.npz", self.space / "moved-weights.npz"
             for source, target in zip((self.inputs, self.weights), moved):
                 npz.save_file(probe.perturb(npz.load_file(source), self.request.seed), target)
-            self.truth, self.float32 = self.float32, self._outputs(*moved, float64=False)
+            self.truth, self.float32 = self.float32, self._outputs("moved", *moved)
             self.precision = "float32"
+
+    @property
+    def replays(self) -> bool:
+        """Whether this reference judges layers: torch does, whose modules are the canonical layers."""
+        return self.framework == "torch"
+
+    def list_layers(self) -> list[str]:
+        """The canonical layers; [] when this reference judges none."""
+        if self.replays and not self.layers:
+            self.layers = self.worker.request("layers")["layers"]
+        return self.layers
+
+    def match(self, captured: dict[str, Any], folder: Path) -> dict[str, str]:
+        """Canonical -> own names of a capture under a framework's own names: see layers.match."""
+        reply = self.worker.request("order", **self._replayed())
+        mine = [Place(name, kind, tuple(shape)) for name, kind, shape in reply["order"]]
+        theirs = []
+        for record in captured["records"]:
+            if record["call"] == 0 and record["outputs"]:
+                shape = np.load(folder / record["outputs"][0], mmap_mode="r").shape
+                theirs.append(Place(record["name"], captured["kinds"][record["name"]], shape))
+        return match(mine, theirs, captured["channels_last"])
+
+    def replay(self, captured: dict[str, Any], folder: Path, subject: str, matched: Mapping[str, str]) -> Layers:
+        """Judge every layer of a capture: the reply and the folder of a worker's ``capture``."""
+        self._phase(f"replaying the layers of {subject}")
+        return summarise(self.ask_replay(captured, folder), self.list_layers(), subject, matched)
+
+    def ask_replay(
+        self, captured: dict[str, Any], folder: Path, planted: tuple[str, int] | None = None
+    ) -> dict[str, Any]:
+        """What replay.Replay.report says of a capture."""
+        return self.worker.request(
+            "replay",
+            folder=str(folder),
+            records=captured["records"],
+            channels_last=captured["channels_last"],
+            case=CAPTURED_CASE,
+            planted=planted,
+            **self._replayed(),
+        )
+
+    def _replayed(self) -> dict[str, Any]:
+        return {"inputs": str(self.inputs), "weights": str(self.weights), "seed": self.request.seed}
+
+    def _arbitrate(self) -> None:
+        """The float64 outputs, and the noise of all layers in them, relative to their size alike in every case."""
+        path = self.space / "float64-outputs.npz"
+        reply = self.worker.request("floors", path=str(path), **self._replayed())
+        self.truth = npz.OnDisk(path)
+        self.untested, self.tested = reply["untested"], reply["tested"]
+        self.floors = {}
+        for name in self.model.spec.outputs:
+            cases = [key for case in range(self.request.cases) if (key := protocol.key(case, name)) in reply["floors"]]
+            shares = [reply["floors"][key] for key in cases]
+            relative = [share["floor"] / share["size"] if share["size"] else 0.0 for share in shares]
+            pooled = math.sqrt(sum(value**2 for value in relative) / len(relative)) if relative else 0.0
+            self.floors.update({key: pooled * share["size"] for key, share in zip(cases, shares)})
 
     # -- for the result file ------------------------------------------------------------------------------------------
 
     def describe(self) -> dict[str, Any]:
         floor = f"{self.framework}'s own float32 error"
+        if self.floors is not None:
+            floor = "the rounding of every layer, modelled and measured in float64"
         if self.precision != "float64":
             floor = "the change of its outputs when every weight and input moves to a neighbouring float32"
         return {
@@ -119,6 +192,9 @@ class Reference:
             "floor": floor,
             "onnx": self.onnx_problem or ("exported" if self.onnx else "not needed"),
             "environment": self.environment,
+            "layers": len(self.layers),
+            "tested": len(self.tested),
+            "untested": self.untested,
         }
 
     def describe_weights(self) -> dict[str, Any]:
@@ -188,14 +264,18 @@ class Reference:
         npz.save_file(onnx_weights.from_model(model), read_back)
         self.onnx, self.onnx_weights = path, read_back
 
-    def _outputs(self, inputs: Path, from_weights: Path, float64: bool) -> dict[str, np.ndarray]:
-        path = self.space / "outputs.npz"
-        self.worker.request("evaluate", inputs=str(inputs), path=str(path), weights=str(from_weights), float64=float64)
-        return npz.load_file(path)
+    def _outputs(self, name: str, inputs: Path, weights: Path) -> Mapping[str, np.ndarray]:
+        """The outputs from these inputs and weights, kept in a file of this name; in float64 when that is the name."""
+        path = self.space / f"{name}-outputs.npz"
+        reply = self.worker.request(
+            "evaluate", inputs=str(inputs), path=str(path), weights=str(weights), float64=name == "float64"
+        )
+        self.output_shapes = {key: tuple(shape) for key, shape in reply["shapes"].items()}
+        return npz.OnDisk(path)
 
     def _check_outputs(self) -> None:
         spec, file, name = self.model.spec, self.model.path / "spec.py", self.framework
-        found = {key.split("/", 1)[1]: array.shape for key, array in self.float32.items()}
+        found = {key.split("/", 1)[1]: shape for key, shape in self.output_shapes.items()}
         if set(found) != set(spec.outputs):
             raise SpecError(f"{file} names the outputs {sorted(spec.outputs)}; {name} returns {sorted(found)}")
         for output, shape in found.items():
@@ -213,8 +293,7 @@ def build_arguments(folder: ModelFolder, framework: str, onnx: Path | None) -> d
         "folder": str(folder.code),
         "options": dict(folder.spec.options),
         "onnx": str(onnx) if onnx else None,
-        "names": folder.names(framework),
-        "control_flow": folder.spec.control_flow,
+        "names": folder.names(frameworks.load(framework).reads()),
         "inputs": {name: tensor.layout for name, tensor in folder.spec.inputs.items()},
         "outputs": {name: tensor.layout for name, tensor in folder.spec.outputs.items()},
     }
@@ -222,8 +301,8 @@ def build_arguments(folder: ModelFolder, framework: str, onnx: Path | None) -> d
 
 def export_onnx(folder: ModelFolder, space: Path) -> Path:
     """Export a model's graph from torch at its own batch size, with placeholder weights; returns the file, in ``space``."""
-    if folder.spec.control_flow:
-        raise Unsupported(f"no ONNX export: {folder.spec.control_flow}, which a trace cannot hold")
+    if folder.spec.no_export:
+        raise Unsupported(folder.spec.no_export)
     worker = Worker(frameworks.load("torch"), sys.executable, space, host.cores(), "cpu", timeout=1800.0)
     try:
         worker.start()

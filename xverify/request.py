@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import frameworks, host
+from . import environments, frameworks, host
 from .errors import UsageError, nearest
 from .framework import Framework
 from .spec import ModelFolder, find_model
@@ -20,7 +20,11 @@ REFERENCE = "torch"
 
 @dataclass(frozen=True)
 class Request:
-    """One run. python: framework -> interpreter that is not this one. timeout: seconds a request to a worker."""
+    """One run.
+
+    python: framework -> interpreter that is not this one, named by the user or of its environment. timeout: seconds a
+    request to a worker.
+    """
 
     model: str
     subjects: tuple[str, ...]
@@ -80,10 +84,21 @@ def resolve(
     if weights is not None and not Path(weights).is_file():
         raise UsageError(f"--weights {weights}: no such file")
     chosen, notes = _subjects(folder, subjects, interpreters)
+    adapters = [adapter for adapter, _ in chosen]
+    reference = _reference(folder, adapters, interpreters)
+    for adapter in dict.fromkeys([*adapters, frameworks.load(reference)]):
+        environment = environments.chosen(adapter)
+        if environment is None or adapter.name in interpreters:
+            continue
+        interpreters[adapter.name] = environment.interpreter
+        if not environment.current:
+            notes.append(
+                f"the pins of {adapter.name}'s environment have changed: xverify env create {environment.name}"
+            )
     return Request(
         model=str(folder.path),
         subjects=tuple(adapter.label(mode) for adapter, mode in chosen),
-        reference=_reference(folder, [adapter for adapter, _ in chosen], interpreters),
+        reference=reference,
         task=task,
         batch=batch or folder.spec.batch,
         warmup=warmup,
@@ -114,12 +129,15 @@ def _interpreters(python: Mapping[str, str]) -> dict[str, str]:
 
 def offered(folder: ModelFolder, adapter: type[Framework]) -> bool:
     """Whether the folder has this framework's file, or what an adapter that runs the export needs."""
-    name = REFERENCE if adapter.runs_export else adapter.name
-    return folder.file(name) is not None
+    return folder.file(_file(adapter)) is not None
+
+
+def _file(adapter: type[Framework]) -> str:
+    return REFERENCE if adapter.runs_export else adapter.reads()
 
 
 def _available(adapter: type[Framework], interpreters: Mapping[str, str]) -> bool:
-    return adapter.name in interpreters or not host.missing(adapter)
+    return adapter.name in interpreters or not host.missing(adapter) or environments.chosen(adapter) is not None
 
 
 def _subjects(
@@ -131,18 +149,17 @@ def _subjects(
             raise UsageError("--subjects is empty: name at least one, e.g. torch:eager,jittor (see xverify list)")
         for adapter, _ in chosen:
             if not offered(folder, adapter):
-                file = f"{REFERENCE if adapter.runs_export else adapter.name}.py"
-                raise UsageError(f"{adapter.name} cannot run {folder.name}: {folder.code} has no {file}")
+                raise UsageError(f"{adapter.name} cannot run {folder.name}: {folder.code} has no {_file(adapter)}.py")
         return chosen, []
     notes = []
     chosen = []
-    for adapter in sorted(frameworks.load_all().values(), key=_order):
+    for adapter in sorted(frameworks.load_all().values(), key=order):
         if not adapter.usual or not offered(folder, adapter):
             continue
         if _available(adapter, interpreters):
             chosen += [(adapter, mode) for mode in adapter.usual]
         else:
-            notes.append(f"{adapter.name} is not covered: it is not installed (pip install 'xverify[{adapter.name}]')")
+            notes.append(f"{adapter.name} is not covered: it is not installed ({environments.remedy(adapter)})")
     if not chosen:
         files = ", ".join(path.name for path in sorted(folder.code.glob("*.py")))
         raise UsageError(
@@ -151,7 +168,7 @@ def _subjects(
     return chosen, notes
 
 
-def _order(adapter: type[Framework]) -> tuple[int, str]:
+def order(adapter: type[Framework]) -> tuple[int, str]:
     """The usual order of rows: the reference first, as the baseline; whatever runs its export last."""
     return (0 if adapter.name == REFERENCE else 2 if adapter.runs_export else 1), adapter.name
 
@@ -162,5 +179,5 @@ def _reference(folder: ModelFolder, chosen: list[type[Framework]], interpreters:
         return REFERENCE
     own = [adapter.name for adapter in chosen if not adapter.runs_export]
     if not own:
-        raise UsageError(f"{folder.name} needs {REFERENCE} as its reference: pip install 'xverify[{REFERENCE}]'")
+        raise UsageError(f"{folder.name} needs {REFERENCE} as its reference: {environments.remedy(torch)}")
     return own[0]

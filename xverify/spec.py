@@ -12,6 +12,7 @@ A folder of the zoo and a user's own folder anywhere on disk are read by the sam
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib.util
 import sys
@@ -85,6 +86,11 @@ class ModelSpec:
     code: str = ""
     control_flow: str = ""
 
+    @property
+    def no_export(self) -> str:
+        """Why the model has no ONNX export; '' when it may have one."""
+        return f"no ONNX export: {self.control_flow}, which a trace cannot hold" if self.control_flow else ""
+
     def __post_init__(self) -> None:
         for what, tensors in (("inputs", self.inputs), ("outputs", self.outputs)):
             if not tensors:
@@ -118,6 +124,19 @@ class ModelFolder:
         """The model's file for this framework, or None."""
         path = self.code / f"{framework}.py"
         return path if path.is_file() else None
+
+    def takes(self, framework: str, option: str) -> bool:
+        """Whether this framework's ``build`` has such a parameter, read without importing it; True where that cannot be told."""
+        try:
+            statements = ast.parse((self.code / f"{framework}.py").read_text()).body
+        except (OSError, SyntaxError, ValueError):
+            return True
+        for statement in statements:
+            if isinstance(statement, ast.FunctionDef) and statement.name == "build":
+                found = statement.args
+                names = {argument.arg for argument in (*found.posonlyargs, *found.args, *found.kwonlyargs)}
+                return option in names or found.kwarg is not None
+        return True
 
     @property
     def weights(self) -> Path | None:

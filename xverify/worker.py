@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 
 from . import frameworks, protocol
+from .capture import Recorder
 from .errors import NotInstalled, SubjectError, WeightsError, XverifyError, first_line
 from .framework import Framework, Source
 from .weights import canonical, load_file, npz
-from .weights.names import rename
+from .weights.names import rename, rename_layers
 
 CALIBRATION_BATCH = 8  # a variance of one or two values is no variance
 
@@ -75,11 +76,10 @@ class Session:
         names: dict[str, str],
         inputs: dict[str, str | None],
         outputs: dict[str, str | None],
-        control_flow: str = "",
         mode: str | None = None,
     ) -> dict[str, Any]:
         """Build the model. names: names.toml's table; inputs, outputs: name -> layout, in order; mode: what it will run in."""
-        self.source = self.framework.source = Source(Path(folder), Path(onnx) if onnx else None, control_flow)
+        self.source = Source(Path(folder), Path(onnx) if onnx else None)
         options = {**options, **self.framework.mode_options.get(mode or "", {})}
         self.options, self.names = options, names
         self.inputs, self.outputs = inputs, outputs
@@ -154,6 +154,98 @@ class Session:
         npz.save_file(results, Path(path))
         return {"shapes": {name: array.shape for name, array in results.items()}}
 
+    def do_layers(self) -> dict[str, Any]:
+        """The layers that a replay compares, in the order of their definition."""
+        from . import replay
+
+        return {"layers": list(replay.leaves(self.model))}
+
+    def do_order(self, inputs: str, weights: str, seed: int) -> dict[str, Any]:
+        """The layers as they are first called on the first case: (name, kind, shape of the first output)."""
+        from . import replay
+
+        found = replay.order(self._models(weights, seed), self._native_cases(inputs)[0])
+        return {"order": [(name, type(self.models.layers[name]).__name__, shape) for name, shape in found.items()]}
+
+    def do_floors(self, inputs: str, path: str, weights: str, seed: int) -> dict[str, Any]:
+        """Compute the outputs of every case in float64, into ``path``, with the floor of each: "case/name" -> rms.
+
+        Also which weights and constants no test could see on the first case: replay.Coverage.
+        """
+        from . import replay
+
+        models = self._models(weights, seed)
+        results, floors = {}, {}
+        coverage = replay.Coverage(models)
+        for case, native in enumerate(self._native_cases(inputs)):
+            found = replay.Replay(models, replay.Capture()).run(native, coverage.visit if case == 0 else None)
+            names = [protocol.key(case, name) for name in self.outputs]
+            for name, floor in zip(names, found):
+                results[name] = floor.exact.numpy()
+                floors[name] = {"floor": floor.rms(), "size": replay.rms(floor.exact)}
+        npz.save_file(results, Path(path))
+        return {"floors": floors, "untested": coverage.untested, "tested": coverage.tested}
+
+    def do_replay(
+        self,
+        folder: str,
+        records: list[dict[str, Any]],
+        channels_last: bool,
+        inputs: str,
+        case: int,
+        weights: str,
+        seed: int,
+        planted: tuple[str, int] | None = None,
+    ) -> dict[str, Any]:
+        """Replay what another framework captured on this case; see replay.Replay."""
+        from . import replay
+
+        calls = {(record["name"], record["call"]): record for record in records}
+        done = replay.Replay(self._models(weights, seed), replay.Capture(Path(folder), channels_last, calls), planted)
+        exact = done.run(self._native_cases(inputs)[case])
+        if exact and (Path(folder) / "outputs.npz").is_file():
+            arrays = npz.load_file(Path(folder) / "outputs.npz")
+            keys = [protocol.key(case, name) for name in self.outputs]
+            done.finish(list(self.outputs), exact, [arrays.get(key) for key in keys])
+        return done.report()
+
+    # -- mutations ----------------------------------------------------------------------------------------------------
+
+    def do_faults(self) -> dict[str, Any]:
+        """Every fault of the catalogue that a layer of this model can have: {"layer", "index", "kind", "says", "rounding"}."""
+        from . import catalogue, replay
+
+        return {
+            "faults": [
+                {"layer": name, "index": index, "kind": entry.kind, "says": entry.says, "rounding": entry.rounding}
+                for name, layer in replay.leaves(self.model).items()
+                for index, entry in enumerate(catalogue.faults(layer))
+            ]
+        }
+
+    def do_plant(self, layer: str, index: int) -> None:
+        """Make a layer of the model faulty; the next ``plant`` or ``uproot`` ends it."""
+        from . import catalogue, replay
+
+        self.do_uproot()
+        self.planted = replay.leaves(self.model)[layer]
+        catalogue.plant(self.planted, index)
+
+    def do_uproot(self) -> None:
+        if getattr(self, "planted", None) is not None:
+            object.__delattr__(self.planted, "forward")
+            self.planted = None
+
+    def _models(self, weights: str, seed: int) -> Any:
+        from . import replay
+
+        if not hasattr(self, "models"):
+            wide = self.framework.build(self.source, self.options, float64=True)
+            for model in (wide, self.model):
+                self._write(model, npz.load_file(Path(weights)))
+            self.models = replay.Models(wide, self.model, seed)
+        return self.models
+
     # -- run ----------------------------------------------------------------------------------------------------------
 
     def do_prepare(self, inputs: str, mode: str) -> dict[str, Any]:
@@ -174,16 +266,18 @@ class Session:
             done += 1
         return {"calls": done, "seconds": self.clock() - start, "seconds_per_call": last}
 
-    def do_block(self, case: int, calls: int, keep: str | None = None) -> dict[str, Any]:
+    def do_block(self, case: int, calls: int, keep: str | None = None, room: int = 0) -> dict[str, Any]:
         """Time ``calls`` calls on one input case.
 
         keep: a file for the outputs of the last call. Then ``unfinished_seconds`` says how much longer their first
-        reading took than their second: computation that ``wait`` left undone.
+        reading took than their second: computation that ``wait`` left undone. room: bytes that a reading may need.
         """
         with self.framework.inference():
             seconds, outputs = self._block(case, calls)
             if keep is None:
                 return {"seconds": seconds}
+            # Memory that the system has to find first can take seconds: let it be at hand for the first reading too.
+            np.ones(room, np.uint8)
             start = self.clock()
             self._arrays(case, outputs)
             middle = self.clock()
@@ -191,6 +285,58 @@ class Session:
             unfinished = (middle - start) - (self.clock() - middle)
         npz.save_file(arrays, Path(keep))
         return {"seconds": seconds, "unfinished_seconds": unfinished}
+
+    def do_traces(self) -> dict[str, Any]:
+        """How many graphs the callable has made so far; None when it makes none."""
+        return {"traces": self.framework.traces(self.call)}
+
+    def do_capture(self, case: int, folder: str, wanted: list[str] | None) -> dict[str, Any]:
+        """Run one untimed pass on this case, and write what every layer took and gave into a folder.
+
+        wanted: canonical names of layers; None: the framework's own, of every layer that holds no others. The reply lists the
+        records of capture.Recorder, and which of the wanted there are.
+        """
+        recorder = Recorder(Path(folder), self._plain)
+        own = self.framework.layers(self.model)
+        if wanted is None:
+            names = {name: name for name in own if not any(other.startswith(name + ".") for other in own)}
+        else:
+            names = {name: to for name, to in rename_layers(own, self.names).items() if to in set(wanted)}
+        if not names:
+            return {
+                "records": [],
+                "layers": [],
+                "kinds": {},
+                "channels_last": self.framework.channels_last,
+                "broken": "",
+            }
+        try:
+            outputs = self.framework.capture(self.model, self.cases[case], names, recorder)
+        except (SubjectError, MemoryError):
+            raise
+        except Exception as error:
+            # Where a model breaks off is known best by the layers that it did compute.
+            traceback.print_exc()
+            broken = first_line(error) + self._place(error)
+        else:
+            broken = ""
+            npz.save_file(self._arrays(case, outputs), Path(folder) / "outputs.npz")
+        return {
+            "records": recorder.records,
+            "layers": list(names.values()),
+            "kinds": {name: type(own[key][0]).__name__ for key, name in names.items()},
+            "channels_last": self.framework.channels_last,
+            "broken": broken,
+        }
+
+    def _plain(self, value: Any) -> np.ndarray | None:
+        """A tensor as it stands in the framework's own layout; None for anything else, and for a tensor without values."""
+        if not (hasattr(value, "shape") and hasattr(value, "dtype")):
+            return None
+        try:
+            return self.framework.to_numpy(value, None)
+        except (AttributeError, NotImplementedError, TypeError):
+            return None
 
     def _block(self, case: int, calls: int) -> tuple[float, Any]:
         call, wait, clock, inputs = self.call, self.framework.wait, self.clock, self.cases[case]

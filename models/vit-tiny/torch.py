@@ -36,14 +36,14 @@ class Attention(nn.Module):
 
     def forward(self, x):
         n, length, dim = x.shape
-
-        def split(x):
-            return x.reshape(n, length, self.heads, dim // self.heads).transpose(1, 2)
-
-        q, k, v = split(self.q(x)), split(self.k(x)), split(self.v(x))
+        q, k, v = self.split(self.q(x)), self.split(self.k(x)), self.split(self.v(x))
         scores = q @ k.transpose(2, 3) / (dim // self.heads) ** 0.5
         x = self.softmax(scores) @ v
         return self.proj(x.transpose(1, 2).reshape(n, length, dim))
+
+    def split(self, x):
+        n, length, dim = x.shape
+        return x.reshape(n, length, self.heads, dim // self.heads).transpose(1, 2)
 
 
 class Block(nn.Module):

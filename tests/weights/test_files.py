@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from test_canonical import SETS
-from xverify.weights import digest, formats, load_file, save_file
+from xverify.weights import digest, formats, load_file, npz, save_file
 
 from xverify.errors import WeightsError
 
@@ -28,6 +28,18 @@ def test_round_trip(arrays, suffix, tmp_path):
     path = tmp_path / f"w{suffix}"
     save_file(arrays, path)
     assert digest(load_file(path)) == digest(arrays)
+
+
+def test_arrays_stay_on_the_disk_until_they_are_looked_up(tmp_path):
+    for name, array in ARRAYS.items():
+        npz.save_file({name: array}, tmp_path / f"{name}.npz")
+    found = npz.OnDisk(*tmp_path.glob("*.npz"))
+    assert set(found) == set(ARRAYS)
+    assert digest(dict(found)) == digest(ARRAYS)
+    npz.save_file({"fc.bias": np.zeros(2, np.float32)}, tmp_path / "fc.bias.npz")
+    assert (found["fc.bias"] == 0).all()
+    with pytest.raises(KeyError):
+        found["fc.scale"]
 
 
 @pytest.mark.parametrize("suffix", READ_WITHOUT_FRAMEWORK)

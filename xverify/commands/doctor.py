@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 
-from .. import __version__, frameworks, host
+from .. import __version__, environments, frameworks, host
 from ..framework import Framework
 from ..report import terminal
 
@@ -32,14 +33,19 @@ def main(args: argparse.Namespace) -> int:
     console.print("\n[bold]frameworks[/]")
     ready = []
     for name, adapter in frameworks.load_all().items():
-        absent = host.missing(adapter)
-        if absent:
-            console.print(
-                f"  [red]✗[/] {name:12} not installed: {', '.join(absent)}. Type: pip install 'xverify\\[{name}]'"
-            )
+        absent, environment = host.missing(adapter), environments.chosen(adapter)
+        if absent and environment is None:
+            what_to_type = f"{', '.join(absent)}. Type: {environments.remedy(adapter)}"
+            console.print(f"  [red]✗[/] {name:12} not installed: {escape(what_to_type)}", soft_wrap=True)
             continue
         ready.append(name)
-        console.print(f"  [green]✓[/] {name:12} {host.version(adapter)}: {', '.join(adapter.subjects())}")
+        version = environment.version(adapter) if environment else host.version(adapter)
+        console.print(f"  [green]✓[/] {name:12} {version}: {', '.join(adapter.subjects())}")
+        if environment:
+            console.print(f"      in {environment.interpreter} (Python {environment.python})", soft_wrap=True)
+            if not environment.current:
+                console.print(f"      [yellow]its pins have changed.[/] Type: xverify env create {environment.name}")
+            continue
         for line in _particulars(adapter):
             console.print(f"      {line}")
     console.print("\n[bold]tools[/]")

@@ -2,25 +2,28 @@ from __future__ import annotations
 
 import argparse
 import json
+from typing import Any
 
 from rich.table import Table
 
 from .. import frameworks, host
 from ..report import terminal
-from ..request import offered
+from ..request import offered, order
 from ..spec import find_model, zoo
 
 HELP = "the models, the frameworks and their modes, and which can run here"
-EXAMPLE = "examples:\n  xverify list\n  xverify list --json"
+EXAMPLE = "examples:\n  xverify list\n  xverify list --json\n  xverify list --markdown"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="as JSON, for programs")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="as JSON, for programs")
+    form.add_argument("--markdown", action="store_true", help="which framework runs which model, as a Markdown table")
 
 
-def catalogue() -> dict[str, object]:
+def catalogue() -> dict[str, Any]:
     """Models, frameworks and subjects as JSON values; imports no framework."""
-    adapters = frameworks.load_all()
+    adapters = {adapter.name: adapter for adapter in sorted(frameworks.load_all().values(), key=order)}
     folders = {name: find_model(name) for name in zoo()}
     return {
         "models": [
@@ -32,6 +35,12 @@ def catalogue() -> dict[str, object]:
                 "inputs": {key: list(tensor.shape) for key, tensor in folder.spec.inputs.items()},
                 "outputs": {key: list(tensor.shape) for key, tensor in folder.spec.outputs.items()},
                 "frameworks": [key for key, adapter in adapters.items() if offered(folder, adapter)],
+                "refused": {
+                    adapter.label(mode): reason
+                    for adapter in adapters.values()
+                    for mode in adapter.modes
+                    if offered(folder, adapter) and (reason := adapter.refuses(folder, mode))
+                },
             }
             for name, folder in folders.items()
         ],
@@ -48,16 +57,46 @@ def catalogue() -> dict[str, object]:
     }
 
 
+def markdown(found: dict[str, Any]) -> str:
+    """Models by frameworks: a tick, a cross, or a dash where the zoo has no file; and a note for every mode that cannot."""
+    frameworks = [f for f in found["frameworks"] if any(f["name"] in model["frameworks"] for model in found["models"])]
+    notes: dict[str, int] = {}
+    lines = [
+        " | ".join(["| model", *(framework["name"] for framework in frameworks)]) + " |",
+        "|---" + "|:-:" * len(frameworks) + "|",
+    ]
+    for model in found["models"]:
+        cells = [_cell(model, framework, notes) for framework in frameworks]
+        lines.append(" | ".join([f"| `{model['name']}`", *cells]) + " |")
+    return "\n".join([*lines, "", *(f"{number}. {note}" for note, number in notes.items())])
+
+
+def _cell(model: dict[str, Any], framework: dict[str, Any], notes: dict[str, int]) -> str:
+    """notes: the text of every note so far -> its number; this cell's are added."""
+    if framework["name"] not in model["frameworks"]:
+        return "–"
+    refused = {subject: model["refused"][subject] for subject in framework["subjects"] if subject in model["refused"]}
+    numbers = []
+    for reason in dict.fromkeys(refused.values()):
+        subjects = ", ".join(f"`{subject}`" for subject in refused if refused[subject] == reason)
+        numbers.append(str(notes.setdefault(f"not {subjects}: {reason}", len(notes) + 1)))
+    mark = "✗" if len(refused) == len(framework["subjects"]) else "✓"
+    return f"{mark} <sup>{' '.join(numbers)}</sup>" if numbers else mark
+
+
 def main(args: argparse.Namespace) -> int:
     found = catalogue()
     if args.json:
         print(json.dumps(found, indent=1))
         return 0
+    if args.markdown:
+        print(markdown(found))
+        return 0
     console = terminal.console()
     models = Table(title="models", title_justify="left", box=None, pad_edge=False)
     for column in ("model", "takes", "gives", "frameworks", ""):
         models.add_column(column)
-    for model in found["models"]:  # type: ignore[attr-defined]
+    for model in found["models"]:
         models.add_row(
             f"[bold]{model['name']}[/]",
             _shapes(model["inputs"]),
@@ -68,7 +107,7 @@ def main(args: argparse.Namespace) -> int:
     subjects = Table(title="\nframeworks", title_justify="left", box=None, pad_edge=False)
     for column in ("framework", "version", "subjects"):
         subjects.add_column(column)
-    for framework in found["frameworks"]:  # type: ignore[attr-defined]
+    for framework in found["frameworks"]:
         subjects.add_row(
             f"[bold]{framework['name']}[/]",
             framework["version"] if framework["installed"] else "[red]not installed[/]",

@@ -24,6 +24,7 @@ class Adapter(Framework):
     needs = {"jittor": "jittor"}
     modes = {"eager": eager}
     bare = "eager"
+    layer_method = "execute"
     usual = ("eager",)
 
     def __init__(self, threads: int, device: str) -> None:
@@ -86,6 +87,9 @@ class Adapter(Framework):
             self.jt.sync_all(True)
         else:
             self.jt.sync(list(outputs.values() if isinstance(outputs, dict) else outputs))
+
+    def layers(self, model: Any) -> dict[str, list[Any]]:
+        return {name: [module] for name, module in model.named_modules() if name}
 
     def environment(self) -> dict[str, Any]:
         return {

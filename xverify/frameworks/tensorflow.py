@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from xverify.framework import Framework, Source
-from xverify.weights import tensorflow as weights
-
-NATIVE_LAYOUT = {"NCHW": "NHWC", "NCL": "NLC"}
+from xverify.frameworks._keras import Keras, canonical, native
 
 
 def eager(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
@@ -25,13 +22,14 @@ def xla(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
     return framework.tf.function(framework.forward(model), jit_compile=True)
 
 
-class Adapter(Framework):
+class Adapter(Keras):
     name = "tensorflow"
     needs = {"tensorflow-cpu": "tensorflow"}
     modes = {"eager": eager, "graph": graph, "xla": xla, "while": graph}
     mode_options = {"while": {"loop": "while"}}
     usual = ("eager", "graph")
     weights_route = "onnx"
+    backend = "tensorflow"
 
     def __init__(self, threads: int, device: str) -> None:
         import tensorflow as tf
@@ -43,57 +41,25 @@ class Adapter(Framework):
 
     @classmethod
     def variables(cls, threads: int, device: str) -> dict[str, str]:
-        variables = {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "2"}
+        variables = {**super().variables(threads, device), "TF_CPP_MIN_LOG_LEVEL": "2"}
         if device == "cpu":
             variables["CUDA_VISIBLE_DEVICES"] = ""
         return variables
 
-    def build(self, source: Source, options: Mapping[str, Any], float64: bool = False) -> Any:
-        import keras
-
-        previous = keras.config.floatx()
-        keras.config.set_floatx("float64" if float64 else "float32")
-        keras.config.set_dtype_policy("float64" if float64 else "float32")
-        try:
-            return self.define(source, options)
-        finally:
-            keras.config.set_floatx(previous)
-            keras.config.set_dtype_policy(previous)
-
-    def forward(self, model: Any) -> Any:
-        """The model as a function of its inputs, in inference mode."""
-        import keras
-
-        if not isinstance(model, keras.Model):
-            return model
-        if isinstance(model, keras.src.models.functional.Functional):
-            return lambda *inputs: model(inputs[0] if len(inputs) == 1 else list(inputs), training=False)
-        return lambda *inputs: model(*inputs, training=False)
-
-    def load_weights(self, model: Any, arrays: dict[str, np.ndarray]) -> None:
-        weights.to_model(model, arrays)
-
-    def save_weights(self, model: Any) -> dict[str, np.ndarray]:
-        return weights.from_model(model)
-
-    def merges(self, model: Any) -> dict[str, tuple[str, ...]]:
-        return weights.merges(model)
-
     def to_native(self, array: np.ndarray, layout: str | None) -> Any:
-        if layout in NATIVE_LAYOUT:
-            array = array.transpose([layout.index(axis) for axis in NATIVE_LAYOUT[layout]])
-        return self.tf.constant(np.array(array, order="C"))
+        return self.tf.constant(native(array, layout))
 
     def to_numpy(self, tensor: Any, layout: str | None) -> np.ndarray:
-        array: np.ndarray = tensor.numpy()
-        if layout in NATIVE_LAYOUT:
-            array = array.transpose([NATIVE_LAYOUT[layout].index(axis) for axis in layout])
-        return array
+        return canonical(tensor.numpy(), layout)
 
     def wait(self, outputs: Any) -> None:
         """On the CPU a call returns computed tensors; whatever else runs is waited for at the edges of a block."""
         if outputs == ():
             self.tf.test.experimental.sync_devices()
+
+    def traces(self, call: Callable[..., Any]) -> int | None:
+        count = getattr(call, "experimental_get_tracing_count", None)  # of a tf.function
+        return count() if count else None
 
     def environment(self) -> dict[str, Any]:
         import keras

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from xverify.errors import Unsupported
 from xverify.framework import Framework, Source
+from xverify.spec import ModelFolder
 from xverify.weights import torch as weights
 
 
@@ -21,8 +21,6 @@ def eager(framework: Framework, model: Any, example: tuple[Any, ...]) -> Any:
 
 
 def trace(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
-    if framework.source.control_flow:
-        raise Unsupported(f"{framework.source.control_flow}, and a trace holds one path only: use torch:script")
     return framework.torch.jit.trace(model, example)
 
 
@@ -35,8 +33,6 @@ def compiled(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
 
 
 def channels_last(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
-    if not any(tensor.ndim == 4 for tensor in example):
-        raise Unsupported("the model takes no images: channels_last is a memory order of N,C,H,W tensors")
     order = framework.torch.channels_last
     model = model.to(memory_format=order)
 
@@ -60,6 +56,14 @@ class Adapter(Framework):
         self.device = device
         declare_torchvision_ops(torch)
 
+    @classmethod
+    def refuses(cls, folder: ModelFolder, mode: str) -> str:
+        if mode == "trace" and folder.spec.control_flow:
+            return f"{folder.spec.control_flow}, and a trace holds one path only: use torch:script"
+        if mode == "channels-last" and not any(len(tensor.shape) == 4 for tensor in folder.spec.inputs.values()):
+            return "the model takes no images: channels_last is a memory order of N,C,H,W tensors"
+        return super().refuses(folder, mode)
+
     def build(self, source: Source, options: Mapping[str, Any], float64: bool = False) -> Any:
         model = self.define(source, options).eval().to(self.device)
         return model.double() if float64 else model
@@ -82,12 +86,23 @@ class Adapter(Framework):
         if self.device == "cuda":
             self.torch.cuda.synchronize()
 
+    def layers(self, model: Any) -> dict[str, list[Any]]:
+        return {name: [module] for name, module in model.named_modules() if name}
+
     def environment(self) -> dict[str, Any]:
         return {"torch": self.torch.__version__, "threads": self.torch.get_num_threads()}
 
     def inference(self) -> AbstractContextManager[Any]:
         context: AbstractContextManager[Any] = self.torch.inference_mode()
         return context
+
+    def traces(self, call: Callable[..., Any]) -> int | None:
+        if not hasattr(call, "_orig_mod"):  # what torch.compile wraps
+            return None
+        from torch._dynamo.utils import counters
+
+        graphs: int = counters["stats"]["unique_graphs"]
+        return graphs
 
     def calibrate(self, model: Any, inputs: tuple[Any, ...]) -> None:
         norms = [module for module in model.modules() if isinstance(module, self.torch.nn.modules.batchnorm._BatchNorm)]

@@ -17,7 +17,9 @@ from ..watch import Watch
 
 COLOURS = {
     "PASS": "bold green",
+    "IDENTICAL": "green",
     "EQUAL": "green",
+    "DRIFT": "yellow",
     "FAIL": "bold red",
     "DIFFERENT": "bold red",
     "INVALID": "bold red",
@@ -30,7 +32,7 @@ COLOURS = {
 def console() -> Console:
     """Standard output; plain and wide when it is not a terminal."""
     plain = Console(highlight=False)
-    return plain if plain.is_terminal else Console(highlight=False, width=140, color_system=None)
+    return plain if plain.is_terminal else Console(highlight=False, width=160, color_system=None)
 
 
 @contextmanager
@@ -111,7 +113,7 @@ class _Lines(Watch):
 def render(result: Result, console: Console, quiet: bool = False, file: str | None = None) -> None:
     """Print a result: the table, what it rests on, and the verdict as the last line."""
     if not quiet:
-        console.print(_table(result, console.width))
+        console.print(_table(result, console))
         for row in result.rows:
             reason = row.reason or (row.error.reason if row.error else None)
             if reason:
@@ -120,27 +122,40 @@ def render(result: Result, console: Console, quiet: bool = False, file: str | No
                 console.print(f"  [red]{escape(row.subject)}[/]: {escape(row.speed.reason)}", soft_wrap=True)
         for line in _foundation(result):
             console.print(f"[dim]{escape(line)}[/]", soft_wrap=True)
-    ok = [row for row in result.rows if row.error is not None and row.error.verdict == "EQUAL"]
+    ok = [row for row in result.rows if row.error is not None and row.error.verdict in ("IDENTICAL", "EQUAL")]
     verdict = f"[{COLOURS[result.verdict]}]{result.verdict}[/]"
     console.print(f"{verdict} {escape(result.model)}: {len(ok)} of {len(result.rows)} subjects EQUAL" + (
         f"; {escape(file)}" if file else ""
     ), soft_wrap=True)  # fmt: skip
 
 
-def _table(result: Result, width: int) -> Table:
-    batch = result.rows[0].batch
-    table = Table(
-        title=f"{result.model}, {', '.join(result.tasks)}, batch {batch}",
-        title_justify="left",
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-    )
-    shown = COLUMNS if width >= 112 else [column for column in COLUMNS if column[0] not in WIDE]
-    for title, _ in shown:
-        table.add_column(title, justify="left" if title in ("subject", "verdict") else "right", no_wrap=True)
-    for row in result.rows:
-        table.add_row(*(cell(row) for _, cell in shown))
+def _table(result: Result, console: Console) -> Table:
+    """The table with as many columns as the console is wide enough for."""
+    literal = result.settings.get("rerun") is not None
+    shown = {title: cell for title, cell in COLUMNS.items() if literal or title not in LITERAL}
+    for title in ("", *SPARED):
+        shown.pop(title, None)
+        table = Table(title=_title(result), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+        for name in shown:
+            left = name in ("subject", "verdict")
+            table.add_column(name.format(rate=_rate(result)), justify="left" if left else "right", no_wrap=True)
+        for row in result.rows:
+            table.add_row(*(cell(row) for cell in shown.values()))
+        if console.measure(table, options=console.options.update(width=1000)).maximum <= console.width:
+            break
     return table
+
+
+def _title(result: Result) -> str:
+    title = f"{result.model}, {', '.join(result.tasks)}, batch {result.rows[0].batch}"
+    warmup, rerun = result.settings.get("warmup"), result.settings.get("rerun")
+    if rerun is not None:
+        title += f": {rerun} batches timed" + (f" after {warmup} to warm up" if warmup is not None else "")
+    return title
+
+
+def _rate(result: Result) -> str:
+    return "FPS" if result.item == "image" else f"{result.item}s/s"
 
 
 def _ratio(row: Row) -> str:
@@ -151,6 +166,10 @@ def _ratio(row: Row) -> str:
 def _verdict(row: Row) -> str:
     verdict = row.error.verdict if row.error else row.status
     return f"[{COLOURS.get(verdict, 'red')}]{verdict}[/]"
+
+
+def _seconds(row: Row, name: str) -> str:
+    return _figure(getattr(row.speed, name)) if row.speed and row.speed.verdict != "REFUSED" else "-"
 
 
 def _fps(row: Row) -> str:
@@ -166,18 +185,22 @@ def _fps(row: Row) -> str:
     return text
 
 
-COLUMNS: list[tuple[str, Callable[[Row], str]]] = [
-    ("subject", lambda row: escape(row.subject)),
-    ("FPS (95% interval)", _fps),
-    ("time ratio", _ratio),
-    ("relative error", lambda row: _number(row.error.rel_rms if row.error else None)),
-    ("mean |Δ|", lambda row: _number(row.error.mean_abs if row.error else None)),
-    ("max |Δ|", lambda row: _number(row.error.max_abs if row.error else None)),
-    ("÷ float32's", lambda row: _number(row.error.float32_ratio if row.error else None, "{:.2f}")),
-    ("verdict", _verdict),
-    ("peak MiB", lambda row: _number(row.memory.peak_rss_mib, "{:,.0f}")),
-]
-WIDE = ("mean |Δ|", "max |Δ|", "peak MiB")
+COLUMNS: dict[str, Callable[[Row], str]] = {
+    "subject": lambda row: escape(row.subject),
+    "{rate} (95% interval)": _fps,
+    "elapsed s": lambda row: _seconds(row, "elapsed_seconds"),
+    "s/batch": lambda row: _seconds(row, "seconds_per_step"),
+    "time ratio": _ratio,
+    "relative error": lambda row: _number(row.error.rel_rms if row.error else None),
+    "mean |Δ|": lambda row: _number(row.error.mean_abs if row.error else None),
+    "max |Δ|": lambda row: _number(row.error.max_abs if row.error else None),
+    "÷ float32's": lambda row: _number(row.error.float32_ratio if row.error else None, "{:.2f}"),
+    "verdict": _verdict,
+    "peak MiB": lambda row: _number(row.memory.peak_rss_mib, "{:,.0f}"),
+}
+LITERAL = ("elapsed s", "s/batch")  # without --rerun every row is timed for calls of its own number
+# What goes first where there is no room.
+SPARED = ("max |Δ|", "mean |Δ|", "peak MiB", "elapsed s", "s/batch", "relative error", "time ratio")
 
 
 def _figure(value: float) -> str:

@@ -1,0 +1,120 @@
+"""Keras on torch and on JAX, and JAX itself: whole runs, as a user types them.
+
+JAX lives in an environment of its own, ``xverify env create jax``: without it, what needs it is skipped.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from test_zoo import SMALL, agree
+
+from xverify.spec import zoo
+
+pytestmark = pytest.mark.slow
+
+SLEEPY = """
+from xverify.frameworks import load
+
+class Adapter(load("jax")):
+    name = "sleepy_jax"
+
+    def wait(self, outputs):
+        pass
+"""
+
+
+@pytest.fixture
+def with_jax(xverify):
+    """The command line, where there is an environment for JAX."""
+
+    def call(*arguments, **settings):
+        done = xverify("run", *arguments, **settings)
+        assert done.result is not None, done.err
+        reasons = [row["reason"] or "" for row in done.result["rows"]]
+        absent = [reason for reason in reasons if "type: xverify env create jax" in reason]
+        if absent:
+            pytest.skip(absent[0])
+        return done
+
+    return call
+
+
+@pytest.mark.parametrize("model", ["mlp", "lstm-cell", "mobilenet-v3-small"])
+def test_keras_on_torch_computes_the_same(xverify, model):
+    subjects = ["torch:eager", "keras-torch"]
+    agree(xverify("run", model, *SMALL, "--subjects", ",".join(subjects)), model, subjects)
+
+
+@pytest.mark.parametrize(
+    ("model", "subjects"),
+    [
+        ("mlp", ["torch:eager", "jax", "jax:eager", "keras-jax", "keras-jax:eager"]),
+        ("gpt-tiny", ["torch:eager", "jax", "keras-jax"]),
+        ("dynamic-loop", ["torch:eager", "keras-jax"]),
+        ("unet-small", ["torch:eager", "keras-jax"]),
+    ],
+)
+def test_jax_computes_the_same(with_jax, model, subjects):
+    agree(with_jax(model, *SMALL, "--subjects", ",".join(subjects)), model, subjects)
+
+
+@pytest.mark.parametrize(
+    ("reference", "precision"), [("jax", "float64"), ("keras-jax", "float32"), ("keras-torch", "float32")]
+)
+def test_float64_is_float64_or_not_claimed(with_jax, tmp_path, reference, precision):
+    port = tmp_path / "mlp"
+    shutil.copytree(zoo()["mlp"], port, ignore=shutil.ignore_patterns("torch.py"))
+    done = with_jax(port, *SMALL, "--subjects", f"{reference},numpy")
+    assert done.result["reference"]["framework"] == reference
+    assert done.result["reference"]["precision"] == precision
+    assert {row["error"]["verdict"] for row in done.result["rows"]} <= {"EQUAL", "IDENTICAL"}
+
+
+def test_jaxs_dispatch_does_not_pass_for_speed(with_jax, tmp_path):
+    port, adapters = tmp_path / "gpt", tmp_path / "adapters"
+    shutil.copytree(zoo()["gpt-tiny"], port)
+    shutil.copy(port / "jax.py", port / "sleepy_jax.py")
+    adapters.mkdir()
+    (adapters / "sleepy_jax.py").write_text(SLEEPY)
+    subjects = ("--subjects", "jax,sleepy_jax")
+    done = with_jax(port, *subjects, "--batch", 32, "--warmup", 2, "--rerun", 16, frameworks=adapters)
+    assert done.row("jax")["speed"]["verdict"] == "BASELINE"
+    assert done.row("sleepy_jax")["speed"]["verdict"] == "REFUSED"
+    assert "does not wait" in done.row("sleepy_jax")["speed"]["reason"]
+
+
+def test_layers_called_as_torchs_modules_are(tmp_path):
+    code = """
+import sys
+from keras import layers
+from xverify import frameworks
+
+def build():
+    layer = layers.Dense(3, name="block.0.fc")
+    layer.build((None, 2))
+    return layer
+
+try:
+    build()
+except KeyError as error:
+    assert "parameter name" in str(error), error
+else:
+    raise SystemExit("Keras takes dots by itself now: take_dotted_names has nothing left to do")
+
+sys.modules[frameworks.load("keras-torch").__module__].take_dotted_names()
+layer = build()
+assert layer.name == "block.0.fc"
+assert [variable.path for variable in layer.variables] == ["block.0.fc/kernel", "block.0.fc/bias"]
+assert set(layer.torch_params) == {"block.0.fc/kernel", "block.0.fc/bias"}
+assert {tuple(parameter.shape) for parameter in layer.parameters()} == {(2, 3), (3,)}
+layer.torch_params.pop("block.0.fc/bias")  # as Keras does when it untracks a variable
+assert len(list(layer.parameters())) == 1
+"""
+    environment = {**os.environ, "KERAS_BACKEND": "torch"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -1,0 +1,63 @@
+"""From findings to layers, and layers with other names matched."""
+
+from dataclasses import asdict
+
+from xverify.layers import Place, match, summarise
+from xverify.rule import Finding
+
+
+def reply(*findings, compared, **more):
+    return {
+        "findings": [asdict(f) for f in findings],
+        "compared": compared,
+        "missing": {},
+        "explained": {},
+        "stopped": "",
+        **more,
+    }
+
+
+def found(layer, what, ratio, **more):
+    return Finding(layer, 0, 0, "Linear", what, ratio, ratio, **more)
+
+
+def test_a_layer_is_its_worst_call():
+    layers = summarise(
+        reply(found("a", "input", 0.0), found("a", "output", 0.4), found("a", "output", 99.0), compared={"a": 2}),
+        ["a", "b"],
+        "jittor",
+    )
+    assert layers.layers[0].ratio == 99.0
+    assert layers.layers[0].calls == 2
+    assert layers.verdict == "DIFFERENT"
+    assert layers.first.layer == "a"
+    assert (layers.compared, layers.known, layers.missing) == (1, 2, ("b",))
+
+
+def test_the_first_of_the_worst_is_named():
+    layers = summarise(
+        reply(found("a", "output", 5.0), found("b", "input", 500.0), found("c", "output", 900.0), compared=dict.fromkeys("abc", 1)),
+        ["a", "b", "c"], "jittor",
+    )  # fmt: skip
+    assert layers.first.layer == "b"
+    assert layers.first.says().startswith("what b is given differs first: 500 x")
+
+
+def test_another_precision_is_drift():
+    explained = {"a": {"kind": "TF32 arithmetic", "says": "rounds to TF32", "rounding": True}}
+    layers = summarise(reply(found("a", "output", 900.0), compared={"a": 1}, explained=explained), ["a"], "jittor")
+    assert layers.verdict == "DRIFT"
+    assert layers.first.says() == "a: rounds to TF32"
+
+
+def test_layers_match_by_order_shape_and_kind():
+    mine = [Place("conv1", "Conv2d", (2, 8, 4, 4)), Place("bn1", "BatchNorm2d", (2, 8, 4, 4)), Place("relu", "ReLU", (2, 8, 4, 4)),
+            Place("fc", "Linear", (2, 10))]  # fmt: skip
+    theirs = [
+        Place("stem", "Conv2D", (2, 4, 4, 8)),
+        Place("norm", "BatchNormalization", (2, 4, 4, 8)),
+        Place("dense", "Dense", (2, 10)),
+    ]
+    assert match(mine, theirs, channels_last=True) == {"conv1": "stem", "bn1": "norm", "fc": "dense"}
+    assert match(mine, theirs, channels_last=False) == {"fc": "dense"}
+    assert match(mine, [], channels_last=True) == {}

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError, nearest
+from ..report import layers
+from ..report.terminal import console
+
+HELP = "the layers of a result: which differs first, by how much, and what it behaves as"
+EXAMPLE = """examples:
+  xverify run mlp --json result.json; xverify explain result.json
+  xverify explain result.json --subject jittor --faults"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="RESULT.json", help="what xverify run --json wrote")
+    parser.add_argument("--subject", metavar="NAME", help="one subject alone (default: all)")
+    parser.add_argument("--faults", action="store_true", help="leave out the layers that are EQUAL")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Exit as the run did."""
+    result = read(Path(args.file))
+    rows = result["rows"]
+    if args.subject is not None:
+        names = [row["subject"] for row in rows]
+        if args.subject not in names:
+            raise UsageError(
+                f"{args.file} has no subject {args.subject!r}{nearest(args.subject, names)} It has: {', '.join(names)}"
+            )
+        rows = [row for row in rows if row["subject"] == args.subject]
+    out = console()
+    reference = result["reference"]
+    out.print(f"[bold]{result['model']}[/]: {result['verdict']}; floor: {reference['floor']}")
+    for row in rows:
+        layers.render(row, out, args.faults)
+    untested = reference.get("untested") or []
+    if untested:
+        out.print(
+            f"\n{len(untested)} of {len(untested) + reference['tested']} weights and constants UNTESTED: a fault in them would not "
+            f"show on these inputs: {', '.join(untested[:8])}{', …' if len(untested) > 8 else ''}"
+        )
+    return {"PASS": 0, "FAIL": 1, "ERROR": 3}.get(result["verdict"], 4)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A result file. Raises UsageError for anything else."""
+    try:
+        result = json.loads(path.read_text())
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise UsageError(f"{path} is no JSON: {error}") from None
+    if not isinstance(result, dict) or not {"schema_version", "rows", "reference", "model", "verdict"} <= set(result):
+        raise UsageError(f"{path} is no result of xverify run: write one with xverify run MODEL --json {path}")
+    if result["schema_version"] != 1:
+        raise UsageError(f"{path} has schema version {result['schema_version']}; this xverify reads 1")
+    return result

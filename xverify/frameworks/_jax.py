@@ -1,0 +1,45 @@
+"""JAX: what its adapters share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from xverify.framework import Framework
+
+
+class Jax(Framework):
+    """An adapter but for the models: tensors, waiting, threads, compilation."""
+
+    isolated = "jax"
+
+    def __init__(self, threads: int, device: str) -> None:
+        import jax
+
+        self.jax = jax
+        self.threads = threads
+
+    @classmethod
+    def variables(cls, threads: int, device: str) -> dict[str, str]:
+        # NPROC is how many cores XLA believes to have; it has no other setting for the size of its pool of threads.
+        return {**super().variables(threads, device), "JAX_PLATFORMS": device, "NPROC": str(threads)}
+
+    def compiled(self, function: Callable[..., Any], weights: Any) -> Callable[..., Any]:
+        """``function(weights, *inputs)`` under jit, with these. They are arguments: XLA would fold constants."""
+        return partial(self.jax.jit(function), weights)
+
+    def traces(self, call: Callable[..., Any]) -> int | None:
+        return call.func._cache_size() if isinstance(call, partial) else None  # type: ignore[attr-defined]
+
+    def to_native(self, array: np.ndarray, layout: str | None) -> Any:
+        return self.jax.numpy.asarray(array)
+
+    def to_numpy(self, tensor: Any, layout: str | None) -> np.ndarray:
+        return np.asarray(tensor)
+
+    def wait(self, outputs: Any) -> None:
+        """A call returns before its outputs are computed. All that runs belongs to some call's outputs, all waited for."""
+        self.jax.block_until_ready(outputs)

@@ -1,0 +1,56 @@
+"""JAX: compiled, and eager.
+
+A model is an object with a dictionary ``weights`` of canonical arrays and a pure function of these and the inputs, all in
+torch's names and layout:
+
+    class Net:
+        def __init__(self):
+            self.weights = {"fc.weight": np.zeros((10, 784), np.float32)}
+
+        def apply(self, weights, x):
+            return x @ weights["fc.weight"].T
+
+It computes in the dtype of its weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from xverify.framework import Source
+from xverify.frameworks._jax import Jax
+
+
+def jit(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
+    return framework.compiled(model.apply, model.weights)
+
+
+def eager(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
+    return lambda *inputs: model.apply(model.weights, *inputs)
+
+
+class Adapter(Jax):
+    name = "jax"
+    needs = {"jax": "jax"}
+    modes = {"jit": jit, "eager": eager}
+    bare = "jit"
+
+    def build(self, source: Source, options: Mapping[str, Any], float64: bool = False) -> Any:
+        self.jax.config.update("jax_enable_x64", float64)  # else an array of 64 bits becomes one of 32
+        model = self.define(source, options)
+        dtype = np.float64 if float64 else np.float32
+        model.weights = {name: self.jax.numpy.asarray(array, dtype) for name, array in model.weights.items()}
+        return model
+
+    def load_weights(self, model: Any, arrays: dict[str, np.ndarray]) -> None:
+        for name, array in arrays.items():
+            model.weights[name] = self.jax.numpy.asarray(array, model.weights[name].dtype)
+
+    def save_weights(self, model: Any) -> dict[str, np.ndarray]:
+        return {name: np.array(array, dtype=np.float32) for name, array in model.weights.items()}
+
+    def environment(self) -> dict[str, Any]:
+        return {"jax": self.jax.__version__, "threads": self.threads}

@@ -1,0 +1,737 @@
+"""Replay in float64: was every layer computed right, from what that layer was given?
+
+The reference model runs over what another framework captured. Each layer gets the framework's own captured inputs, is compared
+with the framework's own output, and hands that output on. So one pass judges every layer alone, whatever came before it, and
+the code between layers too: what the reference's additions, reshapes and products make of the captured outputs must be what the
+next layer was given.
+
+Three passes run in step, a layer at a time: in float64, in float64 with every value moved by a unit of rounding, and in float32.
+The last two measure the floor that ``rule`` divides by. A layer that was not captured runs in each pass by itself, as part of
+the code between layers; so a replay of no capture at all gives the model's float64 outputs and the floor of a whole model.
+
+Needs torch, which is the reference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import greenlet
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from . import catalogue, rule
+from .rule import UNIT, Finding
+
+OUTPUT = "(output)"
+
+# Layers that hand values on without arithmetic: their results carry no rounding of their own.
+COPIES = (
+    nn.ReLU, nn.ReLU6, nn.Hardtanh, nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AdaptiveMaxPool2d, nn.Flatten, nn.Unflatten,
+    nn.Identity, nn.Dropout, nn.Dropout2d, nn.Embedding, nn.ZeroPad2d, nn.ConstantPad2d, nn.ReflectionPad2d,
+    nn.PixelShuffle, nn.UpsamplingNearest2d,
+)  # fmt: skip
+# Layers whose channels are torch's axis 1, and the last axis of frameworks that keep images as N,H,W,C.
+SPATIAL = (
+    nn.modules.conv._ConvNd, nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm, nn.GroupNorm,
+    nn.modules.pooling._MaxPoolNd, nn.modules.pooling._AvgPoolNd, nn.modules.pooling._AdaptiveAvgPoolNd, nn.Upsample,
+    nn.PixelShuffle, nn.Dropout2d,
+)  # fmt: skip
+NOT_ROUNDED = ("momentum", "p")  # float attributes that evaluation does not use
+
+
+def leaves(model: nn.Module) -> dict[str, nn.Module]:
+    """The layers: modules that hold no others, by name; of a module with two names, the first."""
+    return {name: module for name, module in model.named_modules() if name and not any(module.children())}
+
+
+def reduction(module: nn.Module, inputs: Sequence[Tensor]) -> int:
+    """How many terms one value of the layer's output sums up, for these inputs."""
+    if isinstance(module, nn.modules.conv._ConvNd):
+        return int(module.in_channels // module.groups * math.prod(module.kernel_size))
+    if isinstance(module, (nn.RNNBase, nn.RNNCellBase)):
+        return int(module.input_size) + int(module.hidden_size)
+    if isinstance(module, nn.LayerNorm):
+        return math.prod(module.normalized_shape)
+    if isinstance(module, nn.AvgPool2d):
+        size = module.kernel_size
+        return size * size if isinstance(size, int) else math.prod(size)
+    if isinstance(module, nn.modules.pooling._AdaptiveAvgPoolNd):
+        size = module.output_size
+        sides = size if isinstance(size, tuple) else (size,) * (inputs[0].dim() - 2)
+        return math.prod(-(-whole // (part or whole)) for whole, part in zip(inputs[0].shape[2:], sides))
+    if isinstance(module, nn.Softmax):
+        return int(inputs[0].shape[-1 if module.dim is None else module.dim])
+    if isinstance(module, nn.Embedding):
+        return 1
+    if not type(module).__module__.startswith("torch.nn.") and inputs and inputs[0].dim():
+        return int(max(inputs[0].shape[-1], *(math.prod(p.shape[1:]) for p in module.parameters() if p.dim() > 1), 1))
+    return max((math.prod(weight.shape[1:]) for weight in module.parameters() if weight.dim() > 1), default=1)
+
+
+def channel_axis(module: nn.Module | None, dim: int) -> int:
+    """The axis that a fault of a single feature would stay in."""
+    return min(1, dim - 1) if isinstance(module, SPATIAL) else dim - 1
+
+
+# -- structures of tensors --------------------------------------------------------------------------------------------
+
+
+def replace(values: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """The same structure with every tensor changed."""
+    if isinstance(values, Tensor):
+        return change(values)
+    if isinstance(values, tuple) and hasattr(values, "_fields"):
+        return type(values)(*(replace(value, change) for value in values))
+    if isinstance(values, (tuple, list)):
+        return type(values)(replace(value, change) for value in values)
+    if isinstance(values, Mapping):
+        return {key: replace(value, change) for key, value in values.items()}
+    return values
+
+
+def flatten(values: Any) -> list[Tensor]:
+    """The tensors of a structure, in order."""
+    found: list[Tensor] = []
+
+    def keep(tensor: Tensor) -> Tensor:
+        found.append(tensor)
+        return tensor
+
+    replace(values, keep)
+    return found
+
+
+def filled(values: Any, supply: Sequence[Tensor]) -> Any:
+    """The same structure with these tensors in it."""
+    given = iter(supply)
+    return replace(values, lambda tensor: next(given))
+
+
+def as_wide(tensor: Tensor) -> Tensor:
+    return tensor.double() if tensor.is_floating_point() else tensor
+
+
+def as_narrow(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.is_floating_point() else tensor
+
+
+# -- noise ------------------------------------------------------------------------------------------------------------
+
+
+class Noise:
+    """Relative moves, uniform in ±size: a unit of rounding when size is UNIT."""
+
+    PART = 2**20
+
+    def __init__(self, seed: int) -> None:
+        self.generator = torch.Generator().manual_seed(seed)
+        self.pool = torch.empty(2 * self.PART, dtype=torch.float64).uniform_(-1.0, 1.0, generator=self.generator)
+
+    def move_(self, tensor: Tensor, size: float = UNIT) -> Tensor:
+        """Move every value in place, a part at a time, each part by another stretch of the pool."""
+        if tensor.is_floating_point():
+            flat = tensor.view(-1) if tensor.is_contiguous() else tensor.as_strided((tensor.numel(),), (1,))
+            for part in flat.split(self.PART):
+                start = int(torch.randint(self.PART, (1,), generator=self.generator))
+                part.addcmul_(part, self.pool[start : start + part.numel()], value=size)
+        return tensor
+
+    def moved(self, tensor: Tensor, size: float = UNIT) -> Tensor:
+        return self.move_(tensor.clone(memory_format=torch.contiguous_format), size)
+
+
+@contextmanager
+def moved_layer(layer: nn.Module, twin: nn.Module, noise: Noise, size: float) -> Iterator[None]:
+    """Within it, the layer's weights and constants (eps, slopes) are moved. twin: has the same weights, to restore them from."""
+    own = [*layer.parameters(recurse=False), *layer.buffers(recurse=False)]
+    exact = [*twin.parameters(recurse=False), *twin.buffers(recurse=False)]
+    constants = {
+        key: value for key, value in vars(layer).items() if isinstance(value, float) and key not in NOT_ROUNDED
+    }
+    for tensor in own:
+        noise.move_(tensor.data, size)
+    for index, (key, value) in enumerate(constants.items()):
+        setattr(layer, key, value * (1 + size * float(noise.pool[index])))
+    try:
+        yield
+    finally:
+        for tensor, original in zip(own, exact):
+            tensor.data.copy_(original.data)
+        for key, value in constants.items():
+            setattr(layer, key, value)
+
+
+# -- passes in step ---------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Step:
+    """Where a pass stands: before a call of a layer, or, with ``layer`` empty, at its end with the model's outputs."""
+
+    layer: str
+    call: int
+    args: Any
+    error: BaseException | None = None
+
+
+class Pass(greenlet.greenlet):
+    """One forward pass, which stands still at every layer until it is told what the layer returns.
+
+    A coroutine of its own stack: the reference's code is what it is, and does not know that it is interrupted.
+    """
+
+    def __init__(self, model: nn.Module, inputs: Sequence[Tensor]) -> None:
+        super().__init__()
+        self.model, self.inputs = model, inputs
+        self.calls: Counter[str] = Counter()
+
+    def run(self, _: Any) -> Step:
+        try:
+            return Step("", 0, self.model(*self.inputs))
+        except Exception as error:
+            return Step("", 0, (), error)
+
+    def ask(self, layer: str, args: Any) -> Any:
+        """Within the pass: what does this layer return?"""
+        call = self.calls[layer]
+        self.calls[layer] += 1
+        return self.parent.switch(Step(layer, call, args))
+
+
+@dataclass
+class Models:
+    """The reference in float64, and its float32 twin with the same weights."""
+
+    wide: nn.Module
+    narrow: nn.Module
+    seed: int = 0
+    layers: dict[str, nn.Module] = field(init=False)
+    twins: dict[str, nn.Module] = field(init=False)
+    forwards: dict[nn.Module, Callable[..., Any]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.layers, self.twins = leaves(self.wide), leaves(self.narrow)
+        self.forwards = {}
+        for layers in (self.layers, self.twins):
+            for name, layer in layers.items():
+                self.forwards[layer] = layer.forward
+                object.__setattr__(layer, "forward", _interceptor(name, layer.forward))
+
+    def release(self) -> None:
+        """Give the models back as they were."""
+        for layer in self.forwards:
+            object.__delattr__(layer, "forward")
+
+    def compute(self, layer: nn.Module, args: Any) -> Any:
+        return self.forwards[layer](*args[0], **args[1])
+
+
+def _interceptor(name: str, forward: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        current = greenlet.getcurrent()
+        return current.ask(name, (args, kwargs)) if isinstance(current, Pass) else forward(*args, **kwargs)
+
+    return run
+
+
+@dataclass
+class Capture:
+    """What a framework captured: records by (layer, call); arrays are read when they are needed."""
+
+    folder: Path = Path()
+    channels_last: bool = False
+    records: Mapping[tuple[str, int], Mapping[str, Sequence[str]]] = field(default_factory=dict)
+
+    def load(self, file: str) -> Tensor:
+        return torch.from_numpy(np.load(self.folder / file))
+
+
+@dataclass
+class Floors:
+    """For one tensor: its exact value, its change under rounding, and the float32 twin's error; each of one shape."""
+
+    exact: Tensor
+    moved: Tensor | None
+    own: Tensor | None
+
+    def rms(self) -> float:
+        """The floor of the whole tensor, F of rule.ratios without further growth."""
+        moved, own, size = (0.0 if tensor is None else rms(tensor) for tensor in (self.moved, self.own, self.exact))
+        return math.sqrt(moved**2 + own**2 + UNIT**2 / 3 * size**2)
+
+
+def rms(tensor: Tensor) -> float:
+    """Of the finite values."""
+    values = tensor.double()
+    if not bool(torch.isfinite(values).all()):
+        values = values[torch.isfinite(values)]
+    return float(torch.linalg.vector_norm(values)) / math.sqrt(max(1, values.numel()))
+
+
+class Replay:
+    """One replay. ``findings``: in the order of computation. missing: calls of layers that were not captured.
+
+    planted: a fault (layer, index in catalogue.faults) that the capture is known to have. ``visible`` is then by how many floors
+    it moves the layer's exact output: what no test could see is not missed.
+    """
+
+    def __init__(self, models: Models, capture: Capture, planted: tuple[str, int] | None = None) -> None:
+        self.models, self.capture, self.planted = models, capture, planted
+        self.visible = 0.0
+        self.noise = Noise(models.seed)
+        self.findings: list[Finding] = []
+        self.compared: Counter[str] = Counter()
+        self.missing: Counter[str] = Counter()
+        self.stopped = ""
+        self.explained: dict[str, dict[str, Any]] = {}
+        self.likely: str | None = None
+        self.searches = 3  # for that many layers the catalogue is searched in vain
+
+    def run(self, inputs: Sequence[Tensor], visit: Callable[[str, Any], None] | None = None) -> list[Floors]:
+        """Replay over these inputs; returns the exact outputs of the model, with their floors, [] where it had to stop.
+
+        visit: called with (layer, arguments) at the first call of each layer that was not captured, in float64.
+        """
+        wide = [as_wide(tensor) for tensor in inputs]
+        self.visit = visit
+        self.passes = [
+            Pass(self.models.wide, wide),
+            Pass(self.models.wide, [self.noise.moved(tensor) for tensor in wide]),
+            Pass(self.models.narrow, [as_narrow(tensor) for tensor in inputs]),
+        ]
+        with torch.no_grad():
+            return self._steps()
+
+    def _steps(self) -> list[Floors]:
+        replies: list[Any] = [None] * len(self.passes)
+        while True:
+            steps: list[Step] = [each.switch(reply) for each, reply in zip(self.passes, replies)]
+            first = steps[0]
+            for step in steps:
+                if step.error is not None:
+                    if not any(finding.reason for finding in self.findings):
+                        raise step.error
+                    return []  # after a tensor of another shape, the reference's own code may not go on
+            if any((step.layer, step.call) != (first.layer, first.call) for step in steps):
+                self.stopped = f"rounding alone changes what is computed after {first.layer or OUTPUT}"
+                return []
+            if not first.layer:
+                return self._floors([step.args for step in steps])
+            record = self.capture.records.get((first.layer, first.call))
+            if record is not None and not record["outputs"]:
+                record = None  # the framework broke off within this layer
+            answer = self._by_itself(steps) if record is None else self._layer(steps, record)
+            if answer is None:
+                return []
+            replies = answer
+
+    def _by_itself(self, steps: list[Step]) -> list[Any]:
+        """A layer that was not captured: each pass computes its own."""
+        name = steps[0].layer
+        self.missing[name] += 1
+        layer, twin = self.models.layers[name], self.models.twins[name]
+        size = UNIT if isinstance(layer, COPIES) else UNIT * rule.growth(reduction(layer, flatten(steps[0].args)))
+        if self.visit is not None and steps[0].call == 0:
+            self.visit(name, replace(steps[0].args, Tensor.clone))
+        exact = self.models.compute(layer, steps[0].args)
+        if isinstance(layer, COPIES):
+            moved = self.models.compute(layer, steps[1].args)
+        else:
+            # On copies: an argument may be a weight of the model.
+            args = replace(steps[1].args, lambda tensor: self.noise.moved(tensor, size))
+            versions = [tensor._version for tensor in flatten(args)]
+            with moved_layer(layer, twin, self.noise, size):
+                moved = replace(self.models.compute(layer, args), self.noise.moved)
+            for original, copy, version in zip(flatten(steps[1].args), flatten(args), versions):
+                if copy._version != version:  # an in-place layer
+                    original.copy_(copy)
+        return [exact, moved, self.models.compute(twin, steps[2].args)]
+
+    # -- a captured layer ---------------------------------------------------------------------------------------------
+
+    def _layer(self, steps: list[Step], record: Mapping[str, Sequence[str]]) -> list[Any] | None:
+        """Judge what the layer was given and what it returned; what each pass goes on with."""
+        name, call = steps[0].layer, steps[0].call
+        layer = self.models.layers[name]
+        given = self._inputs(steps, record["inputs"])
+        if given is None:
+            return None
+        args = filled(steps[0].args, [tensor.clone() for tensor in given])
+        versions = [tensor._version for tensor in flatten(args)]
+        result = self.models.compute(layer, args)
+        in_place = [tensor._version != version for tensor, version in zip(flatten(args), versions)]
+        floors = self._measure(layer, self.models.twins[name], filled(steps[0].args, given), flatten(result))
+        if self.planted is not None and self.planted[0] == name:
+            self._see(layer, self.planted[1], filled(steps[0].args, given), floors[0])
+        returned = []
+        theirs = [self.capture.load(file) for file in record["outputs"]]
+        for index, floor in enumerate(floors[: len(theirs)]):
+            found = self._nearest(theirs, floor.exact, layer)
+            if found is None:
+                self._other_shape(name, call, index, "output", theirs[0], floor.exact)
+                self._explain(self.findings[-1], theirs[0], floor, filled(steps[0].args, given))
+                return None
+            theirs = [other for other in theirs if other is not found[0]]
+            finding = self._judge(name, call, index, "output", found[1], floor, layer, reduction(layer, given))
+            returned.append(found[1])
+            if finding.verdict != "EQUAL" and index == 0:
+                self._explain(finding, found[1], floor, filled(steps[0].args, given))
+        self.compared[name] += 1
+        returned += [floor.exact for floor in floors[len(returned) :]]
+        replies = [
+            [as_wide(tensor) for tensor in returned],
+            [self.noise.moved(as_wide(tensor)) for tensor in returned],
+            [as_narrow(tensor) for tensor in returned],
+        ]
+        for step, reply in zip(steps, replies):
+            for tensor, changed in zip(flatten(step.args), in_place):
+                if changed:  # whoever else holds the input of an in-place layer sees its result
+                    tensor.copy_(reply[0])
+        return [filled(result, [tensor.clone() for tensor in reply]) for reply in replies]
+
+    def _inputs(self, steps: list[Step], files: Sequence[str]) -> list[Tensor] | None:
+        """What the framework gave the layer, as the reference takes it, in float64; its own where nothing was captured.
+
+        Each is compared with what the reference's code makes of the outputs captured before.
+        """
+        name, call = steps[0].layer, steps[0].call
+        layer = self.models.layers[name]
+        theirs = [self.capture.load(file) for file in files]
+        result = []
+        for index, floor in enumerate(self._floors([step.args for step in steps])):
+            own = floor.exact
+            alike = [tensor for tensor in theirs if tensor.is_floating_point() == own.is_floating_point()]
+            found = self._nearest(alike, own, layer)
+            if found is not None:
+                tensor, fitted = found
+                theirs = [other for other in theirs if other is not tensor]
+                self._judge(name, call, index, "input", fitted, floor, layer)
+                result.append(as_wide(fitted))
+            elif index == 0 and alike:
+                self._other_shape(name, call, index, "input", alike[0], own)
+                return None
+            else:
+                result.append(own)
+        return result
+
+    def _nearest(self, theirs: list[Tensor], own: Tensor, layer: nn.Module) -> tuple[Tensor, Tensor] | None:
+        """Which captured tensor this is, and it in the reference's layout; of several with its shape, the nearest.
+
+        Frameworks differ in the order in which they pass the states of a cell.
+        """
+        fitted = [(tensor, fit(tensor, own.shape, layer, self.capture.channels_last)) for tensor in theirs]
+        fitting = [(tensor, fit) for tensor, fit in fitted if fit is not None]
+        if len(fitting) < 2:
+            return fitting[0] if fitting else None
+        return min(fitting, key=lambda pair: float(torch.dist(pair[1].double(), own.double())))
+
+    def _measure(self, layer: nn.Module, twin: nn.Module, args: Any, exact: list[Tensor]) -> list[Floors]:
+        """The floors of a layer's outputs on these inputs."""
+        narrow = replace(args, lambda tensor: as_narrow(tensor).clone())
+        own = flatten(self.models.compute(twin, narrow))
+        if isinstance(layer, COPIES):
+            return [Floors(y, None, _minus(single, y)) for y, single in zip(exact, own)]
+        with moved_layer(layer, twin, self.noise, UNIT):
+            moved = flatten(self.models.compute(layer, replace(args, self.noise.moved)))
+        return [Floors(y, _minus(shifted, y), _minus(single, y)) for y, shifted, single in zip(exact, moved, own)]
+
+    def _floors(self, values: list[Any]) -> list[Floors]:
+        """The floors of what the three passes hold."""
+        return [Floors(y, _minus(moved, y), _minus(own, y)) for y, moved, own in zip(*map(flatten, values))]
+
+    def finish(self, names: Sequence[str], exact: Sequence[Floors], outputs: Sequence[np.ndarray | None]) -> None:
+        """Compare what the framework returned with what the reference's code makes of the last layers' captured outputs."""
+        for index, (name, floor, array) in enumerate(zip(names, exact, outputs)):
+            if array is not None and array.shape == tuple(floor.exact.shape):
+                theirs = torch.from_numpy(array)
+                self.findings.append(
+                    judge(f"{OUTPUT} {name}", 0, index, "", "input", theirs, floor, 1, max(0, theirs.dim() - 1))
+                )
+
+    def report(self) -> dict[str, Any]:
+        """The findings as plain values, and how many calls of which layers were compared."""
+        return {
+            "findings": [asdict(finding) for finding in self.findings],
+            "compared": dict(self.compared),
+            "missing": dict(self.missing),
+            "explained": self.explained,
+            "visible": self.visible,
+            "stopped": self.stopped,
+        }
+
+    # -- findings -----------------------------------------------------------------------------------------------------
+
+    def _judge(
+        self,
+        name: str,
+        call: int,
+        index: int,
+        what: str,
+        theirs: Tensor,
+        floor: Floors,
+        layer: nn.Module,
+        terms: int = 1,
+    ) -> Finding:
+        axis = channel_axis(layer, theirs.dim())
+        finding = judge(name, call, index, type(layer).__name__, what, theirs, floor, terms, axis)
+        self.findings.append(finding)
+        return finding
+
+    def _explain(self, finding: Finding, theirs: Tensor, floor: Floors, args: Any) -> None:
+        """Look for what the layer computes instead: the entry of the catalogue that brings it under the limit."""
+        name = finding.layer
+        if name in self.explained or self.searches == 0:
+            return
+        layer = self.models.layers[name]
+        entries = list(catalogue.alternatives(layer))
+        if self.likely is not None:  # what one layer does, the next of its kind will do
+            entries.sort(key=lambda entry: entry.kind != self.likely)
+        best: tuple[float, catalogue.Alternative] | None = None
+        for entry in entries:
+            value = self._instead(layer, entry, args)
+            if value is None or tuple(value.shape) != tuple(theirs.shape):
+                fitted = None if value is None else fit(theirs, value.shape, layer, self.capture.channels_last)
+                if value is None or fitted is None:
+                    continue
+            else:
+                fitted = theirs
+            same = value.shape == floor.exact.shape
+            accepted = ("EQUAL",) if same else ("EQUAL", "DRIFT")  # the floor of another shape was not measured
+            moved = (floor.moved if same else None, floor.own if same else None)
+            kind, terms = finding.kind, reduction(layer, flatten(args))
+            found = judge(
+                name, 0, 0, kind, "output", fitted, Floors(value, *moved), terms, channel_axis(layer, value.dim())
+            )
+            if found.verdict in accepted and (best is None or found.ratio < best[0] / 2):
+                best = found.ratio, entry
+                if found.ratio < 1.0:
+                    break
+        if best is not None:
+            self.likely = best[1].kind
+            self.explained[name] = {"kind": best[1].kind, "says": best[1].says, "rounding": best[1].rounding}
+            return
+        self.searches -= 1
+        if (said := describe(theirs, floor.exact, flatten(args))) is not None:
+            self.explained[name] = {"kind": said[0], "says": said[1], "rounding": False}
+
+    def _see(self, layer: nn.Module, index: int, args: Any, floor: Floors) -> None:
+        changed = self._instead(layer, catalogue.faults(layer)[index], args)
+        if changed is None or changed.shape != floor.exact.shape:
+            self.visible = math.inf
+        else:
+            found = judge(
+                "", 0, 0, "", "", changed, floor, reduction(layer, flatten(args)), channel_axis(layer, changed.dim())
+            )
+            self.visible = max(self.visible, found.ratio, found.channel_ratio)
+
+    def _instead(self, layer: nn.Module, entry: catalogue.Alternative, args: Any) -> Tensor | None:
+        copies = replace(args, Tensor.clone)
+        try:
+            result = entry.forward(layer, self.models.forwards[layer], *copies[0], **copies[1])
+        except (RuntimeError, ValueError, TypeError, IndexError, AttributeError, AssertionError, NotImplementedError):
+            return None  # the entry is no way to compute a layer of this form
+        found = flatten(result)
+        return found[0] if found else None
+
+    def _other_shape(self, name: str, call: int, index: int, what: str, theirs: Tensor, mine: Tensor) -> None:
+        kind = type(self.models.layers[name]).__name__
+        reason = f"{what} has shape {tuple(theirs.shape)}, the reference {tuple(mine.shape)}"
+        self.findings.append(Finding(name, call, index, kind, what, math.inf, math.inf, reason=reason))
+
+
+def order(models: Models, inputs: Sequence[Tensor]) -> dict[str, tuple[int, ...]]:
+    """Layers in the order of their first call -> the shape of their first output."""
+    found: dict[str, tuple[int, ...]] = {}
+    hooks = []
+    for name, layer in models.twins.items():
+
+        def note(_layer: nn.Module, _args: Any, result: Any, name: str = name) -> None:
+            found.setdefault(name, tuple(flatten(result)[0].shape))
+
+        hooks.append(layer.register_forward_hook(note))
+    try:
+        with torch.no_grad():
+            models.narrow(*inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return found
+
+
+class Coverage:
+    """Which weights and constants of the model a fault of could show, on the inputs of one pass.
+
+    Each is spoilt in turn, on one item of the batch: a bias dropped, a scale set to one, the rows of a matrix moved by one, eps
+    times ten. When the layer's output moves by fewer than rule.VISIBLE floors, no comparison could tell.
+    """
+
+    def __init__(self, models: Models) -> None:
+        self.models, self.noise = models, Noise(models.seed)
+        self.tested: list[str] = []
+        self.untested: list[str] = []
+
+    def visit(self, name: str, args: Any) -> None:
+        layer, twin = self.models.layers[name], self.models.twins[name]
+        batches = {tensor.shape[0] for tensor in flatten(args) if tensor.dim()}
+        if len(batches) == 1:
+            args = replace(args, lambda tensor: tensor[:1])
+
+        def compute() -> list[Tensor]:
+            return flatten(self.models.compute(layer, replace(args, Tensor.clone)))
+
+        exact = compute()
+        with moved_layer(layer, twin, self.noise, UNIT * rule.growth(reduction(layer, flatten(args)))):
+            moved = compute()
+        floors = [
+            Floors(y, shifted - y, None).rms() if y.is_floating_point() else 0.0 for y, shifted in zip(exact, moved)
+        ]
+        for key, spoil, restore in _spoilers(layer, twin):
+            spoil()
+            try:
+                changed = compute()
+            finally:
+                restore()
+            visible = any(rms(y - x) > rule.VISIBLE * floor for x, y, floor in zip(exact, changed, floors))
+            (self.tested if visible else self.untested).append(f"{name}.{key}")
+
+
+def _spoilers(layer: nn.Module, twin: nn.Module) -> Iterator[tuple[str, Callable[[], Any], Callable[[], Any]]]:
+    """(name, spoil it, restore it) for each weight, statistic and eps of a layer."""
+    weights = dict(layer.named_parameters(recurse=False)) | dict(layer.named_buffers(recurse=False))
+    exact = dict(twin.named_parameters(recurse=False)) | dict(twin.named_buffers(recurse=False))
+    for key, tensor in weights.items():
+        if not tensor.is_floating_point() or tensor.numel() < 2:
+            continue
+        if tensor.dim() > 1:
+            spoil = partial(_set, tensor, tensor.roll(1, 0) if tensor.shape[0] > 1 else tensor.flip(-1))
+        else:
+            scale = key.endswith(("weight", "var"))
+            spoil = partial(_set, tensor, torch.ones_like(tensor) if scale else torch.zeros_like(tensor))
+        yield key, spoil, partial(_set, tensor, exact[key])
+    if isinstance(getattr(layer, "eps", None), float):
+        yield "eps", partial(setattr, layer, "eps", 10 * layer.eps), partial(setattr, layer, "eps", twin.eps)
+
+
+def _set(tensor: Tensor, value: Tensor) -> None:
+    tensor.data.copy_(value.data)
+
+
+def judge(
+    name: str, call: int, index: int, kind: str, what: str, theirs: Tensor, floor: Floors, terms: int, axis: int
+) -> Finding:
+    """Compare a captured tensor with its exact value. axis: of the channels."""
+    exact = floor.exact
+    if not exact.is_floating_point() or torch.equal(as_narrow(exact), theirs):
+        same = torch.equal(exact.to(theirs.dtype), theirs)
+        reason = None if same else f"{int((exact != theirs).sum())} of {theirs.numel()} whole numbers differ"
+        return Finding(name, call, index, kind, what, 0.0, 0.0, terms, 0.0, 0.0, 0.0, reason)
+    residual = theirs.double() - exact
+    finite = torch.isfinite(residual)
+    if not bool(finite.all()):
+        # Equal infinities are equal, and NaN stands where NaN should.
+        alike = (exact.isnan() & theirs.isnan()) | (exact.float() == theirs)
+        if not bool((finite | alike).all()):
+            reason = f"{what} has {_not_finite(theirs)}, the reference {_not_finite(exact)}"
+            return Finding(name, call, index, kind, what, math.inf, math.inf, terms, reason=reason)
+        residual, exact = (torch.where(finite, tensor, 0.0) for tensor in (residual, exact))
+        floor = Floors(exact, *(d if d is None else torch.where(finite, d, 0.0) for d in (floor.moved, floor.own)))
+    squares = [_mean_squares(tensor, axis) for tensor in (residual, floor.moved, floor.own, exact)]
+    assert squares[0] is not None
+    assert squares[3] is not None
+    ratio, channel = rule.ratios(squares[0], squares[1], squares[2], squares[3], terms)
+    size, error = (math.sqrt(float(square.mean())) for square in (squares[3], squares[0]))
+    absolute = residual.abs_()
+    relative = error / size if size else error
+    return Finding(
+        name, call, index, kind, what, ratio, channel, terms, float(absolute.mean()), float(absolute.max()), relative
+    )
+
+
+def _minus(tensor: Tensor, exact: Tensor) -> Tensor:
+    return tensor.double() - exact if exact.is_floating_point() else tensor - exact
+
+
+def _mean_squares(tensor: Tensor | None, axis: int) -> np.ndarray | None:
+    """By channel, (C,)."""
+    if tensor is None:
+        return None
+    if tensor.dim() == 0:
+        return np.array([float(tensor) ** 2])
+    others = [other for other in range(tensor.dim()) if other != axis]
+    count = tensor.numel() // tensor.shape[axis]
+    norms = torch.linalg.vector_norm(tensor, dim=others) if others else tensor.abs()
+    squares: np.ndarray = norms.square().div_(count).numpy()
+    return squares
+
+
+def _not_finite(tensor: Tensor) -> str:
+    return f"{int(tensor.isnan().sum())} NaN and {int(tensor.isinf().sum())} infinite values"
+
+
+def describe(theirs: Tensor, exact: Tensor, inputs: Sequence[Tensor]) -> tuple[str, str] | None:
+    """(kind, clause) for a difference that no entry of the catalogue makes, from its form alone."""
+    if theirs.shape != exact.shape or not exact.is_floating_point():
+        return None
+    y, x = theirs.double().flatten(), exact.flatten()
+    size = float(x.square().sum())
+    if not size or not math.isfinite(size) or not bool(torch.isfinite(y).all()):
+        return None
+    zeros = (y == 0) & (x != 0)
+    share = float(zeros.double().mean())
+    if 0.01 < share < 0.99:
+        scale = float(y.dot(x)) / float(x[~zeros].square().sum() or 1.0)
+        if float((y - scale * x)[~zeros].norm()) < 1e-3 * math.sqrt(size):
+            return (
+                "dropout left on",
+                f"{share:.0%} of its values are zero and the others {scale:.3g} times as large: dropout is on",
+            )
+    scale = float(y.dot(x)) / size
+    rest = float((y - scale * x).norm()) / math.sqrt(size)
+    if abs(scale - 1) > 20 * max(rest, 4 * UNIT):
+        return "scaled", f"its result is {scale:.7g} times the reference's"
+    for axis in range(exact.dim()):
+        if exact.shape[axis] < 3:
+            continue
+        others = [other for other in range(exact.dim()) if other != axis]
+        apart = (theirs.double() - exact).square()
+        by_place = apart.sum(others) if others else apart
+        most = int(by_place.argmax())
+        if axis and float(by_place[most]) > 0.999 * float(by_place.sum()):
+            return (
+                "one stale weight",
+                f"only its channel {most} (axis {axis}) differs: a wrong value in that channel's weights",
+            )
+        if axis and bool((by_place > 1e-3 * by_place[most]).sum() * 4 <= exact.shape[axis]):
+            return "some channels", f"few of its channels differ (axis {axis}), channel {most} most"
+    if torch.equal(y.sort().values.float(), x.sort().values.float()):
+        return "reordered", "its result has the reference's values in another order"
+    for axis in range(1, exact.dim()):
+        for shift in (1, -1):
+            moved = exact.roll(shift, axis)
+            if not torch.equal(moved, exact) and float((theirs.double() - moved).norm()) < 1e-5 * math.sqrt(size):
+                return "shifted", f"its result is shifted by {shift} along axis {axis}"
+    return None
+
+
+def fit(theirs: Tensor, shape: Sequence[int], layer: nn.Module | None, channels_last: bool) -> Tensor | None:
+    """A captured tensor in the reference's layout; None when its shape has no place for it.
+
+    channels_last: the framework keeps images as N,H,W,C. Where both layouts fit, as for a square image with as many
+    channels, the kind of layer decides.
+    """
+    shape = tuple(shape)
+    same = tuple(theirs.shape) == shape
+    if channels_last and theirs.dim() in (3, 4, 5):
+        turned = theirs.movedim(-1, 1)
+        if tuple(turned.shape) == shape and (not same or isinstance(layer, SPATIAL)):
+            return turned.contiguous()
+    return theirs if same else None
