@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from xverify import ModelSpec, TensorSpec
-from xverify.compare import EQUAL_RATIO, compare
+from xverify.compare import OWN_DRIFT, OWN_EQUAL, compare
+from xverify.records import LayerError, Layers
 
 SPEC = ModelSpec(inputs={"x": TensorSpec(("N", 8))}, outputs={"y": TensorSpec(("N", 50))})
 GENERATOR = np.random.default_rng(0)
@@ -23,9 +24,11 @@ def judged(change=lambda key, array: array, truth=TRUTH):
     return compare(outputs, truth, FLOAT32, SPEC, cases=2)
 
 
-def test_the_reference_itself_is_equal():
+def test_the_reference_itself_is_identical():
     error = judged()
-    assert error.verdict == "EQUAL"
+    assert error.verdict == "IDENTICAL"
+    last_bit = judged(lambda key, array: np.nextafter(array, np.float32(9)))
+    assert last_bit.verdict == "EQUAL"
     assert error.float32_ratio == pytest.approx(1.0)
     assert error.compared == error.expected == 2
 
@@ -42,10 +45,35 @@ def test_the_limit_lies_where_the_rule_says():
     def scaled(factor):
         return judged(lambda key, array: (TRUTH[key] + factor * (FLOAT32[key] - TRUTH[key])).astype(np.float32))
 
-    assert scaled(EQUAL_RATIO * 0.9).verdict == "EQUAL"
-    worse = scaled(EQUAL_RATIO * 1.2)
+    assert scaled(OWN_EQUAL * 0.9).verdict == "EQUAL"
+    assert scaled(OWN_EQUAL * 1.2).verdict == "DRIFT"
+    worse = scaled(OWN_DRIFT * 1.2)
     assert worse.verdict == "DIFFERENT"
     assert "case" in worse.reason
+
+
+@pytest.mark.parametrize(
+    ("rho", "layer", "verdict", "says"),
+    [
+        (2.5, None, "EQUAL", None),
+        (9, None, "DRIFT", "y, case 1: error is 9 x the noise of all layers (limit 3)"),
+        (11, None, "DIFFERENT", "11 x the noise of all layers (limit 10)"),
+        (25, "EQUAL", "EQUAL", None),
+        (35, "EQUAL", "DIFFERENT", "every layer that was compared is EQUAL"),
+        (1, "DRIFT", "DRIFT", "fc differs first: 7 x"),
+        (1, "DIFFERENT", "DIFFERENT", "fc differs first: 7 x"),
+    ],
+)
+def test_with_modelled_noise_the_layers_have_their_say(rho, layer, verdict, says):
+    outputs = {key: (TRUTH[key] + rho * 1e-3).astype(np.float32) for key in TRUTH}
+    floors = {"0/y": 2e-3, "1/y": 1e-3}
+    layers = None
+    if layer:
+        layers = Layers((LayerError("fc", "Linear", 1, 7.0, 7.0, 0.0, layer),), compared=1, known=1)
+    error = compare(outputs, TRUTH, FLOAT32, SPEC, cases=2, floors=floors, layers=layers)
+    assert error.noise_ratio == pytest.approx(rho, rel=1e-2)
+    assert error.verdict == verdict
+    assert says is None or says in error.reason
 
 
 @pytest.mark.parametrize(
@@ -90,13 +118,13 @@ def test_the_same_nan_on_both_sides_is_compared_around():
     single = {key: value.copy() for key, value in FLOAT32.items()}
     for key in truth:
         truth[key][0, 0] = single[key][0, 0] = np.nan
-    assert compare(single, truth, single, SPEC, cases=2).verdict == "EQUAL"
+    assert compare(single, truth, single, SPEC, cases=2).verdict == "IDENTICAL"
 
 
 def test_integers_are_equal_or_not():
     spec = ModelSpec(inputs=SPEC.inputs, outputs={"y": TensorSpec(("N", 3), "int64")})
     truth = {"0/y": np.arange(12).reshape(4, 3)}
-    assert compare(dict(truth), truth, truth, spec, cases=1).verdict == "EQUAL"
+    assert compare(dict(truth), truth, truth, spec, cases=1).verdict == "IDENTICAL"
     other = {"0/y": truth["0/y"] + (truth["0/y"] == 5)}
     assert compare(other, truth, truth, spec, cases=1).verdict == "DIFFERENT"
 

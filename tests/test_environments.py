@@ -449,6 +449,15 @@ def test_pins_hold_what_their_frameworks_need(file):
         assert set(adapter.needs) <= set(pinned), adapter.name
 
 
+@pytest.mark.parametrize("name", ["torch", "onnxruntime"])
+def test_pins_hold_all_that_the_extra_of_that_name_installs(name):
+    """For the frameworks whose workers use it all."""
+    [extra] = re.findall(rf"^{name} = \[(.*)\]$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    needed = set(re.findall(r'"([\w-]+)', extra))
+    assert name in needed
+    assert needed <= set(versions(ROOT / "xverify" / "environments" / f"{name}.txt"))
+
+
 @pytest.mark.parametrize("file", PINS, ids=lambda file: file.stem)
 def test_pins_are_the_tested_set(file):
     """Where an environment has what the common one has, it has the same; but that JAX wants a newer numpy."""

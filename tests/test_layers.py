@@ -61,3 +61,11 @@ def test_layers_match_by_order_shape_and_kind():
     assert match(mine, theirs, channels_last=True) == {"conv1": "stem", "bn1": "norm", "fc": "dense"}
     assert match(mine, theirs, channels_last=False) == {"fc": "dense"}
     assert match(mine, [], channels_last=True) == {}
+
+
+def test_layers_that_have_their_name_keep_it():
+    def places(*names):
+        return [Place(name, "ReLU" if name.startswith(("relu", "act")) else "Linear", (2, 4)) for name in names]
+
+    assert match(places("a", "relu", "b"), places("a", "act", "b"), channels_last=False) == {"relu": "act"}
+    assert match(places("a", "relu", "b"), places("act", "a", "b"), channels_last=False) == {}

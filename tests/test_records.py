@@ -32,6 +32,12 @@ def result(verdict="PASS", **host):
     return Result("m", ("forward",), verdict, (), "now", "0", host, {}, {}, {}, {}, "rule")
 
 
+@pytest.mark.parametrize(("strict", "verdict"), [(False, "PASS"), (True, "FAIL")])
+def test_drift_is_a_warning_unless_strict(strict, verdict):
+    assert overall([row(), row(verdict="DRIFT")], strict) == verdict
+    assert overall([row(), row(verdict="IDENTICAL")], strict) == "PASS"
+
+
 def test_a_result_file_is_json_without_infinities(tmp_path):
     result(load=float("inf")).write(tmp_path / "r.json")
     text = (tmp_path / "r.json").read_text()

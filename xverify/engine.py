@@ -37,7 +37,7 @@ def run(
 
     model: a name of the zoo, or a model folder. subjects: e.g. ``["torch:eager", "jittor"]``; the first is the baseline;
     None runs every installed framework that the model has. json: where to write the result file. settings: ``batch,
-    warmup, rerun, effort, threads, device, seed, cases, weights, trust, python, timeout``, as on the command line.
+    warmup, rerun, effort, threads, device, seed, cases, weights, trust, python, timeout, strict``, as on the command line.
 
     A subject that cannot run becomes a row with its status and reason. Raises UsageError for what cannot be run at all.
     """
@@ -85,7 +85,7 @@ def execute(request: Request, folder: ModelFolder, watch: Watch) -> Result:
     return Result(
         model=folder.name,
         tasks=(request.task,),
-        verdict=overall(rows),
+        verdict=overall(rows, request.strict),
         rows=rows,
         created=created,
         xverify=__version__,

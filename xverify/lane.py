@@ -175,25 +175,20 @@ class Lane:
     def capture(self, reference: Reference) -> bool:
         """One untimed pass that writes down what the layers take and give; whether anything was captured.
 
-        A framework whose layers have other names, and no names.toml to say which is which, is captured under its own; the
-        layers are then matched by order and shape.
+        Layers that the framework has under other names, and no names.toml to say so, are matched by order and shape.
         """
         wanted = reference.list_layers()
         if not self.alive or not wanted:
             return False
         with self.step("capturing its layers"):
             self._capture(wanted)
-            if 2 * len(self.captured["layers"]) < len(wanted) and not self.captured["broken"]:
-                named = len(self.captured["layers"])
+            called = {record["name"] for record in self.captured["records"]}
+            if called and called < set(wanted) and self.captured["others"] and not self.adapter.runs_export:
                 self._capture(None)
                 self.matched = reference.match(self.captured, self.captured_in)
-                if len(self.matched) <= named:
-                    self.matched = {}
-                    self._capture(wanted)
-                own = {theirs: canonical for canonical, theirs in self.matched.items()}
-                if own:
-                    records = [record for record in self.captured["records"] if record["name"] in own]
-                    self.captured["records"] = [{**record, "name": own[record["name"]]} for record in records]
+                canonical = {theirs: mine for mine, theirs in self.matched.items()}
+                for record in self.captured["records"]:
+                    record["name"] = canonical.get(record["name"], record["name"])
         return self.alive and bool(self.captured["records"])
 
     def _capture(self, wanted: list[str] | None) -> None:

@@ -44,8 +44,9 @@ def _layer(name: str, findings: list[Finding], calls: int, explained: Mapping[st
     worst = max(findings, key=lambda finding: (RANKS[finding.verdict], finding.ratio))
     outputs = [finding for finding in findings if finding.what == "output"]
     verdict = worst.verdict
-    if explained and explained["rounding"]:
-        verdict = "DRIFT"  # another precision or formula, computed right
+    rounding = bool(explained and explained["rounding"])
+    if rounding:
+        verdict = "DRIFT"
     return LayerError(
         layer=name,
         kind=worst.kind,
@@ -61,6 +62,7 @@ def _layer(name: str, findings: list[Finding], calls: int, explained: Mapping[st
         rel_rms=worst.rel_rms,
         reason=worst.reason,
         explanation=explained["says"] if explained else None,
+        rounding=rounding,
     )
 
 
@@ -76,7 +78,8 @@ class Place:
 def match(mine: Sequence[Place], theirs: Sequence[Place], channels_last: bool) -> dict[str, str]:
     """The reference's layers and a framework's, matched in order, by shape and likeness of kind: canonical name -> own name.
 
-    The longest common sequence, in which a pair counts the more the more alike its kinds are called (Conv2d, Conv2D).
+    The longest common sequence, in which a pair counts the more the more alike its kinds are called (Conv2d, Conv2D), and most
+    when it has one name already. Pairs of one name are left out of the result.
     channels_last: their images are N,H,W,C.
     """
     best = [[0.0] * (len(theirs) + 1) for _ in range(len(mine) + 1)]
@@ -94,7 +97,7 @@ def match(mine: Sequence[Place], theirs: Sequence[Place], channels_last: bool) -
             i += 1
         else:
             j += 1
-    return found
+    return {name: own for name, own in found.items() if name != own}
 
 
 def _likeness(mine: Place, theirs: Place, channels_last: bool) -> float:
@@ -105,4 +108,6 @@ def _likeness(mine: Place, theirs: Place, channels_last: bool) -> float:
     )
     if mine.shape not in (theirs.shape, turned):
         return 0.0
+    if mine.name == theirs.name:
+        return 10.0
     return 0.1 + difflib.SequenceMatcher(None, mine.kind.lower(), theirs.kind.lower()).ratio()

@@ -47,7 +47,7 @@ class LayerError:
     kind: torch's class. ratio, channel_ratio: R and C of its outputs; input_ratio: of what it was given, against what the
     reference's code makes of the layers before it; each a residual over its floor of rounding. verdict: of the layer.
     faulty: "output" when the layer itself is the worse, "input" when what stands between it and the layers before it is.
-    explanation: what it behaves as, when a known alternative explains it.
+    explanation: what it behaves as, when a known alternative explains it. rounding: that is right, but in another precision.
     """
 
     layer: str
@@ -64,6 +64,7 @@ class LayerError:
     rel_rms: float | None = None
     reason: str | None = None
     explanation: str | None = None
+    rounding: bool = False
 
     def says(self) -> str:
         """One sentence that a porter can act on."""
@@ -97,6 +98,12 @@ class Layers:
         """The worst of the layers'."""
         verdicts = {layer.verdict for layer in self.layers}
         return next((verdict for verdict in ("DIFFERENT", "DRIFT") if verdict in verdicts), "EQUAL")
+
+    @property
+    def rounding(self) -> bool:
+        """Whether something is not EQUAL, and all of that is explained by another precision."""
+        found = [layer for layer in self.layers if layer.verdict != "EQUAL"]
+        return bool(found) and all(layer.rounding for layer in found)
 
     @property
     def first(self) -> LayerError | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from . import frameworks, host, probe, protocol
+from . import environments, frameworks, host, probe, protocol
 from .errors import Crashed, SpecError, SubjectError, Unsupported, WeightsError
 from .layers import Place, match, summarise
 from .process import Worker
@@ -303,7 +303,10 @@ def export_onnx(folder: ModelFolder, space: Path) -> Path:
     """Export a model's graph from torch at its own batch size, with placeholder weights; returns the file, in ``space``."""
     if folder.spec.no_export:
         raise Unsupported(folder.spec.no_export)
-    worker = Worker(frameworks.load("torch"), sys.executable, space, host.cores(), "cpu", timeout=1800.0)
+    torch = frameworks.load("torch")
+    environment = environments.chosen(torch)
+    python = environment.interpreter if environment else sys.executable
+    worker = Worker(torch, str(python), space, host.cores(), "cpu", timeout=1800.0)
     try:
         worker.start()
         worker.request("build", **build_arguments(folder, "torch", None))

@@ -32,6 +32,7 @@ from . import catalogue, rule
 from .rule import UNIT, Finding
 
 OUTPUT = "(output)"
+MEASURED_CALLS = 3  # of a layer that is called again and again; its later calls are judged by the same floors
 
 # Layers that hand values on without arithmetic: their results carry no rounding of their own.
 COPIES = (
@@ -262,6 +263,8 @@ class Floors:
     exact: Tensor
     moved: Tensor | None
     own: Tensor | None
+    # Instead of both: their mean squares by channel over that of all of ``exact``, from earlier calls of the layer.
+    shares: tuple[np.ndarray, np.ndarray] | None = None
 
     def rms(self) -> float:
         """The floor of the whole tensor, F of rule.ratios without further growth."""
@@ -292,6 +295,7 @@ class Replay:
         self.compared: Counter[str] = Counter()
         self.missing: Counter[str] = Counter()
         self.stopped = ""
+        self.shares: dict[str, list[list[tuple[np.ndarray, np.ndarray]]]] = {}
         self.explained: dict[str, dict[str, Any]] = {}
         self.likely: str | None = None
         self.searches = 3  # for that many layers the catalogue is searched in vain
@@ -369,9 +373,10 @@ class Replay:
         versions = [tensor._version for tensor in flatten(args)]
         result = self.models.compute(layer, args)
         in_place = [tensor._version != version for tensor, version in zip(flatten(args), versions)]
-        floors = self._measure(layer, self.models.twins[name], filled(steps[0].args, given), flatten(result))
+        floors = self._measure(name, filled(steps[0].args, given), flatten(result))
         if self.planted is not None and self.planted[0] == name:
             self._see(layer, self.planted[1], filled(steps[0].args, given), floors[0])
+        self.compared[name] += 1
         returned = []
         theirs = [self.capture.load(file) for file in record["outputs"]]
         for index, floor in enumerate(floors[: len(theirs)]):
@@ -385,7 +390,6 @@ class Replay:
             returned.append(found[1])
             if finding.verdict != "EQUAL" and index == 0:
                 self._explain(finding, found[1], floor, filled(steps[0].args, given))
-        self.compared[name] += 1
         returned += [floor.exact for floor in floors[len(returned) :]]
         replies = [
             [as_wide(tensor) for tensor in returned],
@@ -434,15 +438,22 @@ class Replay:
             return fitting[0] if fitting else None
         return min(fitting, key=lambda pair: float(torch.dist(pair[1].double(), own.double())))
 
-    def _measure(self, layer: nn.Module, twin: nn.Module, args: Any, exact: list[Tensor]) -> list[Floors]:
-        """The floors of a layer's outputs on these inputs."""
+    def _measure(self, name: str, args: Any, exact: list[Tensor]) -> list[Floors]:
+        """The floors of a layer's outputs on these inputs. After some calls of a layer they are known, relative to its size."""
+        layer, twin = self.models.layers[name], self.models.twins[name]
+        earlier = self.shares.get(name, [])
+        if len(earlier) >= MEASURED_CALLS and all(len(shares) == len(exact) for shares in earlier):
+            return [Floors(y, None, None, _average([shares[i] for shares in earlier])) for i, y in enumerate(exact)]
         narrow = replace(args, lambda tensor: as_narrow(tensor).clone())
         own = flatten(self.models.compute(twin, narrow))
         if isinstance(layer, COPIES):
             return [Floors(y, None, _minus(single, y)) for y, single in zip(exact, own)]
         with moved_layer(layer, twin, self.noise, UNIT):
             moved = flatten(self.models.compute(layer, replace(args, self.noise.moved)))
-        return [Floors(y, _minus(shifted, y), _minus(single, y)) for y, shifted, single in zip(exact, moved, own)]
+        floors = [Floors(y, _minus(shifted, y), _minus(single, y)) for y, shifted, single in zip(exact, moved, own)]
+        if all(floor.exact.is_floating_point() and floor.exact.dim() for floor in floors):
+            self.shares.setdefault(name, []).append([_shares(floor, layer) for floor in floors])
+        return floors
 
     def _floors(self, values: list[Any]) -> list[Floors]:
         """The floors of what the three passes hold."""
@@ -647,6 +658,8 @@ def judge(
     squares = [_mean_squares(tensor, axis) for tensor in (residual, floor.moved, floor.own, exact)]
     assert squares[0] is not None
     assert squares[3] is not None
+    if floor.shares is not None:
+        squares[1], squares[2] = (share * float(squares[3].mean()) for share in floor.shares)
     ratio, channel = rule.ratios(squares[0], squares[1], squares[2], squares[3], terms)
     size, error = (math.sqrt(float(square.mean())) for square in (squares[3], squares[0]))
     absolute = residual.abs_()
@@ -654,6 +667,24 @@ def judge(
     return Finding(
         name, call, index, kind, what, ratio, channel, terms, float(absolute.mean()), float(absolute.max()), relative
     )
+
+
+def _shares(floor: Floors, layer: nn.Module) -> tuple[np.ndarray, np.ndarray]:
+    axis = channel_axis(layer, floor.exact.dim())
+    size, moved, own = (_mean_squares(tensor, axis) for tensor in (floor.exact, floor.moved, floor.own))
+    assert size is not None
+    assert moved is not None
+    assert own is not None
+    whole = float(size.mean()) or 1.0
+    return moved / whole, own / whole
+
+
+def _average(shares: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Over earlier calls; over all channels, too, where their number changes from call to call."""
+    if len({share[0].shape for share in shares}) > 1:
+        shares = [(moved.mean(keepdims=True), own.mean(keepdims=True)) for moved, own in shares]
+    moved, own = (np.mean(parts, axis=0) for parts in zip(*shares))
+    return moved, own
 
 
 def _minus(tensor: Tensor, exact: Tensor) -> Tensor:

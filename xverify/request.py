@@ -23,7 +23,7 @@ class Request:
     """One run.
 
     python: framework -> interpreter that is not this one, named by the user or of its environment. timeout: seconds a
-    request to a worker.
+    request to a worker. strict: DRIFT fails.
     """
 
     model: str
@@ -41,6 +41,7 @@ class Request:
     weights: str | None
     trust: bool
     timeout: float
+    strict: bool = False
     python: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -62,6 +63,7 @@ def resolve(
     trust: bool = False,
     python: Mapping[str, str] | None = None,
     timeout: float = 1800.0,
+    strict: bool = False,
 ) -> tuple[Request, ModelFolder]:
     """Fill in what was left open, and refuse what cannot be run. Raises UsageError."""
     folder = find_model(model)
@@ -111,6 +113,7 @@ def resolve(
         weights=str(weights) if weights else str(folder.weights) if folder.weights else None,
         trust=trust,
         timeout=timeout,
+        strict=strict,
         python=interpreters,
         notes=tuple(notes),
     ), folder

@@ -1,6 +1,6 @@
 """The worker: one framework, one model, one mode, in a process of its own (``python -m xverify.worker``).
 
-It needs numpy and its framework, nothing else, so it runs under any interpreter that has those.
+It needs numpy and its framework, so it runs under any interpreter that has those; the one that replays layers, greenlet too.
 """
 
 from __future__ import annotations
@@ -293,23 +293,14 @@ class Session:
     def do_capture(self, case: int, folder: str, wanted: list[str] | None) -> dict[str, Any]:
         """Run one untimed pass on this case, and write what every layer took and gave into a folder.
 
-        wanted: canonical names of layers; None: the framework's own, of every layer that holds no others. The reply lists the
-        records of capture.Recorder, and which of the wanted there are.
+        wanted: canonical names of layers; None: every layer that holds no others. The reply has the records of
+        capture.Recorder, the kinds of the captured layers, and the others that there are.
         """
         recorder = Recorder(Path(folder), self._plain)
-        own = self.framework.layers(self.model)
-        if wanted is None:
-            names = {name: name for name in own if not any(other.startswith(name + ".") for other in own)}
-        else:
-            names = {name: to for name, to in rename_layers(own, self.names).items() if to in set(wanted)}
-        if not names:
-            return {
-                "records": [],
-                "layers": [],
-                "kinds": {},
-                "channels_last": self.framework.channels_last,
-                "broken": "",
-            }
+        layers = self.framework.layers(self.model)
+        known = rename_layers(layers, self.names)
+        leaves = {name: to for name, to in known.items() if not any(other.startswith(name + ".") for other in layers)}
+        names = {name: to for name, to in known.items() if to in set(wanted)} if wanted is not None else leaves
         try:
             outputs = self.framework.capture(self.model, self.cases[case], names, recorder)
         except (SubjectError, MemoryError):
@@ -323,8 +314,8 @@ class Session:
             npz.save_file(self._arrays(case, outputs), Path(folder) / "outputs.npz")
         return {
             "records": recorder.records,
-            "layers": list(names.values()),
-            "kinds": {name: type(own[key][0]).__name__ for key, name in names.items()},
+            "kinds": {to: type(layers[name][0]).__name__ for name, to in names.items()},
+            "others": sorted(set(leaves.values()) - set(names.values())),
             "channels_last": self.framework.channels_last,
             "broken": broken,
         }

@@ -17,12 +17,12 @@ from ..report import terminal
 HELP = "environments of their own for frameworks that cannot share one"
 EXAMPLE = """examples:
   xverify env create jax      install JAX apart from the others, then: xverify run mlp --subjects torch,jax
-  xverify env create torch    also one that could be installed here
+  xverify env create torch    also one that could share
   xverify env list
   xverify env remove jax
 
-`xverify run` takes a framework from its environment when it is not installed beside xverify, or cannot be.
-They stand in ~/.cache/xverify/environments; XVERIFY_ENVIRONMENTS names another place. uv makes them where it is installed,
+`xverify run` takes a framework from its environment when it is not installed beside xverify, or cannot share.
+Environments stand in ~/.cache/xverify/environments; XVERIFY_ENVIRONMENTS names another place. uv makes them where it is installed,
 else venv and pip."""
 
 

@@ -47,6 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="seconds that one step of a subject may take (default: 1800)",
     )
     parser.add_argument("--json", metavar="FILE", help="write the result file")
+    parser.add_argument("--layers", action="store_true", help="print the verdict on every layer, too")
+    parser.add_argument("--strict", action="store_true", help="let DRIFT fail, which is else a warning")
     parser.add_argument("--quiet", action="store_true", help="print the verdict's line alone, and no progress")
 
 
@@ -76,6 +78,7 @@ def main(args: argparse.Namespace) -> int:
             trust=args.trust,
             python=python,
             timeout=args.timeout,
+            strict=args.strict,
         )
-    render(result, console(), quiet=args.quiet, file=args.json)
+    render(result, console(), quiet=args.quiet, file=args.json, by_layer=args.layers)
     return result.exit_code

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -12,9 +13,14 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from .. import rule
+from ..compare import OWN_EQUAL
 from ..records import Result, Row
 from ..watch import Watch
+from . import layers
+from .layers import coverage
 
+WIDE = 180  # characters a line where no terminal says how many there are
 COLOURS = {
     "PASS": "bold green",
     "IDENTICAL": "green",
@@ -32,7 +38,7 @@ COLOURS = {
 def console() -> Console:
     """Standard output; plain and wide when it is not a terminal."""
     plain = Console(highlight=False)
-    return plain if plain.is_terminal else Console(highlight=False, width=160, color_system=None)
+    return plain if plain.is_terminal else Console(highlight=False, width=WIDE, color_system=None)
 
 
 @contextmanager
@@ -61,7 +67,7 @@ class _Live(Watch):
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
         self.task = progress.add_task("starting", total=None, left="")
-        self.reference = progress.add_task("reference", total=None, left="")
+        self.reference = progress.add_task("reference", total=None, left="", visible=False)
 
     def phase(self, subject: str, doing: str) -> None:
         text = f"[bold]{escape(subject)}[/] {escape(doing)}"
@@ -110,16 +116,23 @@ class _Lines(Watch):
         self.say(f"note: {text}")
 
 
-def render(result: Result, console: Console, quiet: bool = False, file: str | None = None) -> None:
-    """Print a result: the table, what it rests on, and the verdict as the last line."""
+def render(
+    result: Result, console: Console, quiet: bool = False, file: str | None = None, by_layer: bool = False
+) -> None:
+    """Print a result: the table, what it rests on, and the verdict as the last line. by_layer: every layer, too."""
     if not quiet:
         console.print(_table(result, console))
         for row in result.rows:
             reason = row.reason or (row.error.reason if row.error else None)
+            drifts = row.error is not None and row.error.verdict == "DRIFT"
             if reason:
-                console.print(f"  [red]{escape(row.subject)}[/]: {escape(reason)}", soft_wrap=True)
-            if row.speed and row.speed.verdict == "REFUSED" and row.speed.reason and not reason:
+                colour = "yellow" if drifts else "red"
+                console.print(f"  [{colour}]{escape(row.subject)}[/]: {escape(reason)}", soft_wrap=True)
+            if row.speed and row.speed.verdict == "REFUSED" and row.speed.reason and (drifts or not reason):
                 console.print(f"  [red]{escape(row.subject)}[/]: {escape(row.speed.reason)}", soft_wrap=True)
+        if by_layer:
+            for row in result.to_dict()["rows"]:
+                layers.render(row, console)
         for line in _foundation(result):
             console.print(f"[dim]{escape(line)}[/]", soft_wrap=True)
     ok = [row for row in result.rows if row.error is not None and row.error.verdict in ("IDENTICAL", "EQUAL")]
@@ -132,7 +145,9 @@ def render(result: Result, console: Console, quiet: bool = False, file: str | No
 def _table(result: Result, console: Console) -> Table:
     """The table with as many columns as the console is wide enough for."""
     literal = result.settings.get("rerun") is not None
-    shown = {title: cell for title, cell in COLUMNS.items() if literal or title not in LITERAL}
+    modelled = any(row.error and row.error.noise_ratio is not None for row in result.rows)
+    absent = (OWN if modelled else MODELLED) + (() if literal else LITERAL)
+    shown = {title: cell for title, cell in COLUMNS.items() if title not in absent}
     for title in ("", *SPARED):
         shown.pop(title, None)
         table = Table(title=_title(result), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
@@ -172,6 +187,15 @@ def _seconds(row: Row, name: str) -> str:
     return _figure(getattr(row.speed, name)) if row.speed and row.speed.verdict != "REFUSED" else "-"
 
 
+def _layers(row: Row) -> str:
+    """How many layers were compared of how many there are, or how many of them differ."""
+    found = row.error.layers if row.error else None
+    if found is None or not found.compared:
+        return "-"
+    differing = sum(layer.verdict == "DIFFERENT" for layer in found.layers)
+    return f"[red]{differing} of {found.known} differ[/]" if differing else f"{found.compared}/{found.known}"
+
+
 def _fps(row: Row) -> str:
     speed = row.speed
     if speed is None:
@@ -195,12 +219,25 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "mean |Δ|": lambda row: _number(row.error.mean_abs if row.error else None),
     "max |Δ|": lambda row: _number(row.error.max_abs if row.error else None),
     "÷ float32's": lambda row: _number(row.error.float32_ratio if row.error else None, "{:.2f}"),
+    "÷ noise": lambda row: _number(row.error.noise_ratio if row.error else None, "{:.2f}"),
+    "layers": _layers,
     "verdict": _verdict,
     "peak MiB": lambda row: _number(row.memory.peak_rss_mib, "{:,.0f}"),
 }
+MODELLED, OWN = ("÷ noise", "layers"), ("÷ float32's",)  # with the noise of all layers modelled, and without
 LITERAL = ("elapsed s", "s/batch")  # without --rerun every row is timed for calls of its own number
 # What goes first where there is no room.
-SPARED = ("max |Δ|", "mean |Δ|", "peak MiB", "elapsed s", "s/batch", "relative error", "time ratio")
+SPARED = (
+    "max |Δ|",
+    "mean |Δ|",
+    "÷ float32's",
+    "peak MiB",
+    "elapsed s",
+    "s/batch",
+    "layers",
+    "relative error",
+    "time ratio",
+)
 
 
 def _figure(value: float) -> str:
@@ -212,6 +249,35 @@ def _figure(value: float) -> str:
 
 def _number(value: float | None, form: str = "{:.1e}") -> str:
     return "-" if value is None else form.format(value)
+
+
+def _coverage(result: Result) -> list[str]:
+    """What the layers' verdicts rest on, and what they leave out."""
+    reference, lines = result.reference, []
+    known = reference.get("layers") or 0
+    if not known:
+        lines.append(
+            f"layers: none compared: {reference['framework']} is the reference, and only torch's modules are replayed"
+        )
+        return lines
+    compared = [(row, row.error.layers) for row in result.rows if row.error is not None]
+    whole = sum(found is not None and found.compared == found.known for _, found in compared)
+    lines.append(
+        f"layers: each of {known} computed again in float64 from what it was given (case 0); all of them in {whole} of "
+        f"{len(compared)} subjects; xverify explain FILE.json shows each"
+    )
+    for row, found in compared:
+        if found is None or not found.compared:
+            lines.append(f"  {row.subject}: its layers cannot be seen; outputs alone were compared")
+        elif found.missing or found.matched or found.stopped:
+            lines.append(f"  {row.subject}: {coverage(asdict(found))}")
+    untested = reference.get("untested") or []
+    if untested:
+        lines.append(
+            f"UNTESTED: {len(untested)} of {len(untested) + reference['tested']} weights and constants, in which a fault would not "
+            f"show on these inputs: {', '.join(untested[:4])}{', …' if len(untested) > 4 else ''}"
+        )
+    return lines
 
 
 def _foundation(result: Result) -> list[str]:
@@ -227,8 +293,14 @@ def _foundation(result: Result) -> list[str]:
         )
         lines.append(
             f"errors: against {reference['framework']} in {reference['precision']}, {result.inputs['cases']} input cases; "
-            f"'÷ float32's' divides by {reference['floor']}; EQUAL up to 10"
+            + (
+                "'÷ noise' divides by the rounding of every layer, modelled and measured; "
+                f"EQUAL up to {rule.EQUAL_RHO:g}"
+                if reference.get("layers")
+                else f"'÷ float32's' divides by {reference['floor']}; EQUAL up to {OWN_EQUAL:g}"
+            )
         )
+        lines += _coverage(result)
         if result.weights["normal_form"]:
             sums = ", ".join(
                 f"{name} = {' + '.join(parts)}" for name, parts in list(result.weights["normal_form"].items())[:2]

@@ -1,0 +1,184 @@
+"""Every class of the verdict, from the command line: a torch port of a torch model, with one thing changed."""
+
+import json
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+SPEC = """
+from xverify import ModelSpec, TensorSpec
+SPEC = ModelSpec(batch=4, inputs={"x": TensorSpec(("N", 3, 8, 8), layout="NCHW")}, outputs={"y": TensorSpec(("N", 5))})
+"""
+
+MODEL = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, 1, 1, bias=False)
+        self.bn = nn.BatchNorm2d(8, eps=1e-5)
+        self.relu = nn.ReLU()
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.flatten = nn.Flatten()
+        self.fc = nn.Linear(8, 5)
+
+    def forward(self, x):
+        x = self.relu(self.bn(self.conv(x)))
+        x = self.flatten(self.pool(x))
+        return self.fc(x)
+
+
+def build():
+    return Net()
+"""
+
+FAST = ("--subjects", "torch:eager,twin:eager", "--warmup", 1, "--rerun", 4, "--cases", 2)
+
+
+@pytest.fixture
+def ported(xverify, tmp_path):
+    def run(*changes, extra=(), model=MODEL, folder="port"):
+        port = model
+        for old, new in changes:
+            assert old in port
+            port = port.replace(old, new)
+        path = tmp_path / folder
+        path.mkdir()
+        for name, text in (("spec", SPEC), ("torch", model), ("twin", port)):
+            (path / f"{name}.py").write_text(text)
+        return xverify("run", path, *FAST, *extra)
+
+    return run
+
+
+def test_the_same_code_is_identical(ported):
+    done = ported()
+    assert (done.code, done.result["verdict"]) == (0, "PASS")
+    assert {row["error"]["verdict"] for row in done.result["rows"]} == {"IDENTICAL"}
+    error = done.row("twin:eager")["error"]
+    assert (error["layers"]["compared"], error["layers"]["known"]) == (6, 6)
+    assert done.result["reference"]["tested"] == 8  # five weights, two statistics, and eps
+    assert "each of 6 computed again in float64" in done.out
+
+
+def test_another_order_of_summing_is_equal(ported):
+    done = ported(
+        (
+            "return self.fc(x)",
+            "return (x[:, 4:] @ self.fc.weight[:, 4:].T + x[:, :4] @ self.fc.weight[:, :4].T) + self.fc.bias",
+        )
+    )
+    error = done.row("twin:eager")["error"]
+    assert done.code == 0
+    assert error["verdict"] == "EQUAL"
+    assert 0 < error["noise_ratio"] < 3
+    assert error["layers"]["missing"] == ["fc"]
+    assert "not captured, so judged with the code between the others: fc" in done.out
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("eps=1e-5", "eps=1e-3", "bn: behaves as eps=0.001; the reference has 1e-05"),
+        ("nn.ReLU()", "nn.GELU()", "relu: computes GELU by the error function; the reference ReLU"),
+        ("3, 1, 1, bias", '3, 1, 1, padding_mode="reflect", bias', "conv: pads by reflect; the reference by zeros"),
+        ("AdaptiveAvgPool2d", "AdaptiveMaxPool2d", "pool: takes the maximum, not the average"),
+        (
+            "self.relu(self.bn(self.conv(x)))",
+            "self.relu(self.bn(self.conv(x * 1.001)))",
+            "what conv is given differs first",
+        ),
+        ("return self.fc(x)", "return self.fc(x) + 0.01", "what (output) y is given differs first"),
+        ("3, 1, 1, bias", "3, 2, 1, bias", "conv: has stride 2; the reference 1"),
+    ],
+)
+def test_a_fault_is_different_and_named(ported, old, new, says):
+    done = ported((old, new))
+    assert (done.code, done.result["verdict"]) == (1, "FAIL")
+    row = done.row("twin:eager")
+    assert row["error"]["verdict"] == "DIFFERENT"
+    assert says in row["error"]["reason"]
+    assert says in done.out
+    assert row["speed"]["verdict"] == "REFUSED"
+    assert done.row("torch:eager")["error"]["verdict"] == "IDENTICAL"
+
+
+ROUNDED = """class Rounded(nn.Linear):
+    def forward(self, x):
+        return nn.functional.linear(x, self.weight.half().to(x.dtype), self.bias.half().to(x.dtype))
+
+
+class Net(nn.Module)"""
+
+
+def test_another_precision_is_drift_and_strict_fails_it(ported):
+    changes = (("class Net(nn.Module)", ROUNDED), ("nn.Linear(8, 5)", "Rounded(8, 5)"))
+    done = ported(*changes)
+    error = done.row("twin:eager")["error"]
+    assert error["layers"]["layers"][5]["verdict"] == "DRIFT"
+    assert "fc: has its weights rounded to float16" in done.out
+    assert done.code == 0, error["reason"]
+    assert error["verdict"] == "DRIFT"
+    strict = ported(*changes, extra=("--strict",), folder="strict")
+    assert (strict.code, strict.result["verdict"]) == (1, "FAIL")
+
+
+def test_layers_with_other_names_are_matched_and_shown(ported):
+    done = ported(("self.relu = nn.ReLU()", "self.act = nn.ReLU()"), ("self.relu(", "self.act("))
+    layers = done.row("twin:eager")["error"]["layers"]
+    assert layers["matched"] == {"relu": "act"}
+    assert layers["compared"] == 6
+    assert "layers matched by order and shape: relu = act" in done.out
+
+
+def test_what_no_test_could_see_is_untested(ported, tmp_path):
+    dead = MODEL.replace("return self.fc(x)", "return self.fc(0 * x)")
+    done = ported(model=dead)
+    assert "UNTESTED: 1 of 8 weights and constants" in done.out
+    assert done.result["reference"]["untested"] == ["fc.weight"]
+    assert (done.code, done.result["verdict"]) == (4, "INCONCLUSIVE")  # and its output is constant
+
+
+def test_explain_shows_every_layer(ported, xverify, tmp_path):
+    ported(("eps=1e-5", "eps=1e-3"), extra=("--json", tmp_path / "kept.json"))
+    done = xverify("explain", tmp_path / "kept.json")
+    assert done.code == 1
+    lines = {line.split()[0]: line for line in done.out.splitlines() if line.split()}
+    assert lines["conv"].count("┊") >= 1
+    assert lines["bn"].endswith("DIFFERENT")
+    assert "bn: behaves as eps=0.001" in done.out
+    faults = xverify("explain", tmp_path / "kept.json", "--subject", "twin:eager", "--faults")
+    assert "BatchNorm2d" in faults.out
+    assert "Conv2d" not in faults.out
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [(None, "No such file"), ("{", "is no JSON"), ("[]", "is no result of xverify run"),
+        ('{"schema_version": 9, "rows": [], "reference": {}, "model": "m", "verdict": "PASS"}', "version 9; this xverify reads 1")],
+)  # fmt: skip
+def test_explain_of_something_else(xverify, tmp_path, text, says):
+    file = tmp_path / "x.json"
+    if text is not None:
+        file.write_text(text)
+    done = xverify("explain", file)
+    assert done.code == 2
+    assert says in done.err
+
+
+def test_mutate_scores_the_verdict(xverify, tmp_path):
+    done = xverify("mutate", "mlp", "--json", tmp_path / "score.json", "--quiet")
+    (score,) = json.loads((tmp_path / "score.json").read_text())
+    assert done.code == 0, done.out
+    assert score["planted"] == score["caught"] + score["untested"]
+    assert score["missed"] == 0
+    assert score["false_alarms"] == []
+    assert score["clean_runs"] == 10
+    assert score["layer_named"] >= 0.95 * score["caught"]
+    assert score["explained"] >= 0.85 * score["caught"]
+    wrong = xverify("mutate", "no-such-model")
+    assert wrong.code == 2
