@@ -51,13 +51,19 @@ def test_another_precision_is_drift():
 
 
 def test_layers_match_by_order_shape_and_kind():
-    mine = [Place("conv1", "Conv2d", (2, 8, 4, 4)), Place("bn1", "BatchNorm2d", (2, 8, 4, 4)), Place("relu", "ReLU", (2, 8, 4, 4)),
-            Place("fc", "Linear", (2, 10))]  # fmt: skip
+    image, small = (2, 8, 4, 4), (2, 8, 1, 1)
+    mine = [
+        Place("conv1", "Conv2d", (2, 3, 4, 4), image), Place("bn1", "BatchNorm2d", image, image),
+        Place("relu", "ReLU", image, image),
+        Place("pool", "AdaptiveAvgPool2d", image, small), Place("flatten", "Flatten", small, (2, 8)),
+        Place("fc", "Linear", (2, 8), (2, 10)),
+    ]  # fmt: skip
+    image = (2, 4, 4, 8)
     theirs = [
-        Place("stem", "Conv2D", (2, 4, 4, 8)),
-        Place("norm", "BatchNormalization", (2, 4, 4, 8)),
-        Place("dense", "Dense", (2, 10)),
-    ]
+        Place("stem", "Conv2D", (2, 4, 4, 3), image), Place("norm", "BatchNormalization", image, image),
+        Place("average", "GlobalAveragePooling2D", image, (2, 8)),  # two of the reference's in one: neither of them
+        Place("dense", "Dense", (2, 8), (2, 10)),
+    ]  # fmt: skip
     assert match(mine, theirs, channels_last=True) == {"conv1": "stem", "bn1": "norm", "fc": "dense"}
     assert match(mine, theirs, channels_last=False) == {"fc": "dense"}
     assert match(mine, [], channels_last=True) == {}
@@ -65,7 +71,7 @@ def test_layers_match_by_order_shape_and_kind():
 
 def test_layers_that_have_their_name_keep_it():
     def places(*names):
-        return [Place(name, "ReLU" if name.startswith(("relu", "act")) else "Linear", (2, 4)) for name in names]
+        return [Place(name, "ReLU" if name.startswith(("relu", "act")) else "Linear", (2, 4), (2, 4)) for name in names]
 
     assert match(places("a", "relu", "b"), places("a", "act", "b"), channels_last=False) == {"relu": "act"}
     assert match(places("a", "relu", "b"), places("act", "a", "b"), channels_last=False) == {}

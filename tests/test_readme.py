@@ -25,19 +25,24 @@ def test_the_tutorial_finds_both_faults_and_ends_in_a_pass(xverify, tmp_path):
         subjects = "torch:eager,tensorflow:graph,onnxruntime"
         done = xverify("run", tmp_path / "my_port", "--subjects", subjects, "--warmup", 1, "--rerun", 8)
         assert done.row("onnxruntime")["error"]["verdict"] in ("EQUAL", "IDENTICAL")
-        return done.code, done.row("tensorflow:graph")["error"]["verdict"]
+        error = done.row("tensorflow:graph")["error"]
+        return done.code, error["verdict"], error["reason"]
 
-    assert verdict() == (1, "DIFFERENT")
+    pads = '0: pads one less before and one more behind each axis, as "same" does at a stride of 2'
+    eps = "1: behaves as eps=0.001; the reference has 1e-05"
+    assert pads in README
+    assert eps in README
+    assert verdict() == (1, "DIFFERENT", f"{pads}; {eps}")
     convolution = '    x = layers.Conv2D(32, 3, strides=2, padding="same", name="0")(x)\n'
     text = keras.read_text()
     assert convolution in text
     padded = '    x = layers.ZeroPadding2D(1)(x)\n    x = layers.Conv2D(32, 3, strides=2, name="0")(x)\n'
     keras.write_text(text.replace(convolution, padded))
-    assert verdict() == (1, "DIFFERENT")
+    assert verdict() == (1, "DIFFERENT", eps)
     keras.write_text(
         keras.read_text().replace('BatchNormalization(name="1")', 'BatchNormalization(epsilon=1e-5, name="1")')
     )
-    assert verdict() == (0, "EQUAL")
+    assert verdict() == (0, "EQUAL", None)
 
 
 @pytest.mark.slow

@@ -125,6 +125,29 @@ def test_another_shape_ends_the_replay_with_its_layer(tmp_path):
     assert (first.layer, first.reason) == ("conv", "output has shape (2, 8, 4, 4), the reference (2, 8, 6, 6)")
 
 
+class Padded(Net):
+    """The same model: the padding is not the convolution's own."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, 1, 0)
+
+    def forward(self, x):
+        return super().forward(nn.functional.pad(x, (1, 1, 1, 1), value=self.value))
+
+    value = 0.0
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1])
+def test_an_image_padded_before_its_convolution_is_judged_with_it(tmp_path, value):
+    port = Padded().eval()
+    port.value = value
+    port.load_state_dict(make().state_dict())
+    done = judged(tmp_path, port)
+    assert {finding.layer for finding in failing(done)} == ({"conv"} if value else set())
+    assert done.compared["conv"] == 1
+
+
 def test_values_that_are_not_finite_differ(tmp_path):
     port = make()
     port.fc.weight.data[0, 0] = float("nan")
@@ -174,6 +197,7 @@ def test_images_with_channels_last_are_turned():
     assert torch.equal(turned, theirs.permute(0, 3, 1, 2))
     assert replay.fit(theirs, (2, 4, 4, 4), nn.Softmax(-1), channels_last=True) is theirs
     assert replay.fit(theirs, (2, 4, 4, 4), nn.Conv2d(4, 4, 1), channels_last=False) is theirs
+    assert len(replay.forms(theirs, (2, 4, 4, 4), nn.ReLU(), channels_last=True)) == 2  # the nearer one is taken
     assert replay.fit(theirs, (2, 4, 5, 4), nn.Conv2d(4, 4, 1), channels_last=True) is None
 
 

@@ -96,7 +96,9 @@ def _with_layers(rho: float, worst: TensorError | None, layers: Layers | None) -
     if verdict == "EQUAL":
         return verdict, None
     if first is not None and first.verdict == verdict:
-        return verdict, first.says()
+        assert layers is not None
+        others = [layer.says() for layer in layers.layers if layer is not first and layer.explanation]
+        return verdict, "; ".join([first.says(), *others[:2]])
     limit = rule.EQUAL_RHO if verdict == "DRIFT" else rule.DRIFT_RHO
     reason = f"{_place(worst)} is {rho:.3g} x the noise of all layers (limit {limit:g})"
     if layers is not None and layers.compared and first is None:
@@ -182,7 +184,10 @@ def _constant(truth: Mapping[str, np.ndarray], expected: list[tuple[int, str]]) 
         keys = [protocol.key(case, other) for case, other in expected if other == name]
         if _all_same(truth[key] for key in keys):
             return True
-        if len(keys) > 1 and len({hashlib.blake2b(np.ascontiguousarray(truth[key]).data).digest() for key in keys}) == 1:
+        if (
+            len(keys) > 1
+            and len({hashlib.blake2b(np.ascontiguousarray(truth[key]).data).digest() for key in keys}) == 1
+        ):
             return True
     return False
 

@@ -68,11 +68,12 @@ def _layer(name: str, findings: list[Finding], calls: int, explained: Mapping[st
 
 @dataclass(frozen=True)
 class Place:
-    """A layer as it stands in the order of computation. shape: of its first output."""
+    """A layer as it stands in the order of computation. taken, given: the shapes of its first input and output."""
 
     name: str
     kind: str
-    shape: tuple[int, ...]
+    taken: tuple[int, ...]
+    given: tuple[int, ...]
 
 
 def match(mine: Sequence[Place], theirs: Sequence[Place], channels_last: bool) -> dict[str, str]:
@@ -101,13 +102,10 @@ def match(mine: Sequence[Place], theirs: Sequence[Place], channels_last: bool) -
 
 
 def _likeness(mine: Place, theirs: Place, channels_last: bool) -> float:
-    turned = (
-        (theirs.shape[0], theirs.shape[-1], *theirs.shape[1:-1])
-        if channels_last and len(theirs.shape) > 2
-        else theirs.shape
-    )
-    if mine.shape not in (theirs.shape, turned):
-        return 0.0
     if mine.name == theirs.name:
         return 10.0
+    for own, other in ((mine.taken, theirs.taken), (mine.given, theirs.given)):
+        turned = (other[0], other[-1], *other[1:-1]) if channels_last and len(other) > 2 else other
+        if own not in (other, turned):
+            return 0.0
     return 0.1 + difflib.SequenceMatcher(None, mine.kind.lower(), theirs.kind.lower()).ratio()

@@ -134,12 +134,17 @@ class Reference:
     def match(self, captured: dict[str, Any], folder: Path) -> dict[str, str]:
         """Canonical -> own names of a capture under a framework's own names: see layers.match."""
         reply = self.worker.request("order", **self._replayed())
-        mine = [Place(name, kind, tuple(shape)) for name, kind, shape in reply["order"]]
-        theirs = []
-        for record in captured["records"]:
-            if record["call"] == 0 and record["outputs"]:
-                shape = np.load(folder / record["outputs"][0], mmap_mode="r").shape
-                theirs.append(Place(record["name"], captured["kinds"][record["name"]], shape))
+        mine = [Place(name, kind, tuple(taken), tuple(given)) for name, kind, taken, given in reply["order"]]
+
+        def shape(files: list[str]) -> tuple[int, ...]:
+            found: tuple[int, ...] = np.load(folder / files[0], mmap_mode="r").shape
+            return found
+
+        theirs = [
+            Place(record["name"], captured["kinds"][record["name"]], shape(record["inputs"]), shape(record["outputs"]))
+            for record in captured["records"]
+            if record["call"] == 0 and record["inputs"] and record["outputs"]
+        ]
         return match(mine, theirs, captured["channels_last"])
 
     def replay(self, captured: dict[str, Any], folder: Path, subject: str, matched: Mapping[str, str]) -> Layers:

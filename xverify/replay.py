@@ -367,8 +367,6 @@ class Replay:
         name, call = steps[0].layer, steps[0].call
         layer = self.models.layers[name]
         given = self._inputs(steps, record["inputs"])
-        if given is None:
-            return None
         args = filled(steps[0].args, [tensor.clone() for tensor in given])
         versions = [tensor._version for tensor in flatten(args)]
         result = self.models.compute(layer, args)
@@ -382,7 +380,7 @@ class Replay:
         for index, floor in enumerate(floors[: len(theirs)]):
             found = self._nearest(theirs, floor.exact, layer)
             if found is None:
-                self._other_shape(name, call, index, "output", theirs[0], floor.exact)
+                self._other_shape(name, call, index, theirs[0], floor.exact)
                 self._explain(self.findings[-1], theirs[0], floor, filled(steps[0].args, given))
                 return None
             theirs = [other for other in theirs if other is not found[0]]
@@ -402,7 +400,7 @@ class Replay:
                     tensor.copy_(reply[0])
         return [filled(result, [tensor.clone() for tensor in reply]) for reply in replies]
 
-    def _inputs(self, steps: list[Step], files: Sequence[str]) -> list[Tensor] | None:
+    def _inputs(self, steps: list[Step], files: Sequence[str]) -> list[Tensor]:
         """What the framework gave the layer, as the reference takes it, in float64; its own where nothing was captured.
 
         Each is compared with what the reference's code makes of the outputs captured before.
@@ -420,10 +418,9 @@ class Replay:
                 theirs = [other for other in theirs if other is not tensor]
                 self._judge(name, call, index, "input", fitted, floor, layer)
                 result.append(as_wide(fitted))
-            elif index == 0 and alike:
-                self._other_shape(name, call, index, "input", alike[0], own)
-                return None
             else:
+                # Nothing captured, or what another division of the work gives: an image that was padded before. The layer is
+                # then judged together with the code before it.
                 result.append(own)
         return result
 
@@ -432,8 +429,9 @@ class Replay:
 
         Frameworks differ in the order in which they pass the states of a cell.
         """
-        fitted = [(tensor, fit(tensor, own.shape, layer, self.capture.channels_last)) for tensor in theirs]
-        fitting = [(tensor, fit) for tensor, fit in fitted if fit is not None]
+        fitting = [
+            (tensor, form) for tensor in theirs for form in forms(tensor, own.shape, layer, self.capture.channels_last)
+        ]
         if len(fitting) < 2:
             return fitting[0] if fitting else None
         return min(fitting, key=lambda pair: float(torch.dist(pair[1].double(), own.double())))
@@ -553,20 +551,21 @@ class Replay:
         found = flatten(result)
         return found[0] if found else None
 
-    def _other_shape(self, name: str, call: int, index: int, what: str, theirs: Tensor, mine: Tensor) -> None:
+    def _other_shape(self, name: str, call: int, index: int, theirs: Tensor, mine: Tensor) -> None:
         kind = type(self.models.layers[name]).__name__
-        reason = f"{what} has shape {tuple(theirs.shape)}, the reference {tuple(mine.shape)}"
-        self.findings.append(Finding(name, call, index, kind, what, math.inf, math.inf, reason=reason))
+        reason = f"output has shape {tuple(theirs.shape)}, the reference {tuple(mine.shape)}"
+        self.findings.append(Finding(name, call, index, kind, "output", math.inf, math.inf, reason=reason))
 
 
-def order(models: Models, inputs: Sequence[Tensor]) -> dict[str, tuple[int, ...]]:
-    """Layers in the order of their first call -> the shape of their first output."""
-    found: dict[str, tuple[int, ...]] = {}
+def order(models: Models, inputs: Sequence[Tensor]) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Layers in the order of their first call -> the shapes of their first input and output."""
+    found: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {}
     hooks = []
     for name, layer in models.twins.items():
 
-        def note(_layer: nn.Module, _args: Any, result: Any, name: str = name) -> None:
-            found.setdefault(name, tuple(flatten(result)[0].shape))
+        def note(_layer: nn.Module, args: Any, result: Any, name: str = name) -> None:
+            if flatten(args) and flatten(result):
+                found.setdefault(name, (tuple(flatten(args)[0].shape), tuple(flatten(result)[0].shape)))
 
         hooks.append(layer.register_forward_hook(note))
     try:
@@ -753,16 +752,21 @@ def describe(theirs: Tensor, exact: Tensor, inputs: Sequence[Tensor]) -> tuple[s
     return None
 
 
-def fit(theirs: Tensor, shape: Sequence[int], layer: nn.Module | None, channels_last: bool) -> Tensor | None:
-    """A captured tensor in the reference's layout; None when its shape has no place for it.
+def forms(theirs: Tensor, shape: Sequence[int], layer: nn.Module | None, channels_last: bool) -> list[Tensor]:
+    """What a captured tensor may be in the reference's layout; [] when its shape has no place for it.
 
-    channels_last: the framework keeps images as N,H,W,C. Where both layouts fit, as for a square image with as many
-    channels, the kind of layer decides.
+    channels_last: the framework keeps images as N,H,W,C. Where both layouts fit, as for a square image with as many channels,
+    a convolution's can be but one; of a ReLU's both are told.
     """
     shape = tuple(shape)
-    same = tuple(theirs.shape) == shape
+    same = [theirs] if tuple(theirs.shape) == shape else []
     if channels_last and theirs.dim() in (3, 4, 5):
         turned = theirs.movedim(-1, 1)
-        if tuple(turned.shape) == shape and (not same or isinstance(layer, SPATIAL)):
-            return turned.contiguous()
-    return theirs if same else None
+        if tuple(turned.shape) == shape:
+            return [turned.contiguous()] if isinstance(layer, SPATIAL) else [*same, turned.contiguous()]
+    return same
+
+
+def fit(theirs: Tensor, shape: Sequence[int], layer: nn.Module | None, channels_last: bool) -> Tensor | None:
+    """The first of its forms, or None."""
+    return next(iter(forms(theirs, shape, layer, channels_last)), None)

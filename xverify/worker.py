@@ -161,11 +161,11 @@ class Session:
         return {"layers": list(replay.leaves(self.model))}
 
     def do_order(self, inputs: str, weights: str, seed: int) -> dict[str, Any]:
-        """The layers as they are first called on the first case: (name, kind, shape of the first output)."""
+        """The layers as they are first called on the first case: (name, kind, shapes of the first input and output)."""
         from . import replay
 
         found = replay.order(self._models(weights, seed), self._native_cases(inputs)[0])
-        return {"order": [(name, type(self.models.layers[name]).__name__, shape) for name, shape in found.items()]}
+        return {"order": [(name, type(self.models.layers[name]).__name__, *shapes) for name, shapes in found.items()]}
 
     def do_floors(self, inputs: str, path: str, weights: str, seed: int) -> dict[str, Any]:
         """Compute the outputs of every case in float64, into ``path``, with the floor of each: "case/name" -> rms.
