@@ -125,6 +125,26 @@ def test_another_shape_ends_the_replay_with_its_layer(tmp_path):
     assert (first.layer, first.reason) == ("conv", "output has shape (2, 8, 4, 4), the reference (2, 8, 6, 6)")
 
 
+@pytest.mark.parametrize("factor", [2.0, 1.7])
+def test_the_ratio_of_a_resize_rounds_like_any_constant(tmp_path, factor):
+    """A port may compute its ratio in float32, and take the sizes from it."""
+
+    class Resized(nn.Module):
+        def __init__(self, ratio):
+            super().__init__()
+            self.up = nn.Upsample(scale_factor=ratio, mode="bilinear", align_corners=False)
+
+        def forward(self, x):
+            return self.up(x)
+
+    x = torch.randn(2, 3, 41, 41, generator=torch.Generator().manual_seed(0))
+    assert not failing(judged(tmp_path, Resized(float(np.float32(factor))), Resized(factor), x))
+    wrong = Resized(factor)
+    wrong.up.align_corners = True
+    done = judged(tmp_path, wrong, Resized(factor), x)
+    assert done.explained["up"]["kind"] == "align_corners"
+
+
 class Padded(Net):
     """The same model: the padding is not the convolution's own."""
 

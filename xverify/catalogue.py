@@ -578,12 +578,13 @@ def _any(layer: nn.Module) -> Iterator[Alternative]:
             yield Alternative(
                 f"{name} weights", f"has its weights rounded to {name}", _rounded(dtype, inputs=False), rounding=True
             )
-        yield Alternative(
-            f"{name} arithmetic",
-            f"rounds its weights and inputs to {name}",
-            _rounded(dtype, inputs=True),
-            rounding=True,
-        )
+        if not isinstance(layer, nn.Embedding):  # its inputs are whole numbers
+            yield Alternative(
+                f"{name} arithmetic",
+                f"rounds its weights and inputs to {name}",
+                _rounded(dtype, inputs=True),
+                rounding=True,
+            )
     yield Alternative("layer skipped", "hands on its input unchanged", _function(lambda layer, x, *more: x))
 
 

@@ -46,7 +46,8 @@ SPATIAL = (
     nn.modules.pooling._MaxPoolNd, nn.modules.pooling._AvgPoolNd, nn.modules.pooling._AdaptiveAvgPoolNd, nn.Upsample,
     nn.PixelShuffle, nn.Dropout2d,
 )  # fmt: skip
-NOT_ROUNDED = ("momentum", "p")  # float attributes that evaluation does not use
+# Float attributes that evaluation does not use, or that say how large the result is: see Models.compute_moved.
+NOT_ROUNDED = ("momentum", "p", "scale_factor")
 
 
 def leaves(model: nn.Module) -> dict[str, nn.Module]:
@@ -235,6 +236,20 @@ class Models:
     def compute(self, layer: nn.Module, args: Any) -> Any:
         return self.forwards[layer](*args[0], **args[1])
 
+    def compute_moved(self, layer: nn.Module, args: Any, noise: Noise, size: float) -> Any:
+        """What the layer returns for moved arguments (moved already) with its weights and constants moved, too."""
+        name = next(name for name, other in self.layers.items() if other is layer)
+        if isinstance(layer, nn.Upsample) and layer.mode == "bilinear" and layer.scale_factor is not None:
+            # The ratio is a constant like any other, but a little less of it would lose a row of the result.
+            (x,) = args[0]
+            given = layer.scale_factor
+            factors = given if isinstance(given, tuple) else (given, given)
+            sides = [int(side * factor) for side, factor in zip(x.shape[2:], factors)]
+            moved = [factor * (1 + size * float(noise.pool[index])) for index, factor in enumerate(factors)]
+            return torch._C._nn.upsample_bilinear2d(x, sides, bool(layer.align_corners), *moved)
+        with moved_layer(layer, self.twins[name], noise, size):
+            return self.compute(layer, args)
+
 
 def _interceptor(name: str, forward: Callable[..., Any]) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -258,18 +273,19 @@ class Capture:
 
 @dataclass
 class Floors:
-    """For one tensor: its exact value, its change under rounding, and the float32 twin's error; each of one shape."""
+    """Of one tensor: its exact value, and mean squares by channel, (C,): of its change under rounding, of float32's error.
+
+    None: nothing of the kind; an operation that only copies has neither.
+    """
 
     exact: Tensor
-    moved: Tensor | None
-    own: Tensor | None
-    # Instead of both: their mean squares by channel over that of all of ``exact``, from earlier calls of the layer.
-    shares: tuple[np.ndarray, np.ndarray] | None = None
+    moved: np.ndarray | None
+    own: np.ndarray | None
 
     def rms(self) -> float:
         """The floor of the whole tensor, F of rule.ratios without further growth."""
-        moved, own, size = (0.0 if tensor is None else rms(tensor) for tensor in (self.moved, self.own, self.exact))
-        return math.sqrt(moved**2 + own**2 + UNIT**2 / 3 * size**2)
+        moved, own = (0.0 if squares is None else float(squares.mean()) for squares in (self.moved, self.own))
+        return math.sqrt(moved + own + UNIT**2 / 3 * rms(self.exact) ** 2)
 
 
 def rms(tensor: Tensor) -> float:
@@ -353,8 +369,7 @@ class Replay:
             # On copies: an argument may be a weight of the model.
             args = replace(steps[1].args, lambda tensor: self.noise.moved(tensor, size))
             versions = [tensor._version for tensor in flatten(args)]
-            with moved_layer(layer, twin, self.noise, size):
-                moved = replace(self.models.compute(layer, args), self.noise.moved)
+            moved = replace(self.models.compute_moved(layer, args, self.noise, size), self.noise.moved)
             for original, copy, version in zip(flatten(steps[1].args), flatten(args), versions):
                 if copy._version != version:  # an in-place layer
                     original.copy_(copy)
@@ -367,7 +382,7 @@ class Replay:
         name, call = steps[0].layer, steps[0].call
         layer = self.models.layers[name]
         given = self._inputs(steps, record["inputs"])
-        args = filled(steps[0].args, [tensor.clone() for tensor in given])
+        args = filled(steps[0].args, [tensor.clone() if _may_overwrite(layer) else tensor for tensor in given])
         versions = [tensor._version for tensor in flatten(args)]
         result = self.models.compute(layer, args)
         in_place = [tensor._version != version for tensor, version in zip(flatten(args), versions)]
@@ -391,14 +406,17 @@ class Replay:
         returned += [floor.exact for floor in floors[len(returned) :]]
         replies = [
             [as_wide(tensor) for tensor in returned],
-            [self.noise.moved(as_wide(tensor)) for tensor in returned],
+            [
+                self.noise.move_(tensor.to(torch.float64, copy=True) if tensor.is_floating_point() else tensor)
+                for tensor in returned
+            ],
             [as_narrow(tensor) for tensor in returned],
         ]
         for step, reply in zip(steps, replies):
             for tensor, changed in zip(flatten(step.args), in_place):
                 if changed:  # whoever else holds the input of an in-place layer sees its result
                     tensor.copy_(reply[0])
-        return [filled(result, [tensor.clone() for tensor in reply]) for reply in replies]
+        return [filled(result, reply) for reply in replies]
 
     def _inputs(self, steps: list[Step], files: Sequence[str]) -> list[Tensor]:
         """What the framework gave the layer, as the reference takes it, in float64; its own where nothing was captured.
@@ -409,13 +427,15 @@ class Replay:
         layer = self.models.layers[name]
         theirs = [self.capture.load(file) for file in files]
         result = []
-        for index, floor in enumerate(self._floors([step.args for step in steps])):
-            own = floor.exact
+        for index, values in enumerate(zip(*(flatten(step.args) for step in steps))):
+            own = values[0]
             alike = [tensor for tensor in theirs if tensor.is_floating_point() == own.is_floating_point()]
             found = self._nearest(alike, own, layer)
             if found is not None:
                 tensor, fitted = found
                 theirs = [other for other in theirs if other is not tensor]
+                same = torch.equal(as_narrow(own), fitted)
+                floor = Floors(own, None, None) if same else self._floor(values, channel_axis(layer, own.dim()))
                 self._judge(name, call, index, "input", fitted, floor, layer)
                 result.append(as_wide(fitted))
             else:
@@ -441,21 +461,40 @@ class Replay:
         layer, twin = self.models.layers[name], self.models.twins[name]
         earlier = self.shares.get(name, [])
         if len(earlier) >= MEASURED_CALLS and all(len(shares) == len(exact) for shares in earlier):
-            return [Floors(y, None, None, _average([shares[i] for shares in earlier])) for i, y in enumerate(exact)]
-        narrow = replace(args, lambda tensor: as_narrow(tensor).clone())
-        own = flatten(self.models.compute(twin, narrow))
+            return [self._known(y, [shares[i] for shares in earlier], layer) for i, y in enumerate(exact)]
         if isinstance(layer, COPIES):
-            return [Floors(y, None, _minus(single, y)) for y, single in zip(exact, own)]
-        with moved_layer(layer, twin, self.noise, UNIT):
-            moved = flatten(self.models.compute(layer, replace(args, self.noise.moved)))
-        floors = [Floors(y, _minus(shifted, y), _minus(single, y)) for y, shifted, single in zip(exact, moved, own)]
-        if all(floor.exact.is_floating_point() and floor.exact.dim() for floor in floors):
-            self.shares.setdefault(name, []).append([_shares(floor, layer) for floor in floors])
-        return floors
+            return [Floors(y, None, None) for y in exact]
+        axes = [channel_axis(layer, y.dim()) for y in exact]
+        moved = flatten(self.models.compute_moved(layer, replace(args, self.noise.moved), self.noise, UNIT))
+        changes = [_mean_squares(y, axis, exact=x) for x, y, axis in zip(exact, moved, axes)]
+        del moved
+        copy = _may_overwrite(layer)
+        narrow = flatten(
+            self.models.compute(twin, replace(args, lambda t: as_narrow(t).clone() if copy else as_narrow(t)))
+        )
+        errors = [_mean_squares(y, axis, exact=x) for x, y, axis in zip(exact, narrow, axes)]
+        if all(y.is_floating_point() and y.dim() for y in exact):
+            sizes = [float(_mean_squares(y, axis).mean()) or 1.0 for y, axis in zip(exact, axes)]
+            self.shares.setdefault(name, []).append(
+                [(d / size, e / size) for d, e, size in zip(changes, errors, sizes)]
+            )
+        return [Floors(*each) for each in zip(exact, changes, errors)]
+
+    def _known(self, exact: Tensor, shares: Sequence[tuple[np.ndarray, np.ndarray]], layer: nn.Module) -> Floors:
+        """Floors from earlier calls; over all channels, where their number changes from call to call."""
+        if len({share[0].shape for share in shares}) > 1:
+            shares = [(moved.mean(keepdims=True), own.mean(keepdims=True)) for moved, own in shares]
+        size = _mean_squares(exact, channel_axis(layer, exact.dim()))
+        moved, own = (np.broadcast_to(np.mean(parts, axis=0) * size.mean(), size.shape) for parts in zip(*shares))
+        return Floors(exact, moved, own)
 
     def _floors(self, values: list[Any]) -> list[Floors]:
         """The floors of what the three passes hold."""
-        return [Floors(y, _minus(moved, y), _minus(own, y)) for y, moved, own in zip(*map(flatten, values))]
+        return [self._floor(each, each[0].dim() - 1) for each in zip(*map(flatten, values))]
+
+    def _floor(self, values: Sequence[Tensor], axis: int) -> Floors:
+        exact, moved, own = values
+        return Floors(exact, _mean_squares(moved, axis, exact=exact), _mean_squares(own, axis, exact=exact))
 
     def finish(self, names: Sequence[str], exact: Sequence[Floors], outputs: Sequence[np.ndarray | None]) -> None:
         """Compare what the framework returned with what the reference's code makes of the last layers' captured outputs."""
@@ -599,10 +638,12 @@ class Coverage:
             return flatten(self.models.compute(layer, replace(args, Tensor.clone)))
 
         exact = compute()
-        with moved_layer(layer, twin, self.noise, UNIT * rule.growth(reduction(layer, flatten(args)))):
-            moved = compute()
+        size = UNIT * rule.growth(reduction(layer, flatten(args)))
+        copies = replace(args, lambda tensor: self.noise.moved(tensor, size))
+        moved = flatten(self.models.compute_moved(layer, copies, self.noise, size))
         floors = [
-            Floors(y, shifted - y, None).rms() if y.is_floating_point() else 0.0 for y, shifted in zip(exact, moved)
+            Floors(y, _mean_squares(shifted, 0, exact=y), None).rms() if y.is_floating_point() else 0.0
+            for y, shifted in zip(exact, moved)
         ]
         for key, spoil, restore in _spoilers(layer, twin):
             spoil()
@@ -644,62 +685,47 @@ def judge(
         same = torch.equal(exact.to(theirs.dtype), theirs)
         reason = None if same else f"{int((exact != theirs).sum())} of {theirs.numel()} whole numbers differ"
         return Finding(name, call, index, kind, what, 0.0, 0.0, terms, 0.0, 0.0, 0.0, reason)
-    residual = theirs.double() - exact
-    finite = torch.isfinite(residual)
-    if not bool(finite.all()):
+    residual = theirs - exact
+    if not math.isfinite(float(torch.linalg.vector_norm(residual))):
+        finite = torch.isfinite(residual)
         # Equal infinities are equal, and NaN stands where NaN should.
         alike = (exact.isnan() & theirs.isnan()) | (exact.float() == theirs)
         if not bool((finite | alike).all()):
             reason = f"{what} has {_not_finite(theirs)}, the reference {_not_finite(exact)}"
             return Finding(name, call, index, kind, what, math.inf, math.inf, terms, reason=reason)
         residual, exact = (torch.where(finite, tensor, 0.0) for tensor in (residual, exact))
-        floor = Floors(exact, *(d if d is None else torch.where(finite, d, 0.0) for d in (floor.moved, floor.own)))
-    squares = [_mean_squares(tensor, axis) for tensor in (residual, floor.moved, floor.own, exact)]
-    assert squares[0] is not None
-    assert squares[3] is not None
-    if floor.shares is not None:
-        squares[1], squares[2] = (share * float(squares[3].mean()) for share in floor.shares)
-    ratio, channel = rule.ratios(squares[0], squares[1], squares[2], squares[3], terms)
-    size, error = (math.sqrt(float(square.mean())) for square in (squares[3], squares[0]))
-    absolute = residual.abs_()
+    squares, sizes = _mean_squares(residual, axis), _mean_squares(exact, axis)
+    ratio, channel = rule.ratios(squares, floor.moved, floor.own, sizes, terms)
+    size, error = math.sqrt(float(sizes.mean())), math.sqrt(float(squares.mean()))
+    mean = float(torch.linalg.vector_norm(residual, 1)) / max(1, residual.numel())
+    largest = float(torch.linalg.vector_norm(residual, math.inf)) if residual.numel() else 0.0
     relative = error / size if size else error
-    return Finding(
-        name, call, index, kind, what, ratio, channel, terms, float(absolute.mean()), float(absolute.max()), relative
-    )
+    return Finding(name, call, index, kind, what, ratio, channel, terms, mean, largest, relative)
 
 
-def _shares(floor: Floors, layer: nn.Module) -> tuple[np.ndarray, np.ndarray]:
-    axis = channel_axis(layer, floor.exact.dim())
-    size, moved, own = (_mean_squares(tensor, axis) for tensor in (floor.exact, floor.moved, floor.own))
-    assert size is not None
-    assert moved is not None
-    assert own is not None
-    whole = float(size.mean()) or 1.0
-    return moved / whole, own / whole
+def _may_overwrite(layer: nn.Module) -> bool:
+    """Whether the layer may compute in place."""
+    return bool(getattr(layer, "inplace", False)) or not type(layer).__module__.startswith("torch.nn.")
 
 
-def _average(shares: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """Over earlier calls; over all channels, too, where their number changes from call to call."""
-    if len({share[0].shape for share in shares}) > 1:
-        shares = [(moved.mean(keepdims=True), own.mean(keepdims=True)) for moved, own in shares]
-    moved, own = (np.mean(parts, axis=0) for parts in zip(*shares))
-    return moved, own
-
-
-def _minus(tensor: Tensor, exact: Tensor) -> Tensor:
-    return tensor.double() - exact if exact.is_floating_point() else tensor - exact
-
-
-def _mean_squares(tensor: Tensor | None, axis: int) -> np.ndarray | None:
-    """By channel, (C,)."""
-    if tensor is None:
-        return None
+def _mean_squares(tensor: Tensor, axis: int, exact: Tensor | None = None) -> np.ndarray:
+    """By channel, (C,); of the difference from ``exact``, if given. What is not finite counts as nothing."""
+    if exact is not None:
+        tensor = tensor - exact
+    if not tensor.is_floating_point():
+        tensor = tensor.double()
     if tensor.dim() == 0:
-        return np.array([float(tensor) ** 2])
+        return np.array([float(tensor.nan_to_num(0.0, 0.0, 0.0)) ** 2])
     others = [other for other in range(tensor.dim()) if other != axis]
-    count = tensor.numel() // tensor.shape[axis]
-    norms = torch.linalg.vector_norm(tensor, dim=others) if others else tensor.abs()
-    squares: np.ndarray = norms.square().div_(count).numpy()
+    count = tensor.numel() // max(1, tensor.shape[axis])
+
+    def norms(tensor: Tensor) -> Tensor:
+        return torch.linalg.vector_norm(tensor, dim=others) if others else tensor.abs()
+
+    found = norms(tensor)
+    if not bool(torch.isfinite(found).all()):
+        found = norms(tensor.nan_to_num(0.0, 0.0, 0.0))
+    squares: np.ndarray = found.double().square().div(max(1, count)).numpy()
     return squares
 
 

@@ -1,0 +1,86 @@
+"""What a replay costs: seconds over one float64 forward pass, and memory over what the largest layers and the model take.
+
+python bench/replay.py [MODEL] [BATCH]          default: resnet50 4
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+from xverify import capture, probe, replay
+from xverify.framework import Source
+from xverify.frameworks import load
+from xverify.spec import find_model
+
+THREADS, REPEATS = 1, 3
+MIB = 1024 * 1024
+
+
+def memory(name: str) -> float:
+    """A line of /proc/self/status, MiB."""
+    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name + ":")]
+    return int(line.split()[1]) / 1024
+
+
+def reset_peak() -> float:
+    """Let VmHWM begin anew; returns the resident memory, MiB."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return memory("VmRSS")
+
+
+def main(model: str = "resnet50", batch: str = "4") -> int:
+    folder = find_model(model)
+    adapter = load("torch")(THREADS, "cpu")
+    source, options = Source(folder.code), dict(folder.spec.options)
+    narrow, port = adapter.build(source, options), adapter.build(source, options)
+    wide = adapter.build(source, options, float64=True)
+    weights = probe.weights({name: array.shape for name, array in adapter.save_weights(narrow).items()}, seed=0)
+    for each in (narrow, port, wide):
+        adapter.load_weights(each, weights)
+    x = tuple(torch.from_numpy(array) for array in probe.inputs(folder.spec, int(batch), seed=0, cases=1).values())
+    with tempfile.TemporaryDirectory() as directory:
+        recorder = capture.Recorder(Path(directory), lambda v: v.numpy() if isinstance(v, torch.Tensor) else None)
+        layers = {name: [layer] for name, layer in replay.leaves(port).items()}
+        with torch.no_grad(), capture.recording(layers, "forward", recorder):
+            port(*x)
+        captured = replay.Capture(Path(directory), records={(r["name"], r["call"]): r for r in recorder.records})
+        sizes = sorted(
+            (
+                sum((Path(directory) / file).stat().st_size for file in {*r["inputs"], *r["outputs"]})
+                for r in recorder.records
+            ),
+            reverse=True,
+        )
+        inputs = [replay.as_wide(tensor) for tensor in x]
+        seconds: dict[str, list[float]] = {"forward": [], "replay": []}
+        peaks: list[float] = []
+        for _ in range(REPEATS):
+            begun = time.perf_counter()
+            with torch.no_grad():
+                wide(*inputs)
+            seconds["forward"].append(time.perf_counter() - begun)
+            models = replay.Models(wide, narrow)
+            held = reset_peak()
+            begun = time.perf_counter()
+            replay.Replay(models, captured).run(x)
+            seconds["replay"].append(time.perf_counter() - begun)
+            peaks.append(memory("VmHWM") - held)
+            models.release()
+    ratios = [b / a for a, b in zip(seconds["forward"], seconds["replay"])]
+    room = 2 * 2 * sum(sizes[:2]) / MIB  # in float64: twice their size in float32
+    print(f"replay of {model} at batch {batch}, threads: {THREADS}")
+    print(f"  {statistics.median(ratios):.2f} float64 forward passes ({', '.join(f'{ratio:.2f}' for ratio in ratios)})")
+    print(
+        f"  {max(peaks):.0f} MiB at its peak beside the models; twice the two largest layers in float64: {room:.0f} MiB"
+    )
+    return 0 if statistics.median(ratios) <= 4 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
