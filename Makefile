@@ -18,8 +18,9 @@ check: $(STAMP)               ## format, lint, types, and the tests that start n
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -m "not slow"
 
-bench: $(STAMP)               ## FPS against a hand-written loop of the Jittor method
+bench: $(STAMP)               ## FPS against a hand-written loop of the Jittor method; the cost of a replay
 	$(BIN)/python bench/against_handwritten.py
+	$(BIN)/python bench/replay.py
 
 clean:
 	rm -rf $(VENV) results build *.egg-info

@@ -125,6 +125,29 @@ def test_another_shape_ends_the_replay_with_its_layer(tmp_path):
     assert (first.layer, first.reason) == ("conv", "output has shape (2, 8, 4, 4), the reference (2, 8, 6, 6)")
 
 
+class Sequence(nn.Module):
+    def __init__(self, batch_first=True):
+        super().__init__()
+        self.lstm = nn.LSTM(4, 5, batch_first=batch_first)
+        self.fc = nn.Linear(5, 3)
+
+    def forward(self, x):
+        if not self.lstm.batch_first:
+            return self.fc(self.lstm(x.transpose(0, 1))[0].transpose(0, 1))
+        return self.fc(self.lstm(x)[0])
+
+
+def test_a_layer_in_another_layout_is_judged_with_what_follows(tmp_path):
+    model, port = Sequence().eval(), Sequence(batch_first=False).eval()
+    port.load_state_dict(model.state_dict())
+    x = torch.randn(2, 7, 4, generator=torch.Generator().manual_seed(0))
+    done = judged(tmp_path, port, model, x)
+    assert not failing(done)
+    assert dict(done.missing) == {"lstm": 1}
+    port.lstm.bias_hh_l0.data.zero_()
+    assert [(finding.layer, finding.what) for finding in failing(judged(tmp_path, port, model, x))] == [("fc", "input")]
+
+
 @pytest.mark.parametrize("factor", [2.0, 1.7])
 def test_the_ratio_of_a_resize_rounds_like_any_constant(tmp_path, factor):
     """A port may compute its ratio in float32, and take the sizes from it."""
