@@ -6,7 +6,8 @@ from typing import Any
 
 from rich.table import Table
 
-from .. import frameworks, host
+from .. import environments, frameworks, host
+from ..framework import Framework
 from ..report import terminal
 from ..request import offered, order
 from ..spec import find_model, zoo
@@ -48,13 +49,21 @@ def catalogue() -> dict[str, Any]:
             {
                 "name": name,
                 "subjects": list(adapter.subjects()),
-                "version": host.version(adapter),
-                "installed": not host.missing(adapter),
+                "version": _version(adapter),
+                "installed": _version(adapter) is not None,
                 "missing": host.missing(adapter),
             }
             for name, adapter in adapters.items()
         ],
     }
+
+
+def _version(adapter: type[Framework]) -> str | None:
+    """The framework's version, in this interpreter or in an environment of its own; None when it is nowhere."""
+    environment = environments.chosen(adapter)
+    if environment is not None:
+        return environment.version(adapter)
+    return None if host.missing(adapter) else host.version(adapter)
 
 
 def markdown(found: dict[str, Any]) -> str:
