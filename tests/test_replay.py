@@ -168,6 +168,19 @@ def test_the_ratio_of_a_resize_rounds_like_any_constant(tmp_path, factor):
     assert done.explained["up"]["kind"] == "align_corners"
 
 
+class Halved(nn.Linear):
+    def forward(self, x):
+        return super().forward(x).half()
+
+
+def test_a_layer_of_another_dtype_is_compared_all_the_same(tmp_path):
+    model, port = nn.Sequential(nn.Linear(4, 6), nn.Softmax(-1)), nn.Sequential(Halved(4, 6), nn.Softmax(-1))
+    port.load_state_dict(model.state_dict())
+    done = judged(tmp_path, port.eval(), model.eval(), torch.randn(3, 4))
+    assert failing(done)[0].layer == "0"
+    assert failing(done)[0].ratio > 40
+
+
 class Padded(Net):
     """The same model: the padding is not the convolution's own."""
 

@@ -127,6 +127,32 @@ def test_another_precision_is_drift_and_strict_fails_it(ported):
     assert (strict.code, strict.result["verdict"]) == (1, "FAIL")
 
 
+def test_dropout_that_is_left_on_is_invalid(ported):
+    random = "return self.fc(nn.functional.dropout(x, 0.3, training=True))"
+    done = ported(("return self.fc(x)", random))
+    error = done.row("twin:eager")["error"]
+    assert (done.code, error["verdict"]) == (1, "INVALID")
+    assert "dropout or another random operation is on" in error["reason"]
+
+
+def test_a_model_that_cannot_be_replayed_is_compared_at_its_outputs(ported):
+    torn = MODEL.replace(
+        "x = self.relu(self.bn(self.conv(x)))", "x = self.relu(self.bn(self.conv(x)))\n        self.seen = x.data_ptr()"
+    )
+    torn = torn.replace(
+        "return self.fc(x)",
+        "y = self.fc(x)\n        assert y.dtype == torch.float32 or type(self).__name__\n        return y",
+    )
+    torn = torn.replace(
+        "assert y.dtype",
+        "import greenlet\n        assert greenlet.getcurrent().parent is None, 'not here'\n        assert y.dtype",
+    )
+    done = ported(model=torn)
+    assert (done.code, done.result["verdict"]) == (0, "PASS")
+    assert "not here" in done.result["reference"]["replay_problem"]
+    assert "layers: none compared: AssertionError: not here" in done.out
+
+
 def test_layers_with_other_names_are_matched_and_shown(ported):
     done = ported(("self.relu = nn.ReLU()", "self.act = nn.ReLU()"), ("self.relu(", "self.act("))
     layers = done.row("twin:eager")["error"]["layers"]

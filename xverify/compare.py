@@ -16,6 +16,7 @@ from .records import Error, Layers, TensorError
 from .spec import ModelSpec
 
 PART = 2**18  # values worked on at a time: their float64 copies stay in the processor's cache
+UNSTEADY = 1e-3  # far above what the order of a parallel sum does
 OWN_EQUAL, OWN_DRIFT = 10.0, 30.0  # where the floor is one float32 run's error alone, not modelled noise
 
 RULE = (
@@ -85,6 +86,22 @@ def compare(
         tensors=tuple(tensors),
         layers=layers,
     )
+
+
+def unsteady(outputs: Mapping[str, np.ndarray], again: Mapping[str, np.ndarray]) -> float:
+    """By which part of its size an output differs from that of another call on the same input, at most."""
+    worst = 0.0
+    for key in again:
+        if key not in outputs or outputs[key].shape != again[key].shape or outputs[key].dtype.kind != "f":
+            continue
+        squares = [
+            (float(np.square(a.astype(np.float64) - b).sum()), float(np.square(b, dtype=np.float64).sum()))
+            for a, b in _parts(outputs[key], again[key])
+        ]
+        change, size = (math.fsum(column) for column in zip(*squares))
+        if size and math.isfinite(change):
+            worst = max(worst, math.sqrt(change / size))
+    return worst
 
 
 def _with_layers(rho: float, worst: TensorError | None, layers: Layers | None) -> tuple[str, str | None]:

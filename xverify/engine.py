@@ -146,12 +146,23 @@ def _replay(reference: Reference, lanes: list[Lane]) -> None:
     """Judge the layers of every framework, once for all its modes that build the same model."""
     done: dict[tuple[str, str], Layers] = {}
     for lane in lanes:
-        if lane.build_key not in done and lane.capture(reference):
-            done[lane.build_key] = reference.replay(lane.captured, lane.captured_in, lane.label, lane.matched)
-            shutil.rmtree(lane.captured_in)
+        if lane.alive and reference.list_layers() and lane.build_key not in done:
+            done[lane.build_key] = _replayed(reference, lane)
         lane.worker.close()
     for lane in lanes:
         lane.layers = done.get(lane.build_key)
+
+
+def _replayed(reference: Reference, lane: Lane) -> Layers:
+    """What a replay of this lane found. What stops it takes nothing from the outputs that were timed."""
+    try:
+        if not lane.capture(reference):
+            return Layers(known=len(reference.list_layers()), subject=lane.label)
+        return reference.replay(lane.captured, lane.captured_in, lane.label, lane.matched)
+    except SubjectError as error:
+        return Layers(known=len(reference.list_layers()), subject=lane.label, stopped=f"layers not compared: {error}")
+    finally:
+        shutil.rmtree(lane.captured_in, ignore_errors=True)
 
 
 def _abandon(lanes: list[Lane], request: Request, error: BaseException) -> None:

@@ -46,6 +46,7 @@ class Lane:
     route: str | None = None
     samples: list[Sample] = field(default_factory=list)
     kept: dict[int, Path] = field(default_factory=dict)
+    again: Path = Path()
     timed_cases: int = 0
     peak: float | None = None
     unfinished: list[float] = field(default_factory=list)
@@ -165,6 +166,8 @@ class Lane:
                 path = self.worker.folder / f"outputs-{case}.npz"
                 self.worker.request("block", case=case, calls=1, keep=str(path))
                 self.kept[case] = path
+            self.again = self.worker.folder / "again.npz"
+            self.worker.request("block", case=0, calls=1, keep=str(self.again))
             self.memory = Memory(self.peak, average, self.worker.import_rss_mib)
 
     @property
@@ -175,21 +178,20 @@ class Lane:
     def capture(self, reference: Reference) -> bool:
         """One untimed pass that writes down what the layers take and give; whether anything was captured.
 
-        Layers that the framework has under other names, and no names.toml to say so, are matched by order and shape.
+        Layers that the framework has under other names, and no names.toml to say so, are matched by order and shape. Raises
+        SubjectError, which takes nothing from what was timed.
         """
+        self.watch.phase(self.label, "capturing its layers")
         wanted = reference.list_layers()
-        if not self.alive or not wanted:
-            return False
-        with self.step("capturing its layers"):
-            self._capture(wanted)
-            called = {record["name"] for record in self.captured["records"]}
-            if called and called < set(wanted) and self.captured["others"] and not self.adapter.runs_export:
-                self._capture(None)
-                self.matched = reference.match(self.captured, self.captured_in)
-                canonical = {theirs: mine for mine, theirs in self.matched.items()}
-                for record in self.captured["records"]:
-                    record["name"] = canonical.get(record["name"], record["name"])
-        return self.alive and bool(self.captured["records"])
+        self._capture(wanted)
+        called = {record["name"] for record in self.captured["records"]}
+        if called and called < set(wanted) and self.captured["others"] and not self.adapter.runs_export:
+            self._capture(None)
+            self.matched = reference.match(self.captured, self.captured_in)
+            canonical = {theirs: mine for mine, theirs in self.matched.items()}
+            for record in self.captured["records"]:
+                record["name"] = canonical.get(record["name"], record["name"])
+        return bool(self.captured["records"])
 
     def _capture(self, wanted: list[str] | None) -> None:
         shutil.rmtree(self.captured_in, ignore_errors=True)
@@ -220,6 +222,11 @@ class Lane:
             reference.floors,
             self.layers,
         )
+        if error.verdict == "DIFFERENT":
+            share = compare.unsteady(outputs, npz.OnDisk(self.again))
+            if share > compare.UNSTEADY:
+                reason = f"two calls on one input differ by {share:.2g} of the result: dropout or another random operation is on"
+                error = replace(error, verdict="INVALID", reason=f"{reason}; {error.reason}")
         self.error = replace(error, timed_cases=self.timed_cases)
 
     def row(self, baseline: Lane) -> Row:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from . import environments, frameworks, host, probe, protocol
-from .errors import Crashed, SpecError, SubjectError, Unsupported, WeightsError
+from .errors import Crashed, SpecError, SubjectError, TimedOut, Unsupported, WeightsError
 from .layers import Place, match, summarise
 from .process import Worker
 from .records import Layers
@@ -53,6 +53,7 @@ class Reference:
         self.precision = "float64"
         self.environment: dict[str, Any] = {}
         self.layers: list[str] = []
+        self.replay_problem = ""
         self.floors: dict[str, float] | None = None
         self.untested: list[str] = []
         self.tested: list[str] = []
@@ -108,9 +109,7 @@ class Reference:
         """Compute what is right: in float64, or, where the framework cannot, measure the floor by perturbation."""
         self._phase("computing in float64, and the noise of every layer")
         try:
-            if self.replays:
-                self._arbitrate()
-            else:
+            if not self.replays or not self._arbitrate():
                 self.truth = self._outputs("float64", self.inputs, self.weights)
         except Unsupported:
             self._phase("measuring the floor by perturbation")
@@ -127,7 +126,7 @@ class Reference:
 
     def list_layers(self) -> list[str]:
         """The canonical layers; [] when this reference judges none."""
-        if self.replays and not self.layers:
+        if self.replays and not self.replay_problem and not self.layers:
             self.layers = self.worker.request("layers")["layers"]
         return self.layers
 
@@ -169,10 +168,20 @@ class Reference:
     def _replayed(self) -> dict[str, Any]:
         return {"inputs": str(self.inputs), "weights": str(self.weights), "seed": self.request.seed}
 
-    def _arbitrate(self) -> None:
-        """The float64 outputs, and the noise of all layers in them, relative to their size alike in every case."""
+    def _arbitrate(self) -> bool:
+        """The float64 outputs, and the noise of all layers in them, relative to their size alike in every case.
+
+        False, with the reason in ``replay_problem``, when the model's layers cannot be replayed.
+        """
         path = self.space / "float64-outputs.npz"
-        reply = self.worker.request("floors", path=str(path), **self._replayed())
+        try:
+            reply = self.worker.request("floors", path=str(path), **self._replayed())
+        except (Crashed, TimedOut, Unsupported):
+            raise
+        except SubjectError as error:
+            self.replay_problem = str(error)
+            return False
+        self.list_layers()
         self.truth = npz.OnDisk(path)
         self.untested, self.tested = reply["untested"], reply["tested"]
         self.floors = {}
@@ -182,6 +191,7 @@ class Reference:
             relative = [share["floor"] / share["size"] if share["size"] else 0.0 for share in shares]
             pooled = math.sqrt(sum(value**2 for value in relative) / len(relative)) if relative else 0.0
             self.floors.update({key: pooled * share["size"] for key, share in zip(cases, shares)})
+        return True
 
     # -- for the result file ------------------------------------------------------------------------------------------
 
@@ -200,6 +210,7 @@ class Reference:
             "layers": len(self.layers),
             "tested": len(self.tested),
             "untested": self.untested,
+            "replay_problem": self.replay_problem,
         }
 
     def describe_weights(self) -> dict[str, Any]:

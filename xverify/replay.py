@@ -443,7 +443,7 @@ class Replay:
                 tensor, fitted = found
                 theirs = [other for other in theirs if other is not tensor]
                 self.fits += 1
-                same = torch.equal(as_narrow(own), fitted)
+                same = _equal(as_narrow(own), fitted)
                 floor = Floors(own, None, None) if same else self._floor(values, channel_axis(layer, own.dim()))
                 self._judge(name, call, index, "input", fitted, floor, layer)
                 result.append(as_wide(fitted))
@@ -577,7 +577,7 @@ class Replay:
             self.explained[name] = {"kind": best[1].kind, "says": best[1].says, "rounding": best[1].rounding}
             return
         self.searches -= 1
-        if (said := describe(theirs, floor.exact, flatten(args))) is not None:
+        if (said := describe(theirs, floor.exact)) is not None:
             self.explained[name] = {"kind": said[0], "says": said[1], "rounding": False}
 
     def _see(self, layer: nn.Module, index: int, args: Any, floor: Floors) -> None:
@@ -690,8 +690,8 @@ def judge(
 ) -> Finding:
     """Compare a captured tensor with its exact value. axis: of the channels."""
     exact = floor.exact
-    if not exact.is_floating_point() or torch.equal(as_narrow(exact), theirs):
-        same = torch.equal(exact.to(theirs.dtype), theirs)
+    if not exact.is_floating_point() or _equal(as_narrow(exact), theirs):
+        same = bool((exact.to(theirs.dtype) == theirs).all())
         reason = None if same else f"{int((exact != theirs).sum())} of {theirs.numel()} whole numbers differ"
         return Finding(name, call, index, kind, what, 0.0, 0.0, terms, 0.0, 0.0, 0.0, reason)
     residual = theirs - exact
@@ -710,6 +710,10 @@ def judge(
     largest = float(torch.linalg.vector_norm(residual, math.inf)) if residual.numel() else 0.0
     relative = error / size if size else error
     return Finding(name, call, index, kind, what, ratio, channel, terms, mean, largest, relative)
+
+
+def _equal(mine: Tensor, theirs: Tensor) -> bool:
+    return mine.dtype == theirs.dtype and torch.equal(mine, theirs)
 
 
 def _may_overwrite(layer: nn.Module) -> bool:
@@ -742,7 +746,7 @@ def _not_finite(tensor: Tensor) -> str:
     return f"{int(tensor.isnan().sum())} NaN and {int(tensor.isinf().sum())} infinite values"
 
 
-def describe(theirs: Tensor, exact: Tensor, inputs: Sequence[Tensor]) -> tuple[str, str] | None:
+def describe(theirs: Tensor, exact: Tensor) -> tuple[str, str] | None:
     """(kind, clause) for a difference that no entry of the catalogue makes, from its form alone."""
     if theirs.shape != exact.shape or not exact.is_floating_point():
         return None

@@ -256,9 +256,8 @@ def _coverage(result: Result) -> list[str]:
     reference, lines = result.reference, []
     known = reference.get("layers") or 0
     if not known:
-        lines.append(
-            f"layers: none compared: {reference['framework']} is the reference, and only torch's modules are replayed"
-        )
+        why = f"{reference['framework']} is the reference, and only torch's modules are replayed"
+        lines.append(f"layers: none compared: {reference.get('replay_problem') or why}")
         return lines
     compared = [(row, row.error.layers) for row in result.rows if row.error is not None]
     whole = sum(found is not None and found.compared == found.known for _, found in compared)
@@ -268,7 +267,8 @@ def _coverage(result: Result) -> list[str]:
     )
     for row, found in compared:
         if found is None or not found.compared:
-            lines.append(f"  {row.subject}: its layers cannot be seen; outputs alone were compared")
+            why = (found.stopped if found else "") or "its layers cannot be seen"
+            lines.append(f"  {row.subject}: {why}; outputs alone were compared")
         elif found.missing or found.matched or found.stopped:
             lines.append(f"  {row.subject}: {coverage(asdict(found))}")
     untested = reference.get("untested") or []
