@@ -67,3 +67,16 @@ def test_the_table_of_what_runs_what_is_the_command_s(capsys):
     assert main(["list", "--markdown"]) == 0
     [table] = re.findall(r"<!-- xverify list --markdown -->\n(.*?)<!-- end of the table -->", README, re.DOTALL)
     assert table == capsys.readouterr().out, "write the output of `xverify list --markdown` into README.md"
+
+
+def test_the_table_of_mutations_is_one_that_the_command_prints():
+    from xverify.commands.mutate import COLUMNS
+
+    [table] = re.findall(r"<!-- xverify mutate -->\n(.*?)\n<!--", README, re.DOTALL)
+    head, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    assert tuple(head) == COLUMNS
+    for row in rows:
+        planted, caught, _, _, untested, missed, *_ = map(int, row[1:])
+        assert planted == caught + untested + missed
+    assert rows[-1][0] == "all"
+    assert [sum(map(int, column)) for column in list(zip(*rows[:-1]))[1:]] == list(map(int, rows[-1][1:]))
