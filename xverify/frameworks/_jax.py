@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from xverify.capture import Recorder
 from xverify.framework import Framework
 
 
@@ -43,3 +44,8 @@ class Jax(Framework):
     def wait(self, outputs: Any) -> None:
         """A call returns before its outputs are computed. All that runs belongs to some call's outputs, all waited for."""
         self.jax.block_until_ready(outputs)
+
+    def capture(self, model: Any, inputs: tuple[Any, ...], names: Mapping[str, str], recorder: Recorder) -> Any:
+        """As everywhere, but without compilation: a loop's body then runs once a turn, on numbers, where it is else traced."""
+        with self.jax.disable_jit():
+            return super().capture(model, inputs, names, recorder)
