@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from .errors import Failed, SubjectError, Unsupported
 from .framework import Framework
 from .process import Worker
 from .records import Error, Layers, Memory, Row, Sample, Speed
-from .reference import CAPTURED_CASE, Reference, build_arguments
+from .reference import Reference, build_arguments
 from .request import Request
 from .spec import ModelFolder
 from .watch import Watch
@@ -183,20 +182,15 @@ class Lane:
         """
         self.watch.phase(self.label, "capturing its layers")
         wanted = reference.list_layers()
-        self._capture(wanted)
+        self.captured = reference.ask_capture(self.worker, self.captured_in, wanted)
         called = {record["name"] for record in self.captured["records"]}
         if called and called < set(wanted) and self.captured["others"] and not self.adapter.runs_export:
-            self._capture(None)
+            self.captured = reference.ask_capture(self.worker, self.captured_in, None)
             self.matched = reference.match(self.captured, self.captured_in)
             canonical = {theirs: mine for mine, theirs in self.matched.items()}
             for record in self.captured["records"]:
                 record["name"] = canonical.get(record["name"], record["name"])
         return bool(self.captured["records"])
-
-    def _capture(self, wanted: list[str] | None) -> None:
-        shutil.rmtree(self.captured_in, ignore_errors=True)
-        self.captured_in.mkdir()
-        self.captured = self.worker.request("capture", case=CAPTURED_CASE, folder=str(self.captured_in), wanted=wanted)
 
     @property
     def captured_in(self) -> Path:

@@ -7,7 +7,6 @@ a layer of the port; its layers are captured and replayed, as in any run.
 from __future__ import annotations
 
 import random
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -19,7 +18,7 @@ from . import frameworks, rule
 from .layers import summarise
 from .process import Worker
 from .records import Layers
-from .reference import CAPTURED_CASE, Reference, build_arguments
+from .reference import Reference, build_arguments
 from .request import Request, resolve
 from .spec import ModelFolder
 from .watch import Watch
@@ -211,10 +210,8 @@ class _Bench:
     def judge(self, planted: tuple[str, int] | None, tell: Callable[[dict[str, Any]], None] | None = None) -> Layers:
         """Capture the port as it is, and replay it."""
         place = self.space / "port" / "layers"
-        shutil.rmtree(place, ignore_errors=True)
-        place.mkdir()
         known = self.reference.list_layers()
-        captured = self.port.request("capture", case=CAPTURED_CASE, folder=str(place), wanted=known)
+        captured = self.reference.ask_capture(self.port, place, known)
         reply = self.reference.ask_replay(captured, place, planted)
         if tell is not None:
             tell(reply)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from . import protocol
-from .spec import ModelSpec, TensorSpec
+from .spec import BATCH, ModelSpec, TensorSpec
 
 STATISTICS = ("running_mean", "running_var")
 
@@ -75,6 +75,13 @@ def _input(tensor: TensorSpec, batch: int, generator: np.random.Generator) -> np
     if tensor.low is None or tensor.high is None:
         return generator.standard_normal(shape).astype(tensor.dtype)
     return generator.uniform(tensor.low, tensor.high, shape).astype(tensor.dtype)
+
+
+def first_items(arrays: Mapping[str, np.ndarray], spec: ModelSpec, items: int) -> dict[str, np.ndarray]:
+    """The same inputs with so many items of every batch; an input without a batch stays as it is."""
+    shapes = {key: spec.inputs[key.split("/", 1)[1]].shape for key in arrays}
+    few = {key: tuple(slice(items if size == BATCH else None) for size in shape) for key, shape in shapes.items()}
+    return {key: np.ascontiguousarray(array[few[key]]) for key, array in arrays.items()}
 
 
 def perturb(arrays: Mapping[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,14 +24,18 @@ from .weights import onnx as onnx_weights
 from .weights import torch as torch_weights
 
 CAPTURED_CASE = 0  # the input case whose layers are compared; outputs are compared in every case
+JUDGED_ITEMS = (
+    4  # of a batch, in the replay of layers: a layer's values are thousands an item, and floors are means over them
+)
 
 
 class Reference:
     """Files and arrays that subjects are fed with and judged by.
 
-    weights, inputs: array files, there after ``settle``. onnx: the export, with the canonical weights in it; onnx_weights:
-    its initializers, for frameworks that take their weights by way of ONNX; both there after ``export``. float32, truth:
-    "case/name" -> outputs, there after ``check`` and ``evaluate``, and read from their files one by one.
+    weights, inputs: array files, there after ``settle``; few: the inputs with JUDGED_ITEMS items a batch. onnx: the export,
+    with the canonical weights in it; onnx_weights: its initializers, for frameworks that take their weights by way of ONNX;
+    both there after ``export``. float32, truth: "case/name" -> outputs, there after ``check`` and ``evaluate``, and read from
+    their files one by one.
     """
 
     def __init__(self, request: Request, model: ModelFolder, worker: Worker, watch: Watch) -> None:
@@ -39,6 +44,7 @@ class Reference:
         self.space = worker.folder
         self.weights = self.space / "weights.npz"
         self.inputs = self.space / "inputs.npz"
+        self.few = self.inputs
         self.digest: str | None = None
         self.inputs_digest: str | None = None
         self.shapes: dict[str, tuple[int, ...]] = {}
@@ -70,6 +76,9 @@ class Reference:
         self.shapes = {name: tuple(shape) for name, shape in built["shapes"].items()}
         inputs = probe.inputs(self.model.spec, self.request.batch, self.request.seed, self.request.cases)
         npz.save_file(inputs, self.inputs)
+        if self.request.batch > JUDGED_ITEMS:
+            self.few = self.space / "few-inputs.npz"
+            npz.save_file(probe.first_items(inputs, self.model.spec, JUDGED_ITEMS), self.few)
         self.inputs_digest = digest(inputs)
         arrays = self._settle_weights()
         npz.save_file(arrays, self.weights)
@@ -132,7 +141,7 @@ class Reference:
 
     def match(self, captured: dict[str, Any], folder: Path) -> dict[str, str]:
         """Canonical -> own names of a capture under a framework's own names: see layers.match."""
-        reply = self.worker.request("order", **self._replayed())
+        reply = self.worker.request("order", **self._replayed(captured["inputs"]))
         mine = [Place(name, kind, tuple(taken), tuple(given)) for name, kind, taken, given in reply["order"]]
 
         def shape(files: list[str]) -> tuple[int, ...]:
@@ -162,11 +171,19 @@ class Reference:
             channels_last=captured["channels_last"],
             case=CAPTURED_CASE,
             planted=planted,
-            **self._replayed(),
+            **self._replayed(captured["inputs"]),
         )
 
-    def _replayed(self) -> dict[str, Any]:
-        return {"inputs": str(self.inputs), "weights": str(self.weights), "seed": self.request.seed}
+    def ask_capture(self, worker: Worker, folder: Path, wanted: list[str] | None) -> dict[str, Any]:
+        """A worker's ``capture`` into a new folder, with ``inputs``: the file of those that it computed on."""
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        inputs = str(self.inputs if worker.adapter.runs_export else self.few)  # the export's batch is fixed
+        arguments = {"inputs": inputs, "case": CAPTURED_CASE, "folder": str(folder), "wanted": wanted}
+        return {**worker.request("capture", **arguments), "inputs": inputs}
+
+    def _replayed(self, inputs: Path | str) -> dict[str, Any]:
+        return {"inputs": str(inputs), "weights": str(self.weights), "seed": self.request.seed}
 
     def _arbitrate(self) -> bool:
         """The float64 outputs, and the noise of all layers in them, relative to their size alike in every case.
@@ -175,14 +192,16 @@ class Reference:
         """
         path = self.space / "float64-outputs.npz"
         try:
-            reply = self.worker.request("floors", path=str(path), **self._replayed())
+            reply = self.worker.request("floors", path=str(path), **self._replayed(self.few))
         except (Crashed, TimedOut, Unsupported):
             raise
         except SubjectError as error:
             self.replay_problem = str(error)
             return False
         self.list_layers()
-        self.truth = npz.OnDisk(path)
+        self.truth = (
+            npz.OnDisk(path) if self.few == self.inputs else self._outputs("float64", self.inputs, self.weights)
+        )
         self.untested, self.tested = reply["untested"], reply["tested"]
         self.floors = {}
         for name in self.model.spec.outputs:

@@ -290,8 +290,8 @@ class Session:
         """How many graphs the callable has made so far; None when it makes none."""
         return {"traces": self.framework.traces(self.call)}
 
-    def do_capture(self, case: int, folder: str, wanted: list[str] | None) -> dict[str, Any]:
-        """Run one untimed pass on this case, and write what every layer took and gave into a folder.
+    def do_capture(self, inputs: str, case: int, folder: str, wanted: list[str] | None) -> dict[str, Any]:
+        """Run one untimed pass on this case of these inputs, and write what every layer took and gave into a folder.
 
         wanted: canonical names of layers; None: every layer that holds no others. The reply has the records of
         capture.Recorder, the kinds of the captured layers, and the others that there are.
@@ -302,7 +302,7 @@ class Session:
         leaves = {name: to for name, to in known.items() if not any(other.startswith(name + ".") for other in layers)}
         names = {name: to for name, to in known.items() if to in set(wanted)} if wanted is not None else leaves
         try:
-            outputs = self.framework.capture(self.model, self.cases[case], names, recorder)
+            outputs = self.framework.capture(self.model, self._native_cases(inputs)[case], names, recorder)
         except (SubjectError, MemoryError):
             raise
         except Exception as error:
