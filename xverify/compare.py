@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -36,18 +36,18 @@ def compare(
     truth: Mapping[str, np.ndarray],
     float32: Mapping[str, np.ndarray],
     spec: ModelSpec,
-    cases: int,
+    cases: Sequence[int],
     floors: Mapping[str, float] | None = None,
     layers: Layers | None = None,
 ) -> Error:
     """Judge one row.
 
-    outputs: "case/name" -> what the subject computed, in canonical layout. truth: the same in float64 (or the best there
-    is). float32: what stands for the reference framework's own float32 result. floors: "case/name" -> rms of the noise of all
-    layers; None: it was not modelled, and the error of ``float32`` is the floor. layers: what a replay of the subject's
-    framework found.
+    outputs: "case/name" -> what the subject computed on these cases, in canonical layout. truth: the same in float64 (or the
+    best there is). float32: what stands for the reference framework's own float32 result. floors: "case/name" -> rms of the
+    noise of all layers; None: it was not modelled, and the error of ``float32`` is the floor. layers: what a replay of the
+    subject's framework found.
     """
-    expected = [(case, name) for case in range(cases) for name in spec.outputs]
+    expected = [(case, name) for case in cases for name in spec.outputs]
     keys = {protocol.key(case, name) for case, name in expected}
     tensors = [_tensor(case, name, outputs, truth, float32, spec, floors) for case, name in expected]
     compared = [tensor for tensor in tensors if tensor.mean_abs is not None]

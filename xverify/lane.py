@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import statistics
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,20 +17,26 @@ import numpy as np
 from . import compare, timing
 from .errors import Failed, SubjectError, Unsupported
 from .framework import Framework
+from .noise import Gate, look
 from .process import Worker
-from .records import Error, Layers, Memory, Row, Sample, Speed
+from .records import Error, Launch, Layers, Memory, Row, Sample, Speed
 from .reference import Reference, build_arguments
 from .request import Request
 from .spec import ModelFolder
 from .watch import Watch
 from .weights import npz
 
-WARM_CALLS, WARM_SECONDS = 2, 0.5  # after a first and a second step; never fewer calls than input cases
+WORSE = ("IDENTICAL", "EQUAL", "DRIFT", "UNTESTED", "DIFFERENT", "INVALID")
+STEADY_SECONDS = 10.0  # a warm-up that is not steady by then, and after four windows of blocks, is not going to be
 
 
 @dataclass
 class Lane:
-    """Facts gather here from step to step; ``row`` freezes them."""
+    """Facts gather here from step to step and launch to launch; ``row`` freezes them.
+
+    worker: of the launch that runs. launches, samples: of all, an earlier run's that is resumed included; expected: the
+    environment of that run's.
+    """
 
     request: Request
     model: ModelFolder
@@ -37,6 +45,10 @@ class Lane:
     worker: Worker
     watch: Watch
     failure: SubjectError | None = None
+    resting: bool = False
+    launch: int = 0
+    launches: list[Launch] = field(default_factory=list)
+    expected: dict[str, Any] = field(default_factory=dict)
     started: dict[str, Any] = field(default_factory=dict)
     built: dict[str, Any] = field(default_factory=dict)
     loaded: dict[str, Any] = field(default_factory=dict)
@@ -50,7 +62,7 @@ class Lane:
     peak: float | None = None
     unfinished: list[float] = field(default_factory=list)
     traces: int | None = None
-    retraces: int | None = None
+    faults: int | None = None
     memory: Memory = field(default_factory=Memory)
     error: Error | None = None
     captured: dict[str, Any] = field(default_factory=dict)
@@ -65,6 +77,29 @@ class Lane:
     def alive(self) -> bool:
         return self.failure is None
 
+    @property
+    def active(self) -> bool:
+        """Whether it has a part in the launch that runs."""
+        return self.alive and not self.resting
+
+    @property
+    def first(self) -> bool:
+        """Whether this is this run's first launch."""
+        return self.error is None
+
+    @property
+    def unavoidable(self) -> float:
+        """Seconds that this subject takes by itself in all its launches: import, build, first steps, warm-up, timed calls."""
+        own = sum(
+            each.import_seconds
+            + each.build_seconds
+            + each.first_step_seconds
+            + each.second_step_seconds
+            + each.warmup_seconds
+            for each in self.launches
+        )
+        return own + sum(sample.seconds for sample in self.samples)
+
     @contextmanager
     def step(self, doing: str) -> Iterator[None]:
         """Announce a step, and keep its failure."""
@@ -74,12 +109,22 @@ class Lane:
             yield
         except SubjectError as error:
             self.failure = self.failure or error
+            if self.launches:  # what was timed in part has nothing to be paired with
+                self.samples = [sample for sample in self.samples if sample.launch < self.launch]
             self.worker.close()
 
     def abandon(self, reason: str) -> None:
         """End a lane that has not failed by itself: its reason is the run's, however its process dies."""
         self.failure = self.failure or Failed(reason)
         self.worker.kill()
+
+    def renew(self, worker: Worker, started: Future[dict[str, Any]]) -> None:
+        """Go on with another process, for the next launch."""
+        self.worker.close()
+        self.worker, self.launch = worker, self.launch + 1
+        self.kept, self.unfinished = {}, []
+        with self.step(""):
+            self.started = started.result()
 
     def start(self) -> None:
         """Start the process and import the framework, unless its mode cannot hold the model."""
@@ -90,10 +135,18 @@ class Lane:
         slow = self.adapter.slow_start()
         with self.step("importing" + (f" ({slow})" if slow else "")):
             self.started = self.worker.start()
+            self._check_environment()
+
+    def _check_environment(self) -> None:
+        """Raise Failed when the framework is not the one of the launches that this one is put beside."""
+        found = self.started["environment"]
+        for name, value in self.expected.items():
+            if found.get(name) != value:
+                raise Failed(f"--resume: its launches so far had {name} {value}, this one has {found.get(name)}")
 
     def build(self, reference: Reference) -> None:
         """Build the model, load the weights and read them back."""
-        if not self.alive:
+        if not self.active:
             return
         with self.step("building the model, loading the weights"):
             if self.adapter.runs_export and reference.onnx_problem:
@@ -108,21 +161,41 @@ class Lane:
 
     def prove(self, merges: dict[str, tuple[str, ...]]) -> None:
         """Read the weights again in the form that every framework of the run can hold, when that is not the canonical one."""
-        if self.alive and merges:
+        if self.active and merges:
             with self.step(""):
                 self.loaded = self.worker.request("digest", merges=merges)
 
     def warm(self, reference: Reference) -> None:
         """First step, second step, and warm-up: on the clock, so nothing else may run."""
-        if not self.alive:
+        if not self.active:
             return
         with self.step("first step, warming up"):
             self.prepared = self.worker.request("prepare", inputs=str(reference.inputs), mode=self.mode)
-            calls, seconds = max(WARM_CALLS, self.request.cases), WARM_SECONDS
             if self.request.warmup is not None:
-                calls, seconds = self.request.warmup, 0.0
-            self.warmed = self.worker.request("warm", calls=calls, seconds=seconds)
+                self.warmed = self.worker.request("warm", calls=self.request.warmup, seconds=0.0)
+                self.warmed["steady"] = None
+            else:
+                self.warmed = self._warm_until_steady()
             self.traces = self.worker.request("traces")["traces"]
+            self.faults = self.worker.page_faults()
+            self.watch.warm(self.label, self.request.batch / self.seconds_per_call)
+
+    def _warm_until_steady(self) -> dict[str, Any]:
+        """Call on every case, then run blocks until two windows of them agree: timing.steady."""
+        cases = self.request.cases
+        reply = self.worker.request("warm", calls=cases, seconds=0.0)
+        calls, seconds, per_call = reply["calls"], reply["seconds"], reply["seconds_per_call"]
+        blocks: list[float] = []
+        steady = False
+        while not steady and (seconds < STEADY_SECONDS or len(blocks) < 4 * timing.window(cases)):
+            size = timing.calls_a_block(per_call)
+            took = self.worker.request("block", case=len(blocks) % cases, calls=size)["seconds"]
+            per_call = took / size
+            blocks.append(per_call)
+            calls, seconds = calls + size, seconds + took
+            steady = timing.steady(blocks, cases)
+        per_call = statistics.median(blocks[-timing.window(cases) :])
+        return {"calls": calls, "seconds": seconds, "seconds_per_call": per_call, "steady": steady}
 
     @property
     def seconds_per_call(self) -> float:
@@ -136,38 +209,71 @@ class Lane:
         outputs = self.model.spec.outputs.values()
         return sum(math.prod(each.sized(self.request.batch)) * np.dtype(each.dtype).itemsize for each in outputs)
 
-    def block(self, index: int, case: int, calls: int, keep: bool) -> None:
-        """One timed block. keep: save the outputs of its last call, which are what is compared."""
-        if not self.alive:
-            return
+    def block(self, gate: Gate, index: int, case: int, calls: int, keep: bool) -> str | None:
+        """One timed block; why it is noisy, or None. keep: save the outputs of its last call, which are what is compared."""
+        if not self.active:
+            return None
+        noisy = None
         with self.step(""):
-            if not keep:
-                reply = self.worker.request("block", case=case, calls=calls)
-            else:
+            arguments: dict[str, Any] = {"case": case, "calls": calls}
+            if keep:
                 if not self.kept:
                     self.peak = self.worker.peak_rss_mib()  # what reading the outputs takes is not the framework's
                 path = self.worker.folder / f"outputs-{case}.npz"
-                reply = self.worker.request("block", case=case, calls=calls, keep=str(path), room=self.room)
+                arguments.update(keep=str(path), room=self.room)
+            pid = self.worker.pid
+            before = look(pid)
+            reply = self.worker.request("block", **arguments)
+            noisy = gate.block(before, look(pid))
+            if keep:
                 self.kept[case] = path
                 self.unfinished.append(reply["unfinished_seconds"])
-            self.samples.append(Sample(index, case, calls, reply["seconds"]))
+            self.samples.append(Sample(index, case, calls, reply["seconds"], self.launch))
+        return noisy
+
+    def drop(self, index: int, reason: str) -> None:
+        """Do not count this launch's round of this number: another subject's block, or this one's, was noisy."""
+        if self.samples and (self.samples[-1].launch, self.samples[-1].round) == (self.launch, index):
+            self.samples[-1] = replace(self.samples[-1], dropped=reason)
 
     def finish(self) -> None:
         """After the clock: memory in one more pass, and any input case that too few calls left out."""
-        if not self.alive:
+        if not self.active:
             return
-        with self.step("measuring memory"):
-            self.timed_cases = len(self.kept)
+        with self.step("measuring memory" if self.first else ""):
+            faults = self.worker.page_faults()
+            calls = sum(sample.calls for sample in self.samples if sample.launch == self.launch)
+            retraces = None
             if self.traces is not None:
-                self.retraces = self.worker.request("traces")["traces"] - self.traces
-            average = _average_rss(self.worker, lambda: self.worker.request("warm", calls=1, seconds=0.1))
-            for case in set(range(self.request.cases)) - set(self.kept):
-                path = self.worker.folder / f"outputs-{case}.npz"
-                self.worker.request("block", case=case, calls=1, keep=str(path))
-                self.kept[case] = path
-            self.again = self.worker.folder / "again.npz"
-            self.worker.request("block", case=0, calls=1, keep=str(self.again))
-            self.memory = Memory(self.peak, average, self.worker.import_rss_mib)
+                retraces = self.worker.request("traces")["traces"] - self.traces
+            if self.first:
+                self.timed_cases = len(self.kept)
+                self._measure_memory()
+                for case in set(range(self.request.cases)) - set(self.kept):
+                    path = self.worker.folder / f"outputs-{case}.npz"
+                    self.worker.request("block", case=case, calls=1, keep=str(path))
+                    self.kept[case] = path
+                self.again = self.worker.folder / "again.npz"
+                self.worker.request("block", case=0, calls=1, keep=str(self.again))
+            per_call = (faults - self.faults) / calls if faults is not None and self.faults is not None else None
+            self.launches.append(replace(self.launched(), retraces=retraces, faults_per_call=per_call))
+
+    def launched(self) -> Launch:
+        """The launch that runs, as far as it has come: it is warm."""
+        return Launch(
+            launch=self.launch,
+            import_seconds=self.started["seconds"],
+            build_seconds=self.built["seconds"],
+            first_step_seconds=self.prepared["first_step_seconds"],
+            second_step_seconds=self.prepared["second_step_seconds"],
+            warmup_calls=self.warmed["calls"],
+            warmup_seconds=self.warmed["seconds"],
+            steady=self.warmed["steady"],
+        )
+
+    def _measure_memory(self) -> None:
+        average = _average_rss(self.worker, lambda: self.worker.request("warm", calls=1, seconds=0.1))
+        self.memory = Memory(self.peak, average, self.worker.import_rss_mib)
 
     @property
     def build_key(self) -> tuple[str, str]:
@@ -212,7 +318,7 @@ class Lane:
             reference.truth,
             reference.float32,
             self.model.spec,
-            self.request.cases,
+            range(self.request.cases),
             reference.floors,
             self.layers,
         )
@@ -223,7 +329,26 @@ class Lane:
                 error = replace(error, verdict="INVALID", reason=f"{reason}; {error.reason}")
         self.error = replace(error, timed_cases=self.timed_cases)
 
-    def row(self, baseline: Lane) -> Row:
+    def judge_again(self, reference: Reference) -> None:
+        """Compare what a later launch computed, too: its weights, and the outputs of its last timed calls."""
+        if not self.active or self.error is None or not self.kept:
+            return
+        digest = self.loaded["digest"]
+        if digest != reference.digest:
+            error = Error(
+                "INVALID", f"other weights after loading: digest {digest}, the reference has {reference.digest}"
+            )
+        else:
+            outputs = npz.OnDisk(*self.kept.values())
+            cases = sorted(self.kept)
+            error = compare.compare(
+                outputs, reference.truth, reference.float32, self.model.spec, cases, reference.floors, self.error.layers
+            )
+        if WORSE.index(error.verdict) > WORSE.index(self.error.verdict):
+            reason = f"in launch {self.launch + 1}: {error.reason}"
+            self.error = replace(error, reason=reason, timed_cases=self.error.timed_cases)
+
+    def row(self, speed: Speed | None) -> Row:
         return Row(
             subject=self.label,
             framework=self.adapter.name,
@@ -236,56 +361,10 @@ class Lane:
             weights_digest=self.loaded.get("digest"),
             weights_route=self.route,
             error=self.error,
-            speed=self._speed(baseline),
+            speed=speed,
             memory=self.memory,
             environment=self.started.get("environment", {}),
         )
-
-    def _speed(self, baseline: Lane) -> Speed | None:
-        if not self.samples:
-            return None
-        seconds = timing.seconds_per_call(self.samples)
-        ratio = timing.ratio(self.samples, baseline.samples)
-        verdict, reason = self._speed_verdict(baseline, seconds.mean)
-        batch = self.request.batch
-        return Speed(
-            fps=batch / seconds.mean,
-            fps_ci=(batch / seconds.high, batch / seconds.low if seconds.low > 0 else None),
-            seconds_per_step=seconds.mean,
-            elapsed_seconds=sum(sample.seconds for sample in self.samples),
-            calls=sum(sample.calls for sample in self.samples),
-            warmup_calls=self.warmed["calls"],
-            ratio=ratio.mean if ratio else None,
-            ratio_ci=(ratio.low, ratio.high) if ratio else (None, None),
-            verdict=verdict,
-            reason=reason,
-            first_step_seconds=self.prepared["first_step_seconds"],
-            second_step_seconds=self.prepared["second_step_seconds"],
-            import_seconds=self.started["seconds"],
-            build_seconds=self.built["seconds"],
-            samples=tuple(self.samples),
-            retraces=self.retraces,
-        )
-
-    def _speed_verdict(self, baseline: Lane, seconds: float) -> tuple[str | None, str | None]:
-        if timing.unfinished(self.unfinished, seconds):
-            return "REFUSED", (
-                f"{min(self.unfinished):.2g} s of computation were left after its wait, against {seconds:.2g} s a call "
-                "timed: the adapter's wait does not wait for the outputs"
-            )
-        if self.error is None:
-            return "REFUSED", "its outputs were not compared"
-        if self.error.verdict in ("DIFFERENT", "INVALID"):
-            return "REFUSED", "it does not compute the same"
-        if self.retraces:
-            return "REFUSED", (
-                f"retraced {self.retraces} time{'s' * (self.retraces > 1)} while it was timed: its seconds hold compilation. "
-                f"Let it meet every input case first (--warmup {self.request.cases} or more), and let no Python value that "
-                "changes from call to call reach the graph"
-            )
-        if self is baseline:
-            return "BASELINE", None
-        return None, "one launch: no verdict on speed"
 
 
 def _route(adapter: type[Framework], reference: Reference, by_onnx: bool) -> str:

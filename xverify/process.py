@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +34,20 @@ class Worker:
     """A live worker process of one framework.
 
     folder: a directory of the run's own, which is the worker's current directory, so that nothing there hides a module.
-    timeout: seconds that any one request may take.
+    timeout: seconds that any one request may take. pin: the cores that it may use; (): those of this process.
     """
 
     def __init__(
-        self, adapter: type[Framework], python: str, folder: Path, threads: int, device: str, timeout: float
+        self,
+        adapter: type[Framework],
+        python: str,
+        folder: Path,
+        threads: int,
+        device: str,
+        timeout: float,
+        pin: Sequence[int] = (),
     ) -> None:
-        self.adapter, self.python, self.folder = adapter, python, folder
+        self.adapter, self.python, self.folder, self.pin = adapter, python, folder, pin
         self.threads, self.device, self.timeout = threads, device, timeout
         self.log = folder / "worker.log"
         self.beat: Beat = lambda seconds, line: None
@@ -90,6 +97,8 @@ class Worker:
                 )
         except OSError as error:
             raise NotInstalled(f"cannot start {self.python}: {error.strerror}; see --python") from None
+        if self.pin:
+            psutil.Process(self.process.pid).cpu_affinity(list(self.pin))  # before it starts threads, which inherit it
         threading.Thread(target=_read_lines, args=(self.process.stdout, self._lines), daemon=True).start()
         self._greet()
 
@@ -200,6 +209,18 @@ class Worker:
         return Crashed(f"exited with status {code} while {_doing(op)}{self._last_words()}")
 
     # -- look ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def page_faults(self) -> int | None:
+        """Pages that the system has found for the process so far without a disk; None where it does not tell."""
+        try:
+            return int(Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[7])
+        except (OSError, ValueError, IndexError):
+            return None
 
     def rss_mib(self) -> float | None:
         """Resident memory of the process now, MiB."""

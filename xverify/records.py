@@ -17,12 +17,34 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class Sample:
-    """One timed block. seconds: of all its calls together."""
+    """One timed block. seconds: of all its calls together. dropped: why its round does not count."""
 
     round: int
     case: int
     calls: int
     seconds: float
+    launch: int = 0
+    dropped: str | None = None
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One process of a subject, from its start to its last timed block.
+
+    steady: whether warm-up ended by itself; None when the user said how many calls. retraces: graphs that were made while it
+    was timed; None for a mode that makes none. faults_per_call: pages that the system had to find for a call's memory.
+    """
+
+    launch: int
+    import_seconds: float
+    build_seconds: float
+    first_step_seconds: float
+    second_step_seconds: float
+    warmup_calls: int
+    warmup_seconds: float
+    steady: bool | None = None
+    retraces: int | None = None
+    faults_per_call: float | None = None
 
 
 @dataclass(frozen=True)
@@ -138,8 +160,10 @@ class Error:
 class Speed:
     """How fast a row is. ratio: its time over the baseline's, paired by round; above one is slower.
 
-    seconds_per_step = elapsed_seconds / calls, and fps = batch / seconds_per_step, always. retraces: graphs that were made
-    while it was timed; None for a mode that makes none.
+    seconds_per_step = elapsed_seconds / calls, and fps = batch / seconds_per_step, always; elapsed_seconds and calls are of the
+    rounds that count (all, with --rerun). first_step_seconds and its like are the first launch's. retraces: of all launches.
+    compile_seconds: what the first step took longer than the second. p99_seconds: of a call, from 1,000 single ones on. noisy:
+    whether it is the machine alone that keeps its speed from being judged.
     """
 
     fps: float
@@ -158,16 +182,26 @@ class Speed:
     build_seconds: float
     samples: tuple[Sample, ...]
     retraces: int | None = None
+    compile_seconds: float | None = None
+    launches: tuple[Launch, ...] = ()
+    p99_seconds: float | None = None
+    noisy: bool = False
 
 
 @dataclass(frozen=True)
 class Memory:
-    """MiB of the row's process: the peak until its outputs are first read; import_rss_mib is what the framework alone takes."""
+    """MiB of the row's process: the peak until its outputs are first read; import_rss_mib is what the framework alone takes.
+
+    On a device: gpu_peak_mib is the framework's own peak, gpu_process_mib what the driver says that the process holds,
+    gpu_total_mib the device's memory.
+    """
 
     peak_rss_mib: float | None = None
     average_rss_mib: float | None = None
     import_rss_mib: float | None = None
     gpu_peak_mib: float | None = None
+    gpu_process_mib: float | None = None
+    gpu_total_mib: float | None = None
 
 
 @dataclass(frozen=True)
@@ -194,8 +228,8 @@ class Row:
 class Result:
     """A whole run.
 
-    timeline: seconds from its start until all subjects were ready, were timed, and until the end. item: what one element of
-    a batch is.
+    timeline: seconds; see engine.Timeline. item: what one element of a batch is. noise: what the gate saw; see noise.Gate.
+    complete: False while launches are still to come.
     """
 
     model: str
@@ -213,6 +247,8 @@ class Result:
     notes: tuple[str, ...] = ()
     timeline: dict[str, float] = field(default_factory=dict)
     item: str = "item"
+    noise: dict[str, Any] = field(default_factory=dict)
+    complete: bool = True
     schema_version: int = SCHEMA_VERSION
 
     @property

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import environments, frameworks, host
+from . import environments, frameworks, host, timing
 from .errors import UsageError, nearest
 from .framework import Framework
 from .spec import ModelFolder, find_model
 
 TASKS = ("forward",)
-EFFORTS = ("quick",)
+EFFORTS = tuple(timing.EFFORTS)
 DEVICES = ("cpu",)
 REFERENCE = "torch"
 
@@ -23,7 +24,7 @@ class Request:
     """One run.
 
     python: framework -> interpreter that is not this one, named by the user or of its environment. timeout: seconds a
-    request to a worker. strict: DRIFT fails.
+    request to a worker. strict: DRIFT fails. max_seconds: the budget of the whole run. pin: the cores that subjects may use.
     """
 
     model: str
@@ -42,6 +43,8 @@ class Request:
     trust: bool
     timeout: float
     strict: bool = False
+    max_seconds: float | None = None
+    pin: tuple[int, ...] = ()
     python: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -64,6 +67,8 @@ def resolve(
     python: Mapping[str, str] | None = None,
     timeout: float = 1800.0,
     strict: bool = False,
+    max_seconds: float | None = None,
+    pin: Sequence[int] = (),
 ) -> tuple[Request, ModelFolder]:
     """Fill in what was left open, and refuse what cannot be run. Raises UsageError."""
     folder = find_model(model)
@@ -78,8 +83,10 @@ def resolve(
     ):
         if value is not None and value < least:
             raise UsageError(f"--{name} is {value}: it must be at least {least}")
-    if not timeout > 0:
-        raise UsageError(f"--timeout is {timeout:g}: it must be above 0 seconds")
+    for name, seconds in (("timeout", timeout), ("max-seconds", max_seconds)):
+        if seconds is not None and not seconds > 0:
+            raise UsageError(f"--{name} is {seconds:g}: it must be above 0 seconds")
+    _check_cores(pin)
     for name, choice, known in (("task", task, TASKS), ("effort", effort, EFFORTS), ("device", device, DEVICES)):
         if choice not in known:
             raise UsageError(f"--{name} is {choice!r}{nearest(choice, known)} Known: {', '.join(known)}")
@@ -106,7 +113,7 @@ def resolve(
         warmup=warmup,
         rerun=rerun,
         effort=effort,
-        threads=threads or host.cores(),
+        threads=threads or len(pin) or host.cores(),
         device=device,
         seed=seed,
         cases=cases,
@@ -114,9 +121,22 @@ def resolve(
         trust=trust,
         timeout=timeout,
         strict=strict,
+        max_seconds=max_seconds,
+        pin=tuple(pin),
         python=interpreters,
         notes=tuple(notes),
     ), folder
+
+
+def _check_cores(pin: Sequence[int]) -> None:
+    if not pin:
+        return
+    if not hasattr(os, "sched_getaffinity"):
+        raise UsageError("--pin: this system does not let a process be bound to cores")
+    mine = sorted(os.sched_getaffinity(0))
+    strange = [core for core in pin if core not in mine]
+    if strange:
+        raise UsageError(f"--pin {strange[0]}: this process may use the cores {', '.join(map(str, mine))}")
 
 
 def _interpreters(python: Mapping[str, str]) -> dict[str, str]:

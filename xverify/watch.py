@@ -15,5 +15,11 @@ class Watch:
     def timing(self, done: int, total: int, seconds_left: float) -> None:
         """Rounds of timed blocks done."""
 
+    def warm(self, subject: str, rate: float) -> None:
+        """A subject is warm: items a second, as far as warm-up tells."""
+
+    def launched(self, done: int, least: int, figures: str) -> None:
+        """Launches done, of so many at least, and what they say so far."""
+
     def note(self, text: str) -> None:
         """Something the user should know."""

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from conftest import counts
 from test_zoo import SMALL, agree
 
 from xverify.spec import zoo
@@ -81,7 +82,7 @@ def test_jaxs_dispatch_does_not_pass_for_speed(with_jax, tmp_path):
     (adapters / "sleepy_jax.py").write_text(SLEEPY)
     subjects = ("--subjects", "jax,sleepy_jax")
     done = with_jax(port, *subjects, "--batch", 32, "--warmup", 2, "--rerun", 16, frameworks=adapters)
-    assert done.row("jax")["speed"]["verdict"] == "BASELINE"
+    assert counts(done.row("jax"), "BASELINE")
     assert done.row("sleepy_jax")["speed"]["verdict"] == "REFUSED"
     assert "does not wait" in done.row("sleepy_jax")["speed"]["reason"]
 

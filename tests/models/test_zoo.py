@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from conftest import counts
 
 from xverify.commands.list import catalogue
 from xverify.spec import zoo
@@ -128,7 +129,7 @@ def test_jittors_laziness_does_not_pass_for_speed(xverify, tmp_path):
     done = xverify(
         "run", port, "--batch", 256, "--subjects", "jittor,sleepy_jittor", "--warmup", 5, "--rerun", 40, timeout=1800
     )
-    assert done.row("jittor")["speed"]["verdict"] == "BASELINE"
+    assert counts(done.row("jittor"), "BASELINE")
     assert done.row("sleepy_jittor")["speed"]["verdict"] == "REFUSED"
     assert "does not wait" in done.row("sleepy_jittor")["speed"]["reason"]
 
@@ -142,7 +143,7 @@ def test_a_graph_compiled_while_it_is_timed_is_refused(xverify):
     assert cold["speed"]["verdict"] == "REFUSED"
     warm = xverify(*arguments, "--warmup", 4)
     assert warm.row("torch:compile")["speed"]["retraces"] == 0
-    assert warm.row("torch:compile")["speed"]["verdict"] is None
+    assert counts(warm.row("torch:compile"), None)
     assert warm.row("torch:eager")["speed"]["retraces"] is None
 
 

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
-from typing import Any
 
 from ..errors import UsageError, nearest
 from ..report import layers
 from ..report.terminal import console
+from ..results import read
 
 HELP = "the layers of a result: which differs first, by how much, and what it behaves as"
 EXAMPLE = """examples:
@@ -44,18 +43,3 @@ def main(args: argparse.Namespace) -> int:
             f"show on these inputs: {', '.join(untested[:8])}{', …' if len(untested) > 8 else ''}"
         )
     return {"PASS": 0, "FAIL": 1, "ERROR": 3}.get(result["verdict"], 4)
-
-
-def read(path: Path) -> dict[str, Any]:
-    """A result file. Raises UsageError for anything else."""
-    try:
-        result = json.loads(path.read_text())
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
-    except ValueError as error:
-        raise UsageError(f"{path} is no JSON: {error}") from None
-    if not isinstance(result, dict) or not {"schema_version", "rows", "reference", "model", "verdict"} <= set(result):
-        raise UsageError(f"{path} is no result of xverify run: write one with xverify run MODEL --json {path}")
-    if result["schema_version"] != 1:
-        raise UsageError(f"{path} has schema version {result['schema_version']}; this xverify reads 1")
-    return result

@@ -5,12 +5,13 @@ import argparse
 from ..engine import run
 from ..errors import UsageError
 from ..report.terminal import console, render, watcher
-from ..request import DEVICES, EFFORTS, TASKS
+from ..request import DEVICES, TASKS
 
 HELP = "verify and time a model in several frameworks"
 EXAMPLE = """examples:
   xverify run resnet50                                   every installed framework, by time
   xverify run mlp --subjects torch:eager,jittor --json r.json
+  xverify run resnet50 --effort standard --json r.json   with verdicts on speed; --resume goes on after a crash
   xverify run resnet50 --batch 8 --warmup 10 --rerun 100 the Jittor method's setting, literally
   xverify run ./my_port                                  your own folder: spec.py and one file a framework
   xverify run mlp --weights trained.pt --python jittor=envs/jittor/bin/python"""
@@ -23,7 +24,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", type=int, metavar="N", help="items a call (default: the model's own)")
     parser.add_argument("--warmup", type=int, metavar="N", help="exactly N untimed calls first (default: by time)")
     parser.add_argument("--rerun", type=int, metavar="N", help="exactly N timed calls (default: by time)")
-    parser.add_argument("--effort", default="quick", metavar="EFFORT", help=f"one of: {', '.join(EFFORTS)}")
+    parser.add_argument(
+        "--effort",
+        default="quick",
+        metavar="EFFORT",
+        help="quick: one launch, no verdict on speed; standard: 6 to 12 launches; rigorous: 12 to 20 (default: quick)",
+    )
+    parser.add_argument(
+        "--max-seconds", type=float, metavar="S", help="end in so many seconds with what there is by then"
+    )
+    parser.add_argument("--pin", metavar="LIST", help="cores that the subjects may use, e.g. 0,1 (default: all)")
     parser.add_argument("--threads", type=int, metavar="N", help="threads of every framework (default: all cores)")
     parser.add_argument("--device", default="cpu", metavar="DEVICE", help=f"one of: {', '.join(DEVICES)}")
     parser.add_argument(
@@ -46,7 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="seconds that one step of a subject may take (default: 1800)",
     )
-    parser.add_argument("--json", metavar="FILE", help="write the result file")
+    parser.add_argument("--json", metavar="FILE", help="write the result file, after every launch and at the end")
+    parser.add_argument("--resume", action="store_true", help="go on with the launches that --json FILE lacks")
+    parser.add_argument("--details", action="store_true", help="print import, compile and memory figures, too")
     parser.add_argument("--layers", action="store_true", help="print the verdict on every layer, too")
     parser.add_argument("--strict", action="store_true", help="let DRIFT fail, which is else a warning")
     parser.add_argument("--quiet", action="store_true", help="print the verdict's line alone, and no progress")
@@ -64,12 +76,15 @@ def main(args: argparse.Namespace) -> int:
             args.model,
             args.subjects.split(",") if args.subjects is not None else None,
             json=args.json,
+            resume=args.resume,
             watch=watch,
             task=args.task,
             batch=args.batch,
             warmup=args.warmup,
             rerun=args.rerun,
             effort=args.effort,
+            max_seconds=args.max_seconds,
+            pin=_cores(args.pin),
             threads=args.threads,
             device=args.device,
             seed=args.seed,
@@ -80,5 +95,12 @@ def main(args: argparse.Namespace) -> int:
             timeout=args.timeout,
             strict=args.strict,
         )
-    render(result, console(), quiet=args.quiet, file=args.json, by_layer=args.layers)
+    render(result, console(), quiet=args.quiet, file=args.json, by_layer=args.layers, details=args.details)
     return result.exit_code
+
+
+def _cores(text: str | None) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(",")) if text is not None else ()
+    except ValueError:
+        raise UsageError(f"--pin {text}: write cores, e.g. --pin 0,1") from None

@@ -32,6 +32,10 @@ COLOURS = {
     "ERROR": "bold red",
     "UNTESTED": "yellow",
     "INCONCLUSIVE": "bold yellow",
+    "FASTER": "green",
+    "SLOWER": "red",
+    "REFUSED": "red",
+    "AMBIGUOUS": "yellow",
 }
 
 
@@ -87,6 +91,13 @@ class _Live(Watch):
             left=f"round {done} of {total}, {seconds_left:.0f} s left",
         )  # fmt: skip
 
+    def warm(self, subject: str, rate: float) -> None:
+        self.progress.console.print(f"[bold]{escape(subject)}[/] is warm: about {rate:,.4g} a second")
+
+    def launched(self, done: int, least: int, figures: str) -> None:
+        count = f"launch {done} of {least} or more" if least > 1 else "timed"
+        self.progress.console.print(f"[bold]{count}[/]: {escape(figures)}")
+
     def note(self, text: str) -> None:
         self.progress.console.print(f"[yellow]note:[/] {escape(text)}")
 
@@ -108,6 +119,12 @@ class _Lines(Watch):
             self.said[subject] = seconds
             self.say(f"{subject}: {seconds:.0f} s so far" + (f": {line[:100]}" if line else ""))
 
+    def warm(self, subject: str, rate: float) -> None:
+        self.say(f"{subject}: warm, about {rate:,.4g} a second")
+
+    def launched(self, done: int, least: int, figures: str) -> None:
+        self.say(f"launch {done} of {least} or more: {figures}" if least > 1 else f"timed: {figures}")
+
     def timing(self, done: int, total: int, seconds_left: float) -> None:
         if done == 1 or done == total or done * 4 // total != (done - 1) * 4 // total:
             self.say(f"timing: round {done} of {total}, {seconds_left:.0f} s left")
@@ -117,18 +134,28 @@ class _Lines(Watch):
 
 
 def render(
-    result: Result, console: Console, quiet: bool = False, file: str | None = None, by_layer: bool = False
+    result: Result,
+    console: Console,
+    quiet: bool = False,
+    file: str | None = None,
+    by_layer: bool = False,
+    details: bool = False,
 ) -> None:
-    """Print a result: the table, what it rests on, and the verdict as the last line. by_layer: every layer, too."""
+    """Print a result: the table, what it rests on, and the verdict as the last line.
+
+    by_layer: every layer, too. details: what came before the timed calls, and memory, too.
+    """
     if not quiet:
         console.print(_table(result, console))
+        if details:
+            console.print(_details(result))
         for row in result.rows:
             reason = row.reason or (row.error.reason if row.error else None)
             drifts = row.error is not None and row.error.verdict == "DRIFT"
             if reason:
                 colour = "yellow" if drifts else "red"
                 console.print(f"  [{colour}]{escape(row.subject)}[/]: {escape(reason)}", soft_wrap=True)
-            if row.speed and row.speed.verdict == "REFUSED" and row.speed.reason and (drifts or not reason):
+            if refused(row) and row.speed and row.speed.reason and (drifts or not reason):
                 console.print(f"  [red]{escape(row.subject)}[/]: {escape(row.speed.reason)}", soft_wrap=True)
         if by_layer:
             for row in result.to_dict()["rows"]:
@@ -146,7 +173,8 @@ def _table(result: Result, console: Console) -> Table:
     """The table with as many columns as the console is wide enough for."""
     literal = result.settings.get("rerun") is not None
     modelled = any(row.error and row.error.noise_ratio is not None for row in result.rows)
-    absent = (OWN if modelled else MODELLED) + (() if literal else LITERAL)
+    judged = any(row.speed and len(row.speed.launches) > 1 for row in result.rows)
+    absent = (OWN if modelled else MODELLED) + (() if literal else LITERAL) + (() if judged else ("speed",))
     shown = {title: cell for title, cell in COLUMNS.items() if title not in absent}
     for title in ("", *SPARED):
         shown.pop(title, None)
@@ -158,6 +186,15 @@ def _table(result: Result, console: Console) -> Table:
             table.add_row(*(cell(row) for cell in shown.values()))
         if console.measure(table, options=console.options.update(width=1000)).maximum <= console.width:
             break
+    return table
+
+
+def _details(result: Result) -> Table:
+    table = Table(title="before the timed calls, and memory", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    for name in DETAILS:
+        table.add_column(name, justify="left" if name == "subject" else "right", no_wrap=True)
+    for row in result.rows:
+        table.add_row(*(cell(row) for cell in DETAILS.values()))
     return table
 
 
@@ -175,7 +212,59 @@ def _rate(result: Result) -> str:
 
 def _ratio(row: Row) -> str:
     speed = row.speed
-    return f"{speed.ratio:.3f}" if speed and speed.ratio is not None and speed.verdict != "REFUSED" else "-"
+    if not speed or speed.ratio is None or refused(row):
+        return "-"
+    low, high = speed.ratio_ci
+    if len(speed.launches) < 2 or low is None or high is None or speed.verdict == "BASELINE":
+        return f"{speed.ratio:.3f}"
+    return f"{speed.ratio:.3f} ({low:.3f}–{high:.3f})"
+
+
+def _speed_verdict(row: Row) -> str:
+    verdict = row.speed.verdict if row.speed else None
+    return f"[{COLOURS.get(verdict, 'default')}]{verdict}[/]" if verdict else "-"
+
+
+def _detail(name: str, form: str = "{:.3g}") -> Callable[[Row], str]:
+    return lambda row: _number(getattr(row.speed, name) if row.speed else None, form)
+
+
+def _launch_detail(name: str, form: str) -> Callable[[Row], str]:
+    """The mean over launches."""
+
+    def cell(row: Row) -> str:
+        found = [getattr(launch, name) for launch in row.speed.launches] if row.speed else []
+        known = [value for value in found if value is not None]
+        return _number(sum(known) / len(known) if known else None, form)
+
+    return cell
+
+
+def _over_import(name: str) -> Callable[[Row], str]:
+    """Memory beyond what the framework takes by being imported."""
+
+    def cell(row: Row) -> str:
+        value, base = getattr(row.memory, name), row.memory.import_rss_mib
+        return _number(None if value is None or base is None else value - base, "{:,.0f}")
+
+    return cell
+
+
+DETAILS: dict[str, Callable[[Row], str]] = {
+    "subject": lambda row: escape(row.subject),
+    "launches": lambda row: str(len(row.speed.launches)) if row.speed else "-",
+    "import s": _detail("import_seconds"),
+    "build s": _detail("build_seconds"),
+    "first step s": _detail("first_step_seconds"),
+    "second step s": _detail("second_step_seconds"),
+    "compile s": _detail("compile_seconds"),
+    "warm-up calls": _launch_detail("warmup_calls", "{:,.0f}"),
+    "p99 s": _detail("p99_seconds"),
+    "faults/call": _launch_detail("faults_per_call", "{:,.0f}"),
+    "import MiB": lambda row: _number(row.memory.import_rss_mib, "{:,.0f}"),
+    "peak − import MiB": _over_import("peak_rss_mib"),
+    "average − import MiB": _over_import("average_rss_mib"),
+}
 
 
 def _verdict(row: Row) -> str:
@@ -184,7 +273,7 @@ def _verdict(row: Row) -> str:
 
 
 def _seconds(row: Row, name: str) -> str:
-    return _figure(getattr(row.speed, name)) if row.speed and row.speed.verdict != "REFUSED" else "-"
+    return _figure(getattr(row.speed, name)) if row.speed and not refused(row) else "-"
 
 
 def _layers(row: Row) -> str:
@@ -196,13 +285,18 @@ def _layers(row: Row) -> str:
     return f"[red]{differing} of {found.known} differ[/]" if differing else f"{found.compared}/{found.known}"
 
 
+def refused(row: Row) -> bool:
+    """Whether its speed does not count, on a quiet machine either."""
+    return row.speed is not None and row.speed.verdict == "REFUSED" and not row.speed.noisy
+
+
 def _fps(row: Row) -> str:
     speed = row.speed
     if speed is None:
         return "-"
     low, high = speed.fps_ci
     text = _figure(speed.fps)
-    if speed.verdict == "REFUSED":
+    if refused(row):
         return f"[strike]{text}[/] not counted"
     if low is not None and high is not None:
         text += f" ({_figure(low)}–{_figure(high)})"
@@ -215,6 +309,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "elapsed s": lambda row: _seconds(row, "elapsed_seconds"),
     "s/batch": lambda row: _seconds(row, "seconds_per_step"),
     "time ratio": _ratio,
+    "speed": _speed_verdict,
     "relative error": lambda row: _number(row.error.rel_rms if row.error else None),
     "mean |Δ|": lambda row: _number(row.error.mean_abs if row.error else None),
     "max |Δ|": lambda row: _number(row.error.max_abs if row.error else None),
@@ -236,6 +331,7 @@ SPARED = (
     "s/batch",
     "layers",
     "relative error",
+    "speed",
     "time ratio",
 )
 
@@ -308,15 +404,39 @@ def _foundation(result: Result) -> list[str]:
             lines.append(f"digests are of the form that every framework here can hold: {sums}, …")
         routes = sorted({row.weights_route for row in result.rows if row.weights_route})
         lines.append(f"weight routes: {'; '.join(routes)}")
-    if result.timeline.get("ready_seconds"):
-        ready, timed, total = (result.timeline[f"{name}_seconds"] for name in ("ready", "timed", "total"))
-        lines.append(
-            f"{total:.0f} s: {ready:.0f} until every subject was warm, {timed - ready:.0f} of timed rounds, the rest to judge"
-        )
     lines += [f"note: {note}" for note in result.notes]
-    host, settings = result.host, result.settings
+    lines += _timed_on(result)
+    return lines
+
+
+def _timed_on(result: Result) -> list[str]:
+    """The machine, its noise, what the intervals mean, and where the time went."""
+    host, noise, lines = result.host, result.noise, []
+    launches = max((len(row.speed.launches) for row in result.rows if row.speed), default=0)
+    meaning = "one launch: the interval is within it, so no verdict on speed (--effort standard gives one)"
+    if launches > 1:
+        meaning = f"{launches} launches, each of fresh processes: intervals are over launches; SAME is within ±2%"
     lines.append(
-        f"{host['cpu']}, {settings['threads']} threads; one launch: the interval is within it, so no verdict on speed; "
+        f"{host['cpu']}, {result.settings['threads']} threads; {meaning}; "
         "time ratio: this row's time over the first row's, paired by round"
     )
+    if noise.get("rounds"):
+        dropped = f"{noise['dropped']} of {noise['rounds']} rounds dropped as noisy"
+        if noise["dropped"]:
+            dropped += f" ({', '.join(f'{reason}: {count}' for reason, count in noise['reasons'].items())})"
+            if noise["culprit"]:
+                dropped += f"; {noise['culprit']}"
+            if noise["refusal"]:
+                dropped = f"TOO NOISY for a verdict on speed: {noise['refusal']}"
+        if noise["missing"]:
+            dropped += f"; this system does not tell {', '.join(noise['missing'])}"
+        lines.append(dropped)
+    spent = result.timeline
+    if spent.get("timing_seconds"):
+        parts = ("starting", "warming", "timing", "judging")
+        shares = ", ".join(f"{spent[f'{part}_seconds']:.0f} {part}" for part in parts if f"{part}_seconds" in spent)
+        lines.append(
+            f"{spent['total_seconds']:.0f} s: {shares}; what the subjects take by themselves to import, build, warm up and run "
+            f"adds up to {spent['unavoidable_seconds']:.0f} s"
+        )
     return lines
