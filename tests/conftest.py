@@ -12,7 +12,10 @@ from typing import Any
 
 import pytest
 
+from xverify.selftest import planted
+
 FAULTY = Path(__file__).parent / "faulty"
+PLANTED = Path(planted.__file__).parent
 
 SPEC = """
 from xverify import ModelSpec, TensorSpec
@@ -88,7 +91,7 @@ def xverify(tmp_path: Path):
             text=True,
             cwd=here,
             timeout=timeout,
-            env={**os.environ, "XVERIFY_FRAMEWORKS": str(frameworks), "PYTHONSAFEPATH": "1"},
+            env={**os.environ, "XVERIFY_FRAMEWORKS": f"{frameworks}{os.pathsep}{PLANTED}", "PYTHONSAFEPATH": "1"},
             check=False,
         )
         assert "Traceback" not in done.stderr, done.stderr
@@ -100,4 +103,4 @@ def xverify(tmp_path: Path):
 
 @pytest.fixture
 def faulty_frameworks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XVERIFY_FRAMEWORKS", str(FAULTY))
+    monkeypatch.setenv("XVERIFY_FRAMEWORKS", f"{FAULTY}{os.pathsep}{PLANTED}")

@@ -372,7 +372,8 @@ class Run:
         place.mkdir()
         request = self.request
         python = request.python.get(adapter.name, sys.executable)
-        worker = Worker(adapter, python, place, request.threads, request.device, request.timeout, request.pin)
+        device = "cpu" if label == "reference" else request.device  # what is right is computed where float64 is at home
+        worker = Worker(adapter, python, place, request.threads, device, request.timeout, request.pin)
         worker.beat = lambda seconds, line: self.watch.beat(label, seconds, line)
         return worker
 

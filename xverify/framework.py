@@ -58,6 +58,8 @@ class Framework:
     runs_export: ClassVar[bool] = False
     # The method by which a layer object computes; a capture wraps it.
     layer_method: ClassVar[str] = "forward"
+    # Where it can run.
+    devices: ClassVar[tuple[str, ...]] = ("cpu",)
     # Whether the layers keep images as N,H,W,C.
     channels_last: ClassVar[bool] = False
 
@@ -127,6 +129,10 @@ class Framework:
     def inference(self) -> AbstractContextManager[Any]:
         """Entered around every forward pass that is timed or compared."""
         return nullcontext()
+
+    def device_memory(self) -> dict[str, float]:
+        """MiB of the device: peak_mib that this framework took, used_mib by all, total_mib; {} on the CPU, or untold."""
+        return {}
 
     def merges(self, model: Any) -> dict[str, tuple[str, ...]]:
         """Weights that this framework stores as one where the canonical form has several: name -> what it is the sum of."""

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import platform
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,20 @@ def _cpu() -> str:
     except OSError:
         found = None
     return found[1].strip() if found else platform.processor() or platform.machine()
+
+
+def gpu_process_mib(pid: int) -> float | None:
+    """What the NVIDIA driver says that a process holds of the device, MiB; None where it does not tell."""
+    command = ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"]
+    try:
+        lines = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.splitlines()
+    except (OSError, subprocess.SubprocessError):
+        return None
+    for line in lines:
+        owner, _, used = line.partition(",")
+        if owner.strip() == str(pid) and used.strip().isdigit():
+            return float(used)
+    return None
 
 
 def missing(adapter: type[Framework]) -> list[str]:

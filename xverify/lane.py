@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from . import compare, timing
+from . import compare, host, timing
 from .errors import Failed, SubjectError, Unsupported
 from .framework import Framework
 from .noise import Gate, look
@@ -34,8 +34,8 @@ STEADY_SECONDS = 10.0  # a warm-up that is not steady by then, and after four wi
 class Lane:
     """Facts gather here from step to step and launch to launch; ``row`` freezes them.
 
-    worker: of the launch that runs. launches, samples: of all, an earlier run's that is resumed included; expected: the
-    environment of that run's.
+    worker: of the launch that runs. alone: seconds of a single call on an input that the call before had not. launches, samples:
+    of all, an earlier run's that is resumed included; expected: the environment of that run's.
     """
 
     request: Request
@@ -63,6 +63,7 @@ class Lane:
     unfinished: list[float] = field(default_factory=list)
     traces: int | None = None
     faults: int | None = None
+    alone: float = 0.0
     memory: Memory = field(default_factory=Memory)
     error: Error | None = None
     captured: dict[str, Any] = field(default_factory=dict)
@@ -129,6 +130,8 @@ class Lane:
     def start(self) -> None:
         """Start the process and import the framework, unless its mode cannot hold the model."""
         refused = self.adapter.refuses(self.model, self.mode)
+        if self.request.device not in self.adapter.devices:
+            refused = f"runs on {' or '.join(self.adapter.devices)} alone, here"
         if refused:
             self.failure = Unsupported(refused)
             return
@@ -246,6 +249,10 @@ class Lane:
             retraces = None
             if self.traces is not None:
                 retraces = self.worker.request("traces")["traces"] - self.traces
+            if self.request.cases > 1:
+                self.alone = min(
+                    self.worker.request("block", case=case, calls=1)["seconds"] for case in range(self.request.cases)
+                )
             if self.first:
                 self.timed_cases = len(self.kept)
                 self._measure_memory()
@@ -273,7 +280,16 @@ class Lane:
 
     def _measure_memory(self) -> None:
         average = _average_rss(self.worker, lambda: self.worker.request("warm", calls=1, seconds=0.1))
-        self.memory = Memory(self.peak, average, self.worker.import_rss_mib)
+        device = self.worker.request("device_memory") if self.request.device != "cpu" else {}
+        self.memory = Memory(
+            self.peak,
+            average,
+            self.worker.import_rss_mib,
+            gpu_peak_mib=device.get("peak_mib"),
+            gpu_process_mib=host.gpu_process_mib(self.worker.pid) if device else None,
+            gpu_used_mib=device.get("used_mib"),
+            gpu_total_mib=device.get("total_mib"),
+        )
 
     @property
     def build_key(self) -> tuple[str, str]:

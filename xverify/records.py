@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 SCHEMA_VERSION = 1
+FULL = 0.9  # share of a device's memory
 
 
 @dataclass(frozen=True)
@@ -193,7 +194,7 @@ class Memory:
     """MiB of the row's process: the peak until its outputs are first read; import_rss_mib is what the framework alone takes.
 
     On a device: gpu_peak_mib is the framework's own peak, gpu_process_mib what the driver says that the process holds,
-    gpu_total_mib the device's memory.
+    gpu_used_mib what all processes held then, gpu_total_mib the device's memory.
     """
 
     peak_rss_mib: float | None = None
@@ -201,7 +202,13 @@ class Memory:
     import_rss_mib: float | None = None
     gpu_peak_mib: float | None = None
     gpu_process_mib: float | None = None
+    gpu_used_mib: float | None = None
     gpu_total_mib: float | None = None
+
+    @property
+    def nearly_full(self) -> bool:
+        """Whether the device's memory was so full that a framework may have begun to page, or to work in smaller parts."""
+        return bool(self.gpu_total_mib and self.gpu_used_mib and self.gpu_used_mib > FULL * self.gpu_total_mib)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from .spec import ModelFolder, find_model
 
 TASKS = ("forward",)
 EFFORTS = tuple(timing.EFFORTS)
-DEVICES = ("cpu",)
+DEVICES = ("cpu", "cuda")
 REFERENCE = "torch"
 
 

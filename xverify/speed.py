@@ -108,6 +108,11 @@ def refusal(lane: Lane) -> str | None:
     growth = timing.vanished(timing.clean(lane.samples))
     if growth is not None:
         return f"WORK_VANISHED: 2n calls take {growth:.2f} times what n take, so not every call does its work"
+    if timing.amortised(lane.alone, seconds):
+        return (
+            f"WORK_VANISHED: a call on a new input takes {lane.alone:.2g} s, on the same input again {seconds:.2g} s: "
+            "something remembers results"
+        )
     restless = sum(launch.steady is False for launch in lane.launches)
     if restless:
         return (

@@ -174,7 +174,7 @@ def clean(samples: Iterable[Sample]) -> list[Sample]:
 def seconds_per_call(samples: Sequence[Sample]) -> Interval:
     """Seconds a call: all timed seconds over all calls, with the interval of launches; of blocks, when there is one launch."""
     mean = _rate(samples)
-    launches = _by_launch(samples)
+    launches = by_launch(samples)
     if len(launches) > 1:
         spread = interval(launch_seconds(samples))
     else:
@@ -184,14 +184,15 @@ def seconds_per_call(samples: Sequence[Sample]) -> Interval:
 
 def launch_seconds(samples: Sequence[Sample]) -> list[float]:
     """Seconds a call of each launch."""
-    return [_rate(found) for found in _by_launch(samples).values()]
+    return [_rate(found) for found in by_launch(samples).values()]
 
 
 def _rate(samples: Sequence[Sample]) -> float:
     return math.fsum(sample.seconds for sample in samples) / sum(sample.calls for sample in samples)
 
 
-def _by_launch(samples: Iterable[Sample]) -> dict[int, list[Sample]]:
+def by_launch(samples: Iterable[Sample]) -> dict[int, list[Sample]]:
+    """launch -> its samples."""
     launches: dict[int, list[Sample]] = defaultdict(list)
     for sample in samples:
         launches[sample.launch].append(sample)
@@ -294,7 +295,7 @@ def vanished(samples: Sequence[Sample]) -> float | None:
     Blocks of n and of 2n calls on the same case are compared in each launch; literal runs have blocks of one length.
     """
     changes: list[float] = []
-    for found in _by_launch(samples).values():
+    for found in by_launch(samples).values():
         by_case: dict[int, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
         for sample in found:
             by_case[sample.case][sample.calls].append(sample.seconds / sample.calls)
@@ -305,6 +306,14 @@ def vanished(samples: Sequence[Sample]) -> float | None:
     if len(changes) < 3 or interval(changes).high > math.log1p(-VANISHED):
         return None
     return 2 * math.exp(statistics.fmean(changes))
+
+
+def amortised(alone: float, seconds: float) -> bool:
+    """Whether a call on another input than the call before takes so much longer than one in a block that work was left out there.
+
+    alone, seconds: of the fastest such call, and of a call in a block. The margin is for caches and sleeping threads.
+    """
+    return alone > 3 * seconds + 200e-6
 
 
 def tail(samples: Sequence[Sample]) -> float | None:

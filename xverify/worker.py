@@ -286,6 +286,10 @@ class Session:
         npz.save_file(arrays, Path(keep))
         return {"seconds": seconds, "unfinished_seconds": unfinished}
 
+    def do_device_memory(self) -> dict[str, Any]:
+        """What framework.device_memory tells."""
+        return dict(self.framework.device_memory())
+
     def do_traces(self) -> dict[str, Any]:
         """How many graphs the callable has made so far; None when it makes none."""
         return {"traces": self.framework.traces(self.call)}

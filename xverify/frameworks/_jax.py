@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from xverify.capture import Recorder
+from xverify.errors import Unsupported
 from xverify.framework import Framework
 
 
@@ -16,10 +17,15 @@ class Jax(Framework):
     """An adapter but for the models: tensors, waiting, threads, compilation."""
 
     isolated = "jax"
+    devices = ("cpu", "cuda")
 
     def __init__(self, threads: int, device: str) -> None:
         import jax
 
+        try:
+            self.place = jax.devices()[0]
+        except RuntimeError as error:
+            raise Unsupported(f"no {device} device: {error}") from None
         self.jax = jax
         self.threads = threads
 
@@ -27,6 +33,11 @@ class Jax(Framework):
     def variables(cls, threads: int, device: str) -> dict[str, str]:
         # NPROC is how many cores XLA believes to have; it has no other setting for the size of its pool of threads.
         return {**super().variables(threads, device), "JAX_PLATFORMS": device, "NPROC": str(threads)}
+
+    def device_memory(self) -> dict[str, float]:
+        found = self.place.memory_stats() or {}
+        names = {"peak_mib": "peak_bytes_in_use", "used_mib": "bytes_in_use", "total_mib": "bytes_limit"}
+        return {name: found[key] / 2**20 for name, key in names.items() if key in found}
 
     def compiled(self, function: Callable[..., Any], weights: Any) -> Callable[..., Any]:
         """``function(weights, *inputs)`` under jit, with these. They are arguments: XLA would fold constants."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from xverify.errors import Unsupported
 from xverify.framework import Framework, Source
 from xverify.weights import jittor as weights
 
@@ -26,6 +27,7 @@ class Adapter(Framework):
     bare = "eager"
     layer_method = "execute"
     usual = ("eager",)
+    devices = ("cpu", "cuda")
 
     def __init__(self, threads: int, device: str) -> None:
         self.onednn = provide_onednn()
@@ -34,8 +36,10 @@ class Adapter(Framework):
         import jittor
 
         self.jt = jittor
+        if device == "cuda" and not jittor.has_cuda:
+            raise Unsupported("no CUDA device: jittor.has_cuda is 0 (it needs nvcc on the path, or nvcc_path)")
         jittor.flags.use_cuda = int(device == "cuda")
-        self.threads = threads
+        self.threads, self.device = threads, device
 
     @classmethod
     def variables(cls, threads: int, device: str) -> dict[str, str]:
@@ -96,6 +100,7 @@ class Adapter(Framework):
             "jittor": self.jt.__version__,
             "threads": self.threads,
             "onednn": self.onednn or "absent: convolutions are slow",
+            **({"use_cuda": self.jt.flags.use_cuda, "cudnn": bool(self.jt.cudnn)} if self.device == "cuda" else {}),
         }
 
     def inference(self) -> AbstractContextManager[Any]:

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from xverify.frameworks._keras import Keras, canonical, native
+from xverify.frameworks._torch import OnTorch
 
 
 def eager(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
     return framework.forward(model)
 
 
-class Adapter(Keras):
+class Adapter(OnTorch, Keras):
     name = "keras-torch"
     needs = {"keras": "keras", "torch": "torch"}
     modes = {"eager": eager}
@@ -25,11 +26,9 @@ class Adapter(Keras):
         import keras
         import torch
 
-        torch.set_num_threads(threads)
+        self.use(torch, threads, device)
         take_dotted_names()
         self.keras = keras
-        self.torch = torch
-        self.device = device
 
     @classmethod
     def variables(cls, threads: int, device: str) -> dict[str, str]:
@@ -41,16 +40,12 @@ class Adapter(Keras):
     def to_numpy(self, tensor: Any, layout: str | None) -> np.ndarray:
         return canonical(tensor.detach().cpu().numpy(), layout)
 
-    def wait(self, outputs: Any) -> None:
-        """On the CPU torch has computed everything when a call returns."""
-        if self.device == "cuda":
-            self.torch.cuda.synchronize()
-
     def environment(self) -> dict[str, Any]:
         return {
             self.name: self.keras.__version__,
             "torch": self.torch.__version__,
             "threads": self.torch.get_num_threads(),
+            **self.device_facts(),
         }
 
     def inference(self) -> AbstractContextManager[Any]:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from xverify.framework import Framework, Source
+from xverify.frameworks._torch import OnTorch
 from xverify.spec import ModelFolder
 from xverify.weights import torch as weights
 
@@ -42,7 +43,7 @@ def channels_last(framework: Adapter, model: Any, example: tuple[Any, ...]) -> A
     return call
 
 
-class Adapter(Framework):
+class Adapter(OnTorch):
     name = "torch"
     needs = {"torch": "torch"}
     modes = {"eager": eager, "trace": trace, "script": script, "compile": compiled, "channels-last": channels_last}
@@ -51,9 +52,7 @@ class Adapter(Framework):
     def __init__(self, threads: int, device: str) -> None:
         import torch
 
-        torch.set_num_threads(threads)
-        self.torch = torch
-        self.device = device
+        self.use(torch, threads, device)
         declare_torchvision_ops(torch)
 
     @classmethod
@@ -81,16 +80,11 @@ class Adapter(Framework):
         array: np.ndarray = tensor.detach().cpu().numpy()
         return array
 
-    def wait(self, outputs: Any) -> None:
-        """On the CPU torch has computed everything when a call returns."""
-        if self.device == "cuda":
-            self.torch.cuda.synchronize()
-
     def layers(self, model: Any) -> dict[str, list[Any]]:
         return {name: [module] for name, module in model.named_modules() if name}
 
     def environment(self) -> dict[str, Any]:
-        return {"torch": self.torch.__version__, "threads": self.torch.get_num_threads()}
+        return {"torch": self.torch.__version__, "threads": self.torch.get_num_threads(), **self.device_facts()}
 
     def inference(self) -> AbstractContextManager[Any]:
         context: AbstractContextManager[Any] = self.torch.inference_mode()

@@ -190,11 +190,17 @@ def _table(result: Result, console: Console) -> Table:
 
 
 def _details(result: Result) -> Table:
-    table = Table(title="before the timed calls, and memory", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    for name in DETAILS:
+    table = Table(
+        title="before the timed calls; memory in MiB: of the import alone, and what peak and average have more",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    shown = {name: cell for name, cell in DETAILS.items() if result.settings["device"] != "cpu" or "GPU" not in name}
+    for name in shown:
         table.add_column(name, justify="left" if name == "subject" else "right", no_wrap=True)
     for row in result.rows:
-        table.add_row(*(cell(row) for cell in DETAILS.values()))
+        table.add_row(*(cell(row) for cell in shown.values()))
     return table
 
 
@@ -258,12 +264,14 @@ DETAILS: dict[str, Callable[[Row], str]] = {
     "first step s": _detail("first_step_seconds"),
     "second step s": _detail("second_step_seconds"),
     "compile s": _detail("compile_seconds"),
-    "warm-up calls": _launch_detail("warmup_calls", "{:,.0f}"),
+    "warm-up": _launch_detail("warmup_calls", "{:,.0f}"),
     "p99 s": _detail("p99_seconds"),
     "faults/call": _launch_detail("faults_per_call", "{:,.0f}"),
-    "import MiB": lambda row: _number(row.memory.import_rss_mib, "{:,.0f}"),
-    "peak − import MiB": _over_import("peak_rss_mib"),
-    "average − import MiB": _over_import("average_rss_mib"),
+    "import": lambda row: _number(row.memory.import_rss_mib, "{:,.0f}"),
+    "+ peak": _over_import("peak_rss_mib"),
+    "+ average": _over_import("average_rss_mib"),
+    "GPU peak": lambda row: _number(row.memory.gpu_peak_mib, "{:,.0f}"),
+    "GPU process": lambda row: _number(row.memory.gpu_process_mib, "{:,.0f}"),
 }
 
 
@@ -431,6 +439,14 @@ def _timed_on(result: Result) -> list[str]:
         if noise["missing"]:
             dropped += f"; this system does not tell {', '.join(noise['missing'])}"
         lines.append(dropped)
+    for row in result.rows:
+        memory = row.memory
+        if memory.nearly_full:
+            held = f"{memory.gpu_used_mib:,.0f} of {memory.gpu_total_mib:,.0f} MiB"
+            lines.append(
+                f"{row.subject}: the device's memory was nearly full ({held}): a framework may have paged, or chosen slower "
+                "algorithms; try a smaller --batch"
+            )
     spent = result.timeline
     if spent.get("timing_seconds"):
         parts = ("starting", "warming", "timing", "judging")

@@ -1,0 +1,142 @@
+"""A framework's forward pass timed by the harness, and by a loop written by hand, in turns in one process.
+
+python -m xverify.selftest.byhand FRAMEWORK MODEL THREADS FOLDER: prints {"ours": [...], "by_hand": [...]}, seconds a call of
+blocks in pairs. FOLDER is of the run's own, for weights and inputs. One process, one model object and one input for both: in two
+processes memory lies differently, and that is more than what is measured here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from .. import probe, timing
+from ..reference import build_arguments
+from ..spec import find_model
+from ..weights import npz
+from ..worker import Session
+
+PAIRS = 60
+By = Callable[[int], float]  # times so many calls, in seconds
+
+
+def torch(framework: Any, model: Any, x: Any) -> By:
+    import torch
+
+    def loop(rerun: int) -> float:
+        with torch.inference_mode():
+            start = time.perf_counter()
+            for _ in range(rerun):
+                y = model(x)  # noqa: F841  # kept, as a user would
+            return time.perf_counter() - start
+
+    return loop
+
+
+def jittor(framework: Any, model: Any, x: Any) -> By:
+    import jittor
+
+    def loop(rerun: int) -> float:
+        with jittor.no_grad():
+            jittor.sync_all(True)
+            start = time.perf_counter()
+            for _ in range(rerun):
+                y = model(x)
+                y.sync()
+            jittor.sync_all(True)
+            return time.perf_counter() - start
+
+    return loop
+
+
+def tensorflow(framework: Any, model: Any, x: Any) -> By:
+    import tensorflow
+
+    function = tensorflow.function(lambda x: model(x, training=False))
+    function(x)
+
+    def loop(rerun: int) -> float:
+        start = time.perf_counter()
+        for _ in range(rerun):
+            y = function(x)  # noqa: F841
+        return time.perf_counter() - start
+
+    return loop
+
+
+def onnxruntime(framework: Any, model: Any, x: Any) -> By:
+    session = framework.open(model, "ORT_ENABLE_ALL")
+    feed = {session.get_inputs()[0].name: x}
+    session.run(None, feed)
+
+    def loop(rerun: int) -> float:
+        start = time.perf_counter()
+        for _ in range(rerun):
+            y = session.run(None, feed)  # noqa: F841
+        return time.perf_counter() - start
+
+    return loop
+
+
+LOOPS = {
+    "torch": (torch, "eager"),
+    "jittor": (jittor, "eager"),
+    "tensorflow": (tensorflow, "graph"),
+    "onnxruntime": (onnxruntime, "all"),
+}
+
+
+def measure(name: str, model: str, threads: int, space: Path) -> dict[str, list[float]]:
+    """Seconds a call of PAIRS blocks of each."""
+    write, mode = LOOPS[name]
+    session, folder = Session(), find_model(model)
+
+    def ask(op: str, **arguments: Any) -> dict[str, Any]:
+        reply = session.handle({"op": op, **arguments})
+        if "error" in reply:
+            raise SystemExit(f"{op}: {reply['error']['reason']}")
+        return dict(reply["ok"])
+
+    ask("start", framework=name, threads=threads, device="cpu")
+    onnx = space / "model.onnx"
+    shapes = ask("build", **build_arguments(folder, name, onnx if onnx.exists() else None))["shapes"]
+    npz.save_file(probe.weights({name: tuple(shape) for name, shape in shapes.items()}, 0), space / "weights.npz")
+    ask("load", path=str(space / "weights.npz"))
+    npz.save_file(probe.inputs(folder.spec, folder.spec.batch, seed=0, cases=1), space / "inputs.npz")
+    ask("prepare", inputs=str(space / "inputs.npz"), mode=mode)
+    loop = write(session.framework, session.model, session.cases[0][0])
+    per_call = ask("warm", calls=5, seconds=0.5)["seconds_per_call"]
+    calls = timing.calls_a_block(per_call)
+    loop(calls)
+
+    def ours() -> float:
+        seconds: float = session.do_block(0, calls)["seconds"]
+        return seconds / calls
+
+    found: dict[str, list[float]] = {"ours": [], "by_hand": []}
+    for index in range(PAIRS):
+        if index % 2:
+            found["ours"].append(ours())
+            found["by_hand"].append(loop(calls) / calls)
+        else:
+            found["by_hand"].append(loop(calls) / calls)
+            found["ours"].append(ours())
+    return found
+
+
+def main() -> None:
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    name, model, threads, space = sys.argv[1:]
+    replies.write(json.dumps(measure(name, model, int(threads), Path(space))))
+    replies.close()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""Adapters of numpy's with one thing planted each. Tests and the selftest put this folder into XVERIFY_FRAMEWORKS."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from xverify.frameworks import load
+
+WORK_SECONDS = 2e-3  # of a call, about
+SHARE = 0.05  # of its own time that a slower adapter's call takes longer
+Numpy: Any = load("numpy")
+
+
+def working(after: Callable[[float], None]) -> Any:
+    """A mode whose calls do some 2 ms of work, then what ``after`` does with the seconds that the work took."""
+
+    def mode(framework: Any, model: Any, example: tuple[Any, ...]) -> Any:
+        values, out = np.linspace(0.0, 1.0, 20_000), np.empty(20_000)
+        begun = time.perf_counter()
+        for _ in range(20):
+            np.exp(values, out=out)
+        repeats = max(1, round(20 * WORK_SECONDS / (time.perf_counter() - begun)))
+
+        def call(*inputs: Any) -> Any:
+            start = time.perf_counter()
+            for _ in range(repeats):
+                np.exp(values, out=out)
+            outputs = model(*inputs)
+            after(time.perf_counter() - start)
+            return outputs
+
+        return call
+
+    return mode
+
+
+def nothing(seconds: float) -> None:
+    pass
+
+
+def spin(seconds: float) -> None:
+    """Use the core for a share of these seconds."""
+    end = time.perf_counter() + SHARE * seconds
+    while time.perf_counter() < end:
+        pass
+
+
+def sleep(seconds: float) -> None:
+    """Leave the core for most of a share of these seconds: a sleep ends late, so the rest is spun."""
+    end = time.perf_counter() + SHARE * seconds
+    time.sleep(max(0.0, SHARE * seconds - 80e-6))
+    while time.perf_counter() < end:
+        pass
