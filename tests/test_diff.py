@@ -1,0 +1,123 @@
+"""xverify diff, as a user types it, on result files with known samples."""
+
+import copy
+import json
+import math
+
+import pytest
+
+SETTINGS = {"model": "m", "task": "forward", "batch": 4, "threads": 1, "device": "cpu", "seed": 0, "cases": 4}
+
+
+def row(subject, seconds, verdict="EQUAL", speed="SAME", launches=6):
+    samples = [
+        {"round": index, "case": 0, "calls": 1, "launch": launch, "dropped": None}
+        | {"seconds": seconds * math.exp(0.002 * ((launch * 7 + index) % 5 - 2))}
+        for launch in range(launches)
+        for index in range(8)
+    ]
+    error = {"verdict": verdict, "rel_rms": 1e-6}
+    return {
+        "subject": subject, "status": "ok", "reason": None, "error": error,
+        "speed": {"verdict": speed, "reason": None, "samples": samples},
+    }  # fmt: skip
+
+
+@pytest.fixture
+def result():
+    return {
+        "schema_version": 1, "model": "m", "verdict": "PASS", "reference": {}, "settings": dict(SETTINGS),
+        "host": {"cpu": "c", "cores": 2, "system": "s"}, "weights": {"digest": "sha256:1"},
+        "noise": {"canary_seconds": [1e-4, 1.01e-4]}, "rows": [row("torch:eager", 1.0, speed="BASELINE"), row("jittor", 2.0)],
+    }  # fmt: skip
+
+
+@pytest.fixture
+def diff(xverify, tmp_path, result):
+    def call(change, *options):
+        new = copy.deepcopy(result)
+        change(new)
+        for name, each in (("old", result), ("new", new)):
+            (tmp_path / f"{name}.json").write_text(json.dumps(each))
+        return xverify("diff", tmp_path / "old.json", tmp_path / "new.json", *options)
+
+    return call
+
+
+def test_the_same_is_not_worse(diff):
+    done = diff(lambda new: None)
+    assert done.code == 0, done.out
+    assert done.out.count("SAME") == 2
+    assert "equal (EQUAL)" in done.out
+    assert "NOT WORSE: 2 subjects" in done.out
+
+
+def test_a_slower_row_is_worse_and_a_faster_one_is_not(diff):
+    done = diff(lambda new: new["rows"].__setitem__(1, row("jittor", 2.2)))
+    assert done.code == 1
+    assert "1.100 (" in done.out
+    assert "WORSE: jittor" in done.out
+    done = diff(lambda new: new["rows"].__setitem__(1, row("jittor", 1.8)))
+    assert done.code == 0
+    assert "FASTER" in done.out
+
+
+def test_another_result_is_worse(diff):
+    done = diff(lambda new: new["rows"].__setitem__(1, row("jittor", 2.0, verdict="DIFFERENT")))
+    assert done.code == 1
+    assert "different (EQUAL → DIFFERENT)" in done.out
+    assert diff(lambda new: new["rows"].__setitem__(1, row("jittor", 2.0, verdict="IDENTICAL"))).code == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda new: new["rows"].__setitem__(1, row("jittor", 2.0, launches=1)), "one launch has no verdict on speed"),
+        (lambda new: new["rows"].__setitem__(1, row("jittor", 2.0, speed="REFUSED")), "refused now"),
+        (lambda new: new["rows"].pop(), "only in"),
+        (
+            lambda new: new["rows"][1].update(status="crashed", error=None, speed=None, reason="it fell"),
+            "not timed now: it fell",
+        ),
+    ],
+)
+def test_what_cannot_be_decided_is_inconclusive(diff, change, says):
+    done = diff(change)
+    assert says in done.out
+    assert done.code == (1 if "fell" in says else 4), done.out
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda new: new["host"].update(cpu="another"), "cpu was 'c', is 'another'"),
+        (lambda new: new["settings"].update(batch=8), "batch was 4, is 8"),
+        (lambda new: new["weights"].update(digest="sha256:2"), "the weights were sha256:1, are sha256:2"),
+        (lambda new: new["noise"].update(canary_seconds=[1.2e-4]), "the machine itself was 19% slower in the second"),
+    ],
+)
+def test_other_hosts_and_settings_are_refused_unless_asked(diff, change, says):
+    done = diff(change)
+    assert done.code == 2
+    assert says in done.err
+    done = diff(change, "--anyway")
+    assert done.code == 0
+    assert says in done.out
+
+
+def test_a_slower_machine_is_taken_out_by_ratios(diff):
+    def slower(new):
+        new["rows"] = [row("torch:eager", 1.3, speed="BASELINE"), row("jittor", 2.6)]
+        new["noise"]["canary_seconds"] = [1.3e-4]
+
+    done = diff(slower, "--relative")
+    assert done.code == 0, done.out
+    assert "BASELINE" in done.out
+    assert diff(slower, "--anyway").code == 1
+
+
+def test_no_result_file(xverify, tmp_path):
+    (tmp_path / "x.json").write_text("{}")
+    done = xverify("diff", tmp_path / "x.json", tmp_path / "none.json")
+    assert done.code == 2
+    assert "no result of xverify run" in done.err
