@@ -18,8 +18,8 @@ check: $(STAMP)               ## format, lint, types, and the tests that start n
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -m "not slow"
 
-bench: $(STAMP)               ## FPS against a hand-written loop of the Jittor method; the cost of a replay
-	$(BIN)/python bench/against_handwritten.py
+bench: $(STAMP)               ## the harness beside loops written by hand; the cost of a replay
+	$(BIN)/xverify selftest timing --only overhead
 	$(BIN)/python bench/replay.py
 
 clean:
