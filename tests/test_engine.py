@@ -215,6 +215,19 @@ def test_weights_of_the_folder_and_of_the_user(xverify, tmp_path):
         assert says in done.err
 
 
+def test_a_compiler_that_falls_over_is_started_once_more_and_not_for_ever(xverify, tmp_path, monkeypatch):
+    monkeypatch.setenv("TUMBLE_FILE", str(tmp_path / "tumbled"))
+    done = compared(xverify, tmp_path, "tumbles")
+    assert done.code == 0, done.err
+    assert "tumbles: its compiler crashed: starting it again" in done.err
+    assert done.row("tumbles")["weights_digest"] == done.result["weights"]["digest"]
+    monkeypatch.setenv("TUMBLE_ALWAYS", "1")
+    done = compared(xverify, tmp_path, "tumbles")
+    assert done.code == 3
+    assert done.row("tumbles")["status"] == "crashed"
+    assert done.row("tumbles")["reason"].endswith("its last line: compiler fell over")
+
+
 def test_python_returns_the_records_that_the_command_writes(port, tmp_path, faulty_frameworks):
     write_folder(port, ("numpy", "honest"))
     events = []

@@ -244,6 +244,23 @@ def test_coverage_says_what_no_test_could_see():
     coverage = replay.Coverage(models)
     replay.Replay(models, replay.Capture()).run([torch.randn(2, 3, 6, 6)], coverage.visit)
     assert coverage.untested == ["bn.bias", "bn.running_mean"]
+
+
+def test_a_cell_whose_state_begins_with_zeros_is_tested_by_its_second_call():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell = nn.LSTMCell(4, 3)
+
+        def forward(self, x):
+            state = self.cell(x)
+            return self.cell(x, state)[0]
+
+    models = replay.Models(Twice().double().eval(), Twice().eval())
+    coverage = replay.Coverage(models)
+    replay.Replay(models, replay.Capture()).run((torch.randn(2, 4),), coverage.visit)
+    assert coverage.untested == []
+    assert "cell.weight_hh" in coverage.tested
     assert {"conv.weight", "conv.bias", "bn.weight", "bn.running_var", "bn.eps", "fc.weight"} <= set(coverage.tested)
 
 

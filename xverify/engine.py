@@ -26,7 +26,7 @@ from .reference import Reference
 from .request import Request, resolve
 from .resume import Earlier, earlier_run
 from .spec import ModelFolder
-from .speed import log_ratios, refusal, speeds
+from .speed import fault, log_ratios, speeds
 from .watch import Watch
 
 
@@ -106,6 +106,7 @@ class Run:
         self.complete = False
         self.merges: dict[str, tuple[str, ...]] = {}
         self.launch_seconds: list[float] = []
+        self.workers: list[Worker] = []
         self.coming: dict[str, tuple[Worker, Future[dict[str, Any]]]] = {}
 
     def execute(self) -> Result:
@@ -135,9 +136,8 @@ class Run:
                 self._abandon(error)
             finally:
                 self.beside.shutdown(wait=False, cancel_futures=True)
-                coming = [worker for worker, _ in self.coming.values()]
-                for process in (self.reference.worker, *(lane.worker for lane in self.lanes), *coming):
-                    process.close()
+                for worker in self.workers:
+                    worker.close()
         result = self.result()
         if self.file is not None:
             result.write(self.file)
@@ -278,11 +278,12 @@ class Run:
     def _begin_next(self) -> None:
         """Start the next launch's processes beside whatever else there is to do, unless there is to be none."""
         self.coming = {}
-        lanes = [lane for lane in self.lanes if lane.active and (lane.error is None or refusal(lane) is None)]
+        lanes = [lane for lane in self.lanes if lane.active and (lane.error is None or fault(lane) is None)]
         if not self._wants_more(lanes):
             return
         for lane in lanes:
-            worker = self._worker(lane.adapter, self.space / f"{lane.worker.folder.name}-again", lane.label)
+            place = self.space / f"subject-{self.lanes.index(lane)}-launch-{lane.launch + 1}"
+            worker = self._worker(lane.adapter, place, lane.label)
             self.coming[lane.label] = worker, self.beside.submit(worker.start)
 
     def _wants_more(self, lanes: list[Lane]) -> bool:
@@ -300,7 +301,8 @@ class Run:
             return False
         if done >= HOPELESS and self.seen.refusal():
             return False  # more launches on this machine would be as noisy
-        left, needed = self.clock.left, max(self.launch_seconds, default=0.0)
+        starts = sum(lane.launches[-1].import_seconds + lane.launches[-1].build_seconds for lane in lanes)
+        left, needed = self.clock.left, max(self.launch_seconds, default=0.0) + starts
         if left is None or left > needed:
             return True
         note = (
@@ -313,13 +315,13 @@ class Run:
     def _take_next(self) -> bool:
         """Let the processes that were started be the lanes' own, and build their models; whether there is a launch."""
         coming, self.coming = self.coming, {}
-        going = [lane for lane in self.lanes if lane.label in coming and refusal(lane) is None]
+        going = [lane for lane in self.lanes if lane.label in coming and fault(lane) is None]
         if not self._wants_more(going):
             going = []
         for label, (worker, started) in coming.items():
             if label not in {lane.label for lane in going}:
                 started.cancel()
-                worker.kill()
+                worker.close()
         for lane in self.lanes:
             lane.resting = lane not in going
         for lane in going:
@@ -375,6 +377,7 @@ class Run:
         device = "cpu" if label == "reference" else request.device  # what is right is computed where float64 is at home
         worker = Worker(adapter, python, place, request.threads, device, request.timeout, request.pin)
         worker.beat = lambda seconds, line: self.watch.beat(label, seconds, line)
+        self.workers.append(worker)
         return worker
 
 

@@ -89,7 +89,7 @@ class Framework:
 
     @classmethod
     def wants_restart(cls, log: str) -> bool:
-        """Whether a process that ended while importing asked to be started again."""
+        """Whether a process that ended while it imported, or in its first step, is best started again."""
         return False
 
     # -- the seven ----------------------------------------------------------------------------------------------------

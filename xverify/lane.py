@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import statistics
 import threading
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from . import compare, host, timing
-from .errors import Failed, SubjectError, Unsupported
+from .errors import Crashed, Failed, SubjectError, Unsupported
 from .framework import Framework
 from .noise import Gate, look
 from .process import Worker
@@ -122,6 +123,7 @@ class Lane:
     def renew(self, worker: Worker, started: Future[dict[str, Any]]) -> None:
         """Go on with another process, for the next launch."""
         self.worker.close()
+        shutil.rmtree(self.worker.folder, ignore_errors=True)  # its outputs have been compared
         self.worker, self.launch = worker, self.launch + 1
         self.kept, self.unfinished = {}, []
         with self.step(""):
@@ -173,7 +175,7 @@ class Lane:
         if not self.active:
             return
         with self.step("first step, warming up"):
-            self.prepared = self.worker.request("prepare", inputs=str(reference.inputs), mode=self.mode)
+            self.prepared = self._prepare(reference)
             if self.request.warmup is not None:
                 self.warmed = self.worker.request("warm", calls=self.request.warmup, seconds=0.0)
                 self.warmed["steady"] = None
@@ -182,6 +184,22 @@ class Lane:
             self.traces = self.worker.request("traces")["traces"]
             self.faults = self.worker.page_faults()
             self.watch.warm(self.label, self.request.batch / self.seconds_per_call)
+
+    def _prepare(self, reference: Reference) -> dict[str, Any]:
+        """The first two steps; once more in a new process, when the framework's own compiler fell over and asks for that."""
+        arguments = {"inputs": str(reference.inputs), "mode": self.mode}
+        try:
+            return self.worker.request("prepare", **arguments)
+        except Crashed:
+            if not self.worker.wants_restart():
+                raise
+        self.watch.phase(self.label, "its compiler crashed: starting it again")
+        self.worker.close()
+        self.started = self.worker.start()
+        self.build(reference)
+        if reference.merges:
+            self.prove(reference.merges)
+        return self.worker.request("prepare", **arguments)
 
     def _warm_until_steady(self) -> dict[str, Any]:
         """Call on every case, then run blocks until two windows of them agree: timing.steady."""

@@ -68,7 +68,7 @@ class Worker:
                     raise
                 raise NotInstalled(f"{error}; type: {environments.remedy(self.adapter)}") from None
             except SubjectError:
-                if attempt < 2 and self.adapter.wants_restart(self._log_text()):
+                if attempt < 2 and self.wants_restart():
                     self.close()
                     continue
                 raise
@@ -124,6 +124,10 @@ class Worker:
                 )
             self.version = message["python"]
             return
+
+    def wants_restart(self) -> bool:
+        """Whether the process ended as one that only has to be started again."""
+        return self.adapter.wants_restart(self._log_text())
 
     def close(self) -> None:
         """End the process and whatever it started."""

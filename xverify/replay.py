@@ -320,7 +320,7 @@ class Replay:
     def run(self, inputs: Sequence[Tensor], visit: Callable[[str, Any], None] | None = None) -> list[Floors]:
         """Replay over these inputs; returns the exact outputs of the model, with their floors, [] where it had to stop.
 
-        visit: called with (layer, arguments) at the first call of each layer that was not captured, in float64.
+        visit: called with (layer, arguments) at the first calls of each layer that was not captured, in float64.
         """
         wide = [as_wide(tensor) for tensor in inputs]
         self.visit = visit
@@ -361,7 +361,7 @@ class Replay:
         self.missing[name] += 1
         layer, twin = self.models.layers[name], self.models.twins[name]
         size = UNIT if isinstance(layer, COPIES) else UNIT * rule.growth(reduction(layer, flatten(steps[0].args)))
-        if self.visit is not None and steps[0].call == 0:
+        if self.visit is not None and steps[0].call < MEASURED_CALLS:
             self.visit(name, replace(steps[0].args, Tensor.clone))
         exact = self.models.compute(layer, steps[0].args)
         if isinstance(layer, COPIES):
@@ -629,16 +629,27 @@ class Coverage:
     """Which weights and constants of the model a fault of could show, on the inputs of one pass.
 
     Each is spoilt in turn, on one item of the batch: a bias dropped, a scale set to one, the rows of a matrix moved by one, eps
-    times ten. When the layer's output moves by fewer than rule.VISIBLE floors, no comparison could tell.
+    times ten. When the layer's output moves by fewer than rule.VISIBLE floors in each of its first calls, no comparison could tell:
+    of a cell's recurrent weights the second call tells, because the first has a state of zeros.
     """
 
     def __init__(self, models: Models) -> None:
         self.models, self.noise = models, Noise(models.seed)
-        self.tested: list[str] = []
-        self.untested: list[str] = []
+        self.visible: dict[str, bool] = {}
+
+    @property
+    def tested(self) -> list[str]:
+        return [key for key, visible in self.visible.items() if visible]
+
+    @property
+    def untested(self) -> list[str]:
+        return [key for key, visible in self.visible.items() if not visible]
 
     def visit(self, name: str, args: Any) -> None:
         layer, twin = self.models.layers[name], self.models.twins[name]
+        spoilers = [each for each in _spoilers(layer, twin) if not self.visible.get(f"{name}.{each[0]}")]
+        if not spoilers:
+            return
         batches = {tensor.shape[0] for tensor in flatten(args) if tensor.dim()}
         if len(batches) == 1:
             args = replace(args, lambda tensor: tensor[:1])
@@ -654,14 +665,14 @@ class Coverage:
             Floors(y, _mean_squares(shifted, 0, exact=y), None).rms() if y.is_floating_point() else 0.0
             for y, shifted in zip(exact, moved)
         ]
-        for key, spoil, restore in _spoilers(layer, twin):
+        for key, spoil, restore in spoilers:
             spoil()
             try:
                 changed = compute()
             finally:
                 restore()
-            visible = any(rms(y - x) > rule.VISIBLE * floor for x, y, floor in zip(exact, changed, floors))
-            (self.tested if visible else self.untested).append(f"{name}.{key}")
+            moves = zip(exact, changed, floors)
+            self.visible[f"{name}.{key}"] = any(rms(y - x) > rule.VISIBLE * floor for x, y, floor in moves)
 
 
 def _spoilers(layer: nn.Module, twin: nn.Module) -> Iterator[tuple[str, Callable[[], Any], Callable[[], Any]]]:

@@ -10,6 +10,8 @@ from . import timing
 from .lane import Lane
 from .records import Speed
 
+MAX_RESTLESS = 0.3  # share of launches that may have begun before warm-up was over
+
 
 def speeds(lanes: Sequence[Lane], refused: str | None = None) -> list[Speed | None]:
     """One a lane, in order; the first lane is the baseline. refused: why no lane's speed may be judged, or None."""
@@ -84,6 +86,18 @@ def _figures(lane: Lane, baseline: Lane) -> Speed | None:
 
 def refusal(lane: Lane) -> str | None:
     """Why the speed of this lane is not to be counted, whatever it is; None when nothing speaks against it."""
+    why = fault(lane)
+    restless = sum(launch.steady is False for launch in lane.launches)
+    if why is None and restless > MAX_RESTLESS * len(lane.launches):
+        return (
+            f"NO_STEADY_STATE: in {restless} of {len(lane.launches)} launches its calls still got faster or slower after "
+            f"{max(launch.warmup_calls for launch in lane.launches)} of them; say how many to wait for with --warmup"
+        )
+    return why
+
+
+def fault(lane: Lane) -> str | None:
+    """What is wrong with this lane's speed that no further launch could mend; None when there is nothing."""
     if not lane.samples:
         return None
     seconds = timing.seconds_per_call(timing.clean(lane.samples)).mean
@@ -112,11 +126,5 @@ def refusal(lane: Lane) -> str | None:
         return (
             f"WORK_VANISHED: a call on a new input takes {lane.alone:.2g} s, on the same input again {seconds:.2g} s: "
             "something remembers results"
-        )
-    restless = sum(launch.steady is False for launch in lane.launches)
-    if restless:
-        return (
-            f"NO_STEADY_STATE: in {restless} of {len(lane.launches)} launches its calls still got faster or slower after "
-            f"{max(launch.warmup_calls for launch in lane.launches)} of them; say how many to wait for with --warmup"
         )
     return None

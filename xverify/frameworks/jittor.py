@@ -58,7 +58,8 @@ class Adapter(Framework):
 
     @classmethod
     def wants_restart(cls, log: str) -> bool:
-        return "please rerun your command" in log
+        # The second: its compilation of operators in parallel falls over now and then; what it has compiled is cached.
+        return "please rerun your command" in log or "Segfault happen, main thread exit" in log
 
     def build(self, source: Source, options: Mapping[str, Any], float64: bool = False) -> Any:
         model = self.define(source, options)

@@ -164,9 +164,11 @@ def render(
             console.print(f"[dim]{escape(line)}[/]", soft_wrap=True)
     ok = [row for row in result.rows if row.error is not None and row.error.verdict in ("IDENTICAL", "EQUAL")]
     verdict = f"[{COLOURS[result.verdict]}]{result.verdict}[/]"
-    console.print(f"{verdict} {escape(result.model)}: {len(ok)} of {len(result.rows)} subjects EQUAL" + (
-        f"; {escape(file)}" if file else ""
-    ), soft_wrap=True)  # fmt: skip
+    parts = [f"{len(ok)} of {len(result.rows)} subjects EQUAL", file or "", "" if quiet else _where_time_went(result)]
+    console.print(f"{verdict} {escape(result.model)}: {escape('; '.join(filter(None, parts)))}", soft_wrap=True)
+
+
+PARTS = ("starting", "warming", "timing", "judging")
 
 
 def _table(result: Result, console: Console) -> Table:
@@ -418,7 +420,7 @@ def _foundation(result: Result) -> list[str]:
 
 
 def _timed_on(result: Result) -> list[str]:
-    """The machine, its noise, what the intervals mean, and where the time went."""
+    """The machine, its noise, and what the intervals mean."""
     host, noise, lines = result.host, result.noise, []
     launches = max((len(row.speed.launches) for row in result.rows if row.speed), default=0)
     meaning = "one launch: the interval is within it, so no verdict on speed (--effort standard gives one)"
@@ -447,12 +449,14 @@ def _timed_on(result: Result) -> list[str]:
                 f"{row.subject}: the device's memory was nearly full ({held}): a framework may have paged, or chosen slower "
                 "algorithms; try a smaller --batch"
             )
-    spent = result.timeline
-    if spent.get("timing_seconds"):
-        parts = ("starting", "warming", "timing", "judging")
-        shares = ", ".join(f"{spent[f'{part}_seconds']:.0f} {part}" for part in parts if f"{part}_seconds" in spent)
-        lines.append(
-            f"{spent['total_seconds']:.0f} s: {shares}; what the subjects take by themselves to import, build, warm up and run "
-            f"adds up to {spent['unavoidable_seconds']:.0f} s"
-        )
     return lines
+
+
+def _where_time_went(result: Result) -> str:
+    """Seconds by what was done, and what the subjects take by themselves: import, build, first steps, warm-up, timed calls."""
+    spent = result.timeline
+    shares = [f"{spent[part + '_seconds']:.0f} {part}" for part in PARTS if part + "_seconds" in spent]
+    if not shares:
+        return ""
+    own = f"the subjects by themselves {spent['unavoidable_seconds']:.0f} s"
+    return f"{spent['total_seconds']:.0f} s = {' + '.join(shares)} ({own})"
