@@ -45,9 +45,12 @@ def test_a_tick_or_two_in_a_short_block_prove_nothing():
 def test_a_canary_that_takes_longer_flags_the_round(monkeypatch):
     gate = Gate()
     assert [gate.canary() for _ in range(3)] == [None, None, None], "three are too few to know what is usual"
-    gate.canaries = [gate.canaries[0] / 2] * 9
+    usual = gate.canaries[0] / 2
+    gate.canaries = [usual] * 9
     assert gate.canary() == "the machine's speed"
     assert gate.most["canary"] > 0.05
+    gate.canaries = [usual * change for change in (0.6, 0.8, 1.0, 1.3, 1.8, 2.5)]
+    assert gate.canary() is None, "on a machine whose speed is never the same, that is nothing unusual"
 
 
 def test_over_three_rounds_in_ten_and_the_machine_is_too_noisy():
