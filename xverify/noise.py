@@ -7,10 +7,10 @@ A block is noisy when
   speed; another process beside an idle core delays nobody;
 * or the hypervisor took over 5% of a core (steal).
 
-A round is noisy, besides, when a fixed piece of work in this process, the canary, takes 5% longer or shorter than it usually does, and
-that is unusual here: over five times the median deviation of the launch's rounds. Shared machines change their speed by 5% to 15% from
-one second to the next (measured with nothing else running: in 14 of 60 rounds over 5%); pairing by round takes that out, and a
-gate that dropped every such round would drop them all.
+A round is noisy, besides, when a fixed piece of work in this process, the canary, takes 5% longer or shorter than it usually does,
+and that is unusual here: over five times the median deviation of the launch's rounds. Shared machines change their speed by 5% to
+15% from one second to the next (measured with nothing else running: in 14 of 60 rounds over 5%); pairing by round takes that out,
+and a gate that dropped every such round would drop them all.
 """
 
 from __future__ import annotations
