@@ -334,8 +334,8 @@ def build_arguments(folder: ModelFolder, framework: str, onnx: Path | None) -> d
     }
 
 
-def export_onnx(folder: ModelFolder, space: Path) -> Path:
-    """Export a model's graph from torch at its own batch size, with placeholder weights; returns the file, in ``space``."""
+def export_onnx(folder: ModelFolder, space: Path, batch: int | None = None) -> Path:
+    """Export a model's graph from torch, with placeholder weights; returns the file, in ``space``. batch: None for its own."""
     if folder.spec.no_export:
         raise Unsupported(folder.spec.no_export)
     torch = frameworks.load("torch")
@@ -345,7 +345,7 @@ def export_onnx(folder: ModelFolder, space: Path) -> Path:
     try:
         worker.start()
         worker.request("build", **build_arguments(folder, "torch", None))
-        npz.save_file(probe.inputs(folder.spec, folder.spec.batch, seed=0, cases=1), space / "inputs.npz")
+        npz.save_file(probe.inputs(folder.spec, batch or folder.spec.batch, seed=0, cases=1), space / "inputs.npz")
         worker.request("export", inputs=str(space / "inputs.npz"), path=str(space / "model.onnx"))
     finally:
         worker.close()

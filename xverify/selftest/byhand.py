@@ -21,7 +21,8 @@ from ..spec import find_model
 from ..weights import npz
 from ..worker import Session
 
-PAIRS = 60
+BATCH = 1  # a short call shows what a call costs beside its work
+LEAST_PAIRS, MOST_PAIRS, SECONDS = 60, 240, 30.0  # as many pairs as fit into this time
 By = Callable[[int], float]  # times so many calls, in seconds
 
 
@@ -92,7 +93,7 @@ LOOPS = {
 
 
 def measure(name: str, model: str, threads: int, space: Path) -> dict[str, list[float]]:
-    """Seconds a call of PAIRS blocks of each."""
+    """Seconds a call of each block, in pairs."""
     write, mode = LOOPS[name]
     session, folder = Session(), find_model(model)
 
@@ -107,7 +108,7 @@ def measure(name: str, model: str, threads: int, space: Path) -> dict[str, list[
     shapes = ask("build", **build_arguments(folder, name, onnx if onnx.exists() else None))["shapes"]
     npz.save_file(probe.weights({name: tuple(shape) for name, shape in shapes.items()}, 0), space / "weights.npz")
     ask("load", path=str(space / "weights.npz"))
-    npz.save_file(probe.inputs(folder.spec, folder.spec.batch, seed=0, cases=1), space / "inputs.npz")
+    npz.save_file(probe.inputs(folder.spec, BATCH, seed=0, cases=1), space / "inputs.npz")
     ask("prepare", inputs=str(space / "inputs.npz"), mode=mode)
     loop = write(session.framework, session.model, session.cases[0][0])
     per_call = ask("warm", calls=5, seconds=0.5)["seconds_per_call"]
@@ -119,7 +120,10 @@ def measure(name: str, model: str, threads: int, space: Path) -> dict[str, list[
         return seconds / calls
 
     found: dict[str, list[float]] = {"ours": [], "by_hand": []}
-    for index in range(PAIRS):
+    begun = time.perf_counter()
+    for index in range(MOST_PAIRS):
+        if index >= LEAST_PAIRS and time.perf_counter() - begun > SECONDS:
+            break
         if index % 2:
             found["ours"].append(ours())
             found["by_hand"].append(loop(calls) / calls)

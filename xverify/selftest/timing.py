@@ -28,7 +28,7 @@ from ..process import kill_group
 from ..records import Result, Row
 from ..reference import export_onnx
 from ..spec import find_model
-from .byhand import LOOPS
+from . import byhand
 
 HERE = Path(__file__).parent
 SLOWER = 1.05
@@ -182,7 +182,7 @@ def cheats(runs: int, say: Say) -> Iterator[Check]:
 def overhead(runs: int, say: Say) -> Iterator[Check]:
     """Each installed framework beside a loop written by hand."""
     for model in ("mlp", "resnet50"):
-        for name in LOOPS:
+        for name in byhand.LOOPS:
             if host.missing(frameworks.load(name)):
                 yield Check(f"overhead, {name} {model}", "not installed", "-", None)
                 continue
@@ -196,7 +196,7 @@ def _beside_a_loop(name: str, model: str) -> Check:
     with tempfile.TemporaryDirectory() as folder:
         if adapter.runs_export:
             try:
-                export_onnx(find_model(model), Path(folder))
+                export_onnx(find_model(model), Path(folder), byhand.BATCH)
             except SubjectError as error:
                 return Check(title, str(error), accepted, None)
         done = subprocess.run(
