@@ -1,12 +1,13 @@
 """A framework's forward pass timed by the harness, and by a loop written by hand, in turns in one process.
 
 python -m xverify.selftest.byhand FRAMEWORK MODEL THREADS FOLDER: prints {"ours": [...], "by_hand": [...]}, seconds a call of
-blocks in pairs. FOLDER is of the run's own, for weights and inputs. One process, one model object and one input for both: in two
-processes memory lies differently, and that is more than what is measured here.
+blocks in pairs. FOLDER is of the run's own, for weights and inputs. One process, one callable of the framework (a module, a
+function, a session) and one input for both: in two processes memory lies differently, and that is more than what is measured here.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import sys
@@ -26,20 +27,20 @@ LEAST_PAIRS, MOST_PAIRS, SECONDS = 60, 240, 30.0  # as many pairs as fit into th
 By = Callable[[int], float]  # times so many calls, in seconds
 
 
-def torch(framework: Any, model: Any, x: Any) -> By:
+def torch(call: Any, x: Any) -> By:
     import torch
 
     def loop(rerun: int) -> float:
         with torch.inference_mode():
             start = time.perf_counter()
             for _ in range(rerun):
-                y = model(x)  # noqa: F841  # kept, as a user would
+                y = call(x)  # noqa: F841  # kept, as a user would
             return time.perf_counter() - start
 
     return loop
 
 
-def jittor(framework: Any, model: Any, x: Any) -> By:
+def jittor(call: Any, x: Any) -> By:
     import jittor
 
     def loop(rerun: int) -> float:
@@ -47,7 +48,7 @@ def jittor(framework: Any, model: Any, x: Any) -> By:
             jittor.sync_all(True)
             start = time.perf_counter()
             for _ in range(rerun):
-                y = model(x)
+                y = call(x)
                 y.sync()
             jittor.sync_all(True)
             return time.perf_counter() - start
@@ -55,25 +56,19 @@ def jittor(framework: Any, model: Any, x: Any) -> By:
     return loop
 
 
-def tensorflow(framework: Any, model: Any, x: Any) -> By:
-    import tensorflow
-
-    function = tensorflow.function(lambda x: model(x, training=False))
-    function(x)
-
+def tensorflow(call: Any, x: Any) -> By:
     def loop(rerun: int) -> float:
         start = time.perf_counter()
         for _ in range(rerun):
-            y = function(x)  # noqa: F841
+            y = call(x)  # noqa: F841
         return time.perf_counter() - start
 
     return loop
 
 
-def onnxruntime(framework: Any, model: Any, x: Any) -> By:
-    session = framework.open(model, "ORT_ENABLE_ALL")
+def onnxruntime(call: Any, x: Any) -> By:
+    session = inspect.getclosurevars(call).nonlocals["session"]  # another session would have another place in memory
     feed = {session.get_inputs()[0].name: x}
-    session.run(None, feed)
 
     def loop(rerun: int) -> float:
         start = time.perf_counter()
@@ -110,7 +105,7 @@ def measure(name: str, model: str, threads: int, space: Path) -> dict[str, list[
     ask("load", path=str(space / "weights.npz"))
     npz.save_file(probe.inputs(folder.spec, BATCH, seed=0, cases=1), space / "inputs.npz")
     ask("prepare", inputs=str(space / "inputs.npz"), mode=mode)
-    loop = write(session.framework, session.model, session.cases[0][0])
+    loop = write(session.call, session.cases[0][0])
     per_call = ask("warm", calls=5, seconds=0.5)["seconds_per_call"]
     calls = timing.calls_a_block(per_call)
     loop(calls)
