@@ -49,8 +49,6 @@ def test_a_canary_that_takes_longer_flags_the_round(monkeypatch):
     gate.canaries = [usual] * 9
     assert gate.canary() == "the machine's speed"
     assert gate.most["canary"] > 0.05
-    gate.canaries = [usual * change for change in (0.6, 0.8, 1.0, 1.3, 1.8, 2.5)]
-    assert gate.canary() is None, "on a machine whose speed is never the same, that is nothing unusual"
 
 
 def test_over_three_rounds_in_ten_and_the_machine_is_too_noisy():

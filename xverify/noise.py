@@ -7,15 +7,13 @@ A block is noisy when
   speed; another process beside an idle core delays nobody;
 * or the hypervisor took over 5% of a core (steal).
 
-A round is noisy, besides, when a fixed piece of work in this process, the canary, takes 5% longer or shorter than it usually does,
-and that is unusual here: over five times the median deviation of the launch's rounds. Shared machines change their speed by 5% to
-15% from one second to the next (measured with nothing else running: in 14 of 60 rounds over 5%); pairing by round takes that out,
-and a gate that dropped every such round would drop them all.
+A round is noisy, besides, when a fixed piece of work in this process, the canary, takes 5% longer or shorter than it usually does.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import math
 import os
 import statistics
@@ -25,7 +23,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 
 LIMIT = 0.05
@@ -33,8 +30,11 @@ MAX_DROPPED = 0.3  # share of rounds that noise may take
 TICK = 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01
 WINDOW_SECONDS = 1.0  # over which /proc/stat's ticks are counted; in a block there are few
 WINDOW_TICKS = 4  # that prove another process; its counter may be two off on two cores
-CANARY_REPEATS = 40  # of some 12 microseconds; the fastest counts, since a single one meets interrupts
-UNUSUAL = 5.0  # median deviations
+# Digests compute in registers, in one thread: what they take does not depend on where in memory a process happens to work.
+CANARY, CANARY_REPEATS = (
+    bytes(2**14),
+    40,
+)  # of some 10 microseconds; the fastest counts, since a single one meets interrupts
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,6 @@ class Gate:
         self.dropped = 0
         self.reasons: Counter[str] = Counter()
         self.most = {"delay": 0.0, "others": 0.0, "steal": 0.0, "canary": 0.0}
-        self.work, self.result = np.linspace(0.0, 1.0, 20_000), np.empty(20_000)  # numpy does such work in one thread
         self.processes = _cpu_by_process()
         self.since = time.perf_counter()
 
@@ -123,16 +122,14 @@ class Gate:
         best = math.inf
         for _ in range(CANARY_REPEATS):
             start = time.perf_counter()
-            np.exp(self.work, out=self.result)
+            hashlib.sha256(CANARY).digest()
             best = min(best, time.perf_counter() - start)
         self.canaries.append(best)
         if len(self.canaries) < 4:
             return None
-        usual = statistics.median(self.canaries)
-        deviations = [abs(each / usual - 1) for each in self.canaries]
-        drift = deviations[-1]
+        drift = abs(best / statistics.median(self.canaries) - 1)
         self.most["canary"] = max(self.most["canary"], drift)
-        return "the machine's speed" if drift > max(LIMIT, UNUSUAL * statistics.median(deviations)) else None
+        return "the machine's speed" if drift > LIMIT else None
 
     def round(self, reasons: set[str]) -> str | None:
         """Count a round; why it is to be dropped, or None."""

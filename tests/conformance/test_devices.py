@@ -1,0 +1,79 @@
+"""The code path of a GPU, without one: a fake in the place of torch.cuda, and what is said where there is no device."""
+
+import subprocess
+import sys
+
+import pytest
+
+from xverify import frameworks
+
+pytestmark = pytest.mark.slow
+MIB = 2**20
+
+
+class FakeCuda:
+    """What the adapter asks of torch.cuda."""
+
+    def __init__(self):
+        self.waits = 0
+
+    def synchronize(self):
+        self.waits += 1
+
+    def mem_get_info(self):
+        return 100 * MIB, 1000 * MIB
+
+    def max_memory_reserved(self):
+        return 250 * MIB
+
+    def get_device_name(self):
+        return "a fake"
+
+
+def test_torch_waits_for_the_device_and_tells_its_memory_and_settings():
+    torch = pytest.importorskip("torch")
+    adapter = frameworks.load("torch")(1, "cpu")
+    outputs = torch.ones(2)
+    adapter.wait(outputs)
+    assert adapter.device_memory() == {}
+    assert "tf32_cudnn" not in adapter.environment()
+    adapter.accelerator = fake = FakeCuda()
+    adapter.wait(outputs)
+    adapter.wait(())
+    assert fake.waits == 2
+    assert adapter.device_memory() == {"peak_mib": 250.0, "used_mib": 900.0, "total_mib": 1000.0}
+    found = adapter.environment()
+    assert found["gpu"] == "a fake"
+    assert {"cuda", "cudnn", "tf32_matmul", "tf32_cudnn", "cudnn_benchmark", "cudnn_deterministic"} <= set(found)
+
+
+def test_without_a_gpu_every_row_says_so(xverify):
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    subjects = ["torch:eager", "jittor", "tensorflow:graph", "onnxruntime", "keras-torch"]
+    done = xverify("run", "mlp", "--device", "cuda", "--subjects", ",".join(subjects), "--warmup", 1, "--rerun", 2)
+    assert done.code == 3
+    told = {row["subject"]: (row["status"], row["reason"]) for row in done.result["rows"]}
+    assert told["torch:eager"] == ("unsupported", "no CUDA device: torch.cuda.is_available() is False")
+    assert told["keras-torch"] == told["torch:eager"]
+    assert told["jittor"][0] == "unsupported"
+    assert told["jittor"][1].startswith("no CUDA device: jittor.has_cuda is 0")
+    assert told["tensorflow:graph"] == told["onnxruntime"] == ("unsupported", "runs on cpu alone, here")
+
+
+def test_tensorflow_compares_no_outputs_to_know_what_to_wait_for():
+    pytest.importorskip("tensorflow")
+    code = """
+from xverify import frameworks
+
+class Outputs:
+    def __eq__(self, other):
+        raise SystemExit("a comparison of tensors takes 0.1 ms, and is computed")
+
+adapter = frameworks.load("tensorflow")(1, "cpu")
+adapter.wait(Outputs())
+adapter.wait(())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
