@@ -9,15 +9,18 @@ from typing import Any
 
 from xverify.frameworks import load
 
-# A call takes about 2 ms. Digests compute in registers: elementwise work on large arrays takes 15% more or less from process to
-# process, by where the arrays happen to lie.
-PIECE, REPEATS = bytes(2**16), 50
-SHARE = 0.05  # of its own time that a slower adapter's call takes longer
+# About 4 ms. Digests compute in registers: elementwise work on large arrays takes 15% more or less from process to process, by where
+# the arrays happen to lie.
+PIECE, REPEATS = bytes(2**16), 100
+# A call that is to take a known time is filled up to it, by the clock. A share of the work's own time would not do: work that begins
+# after a pause is slower by itself (by 0.8%, measured), and nobody would know the truth to a tenth of a per cent.
+PACE, SLOWER = 6e-3, 1.05
+WAKE = 150e-6  # how much too late a sleep may end
 Numpy: Any = load("numpy")
 
 
-def working(after: Callable[[float], None]) -> Any:
-    """A mode whose calls do some 2 ms of work, then what ``after`` does with the seconds that the work took."""
+def working(pace: Callable[[float], None] | None = None) -> Any:
+    """A mode whose calls do some 4 ms of work, then what ``pace`` does with the moment at which they began."""
 
     def mode(framework: Any, model: Any, example: tuple[Any, ...]) -> Any:
         def call(*inputs: Any) -> Any:
@@ -25,7 +28,8 @@ def working(after: Callable[[float], None]) -> Any:
             for _ in range(REPEATS):
                 hashlib.sha256(PIECE).digest()
             outputs = model(*inputs)
-            after(time.perf_counter() - start)
+            if pace is not None:
+                pace(start)
             return outputs
 
         return call
@@ -33,20 +37,22 @@ def working(after: Callable[[float], None]) -> Any:
     return mode
 
 
-def nothing(seconds: float) -> None:
-    pass
-
-
-def spin(seconds: float) -> None:
-    """Use the core for a share of these seconds."""
-    end = time.perf_counter() + SHARE * seconds
-    while time.perf_counter() < end:
+def spin(start: float, seconds: float) -> None:
+    """Use the core until so many seconds after the start."""
+    while time.perf_counter() < start + seconds:
         pass
 
 
-def sleep(seconds: float) -> None:
-    """Leave the core for most of a share of these seconds: a sleep ends late, so the rest is spun."""
-    end = time.perf_counter() + SHARE * seconds
-    time.sleep(max(0.0, SHARE * seconds - 80e-6))
-    while time.perf_counter() < end:
-        pass
+def paced(start: float) -> None:
+    spin(start, PACE)
+
+
+def spinning(start: float) -> None:
+    spin(start, PACE * SLOWER)
+
+
+def sleeping(start: float) -> None:
+    """Spin as long as ``paced`` does, leave the core for most of the rest, and spin what is left: a sleep ends late."""
+    spin(start, PACE)
+    time.sleep(max(0.0, start + PACE * SLOWER - WAKE - time.perf_counter()))
+    spin(start, PACE * SLOWER)

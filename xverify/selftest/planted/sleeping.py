@@ -1,9 +1,9 @@
-"""Five per cent slower than work, idle."""
+"""Five per cent slower than paced, idle meanwhile."""
 
-from xverify.selftest.planted import Numpy, sleep, working
+from xverify.selftest.planted import Numpy, sleeping, working
 
 
 class Adapter(Numpy):
     name = "sleeping"
     file = "numpy"
-    modes = {"eager": working(sleep)}
+    modes = {"eager": working(sleeping)}

@@ -1,9 +1,9 @@
-"""Five per cent slower than work, busy."""
+"""Five per cent slower than paced, busy."""
 
-from xverify.selftest.planted import Numpy, spin, working
+from xverify.selftest.planted import Numpy, spinning, working
 
 
 class Adapter(Numpy):
     name = "spinning"
     file = "numpy"
-    modes = {"eager": working(spin)}
+    modes = {"eager": working(spinning)}

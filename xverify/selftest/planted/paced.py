@@ -1,0 +1,9 @@
+"""Work, filled up to six milliseconds."""
+
+from xverify.selftest.planted import Numpy, paced, working
+
+
+class Adapter(Numpy):
+    name = "paced"
+    file = "numpy"
+    modes = {"eager": working(paced)}
