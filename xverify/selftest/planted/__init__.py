@@ -9,11 +9,11 @@ from typing import Any
 
 from xverify.frameworks import load
 
-# About 4 ms. Digests compute in registers: elementwise work on large arrays takes 15% more or less from process to process, by where
-# the arrays happen to lie.
+# About 4 ms. Digests compute in registers: elementwise work on large arrays takes 15% more or less from process to process, by
+# where the arrays happen to lie.
 PIECE, REPEATS = bytes(2**16), 100
-# A call that is to take a known time is filled up to it, by the clock. A share of the work's own time would not do: work that begins
-# after a pause is slower by itself (by 0.8%, measured), and nobody would know the truth to a tenth of a per cent.
+# A call that is to take a known time is filled up to it, by the clock. A share of the work's own time would not do: work that
+# begins after a pause is slower by itself (by 0.8%, measured), and nobody would know the truth to a tenth of a per cent.
 PACE, SLOWER = 6e-3, 1.05
 WAKE = 150e-6  # how much too late a sleep may end
 Numpy: Any = load("numpy")
