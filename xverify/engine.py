@@ -62,6 +62,7 @@ def run(
     return Run(request, folder, watch or Watch(), file, earlier).execute()
 
 
+KEPT = 4
 HOPELESS = 3  # launches after which a machine that is too noisy is not tried any further
 
 
@@ -260,11 +261,12 @@ class Run:
         )
         begun = time.monotonic()
         for index, order in enumerate(timing.orders(list(by_label), plan.rounds, request.seed + launch)):
-            last_on_its_case = index + request.cases >= plan.rounds
+            # The last block on each case is kept; four at least, since what wait left undone must show in every one of them.
+            keep = index + max(request.cases, KEPT) >= plan.rounds
             reasons = {gate.canary()}
             for label in order:
                 calls = plan.calls[label][index]
-                reasons.add(by_label[label].block(gate, index, index % request.cases, calls, last_on_its_case))
+                reasons.add(by_label[label].block(gate, index, index % request.cases, calls, keep))
             noisy = gate.round({reason for reason in reasons if reason})
             if noisy:
                 for lane in lanes:

@@ -40,6 +40,7 @@ CHANCE = 0.01  # of a sound harness to fall outside of a count's limits
 # What planting costs by itself: the interval of a slowdown that is exact by the clock is narrower than that.
 EXACT = 0.001
 SETTINGS: dict[str, Any] = {}  # of every run, besides
+BUSY = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"  # and no longer than its parent lives
 Say = Callable[[str], None]
 
 
@@ -69,11 +70,11 @@ def planted() -> Iterator[None]:
 
 @contextmanager
 def busy(wanted: bool) -> Iterator[None]:
-    """Within it, when that is wanted, another process keeps the last core busy; where there are others, subjects are on the first."""
+    """Within it, when that is wanted, another process keeps the last core busy; subjects then run on the first."""
     if not wanted:
         yield
         return
-    process = subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True)
+    process = subprocess.Popen([sys.executable, "-c", BUSY], start_new_session=True)
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     if len(cores) > 1:
         psutil.Process(process.pid).cpu_affinity(cores[-1:])
@@ -167,7 +168,7 @@ def slower(runs: int, say: Say) -> Iterator[Check]:
     for subject, found in rows.items():
         judged = [row for row in found if row.speed and row.speed.verdict not in ("REFUSED", None)]
         seen = sum(row.speed is not None and row.speed.verdict == "SLOWER" for row in judged)
-        covered = sum(_covers(row, SLOWER) for row in judged)
+        covered = sum(_covers(row, SLOWER, EXACT) for row in judged)
         least = int(stats.binom.ppf(CHANCE, len(judged), timing.CONFIDENCE)) if judged else 0
         refused = len(found) - len(judged)
         yield Check(
@@ -249,10 +250,9 @@ def _residuals(result: Result) -> list[list[float]]:
     return list(timing.log_ratios(quiet[1], quiet[0]).values())
 
 
-def _covers(row: Row, ratio: float) -> bool:
+def _covers(row: Row, ratio: float, slack: float = 0.0) -> bool:
     assert row.speed is not None
     low, high = row.speed.ratio_ci
-    slack = EXACT if ratio == SLOWER else 0.0
     return low is not None and high is not None and low - slack <= ratio <= high + slack
 
 
