@@ -267,11 +267,10 @@ class Lane:
             retraces = None
             if self.traces is not None:
                 retraces = self.worker.request("traces")["traces"] - self.traces
-            if self.request.cases > 1:
-                self.alone = min(
-                    self.worker.request("block", case=case, calls=1)["seconds"] for case in range(self.request.cases)
-                )
             if self.first:
+                if self.request.cases > 1:
+                    alone = [self.worker.request("block", case=case, calls=1) for case in range(self.request.cases)]
+                    self.alone = min(reply["seconds"] for reply in alone)
                 self.timed_cases = len(self.kept)
                 self._measure_memory()
                 for case in set(range(self.request.cases)) - set(self.kept):
