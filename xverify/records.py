@@ -164,7 +164,7 @@ class Speed:
     seconds_per_step = elapsed_seconds / calls, and fps = batch / seconds_per_step, always; elapsed_seconds and calls are of the
     rounds that count (all, with --rerun). first_step_seconds and its like are the first launch's. retraces: of all launches.
     compile_seconds: what the first step took longer than the second. p99_seconds: of a call, from 1,000 single ones on. noisy:
-    whether it is the machine alone that keeps its speed from being judged.
+    whether nothing is wrong with it but how much it, or the machine, varies.
     """
 
     fps: float

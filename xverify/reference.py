@@ -24,9 +24,8 @@ from .weights import onnx as onnx_weights
 from .weights import torch as torch_weights
 
 CAPTURED_CASE = 0  # the input case whose layers are compared; outputs are compared in every case
-JUDGED_ITEMS = (
-    4  # of a batch, in the replay of layers: a layer's values are thousands an item, and floors are means over them
-)
+# Of a batch, in the replay of layers: a layer's values are thousands an item, and floors are means over them.
+JUDGED_ITEMS = 4
 
 
 class Reference:

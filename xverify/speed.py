@@ -39,7 +39,8 @@ def speeds(lanes: Sequence[Lane], refused: str | None = None) -> list[Speed | No
             verdict, reason = "BASELINE", None
         elif refusals[0] is not None:
             verdict, reason = None, f"no verdict beside a baseline that is refused: {refusals[0]}"
-        result.append(replace(found, verdict=verdict, reason=reason, noisy=refused is not None and why is None))
+        noisy = verdict == "REFUSED" and fault(lane) is None
+        result.append(replace(found, verdict=verdict, reason=reason, noisy=noisy))
     return result
 
 

@@ -155,8 +155,12 @@ def render(
             if reason:
                 colour = "yellow" if drifts else "red"
                 console.print(f"  [{colour}]{escape(row.subject)}[/]: {escape(reason)}", soft_wrap=True)
-            if refused(row) and row.speed and row.speed.reason and (drifts or not reason):
-                console.print(f"  [red]{escape(row.subject)}[/]: {escape(row.speed.reason)}", soft_wrap=True)
+            speed = row.speed
+            if speed is None or speed.reason is None or speed.reason == result.noise.get("refusal"):
+                continue  # that the machine is too noisy is said once, below
+            if speed.verdict in ("REFUSED", "AMBIGUOUS") and (drifts or not reason):
+                colour = COLOURS[speed.verdict]
+                console.print(f"  [{colour}]{escape(row.subject)}[/]: {escape(speed.reason)}", soft_wrap=True)
         if by_layer:
             for row in result.to_dict()["rows"]:
                 layers.render(row, console)
