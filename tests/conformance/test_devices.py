@@ -58,7 +58,7 @@ def test_without_a_gpu_every_row_says_so(xverify):
     assert told["torch:eager"] == ("unsupported", "no CUDA device: torch.cuda.is_available() is False")
     assert told["keras-torch"] == told["torch:eager"]
     assert told["jittor"][0] == "unsupported"
-    assert told["jittor"][1].startswith("no CUDA device: jittor.has_cuda is 0")
+    assert told["jittor"][1].startswith("no CUDA device: ")
     assert told["tensorflow:graph"] == told["onnxruntime"] == ("unsupported", "runs on cpu alone, here")
 
 

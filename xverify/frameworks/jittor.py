@@ -33,7 +33,12 @@ class Adapter(Framework):
         self.onednn = provide_onednn()
         if not self.onednn:
             os.environ["use_mkl"] = "0"
-        import jittor
+        try:
+            import jittor
+        except OSError as error:
+            if device == "cpu":
+                raise
+            raise Unsupported(f"no CUDA device: {error}") from None  # an nvcc without the CUDA runtime
 
         self.jt = jittor
         if device == "cuda" and not jittor.has_cuda:
