@@ -103,7 +103,7 @@ def equals(runs: int, say: Say) -> Iterator[Check]:
     rows: list[Row] = []
     logs: list[list[float]] = []
     for index in range(runs):
-        result = launch("work", "twin")
+        result = launch("work", "same")
         rows.append(result.rows[1])
         logs += _residuals(result)
         say(f"A/A: run {index + 1} of {runs}: {_told(result.rows[1])}")

@@ -4,6 +4,6 @@ from xverify.selftest.planted import Numpy, working
 
 
 class Adapter(Numpy):
-    name = "twin"
+    name = "same"
     file = "numpy"
     modes = {"eager": working()}
