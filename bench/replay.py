@@ -1,7 +1,8 @@
 """What a replay costs: seconds over one float64 forward pass, and memory over what the largest layers and the model take.
 
-A run judges layers on JUDGED_ITEMS items of its batch, so that is what is replayed; the forward pass is of the whole batch. Item for item
-a replay of resnet50 costs more: 5.3 forward passes and 637 MiB were measured at 8 of 8, which is how ONNX Runtime is judged.
+A run judges layers on JUDGED_ITEMS items of its batch, so that is what is replayed; the forward pass is of the whole batch.
+Item for item a replay of resnet50 costs more: 5.3 forward passes and 637 MiB were measured at 8 of 8, which is how ONNX Runtime
+is judged.
 
 python bench/replay.py [MODEL]          default: resnet50
 """
