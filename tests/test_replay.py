@@ -49,15 +49,9 @@ def judged(tmp_path, port, model=None, x=None, planted=None, channels_last=False
     with torch.no_grad(), capture.recording({n: [m] for n, m in replay.leaves(port).items()}, "forward", recorder):
         y = port(x.clone())
     records = {(r["name"], r["call"]): r for r in recorder.records}
-    done = replay.Replay(
-        replay.Models(copy.deepcopy(model).double(), copy.deepcopy(model)),
-        replay.Capture(tmp_path, channels_last, records),
-        planted,
-    )
-    exact = done.run([x])
-    if exact:
-        done.finish(["y"], exact, [y.numpy()])
-    return done
+    models = replay.Models(copy.deepcopy(model).double(), copy.deepcopy(model))
+    captured = replay.Capture(tmp_path, channels_last, records)
+    return replay.replayed(models, captured, [x], {"y": y.numpy()}, planted)
 
 
 def failing(done):
@@ -334,3 +328,35 @@ def test_recorded_inputs_are_those_before_an_in_place_layer(tmp_path):
     assert np.load(tmp_path / record["inputs"][0]).tolist() == [-1.0, 2.0]
     assert np.load(tmp_path / record["outputs"][0]).tolist() == [0.0, 2.0]
     assert "forward" not in vars(relu)
+
+
+def chain(seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(256, 5)
+    ).eval()
+
+
+def test_code_between_layers_that_agrees_to_the_bit_needs_one_pass_only(tmp_path, monkeypatch):
+    passes = []
+    run = replay.Replay.run
+    monkeypatch.setattr(replay.Replay, "run", lambda self, *args: passes.append(self.alone) or run(self, *args))
+    assert not failing(judged(tmp_path, chain(), chain(), torch.randn(4, 3, 10, 10)))
+    assert passes == [True]
+    (tmp_path / "other").mkdir()
+    assert not failing(judged(tmp_path / "other", make()))  # a softmax and a sum between its layers
+    assert passes == [True, True, False]
+
+
+def test_a_fault_of_one_item_shows_although_floors_are_measured_on_another(tmp_path):
+    class Spoilt(nn.Conv2d):
+        def forward(self, x):
+            y = super().forward(x)
+            y[-1] *= 1.001
+            return y
+
+    port = chain()
+    port[0] = Spoilt(3, 4, 3)
+    port.load_state_dict(chain().state_dict())
+    found = failing(judged(tmp_path, port.eval(), chain(), torch.randn(4, 3, 10, 10)))
+    assert {finding.layer for finding in found} == {"0"}

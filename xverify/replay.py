@@ -5,16 +5,20 @@ with the framework's own output, and hands that output on. So one pass judges ev
 the code between layers too: what the reference's additions, reshapes and products make of the captured outputs must be what the
 next layer was given.
 
-Three passes run in step, a layer at a time: in float64, in float64 with every value moved by a unit of rounding, and in float32.
-The last two measure the floor that ``rule`` divides by. A layer that was not captured runs in each pass by itself, as part of
-the code between layers; so a replay of no capture at all gives the model's float64 outputs and the floor of a whole model.
+A layer's floor, which ``rule`` divides by, is measured on its inputs: once more in float64 with every value moved by a unit of
+rounding, and in float32; where a layer treats its items alike, on one item. The code between layers mostly agrees to the bit and
+needs no floor. Where it does not, three passes run in step, a layer at a time: exact, moved, and in float32. A layer that was not
+captured runs in each pass by itself, as part of the code between layers; so a replay of no capture at all gives the model's
+float64 outputs and the floor of a whole model.
 
 Needs torch, which is the reference.
 """
 
 from __future__ import annotations
 
+import ctypes
 import math
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -46,6 +50,10 @@ SPATIAL = (
     nn.modules.pooling._MaxPoolNd, nn.modules.pooling._AvgPoolNd, nn.modules.pooling._AdaptiveAvgPoolNd, nn.Upsample,
     nn.PixelShuffle, nn.Dropout2d,
 )  # fmt: skip
+# Layers that treat the items of a batch, axis 0, alike and apart.
+BY_ITEM = (*SPATIAL, nn.Linear, nn.LayerNorm, nn.GELU, nn.SiLU, nn.Hardswish, nn.Hardsigmoid, nn.Sigmoid, nn.Tanh)
+PART = 2**18
+ENOUGH_VALUES = 32  # of each channel, for a floor measured on one item
 # Float attributes that evaluation does not use, or that say how large the result is: see Models.compute_moved.
 NOT_ROUNDED = ("momentum", "p", "scale_factor")
 
@@ -82,6 +90,16 @@ def reduction(module: nn.Module, inputs: Sequence[Tensor]) -> int:
 def channel_axis(module: nn.Module | None, dim: int) -> int:
     """The axis that a fault of a single feature would stay in."""
     return min(1, dim - 1) if isinstance(module, SPATIAL) else dim - 1
+
+
+def return_freed_memory() -> None:
+    """Let glibc give every freed block of 4 MiB or more back to the system.
+
+    By itself it keeps blocks of up to 32 MiB for later: resnet50's replay at batch 8 peaked at 453 MiB where 285 were in use.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        mallopt(-3, 4 * 2**20)  # M_MMAP_THRESHOLD
 
 
 # -- structures of tensors --------------------------------------------------------------------------------------------
@@ -275,12 +293,13 @@ class Capture:
 class Floors:
     """Of one tensor: its exact value, and mean squares by channel, (C,): of its change under rounding, of float32's error.
 
-    None: nothing of the kind; an operation that only copies has neither.
+    None: nothing of the kind; an operation that only copies has neither. sizes: of the exact value itself, where they are known.
     """
 
     exact: Tensor
     moved: np.ndarray | None
     own: np.ndarray | None
+    sizes: np.ndarray | None = None
 
     def rms(self) -> float:
         """The floor of the whole tensor, F of rule.ratios without further growth."""
@@ -296,15 +315,40 @@ def rms(tensor: Tensor) -> float:
     return float(torch.linalg.vector_norm(values)) / math.sqrt(max(1, values.numel()))
 
 
+class NeedsFloor(Exception):
+    """Code between layers does not agree to the bit, and one pass alone cannot tell how much of that is rounding."""
+
+
+def replayed(
+    models: Models,
+    capture: Capture,
+    inputs: Sequence[Tensor],
+    outputs: Mapping[str, np.ndarray | None],
+    planted: tuple[str, int] | None = None,
+) -> Replay:
+    """The replay of a capture, in one pass, or in three where one does not tell. outputs: what the framework returned, by name."""
+    for alone in (True, False):
+        done = Replay(models, capture, planted, alone)
+        try:
+            done.finish(outputs, done.run(inputs))
+            break
+        except NeedsFloor:
+            pass
+    return done
+
+
 class Replay:
     """One replay. ``findings``: in the order of computation. missing: calls of layers that were not captured.
 
     planted: a fault (layer, index in catalogue.faults) that the capture is known to have. ``visible`` is then by how many floors
-    it moves the layer's exact output: what no test could see is not missed.
+    it moves the layer's exact output: what no test could see is not missed. alone: one pass, without floors of the code between
+    layers; raises NeedsFloor where one is needed.
     """
 
-    def __init__(self, models: Models, capture: Capture, planted: tuple[str, int] | None = None) -> None:
-        self.models, self.capture, self.planted = models, capture, planted
+    def __init__(
+        self, models: Models, capture: Capture, planted: tuple[str, int] | None = None, alone: bool = False
+    ) -> None:
+        self.models, self.capture, self.planted, self.alone = models, capture, planted, alone
         self.visible = 0.0
         self.noise = Noise(models.seed)
         self.findings: list[Finding] = []
@@ -324,11 +368,13 @@ class Replay:
         """
         wide = [as_wide(tensor) for tensor in inputs]
         self.visit = visit
-        self.passes = [
-            Pass(self.models.wide, wide),
-            Pass(self.models.wide, [self.noise.moved(tensor) for tensor in wide]),
-            Pass(self.models.narrow, [as_narrow(tensor) for tensor in inputs]),
-        ]
+        self.items = wide[0].shape[0] if wide and wide[0].dim() else 0
+        self.passes = [Pass(self.models.wide, wide)]
+        if not self.alone:
+            self.passes += [
+                Pass(self.models.wide, [self.noise.moved(tensor) for tensor in wide]),
+                Pass(self.models.narrow, [as_narrow(tensor) for tensor in inputs]),
+            ]
         with torch.no_grad():
             return self._steps()
 
@@ -364,6 +410,8 @@ class Replay:
         if self.visit is not None and steps[0].call < MEASURED_CALLS:
             self.visit(name, replace(steps[0].args, Tensor.clone))
         exact = self.models.compute(layer, steps[0].args)
+        if self.alone:
+            return [exact]
         if isinstance(layer, COPIES):
             moved = self.models.compute(layer, steps[1].args)
         else:
@@ -411,14 +459,15 @@ class Replay:
             if finding.verdict != "EQUAL" and index == 0:
                 self._explain(finding, found[1], floor, filled(steps[0].args, given))
         returned += [floor.exact for floor in floors[len(returned) :]]
-        replies = [
-            [as_wide(tensor) for tensor in returned],
-            [
-                self.noise.move_(tensor.to(torch.float64, copy=True) if tensor.is_floating_point() else tensor)
-                for tensor in returned
-            ],
-            [as_narrow(tensor) for tensor in returned],
-        ]
+        replies = [[as_wide(tensor) for tensor in returned]]
+        if not self.alone:
+            replies += [
+                [
+                    self.noise.move_(tensor.to(torch.float64, copy=True) if tensor.is_floating_point() else tensor)
+                    for tensor in returned
+                ],
+                [as_narrow(tensor) for tensor in returned],
+            ]
         for step, reply in zip(steps, replies):
             for tensor, changed in zip(flatten(step.args), in_place):
                 if changed:  # whoever else holds the input of an in-place layer sees its result
@@ -443,10 +492,17 @@ class Replay:
                 tensor, fitted = found
                 theirs = [other for other in theirs if other is not tensor]
                 self.fits += 1
-                same = _equal(as_narrow(own), fitted)
-                floor = Floors(own, None, None) if same else self._floor(values, channel_axis(layer, own.dim()))
-                self._judge(name, call, index, "input", fitted, floor, layer)
-                result.append(as_wide(fitted))
+                if _equal(own, fitted):
+                    kind = type(layer).__name__
+                    self.findings.append(Finding(name, call, index, kind, "input", 0.0, 0.0, 1, 0.0, 0.0, 0.0))
+                else:
+                    whole = not own.is_floating_point()  # numbers, which have no rounding
+                    floor = Floors(own, None, None) if whole else self._floor(values, channel_axis(layer, own.dim()))
+                    self._judge(name, call, index, "input", fitted, floor, layer)
+                exactly = own.is_floating_point() and all(
+                    torch.equal(a, b.double()) for a, b in _parts(own, fitted, axis=-1)
+                )
+                result.append(own if exactly else as_wide(fitted))
             else:
                 # Nothing captured, or what another division of the work gives: an image that was padded before. The layer is
                 # then judged together with the code before it.
@@ -474,20 +530,37 @@ class Replay:
         if isinstance(layer, COPIES):
             return [Floors(y, None, None) for y in exact]
         axes = [channel_axis(layer, y.dim()) for y in exact]
+        one = self._treats_apart(layer, args, exact, axes)
+        if one:
+            args = replace(args, lambda tensor: tensor[:1])
+        parts = [y[:1] if one else y for y in exact]
         moved = flatten(self.models.compute_moved(layer, replace(args, self.noise.moved), self.noise, UNIT))
-        changes = [_mean_squares(y, axis, exact=x) for x, y, axis in zip(exact, moved, axes)]
+        changes = [_mean_squares(y, axis, exact=x) for x, y, axis in zip(parts, moved, axes)]
         del moved
         copy = _may_overwrite(layer)
         narrow = flatten(
             self.models.compute(twin, replace(args, lambda t: as_narrow(t).clone() if copy else as_narrow(t)))
         )
-        errors = [_mean_squares(y, axis, exact=x) for x, y, axis in zip(exact, narrow, axes)]
-        if all(y.is_floating_point() and y.dim() for y in exact):
-            sizes = [float(_mean_squares(y, axis).mean()) or 1.0 for y, axis in zip(exact, axes)]
-            self.shares.setdefault(name, []).append(
-                [(d / size, e / size) for d, e, size in zip(changes, errors, sizes)]
-            )
+        errors = [_mean_squares(y, axis, exact=x) for x, y, axis in zip(parts, narrow, axes)]
+        del narrow
+        if not all(y.is_floating_point() and y.dim() for y in exact):
+            return [Floors(*each) for each in zip(exact, changes, errors)]
+        sizes = [float(_mean_squares(y, axis).mean()) or 1.0 for y, axis in zip(parts, axes)]
+        self.shares.setdefault(name, []).append([(d / size, e / size) for d, e, size in zip(changes, errors, sizes)])
+        if one:
+            return [self._known(y, [share], layer) for y, share in zip(exact, self.shares[name][-1])]
         return [Floors(*each) for each in zip(exact, changes, errors)]
+
+    def _treats_apart(self, layer: nn.Module, args: Any, exact: list[Tensor], axes: list[int]) -> bool:
+        """Whether a floor measured on one item of the batch, in proportion to its size, holds for all of it."""
+        if layer.training or not isinstance(layer, BY_ITEM):
+            return False
+        tensors = [*flatten(args), *exact]
+        if not all(tensor.dim() > 1 and tensor.is_floating_point() for tensor in tensors):
+            return False
+        items = {tensor.shape[0] for tensor in tensors}
+        channels = [y.shape[axis] for y, axis in zip(exact, axes)]
+        return items == {self.items} and all(y[0].numel() >= ENOUGH_VALUES * count for y, count in zip(exact, channels))
 
     def _known(self, exact: Tensor, shares: Sequence[tuple[np.ndarray, np.ndarray]], layer: nn.Module) -> Floors:
         """Floors from earlier calls; over all channels, where their number changes from call to call."""
@@ -495,21 +568,27 @@ class Replay:
             shares = [(moved.mean(keepdims=True), own.mean(keepdims=True)) for moved, own in shares]
         size = _mean_squares(exact, channel_axis(layer, exact.dim()))
         moved, own = (np.broadcast_to(np.mean(parts, axis=0) * size.mean(), size.shape) for parts in zip(*shares))
-        return Floors(exact, moved, own)
+        return Floors(exact, moved, own, size)
 
     def _floors(self, values: list[Any]) -> list[Floors]:
-        """The floors of what the three passes hold."""
+        """The floors of what the passes hold; one alone knows of none."""
+        if self.alone:
+            return [Floors(each, None, None) for each in flatten(values[0])]
         return [self._floor(each, each[0].dim() - 1) for each in zip(*map(flatten, values))]
 
     def _floor(self, values: Sequence[Tensor], axis: int) -> Floors:
+        if self.alone:
+            raise NeedsFloor
         exact, moved, own = values
         return Floors(exact, _mean_squares(moved, axis, exact=exact), _mean_squares(own, axis, exact=exact))
 
-    def finish(self, names: Sequence[str], exact: Sequence[Floors], outputs: Sequence[np.ndarray | None]) -> None:
+    def finish(self, outputs: Mapping[str, np.ndarray | None], exact: Sequence[Floors]) -> None:
         """Compare what the framework returned with what the reference's code makes of the last layers' captured outputs."""
-        for index, (name, floor, array) in enumerate(zip(names, exact, outputs)):
+        for index, ((name, array), floor) in enumerate(zip(outputs.items(), exact)):
             if array is not None and array.shape == tuple(floor.exact.shape):
                 theirs = torch.from_numpy(array)
+                if self.alone and not _equal(floor.exact, theirs):
+                    raise NeedsFloor
                 self.findings.append(
                     judge(f"{OUTPUT} {name}", 0, index, "", "input", theirs, floor, 1, max(0, theirs.dim() - 1))
                 )
@@ -701,30 +780,51 @@ def judge(
 ) -> Finding:
     """Compare a captured tensor with its exact value. axis: of the channels."""
     exact = floor.exact
-    if not exact.is_floating_point() or _equal(as_narrow(exact), theirs):
+    if not exact.is_floating_point() or _equal(exact, theirs):
         same = bool((exact.to(theirs.dtype) == theirs).all())
         reason = None if same else f"{int((exact != theirs).sum())} of {theirs.numel()} whole numbers differ"
         return Finding(name, call, index, kind, what, 0.0, 0.0, terms, 0.0, 0.0, 0.0, reason)
-    residual = theirs - exact
-    if not math.isfinite(float(torch.linalg.vector_norm(residual))):
-        finite = torch.isfinite(residual)
+    sums, mean, largest = [], 0.0, 0.0
+    for part, exactly in _parts(theirs, exact, axis=axis):
+        residual = part - exactly
+        sums.append(_square_norms(residual, axis))
+        mean += float(torch.linalg.vector_norm(residual, 1)) / theirs.numel()
+        largest = max(largest, float(torch.linalg.vector_norm(residual, math.inf)))
+    if not math.isfinite(mean):
+        finite = torch.isfinite(theirs - exact)
         # Equal infinities are equal, and NaN stands where NaN should.
         alike = (exact.isnan() & theirs.isnan()) | (exact.float() == theirs)
         if not bool((finite | alike).all()):
             reason = f"{what} has {_not_finite(theirs)}, the reference {_not_finite(exact)}"
             return Finding(name, call, index, kind, what, math.inf, math.inf, terms, reason=reason)
-        residual, exact = (torch.where(finite, tensor, 0.0) for tensor in (residual, exact))
-    squares, sizes = _mean_squares(residual, axis), _mean_squares(exact, axis)
+        theirs, exact = (torch.where(finite, tensor, 0.0) for tensor in (theirs, exact))
+        return judge(name, call, index, kind, what, theirs, Floors(exact, floor.moved, floor.own), terms, axis)
+    squares = np.sum(sums, axis=0) * len(sums[0]) / max(1, theirs.numel())
+    sizes = _mean_squares(exact, axis) if floor.sizes is None else floor.sizes
     ratio, channel = rule.ratios(squares, floor.moved, floor.own, sizes, terms)
     size, error = math.sqrt(float(sizes.mean())), math.sqrt(float(squares.mean()))
-    mean = float(torch.linalg.vector_norm(residual, 1)) / max(1, residual.numel())
-    largest = float(torch.linalg.vector_norm(residual, math.inf)) if residual.numel() else 0.0
     relative = error / size if size else error
     return Finding(name, call, index, kind, what, ratio, channel, terms, mean, largest, relative)
 
 
+def _parts(*tensors: Tensor, axis: int) -> Iterator[tuple[Tensor, ...]]:
+    """Stretches of tensors of one shape, of PART values or one item: temporaries of theirs stay in the processor's cache.
+
+    axis: of the channels, of which every stretch has all.
+    """
+    first = tensors[0]
+    if axis == 0 or first.dim() == 0 or first.numel() <= PART:
+        yield tensors
+    else:
+        items = max(1, PART * first.shape[0] // first.numel())
+        yield from zip(*(tensor.split(items) for tensor in tensors))
+
+
 def _equal(mine: Tensor, theirs: Tensor) -> bool:
-    return mine.dtype == theirs.dtype and torch.equal(mine, theirs)
+    """Whether a tensor, rounded to float32 if it is wide, is the other to the bit."""
+    if as_narrow(mine[:0] if mine.dim() else mine).dtype != theirs.dtype or mine.shape != theirs.shape:
+        return False
+    return all(torch.equal(as_narrow(a), b) for a, b in _parts(mine, theirs, axis=-1))
 
 
 def _may_overwrite(layer: nn.Module) -> bool:
@@ -734,23 +834,26 @@ def _may_overwrite(layer: nn.Module) -> bool:
 
 def _mean_squares(tensor: Tensor, axis: int, exact: Tensor | None = None) -> np.ndarray:
     """By channel, (C,); of the difference from ``exact``, if given. What is not finite counts as nothing."""
-    if exact is not None:
-        tensor = tensor - exact
-    if not tensor.is_floating_point():
-        tensor = tensor.double()
-    if tensor.dim() == 0:
-        return np.array([float(tensor.nan_to_num(0.0, 0.0, 0.0)) ** 2])
-    others = [other for other in range(tensor.dim()) if other != axis]
-    count = tensor.numel() // max(1, tensor.shape[axis])
+    pairs = _parts(*((tensor,) if exact is None else (tensor, exact)), axis=axis)
+    found = []
+    for part, *exactly in pairs:
+        values = part - exactly[0] if exactly else part
+        squares = _square_norms(values, axis)
+        if not np.isfinite(squares).all():
+            squares = _square_norms(values.nan_to_num(0.0, 0.0, 0.0), axis)
+        found.append(squares)
+    total: np.ndarray = np.sum(found, axis=0)
+    return total * len(total) / max(1, tensor.numel())
 
-    def norms(tensor: Tensor) -> Tensor:
-        return torch.linalg.vector_norm(tensor, dim=others) if others else tensor.abs()
 
-    found = norms(tensor)
-    if not bool(torch.isfinite(found).all()):
-        found = norms(tensor.nan_to_num(0.0, 0.0, 0.0))
-    squares: np.ndarray = found.double().square().div(max(1, count)).numpy()
-    return squares
+def _square_norms(values: Tensor, axis: int) -> np.ndarray:
+    """Sums of squares by channel, (C,)."""
+    if not values.is_floating_point():
+        values = values.double()
+    others = [other for other in range(values.dim()) if other != axis]
+    norms = torch.linalg.vector_norm(values, dim=others) if others else values.abs()
+    found: np.ndarray = np.atleast_1d(norms.double().square().numpy())
+    return found
 
 
 def _not_finite(tensor: Tensor) -> str:

@@ -201,13 +201,11 @@ class Session:
         from . import replay
 
         calls = {(record["name"], record["call"]): record for record in records}
-        done = replay.Replay(self._models(weights, seed), replay.Capture(Path(folder), channels_last, calls), planted)
-        exact = done.run(self._native_cases(inputs)[case])
-        if exact and (Path(folder) / "outputs.npz").is_file():
-            arrays = npz.load_file(Path(folder) / "outputs.npz")
-            keys = [protocol.key(case, name) for name in self.outputs]
-            done.finish(list(self.outputs), exact, [arrays.get(key) for key in keys])
-        return done.report()
+        captured, returned = replay.Capture(Path(folder), channels_last, calls), Path(folder) / "outputs.npz"
+        arrays = npz.load_file(returned) if returned.is_file() else {}
+        outputs = {name: arrays.get(protocol.key(case, name)) for name in self.outputs}
+        models, native = self._models(weights, seed), self._native_cases(inputs)[case]
+        return replay.replayed(models, captured, native, outputs, planted).report()
 
     # -- mutations ----------------------------------------------------------------------------------------------------
 
@@ -240,6 +238,7 @@ class Session:
         from . import replay
 
         if not hasattr(self, "models"):
+            replay.return_freed_memory()
             wide = self.framework.build(self.source, self.options, float64=True)
             for model in (wide, self.model):
                 self._write(model, npz.load_file(Path(weights)))
