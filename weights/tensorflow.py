@@ -138,15 +138,21 @@ def layers(model: Any) -> dict[str, list[Any]]:
 
 def from_model(model: Any) -> dict[str, np.ndarray]:
     """Every weight of the built model in canonical names and layout."""
-    return {name: _to_canonical(np.array(variable.numpy()), axes) for name, variable, axes in slots(model)}
+    return {name: to_canonical(np.array(variable.numpy()), axes) for name, variable, axes in slots(model)}
 
 
 def to_model(model: Any, arrays: dict[str, np.ndarray]) -> None:
     """Assign every weight; names and shapes must have been checked."""
     for name, variable, axes in slots(model):
         array = arrays[name]
-        variable.assign(np.array(array if axes is None else array.transpose(np.argsort(axes)), order="C"))
+        variable.assign(from_canonical(array, axes))
 
 
-def _to_canonical(array: np.ndarray, axes: tuple[int, ...] | None) -> np.ndarray:
+def to_canonical(array: np.ndarray, axes: tuple[int, ...] | None) -> np.ndarray:
+    """A variable's array in canonical layout. axes: of LAYERS."""
     return np.array(array if axes is None else array.transpose(axes), order="C")
+
+
+def from_canonical(array: np.ndarray, axes: tuple[int, ...] | None) -> np.ndarray:
+    """The array as the variable holds it."""
+    return np.array(array if axes is None else array.transpose(np.argsort(axes)), order="C")

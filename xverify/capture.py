@@ -38,6 +38,15 @@ class Recorder:
     def end(self, record: Record, outputs: Any) -> None:
         record["outputs"] = self._write(outputs)
 
+    def enter(self, name: str, arguments: Any) -> tuple[Record, Any]:
+        """Begin a record; with what the layer is to be called with."""
+        return self.begin(name, arguments), arguments
+
+    def leave(self, record: Record, outputs: Any) -> Any:
+        """End a record; returns what the layer is to return."""
+        self.end(record, outputs)
+        return outputs
+
     def _write(self, values: Any) -> list[str]:
         return [self._file(array) for array in map(self.to_numpy, _leaves(values)) if array is not None]
 
@@ -50,6 +59,70 @@ class Recorder:
             self.files[key] = f"{len(self.files)}.npy"
             np.save(self.folder / self.files[key], array)
         return self.files[key]
+
+
+class TrainingRecorder(Recorder):
+    """Records gradients, too: "input_gradients" and "output_gradients", file names, None where there is no gradient.
+
+    What a layer takes and gives becomes a node of its own in the graph of gradients (alias), so that the gradient of an input
+    is what this layer alone sends back, and that of an output what comes back from all who use it.
+    """
+
+    def __init__(self, folder: Path, to_numpy: Callable[[Any], np.ndarray | None], alias: Callable[[Any], Any]) -> None:
+        super().__init__(folder, to_numpy)
+        self.alias = alias
+        self.nodes: list[tuple[Record, str, int, Any]] = []
+
+    def enter(self, name: str, arguments: Any) -> tuple[Record, Any]:
+        record = self.begin(name, arguments)
+        return record, self._watched(record, "input_gradients", arguments)
+
+    def leave(self, record: Record, outputs: Any) -> Any:
+        self.end(record, outputs)
+        return self._watched(record, "output_gradients", outputs)
+
+    def _watched(self, record: Record, what: str, values: Any) -> Any:
+        """The same structure, of aliases; every second node is what is differentiated by."""
+        places: list[str | None] = []
+        record[what] = places
+        known: dict[int, Any] = {}
+
+        def change(value: Any) -> Any:
+            array = self.to_numpy(value)
+            if array is None:
+                return value
+            if id(value) in known:
+                return known[id(value)]
+            places.append(None)
+            if array.dtype.kind != "f":
+                return value
+            node = self.alias(value)
+            self.nodes.append((record, what, len(places) - 1, node))
+            known[id(value)] = self.alias(node)
+            return known[id(value)]
+
+        return _mapped(values, change)
+
+    def tensors(self) -> list[Any]:
+        """The nodes whose gradients ``take`` wants, in that order."""
+        return [node for *_, node in self.nodes]
+
+    def take(self, gradients: Sequence[Any]) -> None:
+        """Write the gradients of ``tensors()``."""
+        for (record, what, index, _), gradient in zip(self.nodes, gradients):
+            array = None if gradient is None else self.to_numpy(gradient)
+            record[what][index] = None if array is None else self._file(array)
+
+
+def _mapped(values: Any, change: Callable[[Any], Any]) -> Any:
+    """The same structure with everything changed that is not a container."""
+    if isinstance(values, Mapping):
+        return {key: _mapped(value, change) for key, value in values.items()}
+    if isinstance(values, tuple) and hasattr(values, "_fields"):
+        return type(values)(*(_mapped(value, change) for value in values))
+    if isinstance(values, (tuple, list)):
+        return type(values)(_mapped(value, change) for value in values)
+    return change(values)
 
 
 def _leaves(values: Any) -> Iterator[Any]:
@@ -94,10 +167,11 @@ def _wrapped(
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
         if first:
-            open_records.append(recorder.begin(name, (args, kwargs)))
+            record, (args, kwargs) = recorder.enter(name, (args, kwargs))
+            open_records.append(record)
         outputs = original(*args, **kwargs)
         if last and open_records:
-            recorder.end(open_records.pop(), outputs)
+            outputs = recorder.leave(open_records.pop(), outputs)
         return outputs
 
     if method.startswith("__"):  # Python looks such a method up in the class

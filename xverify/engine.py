@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import inspect
 import math
 import shutil
 import sys
@@ -12,13 +13,14 @@ from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from . import __version__, compare, frameworks, host, noise, timing
+from . import __version__, compare, frameworks, host, noise, optimizers, timing
 from .errors import SubjectError, UsageError
 from .framework import Framework
+from .ladder import Ladder
 from .lane import Lane
 from .process import Worker
 from .records import Layers, Result, overall
@@ -51,7 +53,10 @@ def run(
     file = Path(json) if json is not None else None
     if file is not None:
         _check_writable(file)
-    request, folder = resolve(model, subjects, **settings)
+    tasks = [task.strip() for task in settings.pop("task", "forward").split(",") if task.strip()]
+    if len(tasks) > 1:
+        return _in_turn(list(dict.fromkeys(tasks)), model, subjects, file, resume, watch or Watch(), settings)
+    request, folder = resolve(model, subjects, task=tasks[0] if tasks else "", **settings)
     earlier = None
     if resume:
         if file is None:
@@ -60,6 +65,50 @@ def run(
         if earlier is not None and earlier.finished(request):
             raise UsageError(f"{file} is complete: there is nothing to resume; a higher --effort would add launches")
     return Run(request, folder, watch or Watch(), file, earlier).execute()
+
+
+def _in_turn(
+    tasks: list[str],
+    model: str | Path,
+    subjects: list[str] | tuple[str, ...] | None,
+    file: Path | None,
+    resume: bool,
+    watch: Watch,
+    settings: dict[str, Any],
+) -> Result:
+    """One task after another, to one result with the rows of all."""
+    if resume:
+        raise UsageError(f"--resume goes on with one task: the tasks are {', '.join(tasks)}")
+    learning = (
+        *inspect.signature(optimizers.optimizer).parameters,
+        "optimizer",
+        "match_optimizer",
+        "data",
+        "time_input",
+    )
+    requests = [
+        resolve(
+            model, subjects, task=task, **{k: v for k, v in settings.items() if task == "train" or k not in learning}
+        )
+        for task in tasks
+    ]
+    whole: Result | None = None
+    for request, folder in requests:
+        done = Run(request, folder, watch, None).execute()
+        if whole is not None:
+            rows = (*whole.rows, *done.rows)
+            timeline = {name: whole.timeline.get(name, 0.0) + seconds for name, seconds in done.timeline.items()}
+            done = replace(
+                done, tasks=(*whole.tasks, *done.tasks), rows=rows, verdict=overall(rows, request.strict),
+                created=whole.created, timeline=timeline, notes=tuple(dict.fromkeys((*whole.notes, *done.notes))),
+            )  # fmt: skip
+        whole = replace(done, complete=done.complete and request is requests[-1][0])
+        if file is not None:
+            whole.write(file)
+        if any(note.startswith("interrupted") for note in done.notes):
+            break
+    assert whole is not None
+    return whole
 
 
 KEPT = 4
@@ -105,6 +154,7 @@ class Run:
         self.seen = noise.Seen()
         self.earlier = earlier
         self.complete = False
+        self.ladder: Ladder | None = None
         self.merges: dict[str, tuple[str, ...]] = {}
         self.launch_seconds: list[float] = []
         self.workers: list[Worker] = []
@@ -190,7 +240,10 @@ class Run:
             self._launch()
             with self.clock.doing("judging"):
                 for lane in self.lanes:
-                    lane.judge_again(self.reference)
+                    if self.ladder is not None:
+                        lane.judge_training_again(self.ladder, self.reference)
+                    else:
+                        lane.judge_again(self.reference)
             self._begin_next()
 
     def _settle(self) -> None:
@@ -335,6 +388,13 @@ class Run:
         return bool(going)
 
     def _judge(self) -> None:
+        if self.request.trains:
+            self.ladder = Ladder(self.request, self.reference)
+            self.ladder.prepare()
+            for lane in self.lanes:
+                lane.judge_training(self.ladder, self.reference)
+                lane.worker.close()
+            return
         self.reference.evaluate()
         self._replay()
         for lane in self.lanes:

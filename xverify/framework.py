@@ -16,10 +16,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .capture import Recorder, recording
+from .capture import Recorder, TrainingRecorder, recording
 from .errors import Failed, Unsupported
+from .optimizers import Optimizer
 from .spec import ModelFolder, load_module
 
+# A batch that is learnt from: the native inputs, then the labels.
+Batch = tuple[Any, ...]
 # Turns the adapter, a built model and one example (the native inputs, a tuple) into what is called with such inputs.
 Mode = Callable[[Any, Any, tuple[Any, ...]], Callable[..., Any]]
 
@@ -33,6 +36,34 @@ class Source:
 
     folder: Path
     onnx: Path | None = None
+
+
+class Training:
+    """A model that learns in one mode: what an adapter's ``training`` returns.
+
+    The weights are the model's own, and are read and written through the adapter. names: the parameters that learn, by the
+    framework's own names, which are ``save_weights``'. optimizer: the settings, with the forms in which the framework's own
+    optimizer differs from torch's.
+    """
+
+    names: Sequence[str]
+    optimizer: Optimizer
+
+    def step(self, *batch: Any) -> Any:
+        """One whole step: forward, loss, backward, update; returns the loss. This is what is timed."""
+        raise NotImplementedError
+
+    def gradients(self, *batch: Any) -> tuple[float, dict[str, np.ndarray]]:
+        """The loss, and its gradient by name, in canonical layout, computed in the same mode; no parameter changes."""
+        raise NotImplementedError
+
+    def slots(self) -> tuple[int, dict[str, list[np.ndarray]]]:
+        """How many steps were made, and the optimizer's state by name, in the order of ``optimizer.slots``."""
+        raise NotImplementedError
+
+    def set_slots(self, steps: int, slots: Mapping[str, Sequence[np.ndarray]]) -> None:
+        """Set what ``slots`` returns."""
+        raise NotImplementedError
 
 
 class Framework:
@@ -60,6 +91,8 @@ class Framework:
     layer_method: ClassVar[str] = "forward"
     # Where it can run.
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
+    # Whether it can train a model, so that --task train runs it when the user names no subject.
+    trains: ClassVar[bool] = False
     # Whether the layers keep images as N,H,W,C.
     channels_last: ClassVar[bool] = False
 
@@ -165,6 +198,41 @@ class Framework:
             outputs = self.modes["eager"](self, model, inputs)(*inputs)
             self.wait(outputs)
         return outputs
+
+    # -- training ------------------------------------------------------------------------------------------------------
+
+    def training(self, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool) -> Training:
+        """Make the model learn in this mode: cross-entropy on logits, with the framework's own optimizer.
+
+        match: with an exact equivalent of torch's mathematics, of the optimizer and of running statistics, built from the
+        framework's own parts. The model's weights may be other ones afterwards. Raises Unsupported.
+        """
+        raise Unsupported(f"{self.name} is not trained by xverify")
+
+    def still(self, model: Any) -> list[str]:
+        """Turn dropout off for good, wherever the model has it; returns the layers' names."""
+        return []
+
+    def alias(self, tensor: Any) -> Any:
+        """The same values as another node of the graph that gradients go through."""
+        raise Unsupported(f"{self.name} shows no gradients within a model")
+
+    def backward(
+        self, model: Any, batch: Batch, tensors: Callable[[], Sequence[Any]]
+    ) -> tuple[Any, float, list[Any], dict[str, np.ndarray]]:
+        """One eager forward and backward pass in training: (outputs, loss, gradients of ``tensors()``, of the parameters).
+
+        Nothing is updated. tensors: called after the forward pass. A gradient that is not there is None.
+        """
+        raise Unsupported(f"{self.name} shows no gradients within a model")
+
+    def capture_training(self, model: Any, batch: Batch, names: Mapping[str, str], recorder: TrainingRecorder) -> Any:
+        """As ``capture``, of a forward and a backward pass: also the gradients of what layers take and give."""
+        wanted = {names[name]: parts for name, parts in self.layers(model).items() if name in names}
+        with recording(wanted, self.layer_method, recorder):
+            outputs, loss, gradients, own = self.backward(model, batch, recorder.tensors)
+        recorder.take(gradients)
+        return outputs, loss, own
 
     # -- shared -------------------------------------------------------------------------------------------------------
 

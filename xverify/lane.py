@@ -18,9 +18,11 @@ import numpy as np
 from . import compare, host, timing
 from .errors import Crashed, Failed, SubjectError, Unsupported
 from .framework import Framework
+from .ladder import Ladder, Learner
 from .noise import Gate, look
+from .optimizers import Optimizer
 from .process import Worker
-from .records import Error, Launch, Layers, Memory, Row, Sample, Speed
+from .records import Error, Launch, Layers, Memory, Row, Rung, Sample, Speed, Training
 from .reference import Reference, build_arguments
 from .request import Request
 from .spec import ModelFolder
@@ -67,6 +69,7 @@ class Lane:
     alone: float = 0.0
     memory: Memory = field(default_factory=Memory)
     error: Error | None = None
+    training: Training | None = None
     captured: dict[str, Any] = field(default_factory=dict)
     matched: dict[str, str] = field(default_factory=dict)
     layers: Layers | None = None
@@ -187,9 +190,15 @@ class Lane:
 
     def _prepare(self, reference: Reference) -> dict[str, Any]:
         """The first two steps; once more in a new process, when the framework's own compiler fell over and asks for that."""
-        arguments = {"inputs": str(reference.inputs), "mode": self.mode}
+        request = self.request
+        operation = "prepare"
+        arguments: dict[str, Any] = {"inputs": str(reference.inputs), "mode": self.mode}
+        if request.optimizer is not None:
+            operation = "learn"
+            arguments |= {"inputs": str(reference.training), "optimizer": request.optimizer.to_dict()}
+            arguments |= {"match": request.match_optimizer, "time_input": request.time_input}
         try:
-            return self.worker.request("prepare", **arguments)
+            return self.worker.request(operation, **arguments)
         except Crashed:
             if not self.worker.wants_restart():
                 raise
@@ -199,7 +208,7 @@ class Lane:
         self.build(reference)
         if reference.merges:
             self.prove(reference.merges)
-        return self.worker.request("prepare", **arguments)
+        return self.worker.request(operation, **arguments)
 
     def _warm_until_steady(self) -> dict[str, Any]:
         """Call on every case, then run blocks until two windows of them agree: timing.steady."""
@@ -237,6 +246,7 @@ class Lane:
         noisy = None
         with self.step(""):
             arguments: dict[str, Any] = {"case": case, "calls": calls}
+            keep = keep and not self.request.trains  # a step's loss is of weights that no other subject has by then
             if keep:
                 if not self.kept:
                     self.peak = self.worker.peak_rss_mib()  # what reading the outputs takes is not the framework's
@@ -272,15 +282,22 @@ class Lane:
                     alone = [self.worker.request("block", case=case, calls=1) for case in range(self.request.cases)]
                     self.alone = min(reply["seconds"] for reply in alone)
                 self.timed_cases = len(self.kept)
+                if self.request.trains:
+                    self.peak = self.worker.peak_rss_mib()
                 self._measure_memory()
-                for case in set(range(self.request.cases)) - set(self.kept):
-                    path = self.worker.folder / f"outputs-{case}.npz"
-                    self.worker.request("block", case=case, calls=1, keep=str(path))
-                    self.kept[case] = path
-                self.again = self.worker.folder / "again.npz"
-                self.worker.request("block", case=0, calls=1, keep=str(self.again))
+                if not self.request.trains:
+                    self._complete_outputs()
             per_call = (faults - self.faults) / calls if faults is not None and self.faults is not None else None
             self.launches.append(replace(self.launched(), retraces=retraces, faults_per_call=per_call))
+
+    def _complete_outputs(self) -> None:
+        """The outputs of input cases that too few calls left out, and one of another call on the same input."""
+        for case in set(range(self.request.cases)) - set(self.kept):
+            path = self.worker.folder / f"outputs-{case}.npz"
+            self.worker.request("block", case=case, calls=1, keep=str(path))
+            self.kept[case] = path
+        self.again = self.worker.folder / "again.npz"
+        self.worker.request("block", case=0, calls=1, keep=str(self.again))
 
     def launched(self) -> Launch:
         """The launch that runs, as far as it has come: it is warm."""
@@ -362,6 +379,37 @@ class Lane:
                 error = replace(error, verdict="INVALID", reason=f"{reason}; {error.reason}")
         self.error = replace(error, timed_cases=self.timed_cases)
 
+    def learner(self) -> Learner:
+        """This lane as one that learns: it has made its first step."""
+        settings = Optimizer.from_dict(self.prepared["optimizer"])
+        held, key = tuple(self.prepared["held"]), (*self.build_key, str(self.request.match_optimizer))
+        return Learner(self.label, self.worker, settings, held, self.built["merges"], key)
+
+    def judge_training(self, ladder: Ladder, reference: Reference) -> None:
+        """Climb the ladder. What ends it early fails the lane, whose speed would be of nothing known."""
+        if not self.alive:
+            return
+        if self.loaded["digest"] != reference.digest:
+            mine = self.loaded["digest"]
+            reason = f"other weights after loading: digest {mine}, the reference has {reference.digest}"
+            self.error = Error("INVALID", reason)
+            self.training = Training(ladder.optimizer.says(), rungs=(Rung("weights", 0, "INVALID", says=reason),))
+            return
+        with self.step("climbing the ladder of training"):
+            self.error, self.training = ladder.judge(self.learner())
+
+    def judge_training_again(self, ladder: Ladder, reference: Reference) -> None:
+        """Look at a later launch, too: its weights, and one step."""
+        if not self.active or self.error is None:
+            return
+        with self.step(""):
+            if self.loaded["digest"] != reference.digest:
+                self.error = replace(
+                    self.error, verdict="INVALID", reason="other weights after loading in a later launch"
+                )
+            else:
+                self.error = ladder.again(self.learner(), self.error)
+
     def judge_again(self, reference: Reference) -> None:
         """Compare what a later launch computed, too: its weights, and the outputs of its last timed calls."""
         if not self.active or self.error is None or not self.kept:
@@ -397,6 +445,7 @@ class Lane:
             speed=speed,
             memory=self.memory,
             environment=self.started.get("environment", {}),
+            training=self.training,
         )
 
 

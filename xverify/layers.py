@@ -42,7 +42,7 @@ def summarise(
 
 def _layer(name: str, findings: list[Finding], calls: int, explained: Mapping[str, Any] | None) -> LayerError:
     worst = max(findings, key=lambda finding: (RANKS[finding.verdict], finding.ratio))
-    outputs = [finding for finding in findings if finding.what == "output"]
+    outputs = [finding for finding in findings if finding.what == "output" or finding.what.startswith("gradient of")]
     verdict = worst.verdict
     rounding = bool(explained and explained["rounding"])
     if rounding:
@@ -53,7 +53,7 @@ def _layer(name: str, findings: list[Finding], calls: int, explained: Mapping[st
         calls=calls,
         ratio=max((finding.ratio for finding in outputs), default=0.0),
         channel_ratio=max((finding.channel_ratio for finding in findings), default=0.0),
-        input_ratio=max((finding.ratio for finding in findings if finding.what == "input"), default=0.0),
+        input_ratio=max((finding.ratio for finding in findings if finding not in outputs), default=0.0),
         verdict=verdict,
         faulty=worst.what,
         terms=worst.terms,

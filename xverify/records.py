@@ -69,7 +69,8 @@ class LayerError:
 
     kind: torch's class. ratio, channel_ratio: R and C of its outputs; input_ratio: of what it was given, against what the
     reference's code makes of the layers before it; each a residual over its floor of rounding. verdict: of the layer.
-    faulty: "output" when the layer itself is the worse, "input" when what stands between it and the layers before it is.
+    faulty: "output" when the layer itself is the worse, "input" when what stands between it and the layers before it is; of a
+    backward pass the same of gradients, by their names.
     explanation: what it behaves as, when a known alternative explains it. rounding: that is right, but in another precision.
     """
 
@@ -91,7 +92,9 @@ class LayerError:
 
     def says(self) -> str:
         """One sentence that a porter can act on."""
-        where = self.layer if self.faulty == "output" else f"what {self.layer} is given"
+        where = {"output": self.layer, "input": f"what {self.layer} is given"}.get(
+            self.faulty, f"{self.layer}, {self.faulty}"
+        )
         if self.explanation:
             return f"{where}: {self.explanation}"
         if self.reason:
@@ -133,6 +136,71 @@ class Layers:
         """The first layer with the worst verdict; None when all are EQUAL."""
         found = (layer for layer in self.layers if layer.verdict == self.verdict != "EQUAL")
         return next(found, None)
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One rung of the ladder of training, at one step: weights, forward, loss, backward, gradients, update, statistics.
+
+    step: the number of steps that the state comes from. ratio: the worst residual over its floor. says: what differs, and where.
+    difference: the name of a difference that is the framework's own and no fault, as "eps-hat". compared, known: how many
+    layers, parameters or values.
+    """
+
+    name: str
+    step: int
+    verdict: str
+    ratio: float | None = None
+    says: str = ""
+    difference: str = ""
+    compared: int = 0
+    known: int = 0
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Losses of training that runs free from the first state, step by step, beside the reference's.
+
+    low, high: of the reference and its replicas, whose weights differ from its by a unit in the last place. judged: how many
+    steps count; after them rounding alone has pulled the replicas too far apart.
+    """
+
+    losses: tuple[float, ...]
+    reference: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    judged: int
+    verdict: str
+    says: str = ""
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a row learns. optimizer: its settings, in torch's terms. forms: where the framework's own differs from torch's.
+
+    rungs: in the order of the ladder, step after step. untested: parameters whose gradient is rounding alone, so that no fault of
+    it could show. held: layers whose dropout was turned off.
+    """
+
+    optimizer: str
+    forms: tuple[str, ...] = ()
+    rungs: tuple[Rung, ...] = ()
+    curve: Curve | None = None
+    untested: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
+    layers: Layers | None = None
+
+    @property
+    def first(self) -> Rung | None:
+        """The first rung that breaks: DIFFERENT or INVALID, else one that drifts without a name; None when all hold."""
+        broken = [rung for rung in self.rungs if rung.verdict in ("DIFFERENT", "INVALID")]
+        drifting = [rung for rung in self.rungs if rung.verdict == "DRIFT" and not rung.difference]
+        return next(iter(broken or drifting), None)
+
+    @property
+    def differences(self) -> tuple[str, ...]:
+        """The names of the framework's own differences."""
+        return tuple(dict.fromkeys(rung.difference for rung in self.rungs if rung.difference))
 
 
 @dataclass(frozen=True)
@@ -229,6 +297,7 @@ class Row:
     speed: Speed | None = None
     memory: Memory = Memory()
     environment: dict[str, Any] = field(default_factory=dict)
+    training: Training | None = None
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from . import environments, frameworks, host, probe, protocol
+from . import data, environments, frameworks, host, probe, protocol
 from .errors import Crashed, SpecError, SubjectError, TimedOut, Unsupported, WeightsError
 from .layers import Place, match, summarise
 from .process import Worker
@@ -44,6 +44,9 @@ class Reference:
         self.weights = self.space / "weights.npz"
         self.inputs = self.space / "inputs.npz"
         self.few = self.inputs
+        self.training = self.space / "training.npz"
+        self.few_training = self.training
+        self.kind = f"synthetic, seed {request.seed}"
         self.digest: str | None = None
         self.inputs_digest: str | None = None
         self.shapes: dict[str, tuple[int, ...]] = {}
@@ -73,7 +76,7 @@ class Reference:
         self._phase("building the model")
         built = self.worker.request("build", **build_arguments(self.model, self.framework, None))
         self.shapes = {name: tuple(shape) for name, shape in built["shapes"].items()}
-        inputs = probe.inputs(self.model.spec, self.request.batch, self.request.seed, self.request.cases)
+        inputs = self._inputs()
         npz.save_file(inputs, self.inputs)
         if self.request.batch > JUDGED_ITEMS:
             self.few = self.space / "few-inputs.npz"
@@ -82,6 +85,25 @@ class Reference:
         arrays = self._settle_weights()
         npz.save_file(arrays, self.weights)
         self.digest = digest(arrays)
+
+    def _inputs(self) -> dict[str, np.ndarray]:
+        """The input cases; of training also their labels, which stay in files of their own."""
+        request, spec = self.request, self.model.spec
+        if not request.trains:
+            return probe.inputs(spec, request.batch, request.seed, request.cases)
+        if request.data is None:
+            batches = data.synthetic(spec, request.batch, request.seed, request.cases)
+        else:
+            self._phase(f"reading {request.data}")
+            batches = data.read(Path(request.data), spec, request.batch, request.seed, request.cases)
+        self.kind = batches.kind
+        npz.save_file(batches.arrays, self.training)
+        inputs = {key: array for key, array in batches.arrays.items() if key.split("/", 1)[1] != data.TARGET}
+        if request.batch > JUDGED_ITEMS:
+            self.few_training = self.space / "few-training.npz"
+            labels = {key: array[:JUDGED_ITEMS] for key, array in batches.arrays.items() if key not in inputs}
+            npz.save_file({**probe.first_items(inputs, spec, JUDGED_ITEMS), **labels}, self.few_training)
+        return inputs
 
     def export(self) -> None:
         """Export ONNX for the subjects that need it; what prevents it is kept in ``onnx_problem``."""
@@ -248,7 +270,7 @@ class Reference:
         return {
             "digest": self.inputs_digest,
             "cases": self.request.cases,
-            "kind": f"synthetic, seed {self.request.seed}",
+            "kind": self.kind,
         }
 
     # -- steps --------------------------------------------------------------------------------------------------------

@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import environments, frameworks, host, timing
+from . import environments, frameworks, host, optimizers, timing
 from .errors import UsageError, nearest
 from .framework import Framework
+from .optimizers import Optimizer
 from .spec import ModelFolder, find_model
 
-TASKS = ("forward",)
+TASKS = ("forward", "train")
 EFFORTS = tuple(timing.EFFORTS)
 DEVICES = ("cpu", "cuda")
 REFERENCE = "torch"
@@ -47,6 +48,14 @@ class Request:
     pin: tuple[int, ...] = ()
     python: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    optimizer: Optimizer | None = None
+    match_optimizer: bool = False
+    data: str | None = None
+    time_input: bool = False
+
+    @property
+    def trains(self) -> bool:
+        return self.task == "train"
 
 
 def resolve(
@@ -69,6 +78,14 @@ def resolve(
     strict: bool = False,
     max_seconds: float | None = None,
     pin: Sequence[int] = (),
+    optimizer: str | None = None,
+    lr: float | None = None,
+    momentum: float | None = None,
+    nesterov: bool = False,
+    weight_decay: float | None = None,
+    match_optimizer: bool = False,
+    data: str | Path | None = None,
+    time_input: bool = False,
 ) -> tuple[Request, ModelFolder]:
     """Fill in what was left open, and refuse what cannot be run. Raises UsageError."""
     folder = find_model(model)
@@ -92,7 +109,16 @@ def resolve(
             raise UsageError(f"--{name} is {choice!r}{nearest(choice, known)} Known: {', '.join(known)}")
     if weights is not None and not Path(weights).is_file():
         raise UsageError(f"--weights {weights}: no such file")
-    chosen, notes = _subjects(folder, subjects, interpreters)
+    learns = optimizers.optimizer(optimizer or "sgd", lr, momentum, nesterov, weight_decay)
+    asked = {
+        "optimizer": optimizer, "lr": lr, "momentum": momentum, "nesterov": nesterov, "weight-decay": weight_decay,
+        "match-optimizer": match_optimizer, "data": data, "time-input": time_input,
+    }  # fmt: skip
+    if task != "train":
+        given = next((name for name, value in asked.items() if value not in (None, False)), None)
+        if given is not None:
+            raise UsageError(f"--{given} belongs to --task train; the task is {task}")
+    chosen, notes = _subjects(folder, subjects, interpreters, task)
     adapters = [adapter for adapter, _ in chosen]
     reference = _reference(folder, adapters, interpreters)
     for adapter in dict.fromkeys([*adapters, frameworks.load(reference)]):
@@ -125,6 +151,10 @@ def resolve(
         pin=tuple(pin),
         python=interpreters,
         notes=tuple(notes),
+        optimizer=learns if task == "train" else None,
+        match_optimizer=match_optimizer,
+        data=str(data) if data is not None else None,
+        time_input=time_input,
     ), folder
 
 
@@ -164,7 +194,7 @@ def _available(adapter: type[Framework], interpreters: Mapping[str, str]) -> boo
 
 
 def _subjects(
-    folder: ModelFolder, subjects: Sequence[str] | None, interpreters: Mapping[str, str]
+    folder: ModelFolder, subjects: Sequence[str] | None, interpreters: Mapping[str, str], task: str
 ) -> tuple[list[tuple[type[Framework], str]], list[str]]:
     if subjects is not None:
         chosen = list(dict.fromkeys(frameworks.parse_subject(text) for text in subjects if text.strip()))
@@ -177,7 +207,7 @@ def _subjects(
     notes = []
     chosen = []
     for adapter in sorted(frameworks.load_all().values(), key=order):
-        if not adapter.usual or not offered(folder, adapter):
+        if not adapter.usual or not offered(folder, adapter) or (task == "train" and not adapter.trains):
             continue
         if _available(adapter, interpreters):
             chosen += [(adapter, mode) for mode in adapter.usual]

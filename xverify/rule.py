@@ -14,6 +14,7 @@ import numpy as np
 UNIT = 2.0**-24  # half a unit in the last place of 1.0 in float32
 EQUAL_R, DRIFT_R = 4.0, 40.0  # residual of a layer over its floor
 EQUAL_C, DRIFT_C = 10.0, 60.0  # the same for the worst channel
+EQUAL_BACKWARD_R = 5.0  # of a gradient, whose honest residuals reach 3.54
 EQUAL_RHO, DRIFT_RHO, COHERENT_RHO = 3.0, 10.0, 30.0  # of a whole model's output over the noise of all its layers
 VISIBLE = 40.0  # a fault that moves the result by fewer floors could not be told from rounding
 
@@ -44,7 +45,8 @@ class Finding:
     def verdict(self) -> str:
         if self.reason is not None:
             return "DIFFERENT"
-        return classify(self.ratio, self.channel_ratio)
+        backward = self.what.startswith("gradient")
+        return classify(self.ratio, self.channel_ratio, EQUAL_BACKWARD_R if backward else EQUAL_R)
 
     @property
     def bits_lost(self) -> float | None:
@@ -87,11 +89,11 @@ def _quotient(square: float, floor: float) -> float:
     return math.sqrt(square / floor) if floor > 0.0 else math.inf
 
 
-def classify(ratio: float, channel_ratio: float = 0.0) -> str:
-    """EQUAL, DRIFT or DIFFERENT, for a layer."""
+def classify(ratio: float, channel_ratio: float = 0.0, equal: float = EQUAL_R) -> str:
+    """EQUAL, DRIFT or DIFFERENT, for a layer. equal: the largest R that is EQUAL."""
     if not (ratio <= DRIFT_R and channel_ratio <= DRIFT_C):
         return "DIFFERENT"
-    return "EQUAL" if ratio <= EQUAL_R and channel_ratio <= EQUAL_C else "DRIFT"
+    return "EQUAL" if ratio <= equal and channel_ratio <= EQUAL_C else "DRIFT"
 
 
 def classify_output(rho: float, layers: str | None) -> str:

@@ -20,13 +20,14 @@ from . import frameworks, protocol
 from .capture import Recorder
 from .errors import NotInstalled, SubjectError, WeightsError, XverifyError, first_line
 from .framework import Framework, Source
+from .learning import Learning
 from .weights import canonical, load_file, npz
 from .weights.names import rename, rename_layers
 
 CALIBRATION_BATCH = 8  # a variance of one or two values is no variance
 
 
-class Session:
+class Session(Learning):
     """What a worker can be asked, an operation a method; ``handle`` is the whole protocol but for the pipes."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -35,6 +36,7 @@ class Session:
         self.model: Any
         self.call: Callable[..., Any]
         self.cases: list[tuple[Any, ...]] = []
+        self.context = lambda: self.framework.inference()
 
     def handle(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run one request; every exception becomes an error reply."""
@@ -251,7 +253,7 @@ class Session:
         """Put the input cases on the device, make the callable, and run it twice, each time on the clock."""
         self.cases = self._native_cases(inputs)
         start = self.clock()
-        with self.framework.inference():
+        with self.context():
             self.call = self._mode(mode)(self.framework, self.model, self.cases[0])
             self._block(0, 1)
         first = self.clock() - start
@@ -271,7 +273,7 @@ class Session:
         keep: a file for the outputs of the last call. Then ``unfinished_seconds`` says how much longer their first
         reading took than their second: computation that ``wait`` left undone. room: bytes that a reading may need.
         """
-        with self.framework.inference():
+        with self.context():
             seconds, outputs = self._block(case, calls)
             if keep is None:
                 return {"seconds": seconds}

@@ -4,6 +4,7 @@ import argparse
 
 from ..engine import run
 from ..errors import UsageError
+from ..optimizers import SLOTS
 from ..report.terminal import console, render, watcher
 from ..request import DEVICES, TASKS
 
@@ -14,13 +15,16 @@ EXAMPLE = """examples:
   xverify run resnet50 --effort standard --json r.json   with verdicts on speed; --resume goes on after a crash
   xverify run resnet50 --batch 8 --warmup 10 --rerun 100 the Jittor method's setting, literally
   xverify run ./my_port                                  your own folder: spec.py and one file a framework
+  xverify run mlp --task train --optimizer adam          whole training steps: gradients, update, statistics, loss curve
   xverify run mlp --weights trained.pt --python jittor=envs/jittor/bin/python"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL|FOLDER", help="a model of the zoo (xverify list), or a model folder")
     parser.add_argument("--subjects", metavar="LIST", help="framework[:mode],...; the first is the baseline for ratios")
-    parser.add_argument("--task", default="forward", metavar="TASK", help=f"one of: {', '.join(TASKS)}")
+    parser.add_argument(
+        "--task", default="forward", metavar="LIST", help=f"one or more of: {', '.join(TASKS)} (default: forward)"
+    )
     parser.add_argument("--batch", type=int, metavar="N", help="items a call (default: the model's own)")
     parser.add_argument("--warmup", type=int, metavar="N", help="exactly N untimed calls first (default: by time)")
     parser.add_argument("--rerun", type=int, metavar="N", help="exactly N timed calls (default: by time)")
@@ -55,6 +59,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=1800,
         metavar="S",
         help="seconds that one step of a subject may take (default: 1800)",
+    )
+    learning = parser.add_argument_group("training (--task train)")
+    learning.add_argument("--optimizer", metavar="NAME", help=f"one of: {', '.join(SLOTS)} (default: sgd)")
+    learning.add_argument("--lr", type=float, metavar="X", help="learning rate (default: torch's)")
+    learning.add_argument("--momentum", type=float, metavar="X", help="of sgd (default: 0)")
+    learning.add_argument("--nesterov", action="store_true", help="Nesterov's form of the momentum")
+    learning.add_argument("--weight-decay", type=float, metavar="X", help="default: torch's, 0.01 for adamw and else 0")
+    learning.add_argument(
+        "--match-optimizer",
+        action="store_true",
+        help="compute torch's mathematics exactly in every framework, instead of the framework's own optimizer",
+    )
+    learning.add_argument(
+        "--data", metavar="DIR", help="MNIST (IDX), CIFAR-10 (binary) or PTB (text) files (default: synthetic batches)"
+    )
+    learning.add_argument(
+        "--time-input", action="store_true", help="time the conversion of every batch to the framework's tensors, too"
     )
     parser.add_argument("--json", metavar="FILE", help="write the result file, after every launch and at the end")
     parser.add_argument("--resume", action="store_true", help="go on with the launches that --json FILE lacks")
@@ -94,6 +115,14 @@ def main(args: argparse.Namespace) -> int:
             python=python,
             timeout=args.timeout,
             strict=args.strict,
+            optimizer=args.optimizer,
+            lr=args.lr,
+            momentum=args.momentum,
+            nesterov=args.nesterov,
+            weight_decay=args.weight_decay,
+            match_optimizer=args.match_optimizer,
+            data=args.data,
+            time_input=args.time_input,
         )
     render(result, console(), quiet=args.quiet, file=args.json, by_layer=args.layers, details=args.details)
     return result.exit_code

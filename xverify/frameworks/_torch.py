@@ -41,6 +41,15 @@ class OnTorch(Framework):
             "total_mib": total / MIB,
         }
 
+    def alias(self, tensor: Any) -> Any:
+        if not tensor.requires_grad:
+            return tensor.detach().requires_grad_()
+        return tensor.clone()  # no view: what works in place on it must not change the other
+
+    def cross_entropy(self, logits: Any, target: Any) -> Any:
+        """The mean over all rows. logits: (..., classes)."""
+        return self.torch.nn.functional.cross_entropy(logits.flatten(0, -2), target.flatten())
+
     def device_facts(self) -> dict[str, Any]:
         """What of the device and its settings changes numbers or speed."""
         if self.accelerator is None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from xverify.errors import Unsupported
-from xverify.framework import Framework, Source
+from xverify.framework import Batch, Framework, Source, Training
+from xverify.optimizers import Optimizer, update
 from xverify.weights import jittor as weights
 
 
@@ -27,6 +29,7 @@ class Adapter(Framework):
     bare = "eager"
     layer_method = "execute"
     usual = ("eager",)
+    trains = True
     devices = ("cpu", "cuda")
 
     def __init__(self, threads: int, device: str) -> None:
@@ -112,6 +115,143 @@ class Adapter(Framework):
     def inference(self) -> AbstractContextManager[Any]:
         context: AbstractContextManager[Any] = self.jt.no_grad()
         return context
+
+    def training(self, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool) -> Training:
+        return Learner(self, model, optimizer, match)
+
+    def still(self, model: Any) -> list[str]:
+        held = []
+        for name, module in model.named_modules():
+            if "Dropout" in type(module).__name__ and getattr(module, "p", None):
+                module.p = 0
+                held.append(name)
+            elif isinstance(getattr(module, "dropout", None), float) and module.dropout:
+                module.dropout = 0.0
+                held.append(name)
+        return held
+
+    def cross_entropy(self, logits: Any, target: Any) -> Any:
+        """The mean over all rows. logits: (..., classes)."""
+        return self.jt.nn.cross_entropy_loss(logits.reshape((-1, logits.shape[-1])), target.reshape((-1,)))
+
+    def alias(self, tensor: Any) -> Any:
+        node = tensor * 1.0
+        if tensor.is_stop_grad():
+            node.start_grad()  # of any other variable it would end the way back
+        return node
+
+    def backward(
+        self, model: Any, batch: Batch, tensors: Callable[[], Sequence[Any]]
+    ) -> tuple[Any, float, list[Any], dict[str, np.ndarray]]:
+        learnt = learnt_by(model)
+        logits = model(*batch[:-1])
+        loss = self.cross_entropy(logits, batch[-1])
+        nodes = list(tensors())
+        found = self.jt.grad(loss, [*nodes, *learnt.values()])
+        own = {name: gradient.numpy() for name, gradient in zip(learnt, found[len(nodes) :])}
+        return logits, float(loss.numpy().item()), found[: len(nodes)], own
+
+
+def learnt_by(model: Any) -> dict[str, Any]:
+    """The parameters that learn, in training mode, by name; a tied one once."""
+    once = {id(value): (name, value) for name, value in reversed(model.state_dict().items())}
+    return {name: value for name, value in reversed(once.values()) if not value.is_stop_grad()}
+
+
+class Learner(Training):
+    """jittor.optim on the model's parameters."""
+
+    # The lists of Jittor's parameter groups that hold what Optimizer.slots names.
+    SLOTS = {"sgd": ("values",), "adam": ("m", "values"), "adamw": ("m", "values"), "rmsprop": ("values",)}
+
+    def __init__(self, framework: Adapter, model: Any, optimizer: Optimizer, match: bool) -> None:
+        self.framework, self.jt, self.model = framework, framework.jt, model
+        model.train()
+        self.parameters = learnt_by(model)
+        self.names = list(self.parameters)
+        make = self._exact if match else self._own
+        self.optimizer, self.optim = make(optimizer, list(self.parameters.values()))
+        self.norms = _norms(framework.jt, model) if match else []
+
+    def _own(self, o: Optimizer, parameters: list[Any]) -> tuple[Optimizer, Any]:
+        """Jittor's own optimizer, and the settings with its forms."""
+        optim = self.jt.optim
+        if o.name == "sgd":
+            return o.plain, optim.SGD(parameters, o.lr, o.momentum, o.weight_decay, nesterov=o.nesterov)
+        if o.name == "rmsprop":
+            if o.weight_decay:
+                raise Unsupported("jittor.optim.RMSprop has no weight decay; --match-optimizer has")
+            return o.plain, optim.RMSprop(parameters, o.lr, o.eps, o.alpha)
+        kind = optim.Adam if o.name == "adam" else optim.AdamW
+        forms = ("eps-hat",) if o.name == "adam" else ()
+        return replace(o, forms=forms), kind(parameters, o.lr, o.eps, (o.beta1, o.beta2), o.weight_decay)
+
+    def _exact(self, o: Optimizer, parameters: list[Any]) -> tuple[Optimizer, Any]:
+        """torch's mathematics in Jittor's operations."""
+        jt, names = self.jt, self.SLOTS[o.name][: len(o.slots)]
+
+        base: Any = jt.optim.Optimizer
+
+        class Exact(base):
+            def __init__(self) -> None:
+                super().__init__(parameters, o.lr)
+                (group,) = self.param_groups
+                for slot in names:
+                    group[slot] = [jt.zeros(p.shape, p.dtype).stop_grad() for p in parameters]
+
+            def step(self, loss: Any = None, retain_graph: bool = False) -> None:
+                self.pre_step(loss, retain_graph)
+                (group,) = self.param_groups
+                for p, g, *slots in zip(group["params"], group["grads"], *(group[slot] for slot in names)):
+                    new, values = update(o, p, g, slots, float(self.n_step), jt.sqrt)
+                    for slot, value in zip(slots, values):
+                        slot.update(value)
+                    p.update(new)
+                self.post_step()
+
+        return o.plain, Exact()
+
+    def step(self, *batch: Any) -> Any:
+        before = [norm.running_var.clone() for norm in self.norms]
+        loss = self.framework.cross_entropy(self.model(*batch[:-1]), batch[-1])
+        self.optim.step(loss)
+        for norm, old in zip(self.norms, before):
+            new = norm.running_var  # what is missing: momentum times the biased variance over n - 1
+            norm.running_var.update(new + (new - old * (1 - norm.momentum)) / max(1, norm.terms - 1))
+        self.jt.sync_all()  # an update that nobody asks for is not computed
+        return loss
+
+    def gradients(self, *batch: Any) -> tuple[float, dict[str, np.ndarray]]:
+        loss = self.framework.cross_entropy(self.model(*batch[:-1]), batch[-1])
+        found = self.jt.grad(loss, list(self.parameters.values()))
+        return float(loss.numpy().item()), {name: g.numpy() for name, g in zip(self.parameters, found)}
+
+    def slots(self) -> tuple[int, dict[str, list[np.ndarray]]]:
+        (group,) = self.optim.param_groups
+        held = [group[slot] for slot in self.SLOTS[self.optimizer.name][: len(self.optimizer.slots)]]
+        return self.optim.n_step, {
+            name: [slot[index].numpy() for slot in held] for index, name in enumerate(self.parameters)
+        }
+
+    def set_slots(self, steps: int, slots: Mapping[str, Sequence[np.ndarray]]) -> None:
+        (group,) = self.optim.param_groups
+        self.optim.n_step = steps
+        for index, name in enumerate(self.parameters):
+            for slot, array in zip(self.SLOTS[self.optimizer.name], slots[name]):
+                group[slot][index].update(self.jt.array(array).stop_grad())
+
+
+def _norms(jt: Any, model: Any) -> list[Any]:
+    """Batch norms, each to note how many values a channel has: Jittor's running variance takes the biased one."""
+    found = [module for module in model.modules() if isinstance(module, jt.nn.BatchNorm)]
+    for norm in found:
+
+        def noted(x: Any, norm: Any = norm, execute: Callable[..., Any] = norm.execute) -> Any:
+            norm.terms = x.numel() // x.shape[1]
+            return execute(x)
+
+        norm.execute = noted
+    return found
 
 
 def jittor_home() -> Path:

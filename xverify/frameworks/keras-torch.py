@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
-from xverify.frameworks._keras import Keras, canonical, native
+from xverify.framework import Batch, Training
+from xverify.frameworks._keras import Keras, Learner, canonical, native
 from xverify.frameworks._torch import OnTorch
+from xverify.optimizers import Optimizer
 
 
 def eager(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
@@ -21,6 +24,7 @@ class Adapter(OnTorch, Keras):
     modes = {"eager": eager}
     bare = "eager"
     backend = "torch"
+    trains = True
 
     def __init__(self, threads: int, device: str) -> None:
         import keras
@@ -39,6 +43,22 @@ class Adapter(OnTorch, Keras):
 
     def to_numpy(self, tensor: Any, layout: str | None) -> np.ndarray:
         return canonical(tensor.detach().cpu().numpy(), layout)
+
+    def training(self, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool) -> Training:
+        return Learner(self, model, lambda function: function, optimizer, match)
+
+    def differentiate(
+        self, forward: Any, batch: Batch, variables: Sequence[Any], tensors: Callable[[], Sequence[Any]] = list
+    ) -> tuple[Any, Any, list[Any], list[Any]]:
+        logits = forward(*batch[:-1])
+        loss = self.cross_entropy(logits, batch[-1])
+        nodes = list(tensors())
+        values = [variable.value for variable in variables]
+        found = self.torch.autograd.grad(loss, [*nodes, *values], allow_unused=True)
+        return logits, loss.detach(), list(found[: len(nodes)]), list(found[len(nodes) :])
+
+    def dense(self, gradient: Any) -> Any:
+        return gradient
 
     def environment(self) -> dict[str, Any]:
         return {

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from xverify.frameworks._keras import Keras, canonical, native
+from xverify.framework import Batch, Training
+from xverify.frameworks._keras import Keras, Learner, canonical, native
+from xverify.optimizers import Optimizer
 
 
 def eager(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
@@ -28,6 +30,7 @@ class Adapter(Keras):
     modes = {"eager": eager, "graph": graph, "xla": xla, "while": graph}
     mode_options = {"while": {"loop": "while"}}
     usual = ("eager", "graph")
+    trains = True
     weights_route = "onnx"
     backend = "tensorflow"
 
@@ -50,12 +53,42 @@ class Adapter(Keras):
         return self.tf.constant(native(array, layout))
 
     def to_numpy(self, tensor: Any, layout: str | None) -> np.ndarray:
-        return canonical(tensor.numpy(), layout)
+        return canonical(self.tf.convert_to_tensor(tensor).numpy(), layout)
 
     def wait(self, outputs: Any) -> None:
         """On the CPU a call returns computed tensors; whatever else runs is waited for at the edges of a block."""
         if isinstance(outputs, tuple) and not outputs:  # `==` would ask TensorFlow to compare: 0.1 ms a call
             self.tf.test.experimental.sync_devices()
+
+    def training(self, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool) -> Training:
+        def wrap(function: Any) -> Any:
+            return (
+                function if mode == "eager" else self.tf.function(function, jit_compile=True if mode == "xla" else None)
+            )
+
+        return Learner(self, model, wrap, optimizer, match)
+
+    def differentiate(
+        self, forward: Any, batch: Batch, variables: Sequence[Any], tensors: Callable[[], Sequence[Any]] = list
+    ) -> tuple[Any, Any, list[Any], list[Any]]:
+        tf = self.tf
+        with tf.GradientTape() as self.tape:
+            logits = forward(*batch[:-1])
+            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=batch[-1], logits=logits))
+            nodes = list(tensors())
+        # A Keras variable holds the one that the tape knows.
+        plain = [variable if isinstance(variable, tf.Variable) else variable.value for variable in variables]
+        found = self.tape.gradient(loss, [*nodes, *plain])
+        return logits, loss, list(found[: len(nodes)]), list(found[len(nodes) :])
+
+    def dense(self, gradient: Any) -> Any:
+        """An embedding's gradient comes as the rows that were used."""
+        return self.tf.convert_to_tensor(gradient)
+
+    def alias(self, tensor: Any) -> Any:
+        node = self.tf.identity(tensor)
+        self.tape.watch(node)
+        return node
 
     def traces(self, call: Callable[..., Any]) -> int | None:
         count = getattr(call, "experimental_get_tracing_count", None)  # of a tf.function

@@ -38,7 +38,7 @@ class Adapter(TensorFlow):
         model.eval()
         return model
 
-    def forward(self, model: Any) -> Any:
+    def forward(self, model: Any, training: bool = False) -> Any:
         """The model as a function of its inputs. ``build`` has put it into inference mode."""
         return lambda *inputs: model(inputs[0] if len(inputs) == 1 else list(inputs))
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from xverify.framework import Framework, Source
+from xverify.framework import Batch, Framework, Source, Training
 from xverify.frameworks._torch import OnTorch
+from xverify.optimizers import Optimizer
 from xverify.spec import ModelFolder
 from xverify.weights import torch as weights
 
@@ -48,6 +49,7 @@ class Adapter(OnTorch):
     needs = {"torch": "torch"}
     modes = {"eager": eager, "trace": trace, "script": script, "compile": compiled, "channels-last": channels_last}
     usual = ("eager",)
+    trains = True
 
     def __init__(self, threads: int, device: str) -> None:
         import torch
@@ -129,6 +131,110 @@ class Adapter(OnTorch):
             do_constant_folding=False,
             training=self.torch.onnx.TrainingMode.EVAL,
         )
+
+    def training(self, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool) -> Training:
+        return Learner(self, model, mode, batch, optimizer)
+
+    def still(self, model: Any) -> list[str]:
+        nn, held = self.torch.nn, []
+        for name, module in model.named_modules():
+            if isinstance(module, nn.modules.dropout._DropoutNd) and module.p:
+                module.p = 0.0
+                held.append(name)
+            elif isinstance(module, (nn.RNNBase, nn.MultiheadAttention)) and module.dropout:
+                module.dropout = 0.0
+                held.append(name)
+        return held
+
+    def backward(
+        self, model: Any, batch: Batch, tensors: Callable[[], Sequence[Any]]
+    ) -> tuple[Any, float, list[Any], dict[str, np.ndarray]]:
+        parameters = dict(model.named_parameters())
+        logits = model(*batch[:-1])
+        loss = self.cross_entropy(logits, batch[-1])
+        nodes = list(tensors())
+        found = self.torch.autograd.grad(loss, [*nodes, *parameters.values()], allow_unused=True)
+        return logits, float(loss.detach()), list(found[: len(nodes)]), _arrays(parameters, found[len(nodes) :])
+
+
+def _arrays(parameters: Mapping[str, Any], gradients: Sequence[Any]) -> dict[str, np.ndarray]:
+    """By name; a parameter that the loss does not depend on has a gradient of zeros."""
+    return {
+        name: np.zeros(tuple(parameter.shape), np.float32) if found is None else found.detach().cpu().numpy().copy()
+        for (name, parameter), found in zip(parameters.items(), gradients)
+    }
+
+
+class Learner(Training):
+    """torch.optim on the model's parameters; the model's forward pass in the mode."""
+
+    SLOTS = {
+        "sgd": ("momentum_buffer",),
+        "adam": ("exp_avg", "exp_avg_sq"),
+        "adamw": ("exp_avg", "exp_avg_sq"),
+        "rmsprop": ("square_avg",),
+    }
+
+    def __init__(self, framework: Adapter, model: Any, mode: str, batch: Batch, optimizer: Optimizer) -> None:
+        self.framework, self.torch, self.optimizer = framework, framework.torch, optimizer
+        model.train()
+        self.parameters = dict(model.named_parameters())
+        self.names = list(self.parameters)
+        self.forward = framework.modes[mode](framework, model, batch[:-1])
+        self.optim = self._optim(list(self.parameters.values()))
+        self.steps = 0
+
+    def _optim(self, parameters: list[Any]) -> Any:
+        o, optim = self.optimizer, self.torch.optim
+        if o.name == "sgd":
+            return optim.SGD(parameters, o.lr, o.momentum, weight_decay=o.weight_decay, nesterov=o.nesterov)
+        if o.name == "rmsprop":
+            return optim.RMSprop(parameters, o.lr, o.alpha, o.eps, o.weight_decay)
+        kind = optim.Adam if o.name == "adam" else optim.AdamW
+        return kind(parameters, o.lr, (o.beta1, o.beta2), o.eps, o.weight_decay)
+
+    def step(self, *batch: Any) -> Any:
+        self.optim.zero_grad()
+        loss = self.framework.cross_entropy(self.forward(*batch[:-1]), batch[-1])
+        loss.backward()
+        self.optim.step()
+        self.steps += 1
+        return loss.detach()
+
+    def gradients(self, *batch: Any) -> tuple[float, dict[str, np.ndarray]]:
+        loss = self.framework.cross_entropy(self.forward(*batch[:-1]), batch[-1])
+        self.optim.zero_grad()
+        loss.backward()
+        found = [parameter.grad for parameter in self.parameters.values()]
+        arrays = _arrays(self.parameters, found)
+        self.optim.zero_grad()
+        return float(loss.detach()), arrays
+
+    def slots(self) -> tuple[int, dict[str, list[np.ndarray]]]:
+        kept = {}
+        for name, parameter in self.parameters.items():
+            state = self.optim.state.get(parameter, {})
+            held = [state.get(slot) for slot in self.SLOTS[self.optimizer.name][: len(self.optimizer.slots)]]
+            kept[name] = _zeros_for_none(held, parameter)
+        return self.steps, kept
+
+    def set_slots(self, steps: int, slots: Mapping[str, Sequence[np.ndarray]]) -> None:
+        self.optim.state.clear()
+        self.steps = steps
+        if not steps:
+            return
+        for name, arrays in slots.items():
+            parameter = self.parameters[name]
+            names = self.SLOTS[self.optimizer.name]
+            native = {slot: self.framework.to_native(array, None) for slot, array in zip(names, arrays)}
+            if self.optimizer.name != "sgd":
+                native["step"] = self.torch.tensor(float(steps))
+            self.optim.state[parameter] = native
+
+
+def _zeros_for_none(tensors: Sequence[Any], like: Any) -> list[np.ndarray]:
+    shape = tuple(like.shape)
+    return [np.zeros(shape, np.float32) if tensor is None else tensor.cpu().numpy().copy() for tensor in tensors]
 
 
 def declare_torchvision_ops(torch: Any) -> None:

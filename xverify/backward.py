@@ -1,0 +1,479 @@
+"""A training step in float64: what its loss, gradients and running statistics should be, and which layer sent back a wrong one.
+
+``truth`` computes the whole step exactly, and again with every layer's result and gradient moved by rounding, forward and
+backward: by how much the gradients move then is the floor of the whole model.
+
+``Backward`` judges a capture layer by layer, as ``replay`` does going forward: the reference's loss is differentiated with every
+captured layer in place of its own. What comes back to a layer must be what the framework's layer was given back (the code between
+layers), and what the layer sends back must be the vector-Jacobian product in float64 of what it took and was given back.
+
+Needs torch, which is the reference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from . import replay, rule
+from .replay import Capture, Floors, Models, Noise, as_narrow, as_wide, filled, flatten
+from .rule import UNIT, Finding
+
+REPEATS = 2  # noisy passes; with float32's own error that makes three measures of the floor
+NORMS = nn.modules.batchnorm._BatchNorm
+
+
+def loss_of(logits: Any, target: Tensor) -> Tensor:
+    """The mean cross-entropy of logits (..., classes)."""
+    (first,) = flatten(logits)
+    return nn.functional.cross_entropy(first.flatten(0, -2), target.flatten())
+
+
+def gradient_terms(module: nn.Module, inputs: Sequence[Tensor], given: Tensor) -> int:
+    """How many terms one value of the gradient of the layer's input sums up. given: the gradient of its output."""
+    if isinstance(module, nn.modules.conv._ConvNd):
+        return int(module.out_channels // module.groups * math.prod(module.kernel_size))
+    if isinstance(module, nn.Linear):
+        return int(module.out_features)
+    if isinstance(module, NORMS):
+        return given.numel() // given.shape[1]
+    return replay.reduction(module, inputs)
+
+
+@contextmanager
+def noisy(models: Models, model: nn.Module, noise: Noise) -> Iterator[None]:
+    """Within it, every layer of the wide model moves what it returns, and the gradient that it is given, by rounding."""
+    hooks = []
+    for layer in replay.leaves(model).values():
+
+        def move(layer: nn.Module, args: Any, result: Any) -> Any:
+            if isinstance(layer, replay.COPIES):
+                return None
+            size = UNIT * rule.growth(replay.reduction(layer, flatten(args)))
+
+            def moved(y: Tensor) -> Tensor:
+                if not (y.is_floating_point() and y.requires_grad):
+                    return y
+                back = UNIT * rule.growth(gradient_terms(layer, flatten(args), y)) if y.dim() > 1 else UNIT
+                y = y * noise.moved(torch.ones_like(y), size)
+                y.register_hook(lambda g: noise.moved(g, back))
+                return y
+
+            return replay.replace(result, moved)
+
+        hooks.append(layer.register_forward_hook(move))
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _step(model: nn.Module, inputs: Sequence[Tensor], target: Tensor) -> tuple[float, dict[str, Tensor]]:
+    """Loss and gradients by parameter."""
+    parameters = dict(model.named_parameters())
+    loss = loss_of(model(*inputs), target)
+    found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
+    pairs = zip(parameters.items(), found)
+    return float(loss.detach()), {name: torch.zeros_like(p) if g is None else g for (name, p), g in pairs}
+
+
+def _statistics(model: nn.Module) -> dict[str, Tensor]:
+    return {name: b.clone() for name, b in model.named_buffers() if b.is_floating_point()}
+
+
+def truth(models: Models, inputs: Sequence[Tensor], target: Tensor) -> dict[str, Any]:
+    """A training step's loss, gradients and running statistics in float64, with floors (rms) of each.
+
+    {"loss", "loss_floor", "floors": {parameter: rms}, "sizes": {parameter: rms}, "statistics": {name: rms of the floor},
+    "terms": {batch norm: values a channel}, "momentum": {batch norm: its momentum}, "arrays": {"gradient/name", "statistic/name"}}
+    The models' running statistics are other ones afterwards.
+    """
+    wide = [as_wide(tensor) for tensor in inputs]
+    start = _statistics(models.wide)
+    terms: dict[str, int] = {}
+    norms = {name: layer for name, layer in models.layers.items() if isinstance(layer, NORMS)}
+    hooks = [
+        layer.register_forward_pre_hook(
+            lambda _, args, name=name: terms.__setitem__(name, args[0].numel() // args[0].shape[1])
+        )
+        for name, layer in norms.items()
+    ]
+    loss, exact = _step(models.wide, wide, target)
+    for hook in hooks:
+        hook.remove()
+    ends = _statistics(models.wide)
+    own_loss, own = _step(models.narrow, [as_narrow(tensor) for tensor in inputs], target)
+    squares = {name: _square(own[name] - g) for name, g in exact.items()}
+    statistics = {name: _square(value - ends[name]) for name, value in _statistics(models.narrow).items()}
+    moves = [abs(own_loss - loss)]
+    noise = Noise(models.seed)
+    for _ in range(REPEATS):
+        buffers = dict(models.wide.named_buffers())
+        for name, value in start.items():
+            buffers[name].copy_(value)
+        exactly = {name: p.detach().clone() for name, p in models.wide.named_parameters()}
+        for parameter in models.wide.parameters():
+            noise.move_(parameter.data)
+        with noisy(models, models.wide, noise):
+            moved_loss, moved = _step(models.wide, [noise.moved(tensor) for tensor in wide], target)
+        for name, parameter in models.wide.named_parameters():
+            parameter.data.copy_(exactly[name])
+        moves.append(abs(moved_loss - loss))
+        for name, g in exact.items():
+            squares[name] += _square(moved[name] - g) / REPEATS
+        for name, value in _statistics(models.wide).items():
+            statistics[name] += _square(value - ends[name]) / REPEATS
+    sizes = {name: math.sqrt(_square(g)) for name, g in exact.items()}
+    return {
+        "loss": loss,
+        "loss_floor": max(*moves, UNIT * abs(loss)),
+        "floors": {name: math.sqrt(s + (UNIT * sizes[name]) ** 2 / 3) for name, s in squares.items()},
+        "sizes": sizes,
+        "statistics": {name: math.sqrt(s + UNIT**2 / 3 * _square(ends[name])) for name, s in statistics.items()},
+        "terms": terms,
+        "momentum": {name: norm.momentum for name, norm in norms.items()},
+        "arrays": {
+            **{f"gradient/{name}": g.numpy() for name, g in exact.items()},
+            **{f"statistic/{name}": value.numpy() for name, value in ends.items()},
+        },
+    }
+
+
+def _square(tensor: Tensor) -> float:
+    """The mean square; of what is not finite, infinity."""
+    found = float(tensor.double().square().mean())
+    return found if math.isfinite(found) else math.inf
+
+
+# -- layer by layer ---------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Sum:
+    """The gradient of a parameter over all calls of its layer: exact, and mean squares of its floor by channel, (C,)."""
+
+    exact: Tensor
+    moved: np.ndarray
+    own: np.ndarray
+    terms: int
+    kind: str
+
+
+@dataclass
+class Held:
+    """A captured call. inputs, outputs: in the reference's layout; given, sent: the gradients of outputs and inputs."""
+
+    layer: str
+    call: int
+    args: Any
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+    given: list[Tensor | None]
+    sent: list[Tensor | None]
+
+
+class _Swap(torch.autograd.Function):
+    """In place of a layer: returns what was captured, and sends back what was captured."""
+
+    @staticmethod
+    def forward(ctx: Any, owner: _Pass, held: Held, *own: Tensor) -> Any:
+        ctx.owner, ctx.held, ctx.own = owner, held, own
+        return tuple(owner.as_given(tensor).clone() for tensor in held.outputs)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> Any:
+        owner, held = ctx.owner, ctx.held
+        sent = owner.visit(held, gradients)
+        back = [
+            None if tensor is None or not own.is_floating_point() else owner.as_given(tensor)
+            for tensor, own in zip(sent, ctx.own)
+        ]
+        return None, None, *back
+
+
+class _Pass(replay.Pass):
+    """One forward and backward pass over a capture. what: "exact", "moved" or "narrow"."""
+
+    def __init__(self, replayed: Backward, what: str, inputs: Sequence[Tensor], target: Tensor) -> None:
+        models = replayed.models
+        super().__init__(models.narrow if what == "narrow" else models.wide, inputs)
+        self.replayed, self.what, self.target = replayed, what, target
+
+    def run(self, _: Any = None) -> Any:
+        return self.model(*self.inputs)
+
+    def as_given(self, tensor: Tensor) -> Tensor:
+        """A captured tensor as this pass takes it."""
+        if not tensor.is_floating_point():
+            return tensor
+        if self.what == "narrow":
+            return as_narrow(tensor)
+        return self.replayed.noise.moved(as_wide(tensor)) if self.what == "moved" else as_wide(tensor)
+
+    def ask(self, layer: str, args: Any) -> Any:
+        call = self.calls[layer]
+        self.calls[layer] += 1
+        models = self.replayed.models
+        module = (models.twins if self.what == "narrow" else models.layers)[layer]
+        held = self.replayed.held(layer, call, args, module)
+        if held is None:
+            return models.compute(module, args)
+        own = flatten(args)
+        if not any(tensor.requires_grad for tensor in own):  # the first layer: autograd would not come back to it
+            own = [t.detach().requires_grad_() if t.is_floating_point() else t for t in own]
+        anchor = torch.zeros((), dtype=held.outputs[0].dtype, requires_grad=True)
+        outputs = _Swap.apply(self, held, *own, anchor)
+        with torch.no_grad():
+            result = models.compute(module, replay.replace(args, Tensor.clone))
+        return filled(result, outputs)
+
+    def visit(self, held: Held, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """What the layer sends back, once it has been given this."""
+        key = held.layer, held.call
+        if self.what == "exact":
+            return [*self.replayed.judge(held, gradients), None]
+        self.replayed.apart[key, self.what] = [
+            None if g is None or (key, index) not in self.replayed.unlike else g.double()
+            for index, g in enumerate(gradients)
+        ]
+        return [*self.replayed.sent[key], None]
+
+
+@dataclass
+class Backward:
+    """The backward replay of one capture. ``findings`` come in the order of the backward pass."""
+
+    models: Models
+    capture: Capture
+    findings: list[Finding] = field(default_factory=list)
+    compared: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.noise = Noise(self.models.seed)
+        self.near = replay.Replay(self.models, self.capture)
+        self.sums: dict[str, Sum] = {}
+        self.unlike: dict[tuple[tuple[str, int], int], tuple[Tensor, Tensor, int]] = {}
+        self.apart: dict[tuple[tuple[str, int], str], list[Tensor | None]] = {}
+        self.sent: dict[tuple[str, int], list[Tensor | None]] = {}
+        self.names = {id(p): name for name, p in self.models.wide.named_parameters()}
+
+    def run(self, inputs: Sequence[Tensor], target: Tensor, gradients: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """Judge every layer, and the parameters' gradients; {"findings", "compared"} as replay.Replay.report."""
+        wide = [as_wide(tensor) for tensor in inputs]
+        self._go("exact", wide, target)
+        glue = {name: p.grad for name, p in self.models.wide.named_parameters() if p.grad is not None}
+        self._parameters(gradients, glue)
+        if self.unlike:
+            self._go("moved", [self.noise.moved(tensor) for tensor in wide], target)
+            self._go("narrow", [as_narrow(tensor) for tensor in inputs], target)
+            self._between()
+        order = list(dict.fromkeys(finding.layer for finding in self.findings))
+        self.findings.sort(key=lambda finding: order.index(finding.layer))
+        return {
+            "findings": [vars(finding) for finding in self.findings],
+            "compared": dict(self.compared),
+            "missing": {},
+            "explained": {},
+            "visible": 0.0,
+            "stopped": "",
+        }
+
+    def _go(self, what: str, inputs: Sequence[Tensor], target: Tensor) -> None:
+        each = _Pass(self, what, inputs, target)
+        for parameter in each.model.parameters():
+            parameter.grad = None
+        loss_of(each.switch(None), target).backward()
+
+    def held(self, name: str, call: int, args: Any, layer: nn.Module) -> Held | None:
+        """A captured call of a layer in the reference's layout; None where it was not captured, or in another layout."""
+        record: Mapping[str, Any] | None = self.capture.records.get((name, call))
+        if record is None or not record["outputs"] or not any(record["output_gradients"]):
+            return None
+        own = flatten(args)
+        inputs, sent = self._fitting(record["inputs"], record["input_gradients"], own, layer)
+        if any(tensor is None and o.is_floating_point() for tensor, o in zip(inputs, own)):
+            return None
+        given = [o.detach() if tensor is None else tensor for tensor, o in zip(inputs, own)]
+        with torch.no_grad():
+            wide = self.models.layers[name]
+            exact = flatten(self.models.compute(wide, filled(args, [as_wide(t).clone() for t in given])))
+        outputs, back = self._fitting(record["outputs"], record["output_gradients"], exact, layer)
+        if outputs[0] is None:
+            return None
+        values = [e if tensor is None else tensor for tensor, e in zip(outputs, exact)]
+        return Held(name, call, args, given, values, back, sent)
+
+    def _fitting(
+        self, files: Sequence[str], gradients: Sequence[str | None], own: Sequence[Tensor], layer: nn.Module
+    ) -> tuple[list[Tensor | None], list[Tensor | None]]:
+        """The captured tensors and their gradients that stand for these of the reference, in its layout."""
+        left = [(self.capture.load(file), gradient) for file, gradient in zip(files, gradients)]
+        found: list[tuple[Tensor | None, Tensor | None]] = []
+        for mine in own:
+            choices = [
+                (form, place, which)
+                for which, (tensor, _) in enumerate(left)
+                if tensor.is_floating_point() == mine.is_floating_point()
+                for place, form in enumerate(replay.forms(tensor, mine.shape, layer, self.capture.channels_last))
+            ]
+            if not choices:
+                found.append((None, None))
+                continue
+            form, place, which = min(choices, key=lambda choice: float(torch.dist(choice[0].double(), mine.double())))
+            _, file = left.pop(which)
+            gradient = None
+            if file is not None:
+                turned = replay.forms(self.capture.load(file), mine.shape, layer, self.capture.channels_last)
+                gradient = turned[place]
+            found.append((form, gradient))
+        return [tensor for tensor, _ in found], [gradient for _, gradient in found]
+
+    # -- judging ------------------------------------------------------------------------------------------------------
+
+    def judge(self, held: Held, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """Judge what a layer was given back and what it sends back; returns the latter, as it was captured."""
+        name, call = held.layer, held.call
+        layer, kind = self.models.layers[name], type(self.models.layers[name]).__name__
+        given: list[Tensor | None] = []
+        for index, (own, theirs) in enumerate(zip(gradients, held.given)):
+            if theirs is None or own is None:
+                given.append(own)
+                continue
+            axis = replay.channel_axis(layer, own.dim())
+            if replay._equal(own, theirs):
+                self.findings.append(Finding(name, call, index, kind, GIVEN, 0.0, 0.0, 1, 0.0, 0.0, 0.0))
+            else:
+                self.unlike[(name, call), index] = (own.double(), theirs, axis)
+            given.append(as_wide(theirs))
+        self.compared[name] += 1
+        sent, moved, own_sent = (self._product(held, given, what) for what in ("exact", "moved", "narrow"))
+        result: list[Tensor | None] = []
+        floats = [index for index, tensor in enumerate(held.inputs) if tensor.is_floating_point()]
+        back = next((g for g in given if g is not None), held.outputs[0])
+        terms = gradient_terms(layer, held.inputs, back)
+        exact_inputs = dict(zip(floats, zip(sent[0], moved[0], own_sent[0])))
+        for index, theirs in enumerate(held.sent):
+            exact = exact_inputs.get(index)
+            if exact is None or theirs is None or exact[0] is None:
+                result.append(None if exact is None else exact[0])
+                continue
+            axis = replay.channel_axis(layer, theirs.dim())
+            floor = Floors(exact[0], *(replay._mean_squares(each, axis, exact=exact[0]) for each in exact[1:]))
+            finding = replay.judge(name, call, index, kind, SENT, theirs, floor, terms, axis)
+            if finding.verdict != "EQUAL" and isinstance(layer, nn.modules.pooling._MaxPoolNd):
+                finding = self._apart_from_ties(held, finding, theirs, floor)
+            self.findings.append(finding)
+            result.append(theirs)
+        self._add(layer, kind, sent[1], moved[1], own_sent[1], back)
+        self.sent[name, call] = result
+        return result
+
+    def _product(self, held: Held, given: Sequence[Tensor | None], what: str) -> tuple[list[Any], list[Any]]:
+        """The vector-Jacobian product of a layer: gradients of its float inputs, and of its parameters."""
+        layer = (self.models.twins if what == "narrow" else self.models.layers)[held.layer]
+        twin = self.models.twins[held.layer]
+
+        def taken(tensor: Tensor) -> Tensor:
+            if what == "narrow":
+                return as_narrow(tensor)
+            return self.noise.moved(as_wide(tensor)) if what == "moved" else as_wide(tensor)
+
+        def product() -> tuple[list[Any], list[Any]]:
+            with torch.enable_grad():
+                inputs = [
+                    taken(tensor).detach().clone().requires_grad_() if tensor.is_floating_point() else tensor
+                    for tensor in held.inputs
+                ]
+                passed = [tensor.clone() if tensor.is_floating_point() else tensor for tensor in inputs]
+                outputs = flatten(self.models.compute(layer, filled(held.args, passed)))
+                pairs = [(y, taken(g)) for y, g in zip(outputs, given) if g is not None and y.requires_grad]
+                wanted = [tensor for tensor in inputs if tensor.is_floating_point()]
+                parameters = list(layer.parameters(recurse=False))
+                if not pairs or not (wanted or parameters):
+                    return [None] * len(wanted), [None] * len(parameters)
+                found = torch.autograd.grad(
+                    [y for y, _ in pairs], [*wanted, *parameters], [g for _, g in pairs], allow_unused=True
+                )
+            whole = [torch.zeros_like(to) if g is None else g for g, to in zip(found, [*wanted, *parameters])]
+            return whole[: len(wanted)], whole[len(wanted) :]
+
+        if what != "moved":
+            return product()
+        with replay.moved_layer(layer, twin, self.noise, UNIT):
+            return product()
+
+    def _add(
+        self, layer: nn.Module, kind: str, exact: Sequence[Any], moved: Sequence[Any], own: Sequence[Any], back: Tensor
+    ) -> None:
+        """Add a call's share to the gradients of the layer's parameters."""
+        for parameter, g, near, narrow in zip(layer.parameters(recurse=False), exact, moved, own):
+            if g is None:
+                continue
+            axis = 0
+            squares = replay._mean_squares(near, axis, exact=g), replay._mean_squares(narrow, axis, exact=g)
+            # Every value of a gradient sums over all places where its parameter was used.
+            terms = max(1, back.numel() // max(1, parameter.shape[0]))
+            name = self.names[id(parameter)]
+            if name in self.sums:
+                so_far = self.sums[name]
+                so_far.exact += g
+                so_far.moved, so_far.own = so_far.moved + squares[0], so_far.own + squares[1]
+                so_far.terms += terms
+            else:
+                self.sums[name] = Sum(g.clone(), *squares, terms, kind)
+
+    def _parameters(self, gradients: Mapping[str, np.ndarray], glue: Mapping[str, Tensor]) -> None:
+        for name, total in self.sums.items():
+            if name not in gradients:
+                continue
+            exact = total.exact + glue[name] if name in glue else total.exact
+            layer, _, suffix = name.rpartition(".")
+            theirs = torch.from_numpy(gradients[name])
+            floor = Floors(exact, total.moved, total.own)
+            what = f"{GRADIENT} {suffix}"
+            self.findings.append(replay.judge(layer, 0, 0, total.kind, what, theirs, floor, total.terms, 0))
+
+    def _between(self) -> None:
+        """The code between layers, where it does not agree to the bit."""
+        for (key, index), (exact, theirs, axis) in self.unlike.items():
+            moved, own = (self.apart.get((key, what), [None] * (index + 1))[index] for what in ("moved", "narrow"))
+            if moved is None or own is None:
+                continue
+            squares = (replay._mean_squares(each, axis, exact=exact) for each in (moved, own))
+            kind = type(self.models.layers[key[0]]).__name__
+            self.findings.append(replay.judge(*key, index, kind, GIVEN, theirs, Floors(exact, *squares), 1, axis))
+
+    def _apart_from_ties(self, held: Held, finding: Finding, theirs: Tensor, floor: Floors) -> Finding:
+        """The same without the windows of a max-pool whose largest value stands in several places: any of them is right."""
+        layer: Any = self.models.layers[held.layer]
+        (x, *_) = (tensor.double() for tensor in held.inputs)
+        if x.dim() != 4:
+            return finding
+        # A ramp far below float32's resolution, up or down, decides between equal values alone.
+        places = x.shape[-2] * x.shape[-1]
+        ramp = torch.linspace(0, 1e-10 * replay.rms(x), places, dtype=x.dtype).view(x.shape[-2:])
+        pool = nn.functional.max_pool2d
+        how = layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.ceil_mode, True
+        first, last = (pool(each, *how)[1].flatten(2) for each in (x - ramp, x + ramp))
+        tied = (first != last).to(x.dtype)
+        free = torch.zeros_like(x).flatten(2)
+        for where in (first, last):
+            free.scatter_add_(2, where, tied)
+        # A tie of three has one place that is neither the first nor the last.
+        free = ((free == 0) & ~torch.isin(x.flatten(2), x.flatten(2).gather(2, first)[tied > 0])).view_as(x)
+        return replay.judge(
+            finding.layer, finding.call, finding.index, finding.kind, finding.what, theirs * free,
+            Floors(floor.exact * free, floor.moved, floor.own), finding.terms, replay.channel_axis(layer, 4),
+        )  # fmt: skip
+
+
+GIVEN, SENT, GRADIENT = "gradient that it is given", "gradient of its input", "gradient of"

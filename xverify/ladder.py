@@ -1,0 +1,581 @@
+"""The ladder of training: where does a framework's learning part from the reference's?
+
+weights -> forward -> loss -> backward -> gradients -> update -> statistics, and the same again from later states. Every rung begins
+from the reference's own state of that step, so that a fault colours no other rung. Forward and backward are judged layer by layer
+(``replay``, ``backward``), the rest by what the timed callable itself returns and leaves behind.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import optimizers, probe, protocol, rule
+from .errors import Crashed, SubjectError, TimedOut
+from .layers import summarise
+from .optimizers import Optimizer
+from .process import Worker
+from .records import Curve, Error, Layers, Rung, Training
+from .reference import Reference
+from .request import Request
+from .weights import normal_form, npz
+
+STEPS = {"quick": (0, 1, 2), "standard": (0, 1, 2, 5, 20), "rigorous": (0, 1, 2, 5, 20)}
+CURVE = {"quick": 20, "standard": 50, "rigorous": 50}
+REPLICAS = 3
+SPREAD = 1e-3  # of the loss: where rounding alone pulls replicas so far apart, a curve tells nothing more
+NULL = 0.01  # a gradient whose floor is more than this part of its size is rounding alone
+RANKS = ("EQUAL", "DRIFT", "DIFFERENT", "INVALID")
+OWN = {
+    "one bias": "its LSTM has one bias where torch has two, so a step moves it half as far",
+    "biased variance": "running variance takes the biased variance: torch's takes n/(n - 1) of it",
+}
+
+State = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Learner:
+    """A subject that learns: its worker, and what the worker said of it."""
+
+    label: str
+    worker: Worker
+    optimizer: Optimizer
+    held: tuple[str, ...]
+    merges: Mapping[str, tuple[str, ...]]
+    key: tuple[str, ...]
+
+
+class Ladder:
+    """The reference's side: states, exact steps and the loss curve, made once and kept in files."""
+
+    def __init__(self, request: Request, reference: Reference) -> None:
+        self.request, self.reference, self.worker = request, reference, reference.worker
+        assert request.optimizer is not None
+        self.optimizer = request.optimizer
+        self.space = reference.space
+        self.states: list[State] = []
+        self.truths: dict[int, dict[str, Any]] = {}
+        self.replayed: dict[tuple[str, ...], tuple[list[Rung], Layers]] = {}
+        self.losses: list[float] = []
+        self.low: list[float] = []
+        self.high: list[float] = []
+
+    def prepare(self) -> None:
+        """Train the reference: the states that every rung begins from, and the band that curves are seen in."""
+        self._phase("training in float32")
+        self.worker.request(
+            "learn",
+            inputs=str(self.reference.training),
+            mode="eager",
+            optimizer=self.optimizer.to_dict(),
+            match=False,
+        )
+        start = {"weights": str(self.reference.weights), "slots": "", "steps": 0}
+        steps, count = list(STEPS[self.request.effort]), CURVE[self.request.effort]
+        reply = self.worker.request("trajectory", state=start, at=steps, folder=str(self.space))
+        self.states = [start, *reply["states"][1:]]
+        self._phase("its loss curve, and those of replicas a unit in the last place apart")
+        curves = [self.worker.request("curve", state=start, steps=count)["losses"]]
+        for index in range(REPLICAS):
+            path = self.space / "replica.npz"
+            npz.save_file(probe.perturb(npz.load_file(self.reference.weights), self.request.seed + index), path)
+            curves.append(self.worker.request("curve", state={**start, "weights": str(path)}, steps=count)["losses"])
+        self.losses = curves[0]
+        shortest = min(map(len, curves))
+        self.low = [min(column) for column in zip(*(curve[:shortest] for curve in curves))]
+        self.high = [max(column) for column in zip(*(curve[:shortest] for curve in curves))]
+
+    def judge(self, learner: Learner) -> tuple[Error, Training]:
+        """All rungs of a subject, and the verdict that they come to."""
+        rungs, layers = self._local(learner)
+        clean = all(rung.verdict == "EQUAL" or rung.difference for rung in rungs)
+        untested: list[str] = []
+        size = Size()
+        for index, state in enumerate(self.states):
+            self.reference.watch.phase(learner.label, f"one step from the reference's state after {state['steps']}")
+            rungs += self._rungs(learner, index, clean, untested, size)
+        rungs = sorted(rungs, key=lambda rung: rung.step)
+        curve = self._curve(learner, rungs)
+        learnt = Training(
+            optimizer=self.optimizer.says(),
+            forms=learner.optimizer.forms,
+            rungs=tuple(rungs),
+            curve=curve,
+            untested=tuple(dict.fromkeys(untested)),
+            held=learner.held,
+            layers=layers,
+        )
+        return self._error(learnt, size), learnt
+
+    def again(self, learner: Learner, error: Error) -> Error:
+        """Another launch's first step: the loss, the update and the statistics must hold there, too."""
+        rungs = self._rungs(learner, 0, True, [], Size())
+        broken = next((rung for rung in rungs if rung.verdict in ("DIFFERENT", "INVALID")), None)
+        if broken is None or error.verdict in ("DIFFERENT", "INVALID"):
+            return error
+        return replace(error, verdict=broken.verdict, reason=f"in a later launch: {broken.name}: {broken.says}")
+
+    # -- layer by layer -----------------------------------------------------------------------------------------------
+
+    def _local(self, learner: Learner) -> tuple[list[Rung], Layers]:
+        """The rungs forward and backward, once for all modes that build the same model."""
+        if learner.key not in self.replayed:
+            self.replayed[learner.key] = self._replay(learner)
+        rungs, layers = self.replayed[learner.key]
+        return list(rungs), layers
+
+    def _replay(self, learner: Learner) -> tuple[list[Rung], Layers]:
+        known = self.reference.list_layers()
+        folder = learner.worker.folder / "training-layers"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        watch, few = self.reference.watch, str(self.reference.few_training)
+        try:
+            watch.phase(learner.label, "capturing its layers, forward and backward")
+            captured = learner.worker.request(
+                "learn_capture", state=self.states[0], inputs=few, folder=str(folder), wanted=known
+            )
+            if not captured["records"]:
+                raise SubjectError("no layer could be captured")
+            self._phase(f"replaying the layers of {learner.label}, forward and backward")
+            reply = self.worker.request(
+                "learn_replay",
+                state=self.states[0],
+                inputs=few,
+                folder=str(folder),
+                records=captured["records"],
+                channels_last=captured["channels_last"],
+                seed=self.request.seed,
+            )
+        except (Crashed, TimedOut):
+            raise
+        except SubjectError as error:
+            empty = Layers(known=len(known), subject=learner.label, stopped=str(error))
+            return [Rung(name, 0, "UNTESTED", says=str(error), known=len(known)) for name in LOCAL], empty
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        found = [(name, summarise(reply[name], known, learner.label)) for name in LOCAL]
+        return [_layered(name, layers) for name, layers in found], found[0][1]
+
+    # -- step by step -------------------------------------------------------------------------------------------------
+
+    def _rungs(self, learner: Learner, index: int, clean: bool, untested: list[str], size: Size) -> list[Rung]:
+        """The rungs of one whole step. clean: every layer is EQUAL. untested, size: what is found out about it on the way."""
+        state = self.states[index]
+        step, truth = state["steps"], self._truth(index)
+        path = learner.worker.folder / "rung.npz"
+        case = step % self.request.cases
+        reply = learner.worker.request("rung", state=state, case=case, path=str(path))
+        taken = npz.OnDisk(path)
+        before = normal_form(npz.load_file(Path(state["weights"])), learner.merges)
+        exact = npz.OnDisk(self._truth_path(index))
+        rungs = [
+            self._loss(step, reply, truth),
+            self._gradients(learner, step, taken, exact, truth, clean, untested, size),
+            self._update(learner, state, taken, before),
+        ]
+        if truth["statistics"]:
+            rungs.append(self._statistics(step, taken, before, exact, truth))
+        return rungs
+
+    def _truth(self, index: int) -> dict[str, Any]:
+        if index not in self.truths:
+            self._phase(f"the step after {self.states[index]['steps']} in float64, and its noise")
+            self.truths[index] = self.worker.request(
+                "learn_truth",
+                state=self.states[index],
+                inputs=str(self.reference.training),
+                case=self.states[index]["steps"] % self.request.cases,
+                path=str(self._truth_path(index)),
+                seed=self.request.seed,
+            )
+        return self.truths[index]
+
+    def _truth_path(self, index: int) -> Path:
+        return self.space / f"truth-{index}.npz"
+
+    def _loss(self, step: int, reply: Mapping[str, float], truth: Mapping[str, Any]) -> Rung:
+        right, floor = truth["loss"], truth["loss_floor"]
+        for what, loss in (("gradients", reply["loss"]), ("the timed step", reply["step_loss"])):
+            if not math.isfinite(loss):
+                return Rung("loss", step, "INVALID", math.inf, f"the loss is {loss}; the reference's is {right:.6g}")
+            ratio = abs(loss - right) / floor
+            if ratio > rule.EQUAL_R:
+                verdict = "DRIFT" if ratio <= rule.DRIFT_R else "DIFFERENT"
+                says = f"{loss:.8g} with {what}; the reference has {right:.8g}, {ratio:.3g} x its floor away"
+                rows = math.prod(self._rows())
+                for name, factor in (("the sum over all rows", rows), ("divided once more by the rows", 1 / rows)):
+                    if rows > 1 and abs(loss / (right * factor) - 1) < 1e-3:
+                        says += f": it is {name}, not their mean"
+                return Rung("loss", step, verdict, ratio, says, compared=1, known=1)
+        return Rung("loss", step, "EQUAL", abs(reply["loss"] - right) / floor, compared=1, known=1)
+
+    def _rows(self) -> tuple[int, ...]:
+        """The shape of the labels of a batch."""
+        (output,) = self.reference.model.spec.outputs.values()
+        return output.sized(self.request.batch)[:-1]
+
+    def _gradients(
+        self,
+        learner: Learner,
+        step: int,
+        taken: Mapping[str, np.ndarray],
+        exact: Mapping[str, np.ndarray],
+        truth: Mapping[str, Any],
+        clean: bool,
+        untested: list[str],
+        size: Size,
+    ) -> Rung:
+        worst, place, tested, known = 0.0, "", 0, 0
+        missing: list[str] = []
+        for name, floor in truth["floors"].items():
+            own = next((merged for merged, parts in learner.merges.items() if name in parts), name)
+            if learner.merges.get(own, (name,))[0] != name:
+                continue  # the second of two that are stored as one
+            known += 1
+            if f"gradient/{own}" not in taken:
+                missing.append(own)
+                continue
+            gradient, right = taken[f"gradient/{own}"], exact[f"gradient/{name}"]
+            if gradient.shape != right.shape or not np.isfinite(gradient).all():
+                what = (
+                    f"shape {gradient.shape}, not {right.shape}" if gradient.shape != right.shape else "NaN or infinity"
+                )
+                return Rung("gradients", step, "INVALID", math.inf, f"{own}: its gradient has {what}", known=known)
+            if not floor <= NULL * truth["sizes"][name]:
+                untested.append(own)
+                continue
+            tested += 1
+            residual = gradient - right
+            size.add(residual, right)
+            rho = math.sqrt(float(np.mean(np.square(residual)))) / floor
+            if rho > worst:
+                worst, place = rho, own
+        counts: dict[str, Any] = {"compared": tested, "known": known}
+        if missing:
+            says = f"{_few(missing)} {'has' if len(missing) == 1 else 'have'} no gradient: frozen, or not a parameter there"
+            return Rung("gradients", step, "DIFFERENT", math.inf, says, **counts)
+        if not tested:
+            return Rung("gradients", step, "UNTESTED", None, "every gradient is rounding alone", **counts)
+        if worst <= rule.EQUAL_RHO or (clean and worst <= rule.COHERENT_RHO):
+            return Rung("gradients", step, "EQUAL", worst, **counts)
+        verdict = "DRIFT" if worst <= rule.DRIFT_RHO else "DIFFERENT"
+        return Rung("gradients", step, verdict, worst, f"{place}: {worst:.3g} x the noise of all layers", **counts)
+
+    def _update(
+        self, learner: Learner, state: State, taken: Mapping[str, np.ndarray], before: Mapping[str, np.ndarray]
+    ) -> Rung:
+        """How the weights and the optimizer's slots moved, from the framework's own gradients."""
+        step = state["steps"]
+        slots = npz.load_file(Path(state["slots"])) if state["slots"] else {}
+        o = self.optimizer
+        parameters = [
+            Parameter(key.removeprefix("gradient/"), taken, before, slots, learner.merges, o, step)
+            for key in taken
+            if key.startswith("gradient/")
+        ]
+        judged = [(each, *each.judge(o, each.parts)) for each in parameters]
+        if not judged:
+            return Rung("update", step, "DIFFERENT", math.inf, "no parameter learns")
+        worst, rho, what = max(judged, key=lambda one: one[1])
+        counts: dict[str, Any] = {"compared": len(judged), "known": len(judged)}
+        if rho <= optimizers.EQUAL_RHO:
+            return Rung("update", step, "EQUAL", rho, **counts)
+        failing = [each for each, ratio, _ in judged if ratio > optimizers.EQUAL_RHO]
+        difference = self._named(learner, failing)
+        if difference:
+            text = "; ".join(f"{name}: {optimizers.FORMS.get(name) or OWN[name]}" for name in difference.split(", "))
+            return Rung("update", step, "DRIFT", rho, text, difference, **counts)
+        verdict = "DRIFT" if rho <= optimizers.DRIFT_RHO else "DIFFERENT"
+        says = f"{worst.name}: {what} is {rho:.3g} x its floor"
+        explained = self._explained(worst, failing, judged)
+        return Rung("update", step, verdict, rho, f"{says}: {explained}" if explained else says, **counts)
+
+    def _named(self, learner: Learner, failing: Sequence[Parameter]) -> str:
+        """The framework's own difference that explains every parameter that fails, '' when none does."""
+        forms = learner.optimizer.forms
+        candidates = [((), 1), (forms, None), (forms, 1)]
+        for found, times in candidates:
+            if not found and times is None:
+                continue
+            form = replace(self.optimizer, forms=found)
+            merged = times == 1 and any(each.parts > 1 for each in failing)
+            if (found or merged) and all(
+                each.judge(form, times or each.parts)[0] <= optimizers.EQUAL_RHO for each in failing
+            ):
+                return ", ".join([*found, *(["one bias"] if merged else [])])
+        return ""
+
+    def _explained(
+        self, worst: Parameter, failing: Sequence[Parameter], judged: Sequence[tuple[Parameter, float, str]]
+    ) -> str:
+        """What a wrong step does instead, of the catalogue."""
+        if not np.any(worst.after - worst.before):
+            still = [each.name for each in failing if not np.any(each.after - each.before)]
+            return f"{_few(still)} did not move: frozen"
+        for _, says, other in optimizers.alternatives(self.optimizer):
+            if all(each.judge(other, each.parts)[0] <= optimizers.EQUAL_RHO for each in failing[:3]):
+                return says
+        for factor, says in ((2.0, "the gradient of the step before is still in it: it was not zeroed"),):
+            if all(each.judge(self.optimizer, each.parts, factor)[0] <= optimizers.EQUAL_RHO for each in failing[:3]):
+                return says
+        scale = worst.scale(self.optimizer)
+        if math.isfinite(scale):
+            scaled = replace(self.optimizer, lr=self.optimizer.lr * scale)
+            if all(each.judge(scaled, each.parts)[0] <= optimizers.DRIFT_RHO for each in failing[:3]):
+                return f"behaves as learning rate {scaled.lr:.6g}; it should be {self.optimizer.lr:g}"
+        return ""
+
+    def _statistics(
+        self,
+        step: int,
+        taken: Mapping[str, np.ndarray],
+        before: Mapping[str, np.ndarray],
+        exact: Mapping[str, np.ndarray],
+        truth: Mapping[str, Any],
+    ) -> Rung:
+        """Running means and variances of batch norms."""
+        norms, failing = truth["momentum"], []
+        worst, place = 0.0, ""
+        for name, floor in truth["statistics"].items():
+            theirs, right = taken[f"weight/{name}"].astype(np.float64), exact[f"statistic/{name}"]
+            rho = _rms(theirs - right) / floor if floor else 0.0
+            if not math.isfinite(rho):
+                return Rung("statistics", step, "INVALID", math.inf, f"{name} has NaN or infinity")
+            if rho > rule.EQUAL_RHO:
+                failing.append(name)
+            if rho > worst:
+                worst, place = rho, name
+        counts: dict[str, Any] = {"compared": len(truth["statistics"]), "known": len(truth["statistics"])}
+        if not failing:
+            return Rung("statistics", step, "EQUAL", worst, **counts)
+
+        def instead(form: Callable[[np.ndarray, np.ndarray, float, int], np.ndarray], name: str) -> float:
+            """The residual over its floor if the statistic were computed so: from the old value, the new share, momentum, n."""
+            layer = name.rpartition(".")[0]
+            old, right, m = before[name].astype(np.float64), exact[f"statistic/{name}"], norms[layer]
+            expected = form(old, (right - (1 - m) * old) / m, m, truth["terms"][layer])
+            return _rms(taken[f"weight/{name}"] - expected) / truth["statistics"][name]
+
+        def variance(stat: np.ndarray, name: str, n: int) -> np.ndarray:
+            return stat * (n - 1) / n if name.endswith("running_var") else stat
+
+        forms: list[tuple[str, str, Callable[[str], float]]] = [
+            (
+                "biased variance",
+                OWN["biased variance"],
+                lambda name: instead(lambda old, s, m, n: (1 - m) * old + m * variance(s, name, n), name),
+            ),
+            (
+                "",
+                "momentum weighs the old value instead of the new one",
+                lambda name: instead(lambda old, s, m, n: m * old + (1 - m) * s, name),
+            ),
+            (
+                "",
+                "momentum weighs the old value instead of the new one, and running variance takes the biased variance",
+                lambda name: instead(lambda old, s, m, n: m * old + (1 - m) * variance(s, name, n), name),
+            ),
+            (
+                "",
+                "they do not change: batch norm is in inference mode",
+                lambda name: instead(lambda old, *_: old, name),
+            ),
+        ]
+        for difference, says, score in forms:
+            if all(score(name) <= rule.DRIFT_RHO for name in failing):
+                verdict = "DRIFT" if difference else "DIFFERENT"
+                return Rung("statistics", step, verdict, worst, says, difference, **counts)
+        verdict = "DRIFT" if worst <= rule.DRIFT_RHO else "DIFFERENT"
+        return Rung("statistics", step, verdict, worst, f"{place}: {worst:.3g} x its floor", **counts)
+
+    # -- the curve ----------------------------------------------------------------------------------------------------
+
+    def _curve(self, learner: Learner, rungs: Sequence[Rung]) -> Curve:
+        """The free run, judged as long as rounding alone leaves the replicas together."""
+        self.reference.watch.phase(learner.label, f"its loss curve, {len(self.losses)} steps")
+        losses = learner.worker.request("curve", state=self.states[0], steps=len(self.losses))["losses"]
+        judged = len(self.low)
+        for step, (low, high, right) in enumerate(zip(self.low, self.high, self.losses)):
+            if not high - low <= SPREAD * abs(right):
+                judged = step
+                break
+        apart = [
+            step
+            for step, (loss, right) in enumerate(zip(losses[:judged], self.losses))
+            if not abs(loss - right) <= SPREAD * abs(right)
+        ]
+        says, verdict = "", "EQUAL"
+        if not math.isfinite(losses[-1]) and math.isfinite(self.losses[min(len(losses), len(self.losses)) - 1]):
+            verdict = "INVALID"
+            says = f"the loss is {losses[-1]} at step {len(losses) - 1}{self._begins(learner, len(losses) - 1)}"
+        elif apart:
+            verdict = "DRIFT"
+            known = ", ".join(dict.fromkeys(rung.difference for rung in rungs if rung.difference))
+            says = f"leaves the reference's by more than {SPREAD:g} of it at step {apart[0]}"
+            says += f" ({known})" if known else ""
+        return Curve(tuple(losses), tuple(self.losses), tuple(self.low), tuple(self.high), judged, verdict, says)
+
+    def _begins(self, learner: Learner, step: int) -> str:
+        """Where a loss that is not finite begins: the first layer that gives such values, from finite ones."""
+        folder = learner.worker.folder / "diverged"
+        folder.mkdir(exist_ok=True)
+        try:
+            reply = learner.worker.request("trajectory", state=self.states[0], at=[step], folder=str(folder))
+            captured = learner.worker.request(
+                "learn_capture",
+                state=reply["states"][-1],
+                inputs=str(self.reference.training),
+                folder=str(folder),
+                wanted=self.reference.list_layers(),
+            )
+        except SubjectError as error:
+            return f" ({error})"
+        for record in captured["records"]:
+            if not all(np.isfinite(np.load(folder / file)).all() for file in record["outputs"]):
+                return f": it begins in {record['name']}"
+        return ": it begins in the loss"
+
+    # -- what it comes to ---------------------------------------------------------------------------------------------
+
+    def _error(self, learnt: Training, size: Size) -> Error:
+        rungs = [rung for rung in learnt.rungs if rung.verdict != "UNTESTED"]
+        verdict = max((rung.verdict for rung in rungs), key=RANKS.index, default="UNTESTED")
+        if (
+            learnt.curve is not None
+            and learnt.curve.verdict != "EQUAL"
+            and RANKS.index(verdict) < RANKS.index(learnt.curve.verdict)
+        ):
+            verdict = learnt.curve.verdict
+        first, reason = learnt.first, None
+        if first is not None:
+            reason = f"{first.name}, step {first.step}: {first.says}"
+        elif learnt.differences:
+            reason = "; ".join(dict.fromkeys(rung.says for rung in learnt.rungs if rung.difference))
+        elif learnt.curve is not None and learnt.curve.says:
+            reason = f"loss curve: {learnt.curve.says}"
+        compared = [rung for rung in learnt.rungs if rung.name == "gradients" and rung.step == 0]
+        return Error(
+            verdict=verdict,
+            reason=reason,
+            mean_abs=size.mean_abs,
+            max_abs=size.largest,
+            rel_rms=size.relative,
+            compared=sum(rung.compared for rung in compared),
+            expected=sum(rung.known for rung in compared),
+        )
+
+    def _phase(self, doing: str) -> None:
+        self.reference.watch.phase("reference", doing)
+
+
+LOCAL = ("forward", "backward")
+
+
+@dataclass
+class Size:
+    """How far gradients are from the exact ones, over all of them."""
+
+    count: int = 0
+    absolute: float = 0.0
+    largest: float = 0.0
+    squares: float = 0.0
+    whole: float = 0.0
+
+    def add(self, residual: np.ndarray, right: np.ndarray) -> None:
+        self.count += residual.size
+        self.absolute += float(np.abs(residual).sum())
+        self.largest = max(self.largest, float(np.abs(residual).max(initial=0.0)))
+        self.squares += float(np.square(residual).sum())
+        self.whole += float(np.square(right).sum())
+
+    @property
+    def mean_abs(self) -> float | None:
+        return self.absolute / self.count if self.count else None
+
+    @property
+    def relative(self) -> float | None:
+        return math.sqrt(self.squares / self.whole) if self.whole else None
+
+
+class Parameter:
+    """One parameter's step, as the framework made it, in the form in which the framework stores it.
+
+    parts: how many of torch's parameters it is the sum of.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        taken: Mapping[str, np.ndarray],
+        before: Mapping[str, np.ndarray],
+        slots: Mapping[str, np.ndarray],
+        merges: Mapping[str, tuple[str, ...]],
+        settings: Optimizer,
+        step: int,
+    ) -> None:
+        self.name, self.step = name, step
+        self.parts = len(merges.get(name, (name,)))
+        self.before, self.gradient, self.after = before[name], taken[f"gradient/{name}"], taken[f"weight/{name}"]
+        stored = merges.get(name, (name,))[0]
+        count = range(len(settings.slots))
+        zeros = np.zeros_like(self.before)
+        self.slots = [slots.get(protocol.slot(stored, index), zeros) for index in count]
+        self.slots_after = [taken[f"slot/{protocol.slot(name, index)}"] for index in count]
+
+    def judge(self, settings: Optimizer, times: int, factor: float = 1.0) -> tuple[float, str]:
+        """optimizers.judge of this step, were it made with these settings, so many times, with the gradient times a factor."""
+        gradient = self.gradient * np.float32(factor)
+        count = len(settings.slots)
+        return optimizers.judge(
+            settings,
+            self.before,
+            gradient,
+            self.slots[:count],
+            self.step + 1,
+            self.after,
+            self.slots_after[:count],
+            times,
+        )
+
+    def scale(self, settings: Optimizer) -> float:
+        """How many times as far as it should it moved."""
+        exact, _ = optimizers.update(
+            settings,
+            self.before.astype(np.float64),
+            self.gradient.astype(np.float64),
+            [slot.astype(np.float64) for slot in self.slots],
+            self.step + 1,
+            np.sqrt,
+        )
+        moved, right = (self.after - self.before).ravel().astype(np.float64), (exact - self.before).ravel()
+        size = float(right.dot(right))
+        return float(moved.dot(right)) / size if size else math.nan
+
+
+def _layered(name: str, layers: Layers) -> Rung:
+    """A replay as a rung."""
+    first = layers.first
+    count: dict[str, Any] = {"compared": layers.compared, "known": layers.known}
+    if not layers.compared:
+        return Rung(name, 0, "UNTESTED", says=layers.stopped or "no layer could be captured", **count)
+    ratio = max((max(layer.ratio, layer.input_ratio) for layer in layers.layers), default=0.0)
+    if first is None:
+        return Rung(name, 0, "EQUAL", ratio, **count)
+    verdict = "DRIFT" if layers.rounding else layers.verdict
+    return Rung(name, 0, verdict, ratio, first.says(), "rounding" if layers.rounding else "", **count)
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _rms(array: np.ndarray) -> float:
+    return math.sqrt(float(np.mean(np.square(array))))
