@@ -30,6 +30,7 @@ STEPS = {"quick": (0, 1, 2), "standard": (0, 1, 2, 5, 20), "rigorous": (0, 1, 2,
 CURVE = {"quick": 20, "standard": 50, "rigorous": 50}
 REPLICAS = 3
 SPREAD = 1e-3  # of the loss: where rounding alone pulls replicas so far apart, a curve tells nothing more
+SAMPLE = 2**20  # values of a parameter whose step is judged
 NULL = 0.01  # a gradient whose floor is more than this part of its size is rounding alone
 RANKS = ("EQUAL", "DRIFT", "DIFFERENT", "INVALID")
 OWN = {
@@ -174,12 +175,14 @@ class Ladder:
         case = step % self.request.cases
         reply = learner.worker.request("rung", state=state, case=case, path=str(path))
         taken = npz.OnDisk(path)
-        before = normal_form(npz.load_file(Path(state["weights"])), learner.merges)
+        before: Mapping[str, np.ndarray] = npz.OnDisk(Path(state["weights"]))
+        if learner.merges:
+            before = normal_form(dict(before), learner.merges)
         exact = npz.OnDisk(self._truth_path(index))
         rungs = [
             self._loss(step, reply, truth),
             self._gradients(learner, step, taken, exact, truth, clean, untested, size),
-            self._update(learner, state, taken, before),
+            self._update(learner, state, taken, before, truth),
         ]
         if truth["statistics"]:
             rungs.append(self._statistics(step, taken, before, exact, truth))
@@ -270,32 +273,38 @@ class Ladder:
         return Rung("gradients", step, verdict, worst, f"{place}: {worst:.3g} x the noise of all layers", **counts)
 
     def _update(
-        self, learner: Learner, state: State, taken: Mapping[str, np.ndarray], before: Mapping[str, np.ndarray]
+        self,
+        learner: Learner,
+        state: State,
+        taken: Mapping[str, np.ndarray],
+        before: Mapping[str, np.ndarray],
+        truth: Mapping[str, Any],
     ) -> Rung:
         """How the weights and the optimizer's slots moved, from the framework's own gradients."""
         step = state["steps"]
-        slots = npz.load_file(Path(state["slots"])) if state["slots"] else {}
-        o = self.optimizer
-        parameters = [
-            Parameter(key.removeprefix("gradient/"), taken, before, slots, learner.merges, o, step)
-            for key in taken
-            if key.startswith("gradient/")
-        ]
-        judged = [(each, *each.judge(o, each.parts)) for each in parameters]
-        if not judged:
+        slots = npz.OnDisk(Path(state["slots"])) if state["slots"] else {}
+        failing: list[Parameter] = []
+        names = [key.removeprefix("gradient/") for key in taken if key.startswith("gradient/")]
+        if not names:
             return Rung("update", step, "DIFFERENT", math.inf, "no parameter learns")
-        worst, rho, what = max(judged, key=lambda one: one[1])
-        counts: dict[str, Any] = {"compared": len(judged), "known": len(judged)}
-        if rho <= optimizers.EQUAL_RHO:
+        rho, says = 0.0, ""
+        for name in names:
+            noise = truth["floors"][learner.merges.get(name, (name,))[0]]
+            each = Parameter(name, taken, before, slots, learner.merges, self.optimizer, step, noise)
+            ratio, what = each.judge(self.optimizer, each.parts)
+            if ratio > optimizers.EQUAL_RHO:
+                failing.append(each)
+            if ratio > rho:
+                rho, worst, says = ratio, each, f"{name}: {what} is {ratio:.3g} x its floor"
+        counts: dict[str, Any] = {"compared": len(names), "known": len(names)}
+        if not failing:
             return Rung("update", step, "EQUAL", rho, **counts)
-        failing = [each for each, ratio, _ in judged if ratio > optimizers.EQUAL_RHO]
         difference = self._named(learner, failing)
         if difference:
             text = "; ".join(f"{name}: {optimizers.FORMS.get(name) or OWN[name]}" for name in difference.split(", "))
             return Rung("update", step, "DRIFT", rho, text, difference, **counts)
         verdict = "DRIFT" if rho <= optimizers.DRIFT_RHO else "DIFFERENT"
-        says = f"{worst.name}: {what} is {rho:.3g} x its floor"
-        explained = self._explained(worst, failing, judged)
+        explained = self._explained(worst, failing)
         return Rung("update", step, verdict, rho, f"{says}: {explained}" if explained else says, **counts)
 
     def _named(self, learner: Learner, failing: Sequence[Parameter]) -> str:
@@ -313,9 +322,7 @@ class Ladder:
                 return ", ".join([*found, *(["one bias"] if merged else [])])
         return ""
 
-    def _explained(
-        self, worst: Parameter, failing: Sequence[Parameter], judged: Sequence[tuple[Parameter, float, str]]
-    ) -> str:
+    def _explained(self, worst: Parameter, failing: Sequence[Parameter]) -> str:
         """What a wrong step does instead, of the catalogue."""
         if not np.any(worst.after - worst.before):
             still = [each.name for each in failing if not np.any(each.after - each.before)]
@@ -506,9 +513,9 @@ class Size:
 
 
 class Parameter:
-    """One parameter's step, as the framework made it, in the form in which the framework stores it.
+    """One parameter's step, as the framework made it, in the form in which the framework stores it; of a large one, SAMPLE values.
 
-    parts: how many of torch's parameters it is the sum of.
+    parts: how many of torch's parameters it is the sum of. noise: rms by which two computations of its gradient may differ.
     """
 
     def __init__(
@@ -520,15 +527,22 @@ class Parameter:
         merges: Mapping[str, tuple[str, ...]],
         settings: Optimizer,
         step: int,
+        noise: float,
     ) -> None:
-        self.name, self.step = name, step
+        self.name, self.step, self.noise = name, step, noise
         self.parts = len(merges.get(name, (name,)))
-        self.before, self.gradient, self.after = before[name], taken[f"gradient/{name}"], taken[f"weight/{name}"]
+        whole = before[name]
+        picked = np.random.default_rng(step).integers(0, whole.size, SAMPLE) if whole.size > SAMPLE else slice(None)
+
+        def part(array: np.ndarray) -> np.ndarray:
+            return np.asarray(array).reshape(-1)[picked]
+
+        self.before, self.gradient = part(whole), part(taken[f"gradient/{name}"])
+        self.after = part(taken[f"weight/{name}"])
         stored = merges.get(name, (name,))[0]
-        count = range(len(settings.slots))
-        zeros = np.zeros_like(self.before)
-        self.slots = [slots.get(protocol.slot(stored, index), zeros) for index in count]
-        self.slots_after = [taken[f"slot/{protocol.slot(name, index)}"] for index in count]
+        keys = [(protocol.slot(stored, index), protocol.slot(name, index)) for index in range(len(settings.slots))]
+        self.slots = [part(slots[old]) if old in slots else np.zeros_like(self.before) for old, _ in keys]
+        self.slots_after = [part(taken[f"slot/{new}"]) for _, new in keys]
 
     def judge(self, settings: Optimizer, times: int, factor: float = 1.0) -> tuple[float, str]:
         """optimizers.judge of this step, were it made with these settings, so many times, with the gradient times a factor."""
@@ -543,6 +557,7 @@ class Parameter:
             self.after,
             self.slots_after[:count],
             times,
+            self.noise,
         )
 
     def scale(self, settings: Optimizer) -> float:

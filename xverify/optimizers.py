@@ -146,6 +146,7 @@ def judge(
     after: np.ndarray,
     slots_after: Sequence[np.ndarray],
     times: int = 1,
+    gradient_noise: float = 0.0,
     seed: int = 0,
 ) -> tuple[float, str]:
     """(rho, of what): the change of a weight, and its slots, over what rounding explains; float32 arrays of one shape.
@@ -154,7 +155,7 @@ def judge(
     result moves when all of these move by a unit of rounding, when lr, betas and the other constants are rounded to float32, and
     the powers of the betas too (1 - 0.999 keeps three digits less), and the rounding of the result itself. Both in rms, and by
     value: small gradients, where eps shows, weigh as much as large ones. step: counts from 1. times: how often the weight makes
-    its step, where it is the sum of several.
+    its step, where it is the sum of several. gradient_noise: rms by which the gradient of the step may differ from this one.
     """
     given = [array.astype(np.float64).ravel() for array in (before, gradient, *slots)]
     w, g, state = given[0], given[1], given[2:]
@@ -174,9 +175,10 @@ def judge(
             return result
 
         part = [moved(array[picked]) for array in given]
-        power1, power2 = (
-            beta**step + noise.choice((-1.0, 1.0)) * UNIT / 2 / math.sqrt(3) for beta in (rounded.beta1, rounded.beta2)
-        )
+        part[1] += gradient_noise * math.sqrt(3) * noise.uniform(-1, 1, part[1].shape)
+        # A power in float32 is off by a unit in the last place below one; the first is the beta itself.
+        slips = noise.choice((-1.0, 1.0), 2) * UNIT * (step > 1)
+        power1, power2 = (beta**step + slip for beta, slip in zip((rounded.beta1, rounded.beta2), slips))
         new_w, new_slots = update(rounded, part[0], part[1], part[2:], step, np.sqrt, (power1, power2))
         # The weight itself is exact: what counts is how it changes.
         moves[0].append(times * ((new_w - part[0]) - (exact_w - w)[picked]))
