@@ -57,6 +57,10 @@ class Training:
         """The loss, and its gradient by name, in canonical layout, computed in the same mode; no parameter changes."""
         raise NotImplementedError
 
+    def apply(self, gradients: Mapping[str, np.ndarray]) -> None:
+        """An update alone, by these gradients by name, in canonical layout."""
+        raise NotImplementedError
+
     def slots(self) -> tuple[int, dict[str, list[np.ndarray]]]:
         """How many steps were made, and the optimizer's state by name, in the order of ``optimizer.slots``."""
         raise NotImplementedError

@@ -115,6 +115,10 @@ class Ladder:
         )
         return self._error(learnt, size), learnt
 
+    def climb(self, learner: Learner) -> list[Rung]:
+        """The rungs of whole steps alone, without those layer by layer."""
+        return [rung for index in range(len(self.states)) for rung in self._rungs(learner, index, True, [], Size())]
+
     def again(self, learner: Learner, error: Error) -> Error:
         """Another launch's first step: the loss, the update and the statistics must hold there, too."""
         rungs = self._rungs(learner, 0, True, [], Size())
@@ -238,6 +242,7 @@ class Ladder:
     ) -> Rung:
         worst, place, tested, known = 0.0, "", 0, 0
         missing: list[str] = []
+        still: list[str] = []
         for name, floor in truth["floors"].items():
             own = next((merged for merged, parts in learner.merges.items() if name in parts), name)
             if learner.merges.get(own, (name,))[0] != name:
@@ -252,6 +257,9 @@ class Ladder:
                     f"shape {gradient.shape}, not {right.shape}" if gradient.shape != right.shape else "NaN or infinity"
                 )
                 return Rung("gradients", step, "INVALID", math.inf, f"{own}: its gradient has {what}", known=known)
+            if not gradient.any() and floor <= NULL * truth["sizes"][name]:
+                still.append(own)
+                continue
             if not floor <= NULL * truth["sizes"][name]:
                 untested.append(own)
                 continue
@@ -264,6 +272,9 @@ class Ladder:
         counts: dict[str, Any] = {"compared": tested, "known": known}
         if missing:
             says = f"{_few(missing)} {'has' if len(missing) == 1 else 'have'} no gradient: frozen, or not a parameter there"
+            return Rung("gradients", step, "DIFFERENT", math.inf, says, **counts)
+        if still:
+            says = f"{_few(still)}: the gradient is zero: frozen, or cut off from the loss"
             return Rung("gradients", step, "DIFFERENT", math.inf, says, **counts)
         if not tested:
             return Rung("gradients", step, "UNTESTED", None, "every gradient is rounding alone", **counts)

@@ -113,6 +113,23 @@ class Learning:
         npz.save_file({**arrays, **{f"slot/{key}": array for key, array in slots.items()}}, Path(path))
         return {"loss": loss, "step_loss": stepped}
 
+    def do_apply(self, state: State, gradients: str, path: str) -> None:
+        """The optimizer alone: one update from this state by these gradients; "weight/name" and "slot/name/index" in a file."""
+        self.do_sync(state)
+        found = npz.load_file(Path(gradients))
+        self.learner.apply({name: found[self.canonical_names[name]] for name in self.learner.names})
+        self.framework.wait(())
+        _, slots = self._slots()
+        arrays = {f"weight/{name}": array for name, array in self._weights_now().items()}
+        npz.save_file({**arrays, **{f"slot/{key}": array for key, array in slots.items()}}, Path(path))
+
+    def do_mistake(self, plant: str) -> None:
+        """Make the learner faulty, for good: see mistakes.PLANTS."""
+        from . import mistakes
+
+        mistakes.PLANTS[plant](self.learner)
+        self.call = self.learner.step
+
     def do_curve(self, state: State, steps: int) -> dict[str, Any]:
         """The losses of so many steps from this state, one input case after another; it ends at one that is not finite."""
         self.do_sync(state)

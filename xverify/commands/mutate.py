@@ -7,14 +7,17 @@ from typing import Any
 
 from rich.table import Table
 
-from ..errors import UsageError
+from ..errors import UsageError, nearest
 from ..mutation import Score, mutate
+from ..mutation_training import mutate_training
 from ..report.terminal import console, watcher
+from ..request import TASKS
 
 HELP = "plant known porting faults in a model, and see whether the verdict catches, finds and explains each"
 EXAMPLE = """examples:
   xverify mutate resnet18 vit-tiny lstm-cell unet-small mobilenet-v3-small
-  xverify mutate mlp --per-kind 3 --seed 1 --json score.json"""
+  xverify mutate mlp --per-kind 3 --seed 1 --json score.json
+  xverify mutate mlp resnet18 --task train"""
 
 COLUMNS = ("model", "planted", "caught", "layer named", "explained", "UNTESTED", "missed", "clean runs", "false alarms")
 
@@ -24,6 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "models", nargs="+", metavar="MODEL|FOLDER", help="models of the zoo, or folders with a torch.py"
     )
     parser.add_argument("--batch", type=int, default=2, metavar="N", help="items a call (default: 2)")
+    parser.add_argument(
+        "--task", default="forward", metavar="TASK", help="forward: layers' faults; train: those of training code"
+    )
     parser.add_argument(
         "--per-kind", type=int, default=1, metavar="N", help="layers drawn for each kind of fault (default: 1)"
     )
@@ -42,14 +48,16 @@ def main(args: argparse.Namespace) -> int:
         raise UsageError(f"--per-kind is {args.per_kind}: it must be at least 1")
     if args.json and not Path(args.json).absolute().parent.is_dir():
         raise UsageError(f"--json {args.json}: the folder {Path(args.json).absolute().parent} does not exist")
+    if args.task not in TASKS:
+        raise UsageError(f"--task is {args.task!r}{nearest(args.task, TASKS)} Known: {', '.join(TASKS)}")
     scores = []
     for model in args.models:
+        settings = {"batch": args.batch, "seed": args.seed, "threads": args.threads}
         with watcher(args.quiet) as watch:
-            scores.append(
-                mutate(
-                    model, batch=args.batch, seed=args.seed, per_kind=args.per_kind, threads=args.threads, watch=watch
-                )
-            )
+            if args.task == "train":
+                scores.append(mutate_training(model, watch=watch, **settings))
+            else:
+                scores.append(mutate(model, per_kind=args.per_kind, watch=watch, **settings))
         if args.json:
             Path(args.json).write_text(json.dumps(_plain([score.to_dict() for score in scores]), indent=1) + "\n")
     if args.markdown:

@@ -157,6 +157,10 @@ class Learner(Training):
         loss, found = self.compute(*batch)
         return float(loss), self.framework.named(self.learnt, found)
 
+    def apply(self, gradients: Mapping[str, np.ndarray]) -> None:
+        arrays = [weights.from_canonical(gradients[name], axes) for name, _, axes in self.learnt]
+        self.optim.apply([self.framework.to_native(array, None) for array in arrays], self.variables)
+
     def _held(self, index: int) -> list[Any]:
         if self.match:
             return [kept[index] for kept in self.optim.kept]

@@ -226,6 +226,13 @@ class Learner(Training):
         found = self.jt.grad(loss, list(self.parameters.values()))
         return float(loss.numpy().item()), {name: g.numpy() for name, g in zip(self.parameters, found)}
 
+    def apply(self, gradients: Mapping[str, np.ndarray]) -> None:
+        (group,) = self.optim.param_groups
+        group["grads"] = [self.jt.array(gradients[name]).stop_grad() for name in self.parameters]
+        self.optim.n_step += 1
+        self.optim.step()
+        self.jt.sync_all()
+
     def slots(self) -> tuple[int, dict[str, list[np.ndarray]]]:
         (group,) = self.optim.param_groups
         held = [group[slot] for slot in self.SLOTS[self.optimizer.name][: len(self.optimizer.slots)]]

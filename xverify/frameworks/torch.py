@@ -176,7 +176,7 @@ class Learner(Training):
     }
 
     def __init__(self, framework: Adapter, model: Any, mode: str, batch: Batch, optimizer: Optimizer) -> None:
-        self.framework, self.torch, self.optimizer = framework, framework.torch, optimizer
+        self.framework, self.torch, self.optimizer, self.model = framework, framework.torch, optimizer, model
         model.train()
         self.parameters = dict(model.named_parameters())
         self.names = list(self.parameters)
@@ -209,6 +209,12 @@ class Learner(Training):
         arrays = _arrays(self.parameters, found)
         self.optim.zero_grad()
         return float(loss.detach()), arrays
+
+    def apply(self, gradients: Mapping[str, np.ndarray]) -> None:
+        for name, parameter in self.parameters.items():
+            parameter.grad = self.framework.to_native(gradients[name], None)
+        self.optim.step()
+        self.steps += 1
 
     def slots(self) -> tuple[int, dict[str, list[np.ndarray]]]:
         kept = {}

@@ -12,12 +12,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from .. import rule
 from ..compare import OWN_EQUAL
 from ..records import Result, Row
 from ..watch import Watch
-from . import layers
+from . import curves, layers, training
 from .layers import coverage
 
 WIDE = 180  # characters a line where no terminal says how many there are
@@ -149,8 +150,13 @@ def render(
         console.print(_table(result, console))
         if details:
             console.print(_details(result))
+        for part in training.ladders(result.rows):
+            console.print(part, soft_wrap=True)
+        plot = curves.in_terminal(result.rows, min(100, console.width), plain=not console.is_terminal)
+        if plot:
+            console.print(Text.from_ansi(plot), soft_wrap=True)
         for row in result.rows:
-            reason = row.reason or (row.error.reason if row.error else None)
+            reason = row.reason or (row.error.reason if row.error and row.training is None else None)
             drifts = row.error is not None and row.error.verdict == "DRIFT"
             if reason:
                 colour = "yellow" if drifts else "red"
@@ -180,13 +186,17 @@ def _table(result: Result, console: Console) -> Table:
     literal = result.settings.get("rerun") is not None
     modelled = any(row.error and row.error.noise_ratio is not None for row in result.rows)
     judged = any(row.speed and len(row.speed.launches) > 1 for row in result.rows)
-    absent = (OWN if modelled else MODELLED) + (() if literal else LITERAL) + (() if judged else ("speed",))
+    learnt = all(row.task == "train" for row in result.rows)
+    absent = ((*OWN, *MODELLED) if learnt else OWN if modelled else MODELLED) + (
+        () if len(result.tasks) > 1 else ("task",)
+    )
+    absent += (() if literal else LITERAL) + (() if judged else ("speed",))
     shown = {title: cell for title, cell in COLUMNS.items() if title not in absent}
     for title in ("", *SPARED):
         shown.pop(title, None)
         table = Table(title=_title(result), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
         for name in shown:
-            left = name in ("subject", "verdict")
+            left = name in ("subject", "task", "verdict")
             table.add_column(name.format(rate=_rate(result)), justify="left" if left else "right", no_wrap=True)
         for row in result.rows:
             table.add_row(*(cell(row) for cell in shown.values()))
@@ -319,6 +329,7 @@ def _fps(row: Row) -> str:
 
 COLUMNS: dict[str, Callable[[Row], str]] = {
     "subject": lambda row: escape(row.subject),
+    "task": lambda row: row.task,
     "{rate} (95% interval)": _fps,
     "elapsed s": lambda row: _seconds(row, "elapsed_seconds"),
     "s/batch": lambda row: _seconds(row, "seconds_per_step"),
@@ -393,7 +404,6 @@ def _coverage(result: Result) -> list[str]:
 def _foundation(result: Result) -> list[str]:
     digest = result.weights.get("digest")
     equal = sum(row.weights_digest == digest for row in result.rows) if digest else 0
-    reference = result.reference
     lines = []
     if digest:
         lines.append(
@@ -401,16 +411,12 @@ def _foundation(result: Result) -> list[str]:
             f"and {result.weights['statistics']} of running statistics, "
             f"{result.weights['source']}; read back equal from {equal} of {len(result.rows)} subjects ({digest[:19]}…)"
         )
-        lines.append(
-            f"errors: against {reference['framework']} in {reference['precision']}, {result.inputs['cases']} input cases; "
-            + (
-                "'÷ noise' divides by the rounding of every layer, modelled and measured; "
-                f"EQUAL up to {rule.EQUAL_RHO:g}"
-                if reference.get("layers")
-                else f"'÷ float32's' divides by {reference['floor']}; EQUAL up to {OWN_EQUAL:g}"
-            )
-        )
-        lines += _coverage(result)
+        if "train" in result.tasks:
+            batches = f"{result.inputs['kind']}; {result.inputs['cases']} batches"
+            lines.append(f"training: {batches}; errors are those of the gradients, against torch in float64")
+        else:
+            lines.append(_measure(result))
+            lines += _coverage(result)
         if result.weights["normal_form"]:
             sums = ", ".join(
                 f"{name} = {' + '.join(parts)}" for name, parts in list(result.weights["normal_form"].items())[:2]
@@ -421,6 +427,18 @@ def _foundation(result: Result) -> list[str]:
     lines += [f"note: {note}" for note in result.notes]
     lines += _timed_on(result)
     return lines
+
+
+def _measure(result: Result) -> str:
+    """What errors are measured against."""
+    reference = result.reference
+    divided = f"'÷ float32's' divides by {reference['floor']}; EQUAL up to {OWN_EQUAL:g}"
+    if reference.get("layers"):
+        divided = (
+            f"'÷ noise' divides by the rounding of every layer, modelled and measured; EQUAL up to {rule.EQUAL_RHO:g}"
+        )
+    cases = result.inputs["cases"]
+    return f"errors: against {reference['framework']} in {reference['precision']}, {cases} input cases; {divided}"
 
 
 def _timed_on(result: Result) -> list[str]:

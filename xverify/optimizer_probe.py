@@ -1,0 +1,132 @@
+"""Optimizers without a model to train: the same weights, slots and gradients for every framework, and how each moves them.
+
+Gradients are log-uniform from 1e-10 to 10, so that eps counts. Each step begins from torch's mathematics' own state of that step.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from . import data, environments, host, optimizers, protocol
+from .errors import SubjectError, Unsupported
+from .framework import Framework
+from .optimizers import FORMS, Optimizer, optimizer
+from .process import Worker
+from .reference import build_arguments
+from .spec import find_model
+from .watch import Watch
+from .weights import npz
+
+MODEL = "mlp"  # whose parameters are moved; nothing of it is computed but its first step
+STEPS = 3
+PROBED = (
+    optimizer("sgd"),
+    optimizer("sgd", momentum=0.9),
+    optimizer("sgd", momentum=0.9, nesterov=True),
+    optimizer("sgd", momentum=0.9, weight_decay=0.01),
+    optimizer("adam"),
+    optimizer("adamw"),
+    optimizer("rmsprop"),
+)
+
+
+@dataclass(frozen=True)
+class Probed:
+    """One framework's optimizer. rho: the worst change over its floor. difference: the name of what is its own."""
+
+    framework: str
+    settings: Optimizer
+    match: bool
+    verdict: str
+    rho: float | None
+    difference: str = ""
+    says: str = ""
+
+
+def probe(adapter: type[Framework], space: Path, seed: int, watch: Watch) -> list[Probed]:
+    """Every optimizer of PROBED, the framework's own and the exact one. What cannot run is a record with its reason."""
+    folder = find_model(MODEL)
+    place = space / adapter.name
+    place.mkdir()
+    environment = environments.chosen(adapter)
+    python = environment.interpreter if environment else sys.executable
+    batches = place / "batches.npz"
+    npz.save_file(data.synthetic(folder.spec, 4, seed, 1).arrays, batches)
+    found = []
+    for match in (False, True):
+        for settings in PROBED:
+            watch.phase(adapter.name, settings.says() + (", matched" if match else ""))
+            worker = Worker(adapter, python, place / f"{match}-{PROBED.index(settings)}", host.cores(), "cpu", 1800.0)
+            worker.folder.mkdir()
+            try:
+                worker.start()
+                built = worker.request("build", **build_arguments(folder, adapter.reads(), None))
+                shapes = {name: tuple(shape) for name, shape in built["shapes"].items()}
+                reply = worker.request(
+                    "learn",
+                    inputs=str(batches),
+                    mode=next(iter(adapter.modes)),
+                    optimizer=settings.to_dict(),
+                    match=match,
+                )
+                forms = tuple(reply["optimizer"]["forms"])
+                found.append(_steps(worker, adapter.name, shapes, settings, forms, match, seed))
+            except Unsupported as error:
+                found.append(Probed(adapter.name, settings, match, "UNSUPPORTED", None, says=str(error)))
+            except SubjectError as error:
+                found.append(Probed(adapter.name, settings, match, "FAILED", None, says=str(error)))
+            finally:
+                worker.close()
+    return found
+
+
+def _steps(
+    worker: Worker,
+    name: str,
+    shapes: dict[str, tuple[int, ...]],
+    settings: Optimizer,
+    forms: tuple[str, ...],
+    match: bool,
+    seed: int,
+) -> Probed:
+    """Several updates, each judged by itself; the worst of them."""
+    noise = np.random.default_rng(seed)
+    weights = {key: noise.normal(0, 0.05, shape).astype(np.float32) for key, shape in shapes.items()}
+    slots = {key: [np.zeros(shape, np.float32) for _ in settings.slots] for key, shape in shapes.items()}
+    worst, own = 0.0, 0.0
+    for step in range(STEPS):
+        gradients = {
+            key: (10.0 ** noise.uniform(-10, 1, shape) * noise.choice((-1, 1), shape)).astype(np.float32)
+            for key, shape in shapes.items()
+        }
+        files = [worker.folder / f"{what}.npz" for what in ("weights", "slots", "gradients", "after")]
+        flat = {protocol.slot(key, i): array for key, arrays in slots.items() for i, array in enumerate(arrays)}
+        for path, arrays in zip(files, (weights, flat, gradients)):
+            npz.save_file(arrays, path)
+        state = {"weights": str(files[0]), "slots": str(files[1]), "steps": step}
+        worker.request("apply", state=state, gradients=str(files[2]), path=str(files[3]))
+        after = npz.load_file(files[3])
+        for key, w in weights.items():
+            taken = after[f"weight/{key}"], [after[f"slot/{protocol.slot(key, i)}"] for i in range(len(slots[key]))]
+
+            given = w, gradients[key], slots[key], step + 1, *taken
+            worst = max(worst, optimizers.judge(settings, *given)[0])
+            own = max(own, optimizers.judge(replace(settings, forms=forms), *given)[0])
+        for key, w in weights.items():
+            new, values = optimizers.update(
+                settings, w.astype(np.float64), gradients[key].astype(np.float64),
+                [slot.astype(np.float64) for slot in slots[key]], step + 1, np.sqrt,
+            )  # fmt: skip
+            weights[key] = new.astype(np.float32)
+            slots[key] = [value.astype(np.float32) for value in values]
+    if worst <= optimizers.EQUAL_RHO:
+        return Probed(name, settings, match, "EQUAL", worst)
+    if forms and own <= optimizers.EQUAL_RHO:
+        says = "; ".join(FORMS[form] for form in forms)
+        return Probed(name, settings, match, "DRIFT", worst, ", ".join(forms), says)
+    verdict = "DRIFT" if worst <= optimizers.DRIFT_RHO else "DIFFERENT"
+    return Probed(name, settings, match, verdict, worst, says=f"{worst:.3g} x its floor")
