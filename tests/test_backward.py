@@ -1,6 +1,7 @@
 """A training step captured and replayed in one process: what a clean port scores, and what a wrong gradient looks like."""
 
 import copy
+import functools
 
 import pytest
 
@@ -32,6 +33,11 @@ class Net(nn.Module):
         return self.fc(x.mean((2, 3)))
 
 
+@functools.cache
+def adapter():
+    return load("torch")(1, "cpu")
+
+
 def make(seed=0):
     torch.manual_seed(seed)
     return Net().train()
@@ -43,12 +49,11 @@ def batch(seed=1):
 
 
 def captured(tmp_path, port):
-    adapter = load("torch")(1, "cpu")
     recorder = capture.TrainingRecorder(
-        tmp_path, lambda v: v.detach().numpy() if isinstance(v, torch.Tensor) else None, adapter.alias
+        tmp_path, lambda v: v.detach().numpy() if isinstance(v, torch.Tensor) else None, adapter().alias
     )
     names = {name: name for name in replay.leaves(port)}
-    _, _, gradients = adapter.capture_training(port, batch(), names, recorder)
+    _, _, gradients = adapter().capture_training(port, batch(), names, recorder)
     records = {(record["name"], record["call"]): record for record in recorder.records}
     return replay.Capture(tmp_path, False, records), gradients
 

@@ -334,7 +334,9 @@ class Backward:
             if not choices:
                 found.append((None, None))
                 continue
-            form, place, which = min(choices, key=lambda choice: float(torch.dist(choice[0].double(), mine.double())))
+            form, place, which = min(
+                choices, key=lambda choice: float(torch.dist(choice[0].double(), mine.detach().double()))
+            )
             _, file = left.pop(which)
             gradient = None
             if file is not None:

@@ -48,6 +48,8 @@ class Training:
 
     names: Sequence[str]
     optimizer: Optimizer
+    # Parameters whose gradient comes as rows, of which an optimizer may see one several times.
+    sparse: Sequence[str] = ()
 
     def step(self, *batch: Any) -> Any:
         """One whole step: forward, loss, backward, update; returns the loss. This is what is timed."""

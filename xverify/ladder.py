@@ -35,6 +35,7 @@ NULL = 0.01  # a gradient whose floor is more than this part of its size is roun
 RANKS = ("EQUAL", "DRIFT", "DIFFERENT", "INVALID")
 OWN = {
     "one bias": "its LSTM has one bias where torch has two, so a step moves it half as far",
+    "repeated rows": "the gradient of its embedding comes as rows: where a batch uses one twice, each share is squared by itself",
     "biased variance": "running variance takes the biased variance: torch's takes n/(n - 1) of it",
 }
 
@@ -186,7 +187,7 @@ class Ladder:
         rungs = [
             self._loss(step, reply, truth),
             self._gradients(learner, step, taken, exact, truth, clean, untested, size),
-            self._update(learner, state, taken, before, truth),
+            self._update(learner, state, taken, before, truth, reply["sparse"]),
         ]
         if truth["statistics"]:
             rungs.append(self._statistics(step, taken, before, exact, truth))
@@ -290,6 +291,7 @@ class Ladder:
         taken: Mapping[str, np.ndarray],
         before: Mapping[str, np.ndarray],
         truth: Mapping[str, Any],
+        sparse: Sequence[str],
     ) -> Rung:
         """How the weights and the optimizer's slots moved, from the framework's own gradients."""
         step = state["steps"]
@@ -310,7 +312,7 @@ class Ladder:
         counts: dict[str, Any] = {"compared": len(names), "known": len(names)}
         if not failing:
             return Rung("update", step, "EQUAL", rho, **counts)
-        difference = self._named(learner, failing)
+        difference = self._named(learner, failing, sparse)
         if difference:
             text = "; ".join(f"{name}: {optimizers.FORMS.get(name) or OWN[name]}" for name in difference.split(", "))
             return Rung("update", step, "DRIFT", rho, text, difference, **counts)
@@ -318,19 +320,22 @@ class Ladder:
         explained = self._explained(worst, failing)
         return Rung("update", step, verdict, rho, f"{says}: {explained}" if explained else says, **counts)
 
-    def _named(self, learner: Learner, failing: Sequence[Parameter]) -> str:
-        """The framework's own difference that explains every parameter that fails, '' when none does."""
-        forms = learner.optimizer.forms
-        candidates = [((), 1), (forms, None), (forms, 1)]
-        for found, times in candidates:
-            if not found and times is None:
-                continue
-            form = replace(self.optimizer, forms=found)
-            merged = times == 1 and any(each.parts > 1 for each in failing)
-            if (found or merged) and all(
-                each.judge(form, times or each.parts)[0] <= optimizers.EQUAL_RHO for each in failing
-            ):
-                return ", ".join([*found, *(["one bias"] if merged else [])])
+    def _named(self, learner: Learner, failing: Sequence[Parameter], sparse: Sequence[str]) -> str:
+        """The framework's own differences that explain every parameter that fails, '' when they do not."""
+        own = learner.optimizer.forms
+        for forms in dict.fromkeys(((), own)):
+            form, names = replace(self.optimizer, forms=forms), list(forms)
+            for each in failing:
+                if each.judge(form, each.parts)[0] <= optimizers.EQUAL_RHO:
+                    continue
+                if each.parts > 1 and each.judge(form, 1)[0] <= optimizers.EQUAL_RHO:
+                    names.append("one bias")
+                elif each.name in sparse and "square" in self.optimizer.slots:
+                    names.append("repeated rows")
+                else:
+                    break
+            else:
+                return ", ".join(dict.fromkeys(names))
         return ""
 
     def _explained(self, worst: Parameter, failing: Sequence[Parameter]) -> str:

@@ -111,7 +111,8 @@ class Learning:
         arrays = {f"gradient/{self.canonical_names[name]}": array for name, array in gradients.items()}
         arrays |= {f"weight/{name}": array for name, array in self._weights_now().items()}
         npz.save_file({**arrays, **{f"slot/{key}": array for key, array in slots.items()}}, Path(path))
-        return {"loss": loss, "step_loss": stepped}
+        sparse = [self.canonical_names[name] for name in self.learner.sparse]
+        return {"loss": loss, "step_loss": stepped, "sparse": sparse}
 
     def do_apply(self, state: State, gradients: str, path: str) -> None:
         """The optimizer alone: one update from this state by these gradients; "weight/name" and "slot/name/index" in a file."""

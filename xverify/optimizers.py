@@ -176,8 +176,8 @@ def judge(
 
         part = [moved(array[picked]) for array in given]
         part[1] += gradient_noise * math.sqrt(3) * noise.uniform(-1, 1, part[1].shape)
-        # A power in float32 is off by a unit in the last place below one; the first is the beta itself.
-        slips = noise.choice((-1.0, 1.0), 2) * UNIT * (step > 1)
+        # A power in float32 is off by a unit in the last place below one; the first too, where it comes from a logarithm.
+        slips = noise.choice((-1.0, 1.0), 2) * UNIT
         power1, power2 = (beta**step + slip for beta, slip in zip((rounded.beta1, rounded.beta2), slips))
         new_w, new_slots = update(rounded, part[0], part[1], part[2:], step, np.sqrt, (power1, power2))
         # The weight itself is exact: what counts is how it changes.

@@ -143,6 +143,8 @@ class Learner(Training):
 
         def gradients(*batch: Any) -> Any:
             _, loss, _, found = framework.differentiate(forward, batch, self.variables)
+            rows = [type(gradient).__name__ == "IndexedSlices" for gradient in found]
+            self.sparse = [name for name, sparse in zip(self.names, rows) if sparse and not match]
             return loss, [None if gradient is None else framework.dense(gradient) for gradient in found]
 
         self.stepped, self.compute = wrap(step), wrap(gradients)
