@@ -56,7 +56,9 @@ def test_a_literal_run_shows_seconds_a_batch_and_items_a_second():
     assert "lstm, forward, batch 128: 50 batches timed after 10 to warm up" in text
     head, _, first, refused, absent, *_ = text.splitlines()[2:]
     assert "sequences/s (95% interval)" in head
-    assert all(title.format(rate="sequences/s") in head for title in COLUMNS if title not in (*MODELLED, "speed", "task"))
+    assert all(
+        title.format(rate="sequences/s") in head for title in COLUMNS if title not in (*MODELLED, "speed", "task")
+    )
     assert first.split()[:5] == ["tensorflow:graph", "512", "(460.8–563.2)", "12.5", "0.25"]
     assert refused.split()[:6] == ["tensorflow:xla", "1,024", "not", "counted", "-", "-"]
     assert absent.split()[-2:] == ["unsupported", "-"]

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from . import optimizers, probe, protocol, rule
-from .errors import Crashed, SubjectError, TimedOut
+from .errors import Crashed, Failed, SubjectError, TimedOut
 from .layers import summarise
 from .optimizers import Optimizer
 from .process import Worker
@@ -81,10 +81,18 @@ class Ladder:
         )
         start = {"weights": str(self.reference.weights), "slots": "", "steps": 0}
         steps, count = list(STEPS[self.request.effort]), CURVE[self.request.effort]
-        reply = self.worker.request("trajectory", state=start, at=steps, folder=str(self.space))
-        self.states = [start, *reply["states"][1:]]
+        self.states = [start]
         self._phase("its loss curve, and those of replicas a unit in the last place apart")
         curves = [self.worker.request("curve", state=start, steps=count)["losses"]]
+        last = len(curves[0]) - 1
+        if not math.isfinite(curves[0][last]):
+            begins = self._begins(self.worker, last)
+            raise Failed(
+                f"its own training diverges: the loss is {curves[0][last]} at step {last}{begins}; a smaller --lr than "
+                f"{self.optimizer.lr:g} may help"
+            )
+        reply = self.worker.request("trajectory", state=start, at=steps, folder=str(self.space))
+        self.states = [start, *reply["states"][1:]]
         for index in range(REPLICAS):
             path = self.space / "replica.npz"
             npz.save_file(probe.perturb(npz.load_file(self.reference.weights), self.request.seed + index), path)
@@ -438,7 +446,7 @@ class Ladder:
         says, verdict = "", "EQUAL"
         if not math.isfinite(losses[-1]) and math.isfinite(self.losses[min(len(losses), len(self.losses)) - 1]):
             verdict = "INVALID"
-            says = f"the loss is {losses[-1]} at step {len(losses) - 1}{self._begins(learner, len(losses) - 1)}"
+            says = f"the loss is {losses[-1]} at step {len(losses) - 1}{self._begins(learner.worker, len(losses) - 1)}"
         elif apart:
             verdict = "DRIFT"
             known = ", ".join(dict.fromkeys(rung.difference for rung in rungs if rung.difference))
@@ -446,13 +454,13 @@ class Ladder:
             says += f" ({known})" if known else ""
         return Curve(tuple(losses), tuple(self.losses), tuple(self.low), tuple(self.high), judged, verdict, says)
 
-    def _begins(self, learner: Learner, step: int) -> str:
+    def _begins(self, worker: Worker, step: int) -> str:
         """Where a loss that is not finite begins: the first layer that gives such values, from finite ones."""
-        folder = learner.worker.folder / "diverged"
+        folder = worker.folder / "diverged"
         folder.mkdir(exist_ok=True)
         try:
-            reply = learner.worker.request("trajectory", state=self.states[0], at=[step], folder=str(folder))
-            captured = learner.worker.request(
+            reply = worker.request("trajectory", state=self.states[0], at=[step], folder=str(folder))
+            captured = worker.request(
                 "learn_capture",
                 state=reply["states"][-1],
                 inputs=str(self.reference.training),
@@ -460,7 +468,7 @@ class Ladder:
                 wanted=self.reference.list_layers(),
             )
         except SubjectError as error:
-            return f" ({error})"
+            return f" (after step {step - 1}: {error})"
         for record in captured["records"]:
             if not all(np.isfinite(np.load(folder / file)).all() for file in record["outputs"]):
                 return f": it begins in {record['name']}"

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from . import data, environments, host, optimizers, protocol
-from .errors import SubjectError, Unsupported
+from .errors import Unsupported
 from .framework import Framework
 from .optimizers import FORMS, Optimizer, optimizer
 from .process import Worker
@@ -48,7 +48,10 @@ class Probed:
 
 
 def probe(adapter: type[Framework], space: Path, seed: int, watch: Watch) -> list[Probed]:
-    """Every optimizer of PROBED, the framework's own and the exact one. What cannot run is a record with its reason."""
+    """Every optimizer of PROBED, the framework's own and the exact one; one that the framework lacks is a record with its reason.
+
+    Raises SubjectError when the framework itself cannot run.
+    """
     folder = find_model(MODEL)
     place = space / adapter.name
     place.mkdir()
@@ -57,31 +60,29 @@ def probe(adapter: type[Framework], space: Path, seed: int, watch: Watch) -> lis
     batches = place / "batches.npz"
     npz.save_file(data.synthetic(folder.spec, 4, seed, 1).arrays, batches)
     found = []
-    for match in (False, True):
-        for settings in PROBED:
-            watch.phase(adapter.name, settings.says() + (", matched" if match else ""))
-            worker = Worker(adapter, python, place / f"{match}-{PROBED.index(settings)}", host.cores(), "cpu", 1800.0)
-            worker.folder.mkdir()
-            try:
-                worker.start()
-                built = worker.request("build", **build_arguments(folder, adapter.reads(), None))
-                shapes = {name: tuple(shape) for name, shape in built["shapes"].items()}
-                reply = worker.request(
-                    "learn",
-                    inputs=str(batches),
-                    mode=next(iter(adapter.modes)),
-                    optimizer=settings.to_dict(),
-                    match=match,
-                )
-                forms = tuple(reply["optimizer"]["forms"])
-                found.append(_steps(worker, adapter.name, shapes, settings, forms, match, seed))
-            except Unsupported as error:
-                found.append(Probed(adapter.name, settings, match, "UNSUPPORTED", None, says=str(error)))
-            except SubjectError as error:
-                found.append(Probed(adapter.name, settings, match, "FAILED", None, says=str(error)))
-            finally:
-                worker.close()
+    worker = Worker(adapter, python, place, host.cores(), "cpu", 1800.0)
+    try:
+        worker.start()
+        for match in (False, True):
+            for settings in PROBED:
+                watch.phase(adapter.name, settings.says() + (", matched" if match else ""))
+                found.append(_probed(worker, adapter, batches, settings, match, seed))
+    finally:
+        worker.close()
     return found
+
+
+def _probed(
+    worker: Worker, adapter: type[Framework], batches: Path, settings: Optimizer, match: bool, seed: int
+) -> Probed:
+    try:
+        built = worker.request("build", **build_arguments(find_model(MODEL), adapter.name, None))
+        mode = next(iter(adapter.modes))
+        reply = worker.request("learn", inputs=str(batches), mode=mode, optimizer=settings.to_dict(), match=match)
+    except Unsupported as error:
+        return Probed(adapter.name, settings, match, "UNSUPPORTED", None, says=str(error))
+    shapes = {name: tuple(shape) for name, shape in built["shapes"].items()}
+    return _steps(worker, adapter.name, shapes, settings, tuple(reply["optimizer"]["forms"]), match, seed)
 
 
 def _steps(

@@ -1,6 +1,6 @@
-"""A framework's forward pass timed by the harness, and by a loop written by hand, in turns in one process.
+"""A framework's forward pass, or its training step, timed by the harness, and by a loop written by hand, in turns in one process.
 
-python -m xverify.selftest.byhand FRAMEWORK MODEL THREADS FOLDER: prints {"ours": [...], "by_hand": [...]}, seconds a call of
+python -m xverify.selftest.byhand FRAMEWORK MODEL THREADS FOLDER TASK: prints {"ours": [...], "by_hand": [...]}, seconds a call of
 blocks in pairs. FOLDER is of the run's own, for weights and inputs. One process, one callable of the framework (a module, a
 function, a session) and one input for both: in two processes memory lies differently, and that is more than what is measured here.
 """
@@ -16,12 +16,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .. import probe, timing
+from .. import data, probe, timing
+from ..optimizers import optimizer
 from ..reference import build_arguments
 from ..spec import find_model
 from ..weights import npz
 from ..worker import Session
 
+TRAINED = 2  # a batch norm needs more than one value a channel
 BATCH = 1  # a short call shows what a call costs beside its work
 LEAST_PAIRS, MOST_PAIRS, SECONDS = 60, 240, 30.0  # as many pairs as fit into this time
 By = Callable[[int], float]  # times so many calls, in seconds
@@ -79,17 +81,69 @@ def onnxruntime(call: Any, x: Any) -> By:
     return loop
 
 
+def torch_training(learner: Any, *batch: Any) -> By:
+    import torch
+
+    forward, optimizer, (x, target) = learner.forward, learner.optim, batch
+
+    def loop(rerun: int) -> float:
+        start = time.perf_counter()
+        for _ in range(rerun):
+            optimizer.zero_grad()
+            loss = torch.nn.functional.cross_entropy(forward(x), target)
+            loss.backward()
+            optimizer.step()
+        return time.perf_counter() - start
+
+    return loop
+
+
+def jittor_training(learner: Any, *batch: Any) -> By:
+    import jittor
+
+    model, optimizer, (x, target) = learner.model, learner.optim, batch
+
+    def loop(rerun: int) -> float:
+        jittor.sync_all(True)
+        start = time.perf_counter()
+        for _ in range(rerun):
+            loss = jittor.nn.cross_entropy_loss(model(x), target)
+            optimizer.step(loss)
+            jittor.sync_all()
+        jittor.sync_all(True)
+        return time.perf_counter() - start
+
+    return loop
+
+
+def tensorflow_training(learner: Any, *batch: Any) -> By:
+    step = learner.step  # a tf.function: another one would be another graph
+
+    def loop(rerun: int) -> float:
+        start = time.perf_counter()
+        for _ in range(rerun):
+            loss = step(*batch)  # noqa: F841
+        return time.perf_counter() - start
+
+    return loop
+
+
 LOOPS = {
     "torch": (torch, "eager"),
     "jittor": (jittor, "eager"),
     "tensorflow": (tensorflow, "graph"),
     "onnxruntime": (onnxruntime, "all"),
 }
+TRAINING = {
+    "torch": (torch_training, "eager"),
+    "jittor": (jittor_training, "eager"),
+    "tensorflow": (tensorflow_training, "graph"),
+}
 
 
-def measure(name: str, model: str, threads: int, space: Path) -> dict[str, list[float]]:
+def measure(name: str, model: str, threads: int, space: Path, task: str) -> dict[str, list[float]]:
     """Seconds a call of each block, in pairs."""
-    write, mode = LOOPS[name]
+    write, mode = (TRAINING if task == "train" else LOOPS)[name]
     session, folder = Session(), find_model(model)
 
     def ask(op: str, **arguments: Any) -> dict[str, Any]:
@@ -103,9 +157,14 @@ def measure(name: str, model: str, threads: int, space: Path) -> dict[str, list[
     shapes = ask("build", **build_arguments(folder, name, onnx if onnx.exists() else None))["shapes"]
     npz.save_file(probe.weights({name: tuple(shape) for name, shape in shapes.items()}, 0), space / "weights.npz")
     ask("load", path=str(space / "weights.npz"))
-    npz.save_file(probe.inputs(folder.spec, BATCH, seed=0, cases=1), space / "inputs.npz")
-    ask("prepare", inputs=str(space / "inputs.npz"), mode=mode)
-    loop = write(session.call, session.cases[0][0])
+    if task == "train":
+        npz.save_file(data.synthetic(folder.spec, TRAINED, seed=0, cases=1).arrays, space / "inputs.npz")
+        ask("learn", inputs=str(space / "inputs.npz"), mode=mode, optimizer=optimizer("sgd").to_dict(), match=False)
+        loop = write(session.learner, *session.cases[0])
+    else:
+        npz.save_file(probe.inputs(folder.spec, BATCH, seed=0, cases=1), space / "inputs.npz")
+        ask("prepare", inputs=str(space / "inputs.npz"), mode=mode)
+        loop = write(session.call, session.cases[0][0])
     per_call = ask("warm", calls=5, seconds=0.5)["seconds_per_call"]
     calls = timing.calls_a_block(per_call)
     loop(calls)
@@ -131,8 +190,8 @@ def measure(name: str, model: str, threads: int, space: Path) -> dict[str, list[
 def main() -> None:
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    name, model, threads, space = sys.argv[1:]
-    replies.write(json.dumps(measure(name, model, int(threads), Path(space))))
+    name, model, threads, space, task = sys.argv[1:]
+    replies.write(json.dumps(measure(name, model, int(threads), Path(space), task)))
     replies.close()
     os._exit(0)
 

@@ -200,12 +200,14 @@ def overhead(runs: int, say: Say) -> Iterator[Check]:
             if host.missing(frameworks.load(name)):
                 yield Check(f"overhead, {name} {model}", "not installed", "-", None)
                 continue
-            yield _beside_a_loop(name, model)
-            say(f"overhead: {name} {model} done")
+            for task in ("forward", "train") if name in byhand.TRAINING else ("forward",):
+                yield _beside_a_loop(name, model, task)
+                say(f"overhead: {name} {model} {task} done")
 
 
-def _beside_a_loop(name: str, model: str) -> Check:
-    title, accepted = f"overhead, {name} {model}", f"within ±{OVERHEAD:.1%}, or {OVERHEAD_SECONDS * 1e6:g} µs a call"
+def _beside_a_loop(name: str, model: str, task: str) -> Check:
+    title = f"overhead, {name} {model}" + (", training" if task == "train" else "")
+    accepted = f"within ±{OVERHEAD:.1%}, or {OVERHEAD_SECONDS * 1e6:g} µs a call"
     adapter = frameworks.load(name)
     with tempfile.TemporaryDirectory() as folder:
         if adapter.runs_export:
@@ -214,7 +216,7 @@ def _beside_a_loop(name: str, model: str) -> Check:
             except SubjectError as error:
                 return Check(title, str(error), accepted, None)
         done = subprocess.run(
-            [sys.executable, "-m", "xverify.selftest.byhand", name, model, "1", folder],
+            [sys.executable, "-m", "xverify.selftest.byhand", name, model, "1", folder, task],
             capture_output=True,
             text=True,
             env={**os.environ, **adapter.variables(1, "cpu")},
