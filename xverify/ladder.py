@@ -222,7 +222,7 @@ class Ladder:
         for what, loss in (("gradients", reply["loss"]), ("the timed step", reply["step_loss"])):
             if not math.isfinite(loss):
                 return Rung("loss", step, "INVALID", math.inf, f"the loss is {loss}; the reference's is {right:.6g}")
-            ratio = abs(loss - right) / floor
+            ratio = abs(loss - right) / floor if floor else math.inf * (loss != right)
             if ratio > rule.EQUAL_R:
                 verdict = "DRIFT" if ratio <= rule.DRIFT_R else "DIFFERENT"
                 says = f"{loss:.8g} with {what}; the reference has {right:.8g}, {ratio:.3g} x its floor away"
@@ -231,7 +231,8 @@ class Ladder:
                     if rows > 1 and abs(loss / (right * factor) - 1) < 1e-3:
                         says += f": it is {name}, not their mean"
                 return Rung("loss", step, verdict, ratio, says, compared=1, known=1)
-        return Rung("loss", step, "EQUAL", abs(reply["loss"] - right) / floor, compared=1, known=1)
+        ratio = abs(reply["loss"] - right) / floor if floor else 0.0
+        return Rung("loss", step, "EQUAL", ratio, compared=1, known=1)
 
     def _rows(self) -> tuple[int, ...]:
         """The shape of the labels of a batch."""

@@ -136,6 +136,8 @@ class Learner(Training):
         def step(*batch: Any) -> Any:
             before = norms.before() if norms else []
             _, loss, _, found = framework.differentiate(forward, batch, self.variables)
+            if match:
+                found = [gradient if gradient is None else framework.dense(gradient) for gradient in found]
             self.optim.apply(found, self.variables)
             if norms:
                 norms.correct(before)
@@ -200,7 +202,8 @@ def _own(o: Optimizer) -> tuple[Optimizer, Any]:
         forms = ("eps-inside", *decoupled)
         return replace(o, forms=forms), optimizers.RMSprop(o.lr, o.alpha, epsilon=o.eps, weight_decay=decay)
     kind = optimizers.Adam if o.name == "adam" else optimizers.AdamW
-    return replace(o, forms=("eps-hat", *decoupled)), kind(o.lr, o.beta1, o.beta2, o.eps, weight_decay=decay)
+    made = kind(learning_rate=o.lr, beta_1=o.beta1, beta_2=o.beta2, epsilon=o.eps, weight_decay=decay)
+    return replace(o, forms=("eps-hat", *decoupled)), made
 
 
 def _exact(o: Optimizer, times: Sequence[int]) -> tuple[Optimizer, Any]:

@@ -30,6 +30,7 @@ class Adapter(Framework):
     layer_method = "execute"
     usual = ("eager",)
     trains = True
+    matched = False
     devices = ("cpu", "cuda")
 
     def __init__(self, threads: int, device: str) -> None:
@@ -117,6 +118,7 @@ class Adapter(Framework):
         return context
 
     def training(self, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool) -> Training:
+        self.matched = match
         return Learner(self, model, optimizer, match)
 
     def still(self, model: Any) -> list[str]:
@@ -131,8 +133,15 @@ class Adapter(Framework):
         return held
 
     def cross_entropy(self, logits: Any, target: Any) -> Any:
-        """The mean over all rows. logits: (..., classes)."""
-        return self.jt.nn.cross_entropy_loss(logits.reshape((-1, logits.shape[-1])), target.reshape((-1,)))
+        """The mean over all rows. logits: (..., classes). Jittor's own, or, to match, one whose gradient is torch's."""
+        logits, target = logits.reshape((-1, logits.shape[-1])), target.reshape((-1,))
+        if not self.matched:
+            return self.jt.nn.cross_entropy_loss(logits, target)
+        # Jittor's own differentiates through the maximum, which leaves the rounding of a sum at the largest logit.
+        shifted = logits - logits.max([1], keepdims=True).stop_grad()
+        labels = target.broadcast(shifted, [1])
+        picked = (shifted * (labels.index(1) == labels)).sum(1)
+        return (shifted.exp().sum(1).log() - picked).mean()
 
     def alias(self, tensor: Any) -> Any:
         node = tensor * 1.0
