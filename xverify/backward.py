@@ -445,8 +445,15 @@ class Backward:
                 continue
             exact = total.exact + glue[name] if name in glue else total.exact
             layer, _, suffix = name.rpartition(".")
-            theirs = torch.from_numpy(gradients[name])
-            floor = Floors(exact, total.moved, total.own)
+            theirs, moved, own = torch.from_numpy(gradients[name]), total.moved, total.own
+            if exact.dim() == 1:  # a floor of one value alone is luck: these are one channel
+                exact, theirs, moved, own = (
+                    exact[None],
+                    theirs[None],
+                    moved.mean(keepdims=True),
+                    own.mean(keepdims=True),
+                )
+            floor = Floors(exact, moved, own)
             what = f"{GRADIENT} {suffix}"
             self.findings.append(replay.judge(layer, 0, 0, total.kind, what, theirs, floor, total.terms, 0))
 

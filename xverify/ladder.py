@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from . import optimizers, probe, protocol, rule
+from .compare import OWN_DRIFT, OWN_EQUAL
 from .errors import Crashed, Failed, SubjectError, TimedOut
 from .layers import summarise
 from .optimizers import Optimizer
@@ -223,8 +224,8 @@ class Ladder:
             if not math.isfinite(loss):
                 return Rung("loss", step, "INVALID", math.inf, f"the loss is {loss}; the reference's is {right:.6g}")
             ratio = abs(loss - right) / floor if floor else math.inf * (loss != right)
-            if ratio > rule.EQUAL_R:
-                verdict = "DRIFT" if ratio <= rule.DRIFT_R else "DIFFERENT"
+            if ratio > OWN_EQUAL:
+                verdict = "DRIFT" if ratio <= OWN_DRIFT else "DIFFERENT"
                 says = f"{loss:.8g} with {what}; the reference has {right:.8g}, {ratio:.3g} x its floor away"
                 rows = math.prod(self._rows())
                 for name, factor in (("the sum over all rows", rows), ("divided once more by the rows", 1 / rows)):
