@@ -27,7 +27,7 @@ from .reference import Reference
 from .request import Request
 from .weights import normal_form, npz
 
-STEPS = {"quick": (0, 1, 2), "standard": (0, 1, 2, 5, 20), "rigorous": (0, 1, 2, 5, 20)}
+STEPS = {"quick": (0, 2), "standard": (0, 1, 2, 5, 20), "rigorous": (0, 1, 2, 5, 20)}
 CURVE = {"quick": 20, "standard": 50, "rigorous": 50}
 REPLICAS = 3
 SPREAD = 1e-3  # of the loss: where rounding alone pulls replicas so far apart, a curve tells nothing more
@@ -268,10 +268,10 @@ class Ladder:
                     f"shape {gradient.shape}, not {right.shape}" if gradient.shape != right.shape else "NaN or infinity"
                 )
                 return Rung("gradients", step, "INVALID", math.inf, f"{own}: its gradient has {what}", known=known)
-            if not gradient.any() and floor <= NULL * truth["sizes"][name]:
+            if not gradient.any() and floor <= NULL * truth["sizes"][name] and truth["sizes"][name]:
                 still.append(own)
                 continue
-            if not floor <= NULL * truth["sizes"][name]:
+            if not floor <= NULL * truth["sizes"][name] or not truth["sizes"][name]:
                 untested.append(own)
                 continue
             tested += 1

@@ -44,7 +44,7 @@ def _mistakes() -> list[Mistake]:
         Mistake("learning rate x (1 + 1e-4)", "update", "learning rate", adam, replace(adam, lr=adam.lr * (1 + 1e-4))),
         Mistake("loss summed, not averaged", "loss", "the sum over all rows", adam, None, "sum"),
         Mistake("gradient not zeroed", "update", "was not zeroed", nesterov, None, "accumulate"),
-        Mistake("eps placement", "update", "eps-hat", adam, None, "eps-hat"),
+        Mistake("eps placement", "update", "eps-hat", replace(adam, eps=1e-4), None, "eps-hat"),
         Mistake("eps inside the root", "update", "eps-inside", rms, None, "eps-inside"),
         Mistake("other eps", "update", "eps=1e-05", adam, replace(adam, eps=1e-5)),
         Mistake("Nesterov off", "update", "without Nesterov", nesterov, replace(nesterov, nesterov=False)),

@@ -24,7 +24,7 @@ from .request import Request, resolve
 from .spec import ModelFolder
 from .watch import Watch
 
-CLEAN = 3  # seeds of clean runs, each with every optimizer that a mistake is planted in
+CLEAN = 2  # seeds of clean runs, each with every optimizer that a mistake is planted in
 
 
 def mutate_training(
