@@ -30,6 +30,10 @@ exit codes here: 0 no row is slower or different, 1 one is, 4 none is known to b
 SETTINGS = (
     "model",
     "task",
+    "optimizer",
+    "match_optimizer",
+    "data",
+    "time_input",
     "batch",
     "threads",
     "pin",
@@ -60,14 +64,12 @@ def main(args: argparse.Namespace) -> int:
     differences = [*_differences(old, new), *([] if args.relative else _machine(old, new))]
     if differences and not args.anyway:
         raise UsageError(f"{args.old} and {args.new} do not compare: {'; '.join(differences)}. See --anyway")
-    theirs = {row["subject"]: row for row in old["rows"]}
-    mine = {row["subject"]: row for row in new["rows"]}
+    theirs, mine = ({_name(row, result): row for row in result["rows"]} for result in (old, new))
     both = [subject for subject in mine if subject in theirs]
     compared = both
     if args.relative:
-        compared = [
-            subject for subject in both if subject not in (old["rows"][0]["subject"], new["rows"][0]["subject"])
-        ]
+        baselines = {_name(_baseline(row, result), result) for result in (old, new) for row in result["rows"]}
+        compared = [subject for subject in both if subject not in baselines]
     changes = {
         subject: timing.change(before, after)
         for subject in compared
@@ -145,8 +147,19 @@ def _logs(row: Mapping[str, Any], result: Mapping[str, Any], relative: bool) -> 
     samples = _samples(row)
     if not relative:
         return [math.log(seconds) for seconds in timing.launch_seconds(samples)] if samples else []
-    pairs = timing.log_ratios(samples, _samples(result["rows"][0]))
+    pairs = timing.log_ratios(samples, _samples(_baseline(row, result)))
     return [statistics.median(logs) for logs in pairs.values()]
+
+
+def _name(row: Mapping[str, Any], result: Mapping[str, Any]) -> str:
+    """What a row is called: its subject, with the task where the result has several."""
+    return row["subject"] + (f", {row['task']}" if len(result["tasks"]) > 1 else "")
+
+
+def _baseline(row: Mapping[str, Any], result: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The first row of the same task."""
+    found: Mapping[str, Any] = next(other for other in result["rows"] if other["task"] == row["task"])
+    return found
 
 
 def _samples(row: Mapping[str, Any]) -> list[Sample]:

@@ -38,8 +38,9 @@ def _place(ratio: float) -> int:
 def render(row: Mapping[str, Any], out: Console, only_faults: bool = False) -> None:
     """Print the layers of one row of a result file. only_faults: leave out what is EQUAL."""
     error = row.get("error")
-    layers = error.get("layers") if error else None
-    out.print(f"\n[bold]{escape(row['subject'])}[/]: {_headline(row)}")
+    learnt = row.get("training")
+    layers = learnt.get("layers") if learnt else error.get("layers") if error else None
+    out.print(f"\n[bold]{escape(row['subject'])}[/], {row['task']}: {_headline(row)}")
     if not layers or not layers["layers"]:
         out.print("  no layer was compared: the framework shows none of its own; outputs were")
         return
