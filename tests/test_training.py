@@ -29,7 +29,7 @@ def test_two_modes_of_torch_learn_alike(xverify):
         assert {rung["verdict"] for rung in row["training"]["rungs"]} == {"EQUAL"}
         assert {rung["step"] for rung in row["training"]["rungs"]} == {0, 2}
         assert row["speed"]["seconds_per_step"] > 0
-        assert len(row["training"]["curve"]["losses"]) == 20
+        assert len(row["training"]["curve"]["losses"]) == 10
         assert row["error"]["compared"] == row["error"]["expected"] == 4
     assert "gradients" in done.out
     assert "EQUAL" in done.out

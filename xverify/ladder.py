@@ -28,8 +28,9 @@ from .request import Request
 from .weights import normal_form, npz
 
 STEPS = {"quick": (0, 2), "standard": (0, 1, 2, 5, 20), "rigorous": (0, 1, 2, 5, 20)}
-CURVE = {"quick": 20, "standard": 50, "rigorous": 50}
+CURVE = {"quick": 10, "standard": 50, "rigorous": 50}
 REPLICAS = 3
+FIRST = 4  # steps after which replicas that have parted go no further
 SPREAD = 1e-3  # of the loss: where rounding alone pulls replicas so far apart, a curve tells nothing more
 SAMPLE = 2**20  # values of a parameter whose step is judged
 NULL = 0.01  # a gradient whose floor is more than this part of its size is rounding alone
@@ -94,14 +95,18 @@ class Ladder:
             )
         reply = self.worker.request("trajectory", state=start, at=steps, folder=str(self.space))
         self.states = [start, *reply["states"][1:]]
-        for index in range(REPLICAS):
-            path = self.space / "replica.npz"
-            npz.save_file(probe.perturb(npz.load_file(self.reference.weights), self.request.seed + index), path)
-            curves.append(self.worker.request("curve", state={**start, "weights": str(path)}, steps=count)["losses"])
         self.losses = curves[0]
-        shortest = min(map(len, curves))
-        self.low = [min(column) for column in zip(*(curve[:shortest] for curve in curves))]
-        self.high = [max(column) for column in zip(*(curve[:shortest] for curve in curves))]
+        replicas = []
+        for index in range(REPLICAS):
+            replicas.append({**start, "weights": str(self.space / f"replica-{index}.npz")})
+            moved = probe.perturb(npz.load_file(self.reference.weights), self.request.seed + index)
+            npz.save_file(moved, Path(replicas[-1]["weights"]))
+        for steps_so_far in (FIRST, count):
+            found = [self.worker.request("curve", state=each, steps=steps_so_far)["losses"] for each in replicas]
+            columns = list(zip(self.losses, *found))
+            self.low, self.high = [min(column) for column in columns], [max(column) for column in columns]
+            if self._judged() < len(columns):
+                break
 
     def judge(self, learner: Learner) -> tuple[Error, Training]:
         """All rungs of a subject, and the verdict that they come to."""
@@ -435,11 +440,7 @@ class Ladder:
         """The free run, judged as long as rounding alone leaves the replicas together."""
         self.reference.watch.phase(learner.label, f"its loss curve, {len(self.losses)} steps")
         losses = learner.worker.request("curve", state=self.states[0], steps=len(self.losses))["losses"]
-        judged = len(self.low)
-        for step, (low, high, right) in enumerate(zip(self.low, self.high, self.losses)):
-            if not high - low <= SPREAD * abs(right):
-                judged = step
-                break
+        judged = self._judged()
         apart = [
             step
             for step, (loss, right) in enumerate(zip(losses[:judged], self.losses))
@@ -455,6 +456,11 @@ class Ladder:
             says = f"leaves the reference's by more than {SPREAD:g} of it at step {apart[0]}"
             says += f" ({known})" if known else ""
         return Curve(tuple(losses), tuple(self.losses), tuple(self.low), tuple(self.high), judged, verdict, says)
+
+    def _judged(self) -> int:
+        """How many steps of a curve say anything: until rounding alone has pulled the replicas apart."""
+        band = enumerate(zip(self.low, self.high, self.losses))
+        return next((step for step, (low, high, right) in band if not high - low <= SPREAD * abs(right)), len(self.low))
 
     def _begins(self, worker: Worker, step: int) -> str:
         """Where a loss that is not finite begins: the first layer that gives such values, from finite ones."""
