@@ -96,7 +96,7 @@ class Ladder:
         reply = self.worker.request("trajectory", state=start, at=steps, folder=str(self.space))
         self.states = [start, *reply["states"][1:]]
         self.losses = curves[0]
-        replicas = []
+        replicas: list[State] = []
         for index in range(REPLICAS):
             replicas.append({**start, "weights": str(self.space / f"replica-{index}.npz")})
             moved = probe.perturb(npz.load_file(self.reference.weights), self.request.seed + index)
