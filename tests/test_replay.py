@@ -360,3 +360,25 @@ def test_a_fault_of_one_item_shows_although_floors_are_measured_on_another(tmp_p
     port.load_state_dict(chain().state_dict())
     found = failing(judged(tmp_path, port.eval(), chain(), torch.randn(4, 3, 10, 10)))
     assert {finding.layer for finding in found} == {"0"}
+
+
+class OnePass(nn.BatchNorm2d):
+    def forward(self, x):
+        return replay.one_pass(self, x)
+
+
+def norm(kind):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 4, 3), kind(4), nn.ReLU()).train()
+
+
+def test_a_variance_in_one_pass_is_explained_and_another_fault_is_not(tmp_path):
+    x = torch.randn(4, 3, 10, 10) * 0.05 + 20
+    done = judged(tmp_path, norm(OnePass), norm(nn.BatchNorm2d), x)
+    assert {finding.layer for finding in failing(done)} == {"1"}
+    assert (done.explained["1"]["kind"], done.explained["1"]["rounding"]) == ("one-pass variance", True)
+    (tmp_path / "other").mkdir()
+    port = norm(nn.BatchNorm2d)
+    port[1].eps = 1e-3
+    done = judged(tmp_path / "other", port, norm(nn.BatchNorm2d), x)
+    assert done.explained["1"]["kind"] == "eps"

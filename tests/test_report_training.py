@@ -174,9 +174,18 @@ def test_a_form_that_does_not_show_is_told():
 @pytest.mark.parametrize(
     ("names", "sentence"),
     [
-        (("b",), "1 parameter UNTESTED: b: its gradient is rounding alone"),
-        (tuple("abcd"), "4 parameters UNTESTED: a, b, c, d: their gradient is rounding alone"),
-        (tuple("abcdef"), "6 parameters UNTESTED: a, b, c, d, …: their gradient is rounding alone"),
+        (
+            ("b",),
+            "1 parameter UNTESTED as a whole: b: rounding moves its gradient by over 1% of it; backward judges each layer by itself",
+        ),
+        (
+            tuple("abcd"),
+            "4 parameters UNTESTED as a whole: a, b, c, d: rounding moves their gradient by over 1% of it; backward judges each layer by itself",
+        ),
+        (
+            tuple("abcdef"),
+            "6 parameters UNTESTED as a whole: a, b, c, d, …: rounding moves their gradient by over 1% of it; backward judges each layer by itself",
+        ),
     ],
 )
 def test_parameters_in_which_no_fault_could_show(names, sentence):

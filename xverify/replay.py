@@ -628,6 +628,8 @@ class Replay:
         if name in self.explained or self.searches == 0:
             return
         layer = self.models.layers[name]
+        if _is_training_norm(layer) and self._one_pass(layer, finding, theirs, floor, args):
+            return
         entries = list(catalogue.alternatives(layer))
         if self.likely is not None:  # what one layer does, the next of its kind will do
             entries.sort(key=lambda entry: entry.kind != self.likely)
@@ -659,6 +661,18 @@ class Replay:
         if (said := describe(theirs, floor.exact)) is not None:
             self.explained[name] = {"kind": said[0], "says": said[1], "rounding": False}
 
+    def _one_pass(self, layer: nn.Module, finding: Finding, theirs: Tensor, floor: Floors, args: Any) -> bool:
+        """Whether a batch norm is no farther off than float32 is with its variance as E[x²] - E[x]²."""
+        axis = channel_axis(layer, floor.exact.dim())
+        with torch.no_grad():
+            narrow = one_pass(layer, as_narrow(flatten(args)[0]))
+        own = _mean_squares(narrow, axis, exact=floor.exact)
+        wider = Floors(floor.exact, floor.moved, np.maximum(own, 0.0 if floor.own is None else floor.own))
+        found = judge(finding.layer, 0, 0, finding.kind, "output", theirs, wider, finding.terms, axis)
+        if found.verdict == "EQUAL":
+            self.explained[finding.layer] = {"kind": "one-pass variance", "says": ONE_PASS, "rounding": True}
+        return found.verdict == "EQUAL"
+
     def _see(self, layer: nn.Module, index: int, args: Any, floor: Floors) -> None:
         changed = self._instead(layer, catalogue.faults(layer)[index], args)
         if changed is None or changed.shape != floor.exact.shape:
@@ -682,6 +696,23 @@ class Replay:
         kind = type(self.models.layers[name]).__name__
         reason = f"output has shape {tuple(theirs.shape)}, the reference {tuple(mine.shape)}"
         self.findings.append(Finding(name, call, index, kind, "output", math.inf, math.inf, reason=reason))
+
+
+ONE_PASS = "its variance is E[x²] - E[x]², in one pass, which loses digits where the mean is not small"
+
+
+def _is_training_norm(layer: nn.Module) -> bool:
+    return isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.training
+
+
+def one_pass(layer: Any, x: Tensor) -> Tensor:
+    """A batch norm in training with its variance as E[x²] - E[x]², in the precision of x; running statistics stay."""
+    axes = [axis for axis in range(x.dim()) if axis != 1]
+    mean = x.mean(axes, keepdim=True)
+    variance = ((x * x).mean(axes, keepdim=True) - mean * mean).clamp(min=0.0)
+    shape = mean.shape
+    weight, bias = (parameter.to(x.dtype).view(shape) for parameter in (layer.weight, layer.bias))
+    return (x - mean) * (weight / (variance + layer.eps).sqrt()) + bias
 
 
 def order(models: Models, inputs: Sequence[Tensor]) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:

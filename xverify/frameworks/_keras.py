@@ -231,7 +231,7 @@ def _exact(o: Optimizer, times: Sequence[int]) -> tuple[Optimizer, Any]:
 
 
 class _Norms:
-    """Batch norms whose running variance takes the unbiased variance, as torch's does: Keras takes the biased one."""
+    """Batch norms that compute as torch's: Keras' variance is E[x²] - E[x]², and its running variance lacks n/(n - 1)."""
 
     def __init__(self, model: Any) -> None:
         import keras
@@ -241,6 +241,7 @@ class _Norms:
         self.terms: dict[int, int] = {}
         for layer in self.layers:
             layer.call = self._noting(layer, layer.call)
+            layer._moments = self._two_passes(layer)
 
     def _noting(self, layer: Any, call: Callable[..., Any]) -> Callable[..., Any]:
         def noted(x: Any, *args: Any, **kwargs: Any) -> Any:
@@ -248,6 +249,17 @@ class _Norms:
             return call(x, *args, **kwargs)
 
         return noted
+
+    def _two_passes(self, layer: Any) -> Callable[..., Any]:
+        from keras import ops
+
+        def moments(x: Any, mask: Any) -> Any:
+            axes = [axis for axis in range(len(x.shape)) if axis != layer.axis % len(x.shape)]
+            mean = ops.mean(x, axes, keepdims=True)
+            variance = ops.mean(ops.square(x - mean), axes)
+            return ops.squeeze(mean, axes), variance
+
+        return moments
 
     def before(self) -> list[Any]:
         from keras import ops

@@ -180,7 +180,8 @@ class Learner(Training):
         self.names = list(self.parameters)
         make = self._exact if match else self._own
         self.optimizer, self.optim = make(optimizer, list(self.parameters.values()))
-        self.norms = _norms(framework.jt, model) if match else []
+        if match:
+            _match_norms(framework.jt, model)
 
     def _own(self, o: Optimizer, parameters: list[Any]) -> tuple[Optimizer, Any]:
         """Jittor's own optimizer, and the settings with its forms."""
@@ -221,12 +222,8 @@ class Learner(Training):
         return o.plain, Exact()
 
     def step(self, *batch: Any) -> Any:
-        before = [norm.running_var.clone() for norm in self.norms]
         loss = self.framework.cross_entropy(self.model(*batch[:-1]), batch[-1])
         self.optim.step(loss)
-        for norm, old in zip(self.norms, before):
-            new = norm.running_var  # what is missing: momentum times the biased variance over n - 1
-            norm.running_var.update(new + (new - old * (1 - norm.momentum)) / max(1, norm.terms - 1))
         self.jt.sync_all()  # an update that nobody asks for is not computed
         return loss
 
@@ -257,17 +254,24 @@ class Learner(Training):
                 group[slot][index].update(self.jt.array(array).stop_grad())
 
 
-def _norms(jt: Any, model: Any) -> list[Any]:
-    """Batch norms, each to note how many values a channel has: Jittor's running variance takes the biased one."""
-    found = [module for module in model.modules() if isinstance(module, jt.nn.BatchNorm)]
-    for norm in found:
+def _match_norms(jt: Any, model: Any) -> None:
+    """Let batch norms compute as torch's: Jittor's variance is E[x²] - E[x]², and its running variance lacks n/(n - 1)."""
+    for norm in model.modules():
+        if not isinstance(norm, jt.nn.BatchNorm):
+            continue
 
-        def noted(x: Any, norm: Any = norm, execute: Callable[..., Any] = norm.execute) -> Any:
-            norm.terms = x.numel() // x.shape[1]
-            return execute(x)
+        def execute(x: Any, norm: Any = norm) -> Any:
+            axes = [0, *range(2, x.ndim)]
+            terms = x.numel() // x.shape[1]
+            mean = jt.mean(x, dims=axes)
+            apart = x - mean.broadcast(x, axes)
+            variance = jt.mean(apart * apart, dims=axes)
+            scale = norm.weight / jt.sqrt(variance + norm.eps)
+            for running, new in ((norm.running_mean, mean), (norm.running_var, variance * (terms / max(1, terms - 1)))):
+                running.update(running + (new.reshape((-1,)) - running) * norm.momentum)
+            return apart * scale.broadcast(x, axes) + norm.bias.broadcast(x, axes)
 
-        norm.execute = noted
-    return found
+        norm.execute = execute
 
 
 def jittor_home() -> Path:
