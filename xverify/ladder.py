@@ -30,6 +30,7 @@ from .weights import normal_form, npz
 STEPS = {"quick": (0, 2), "standard": (0, 1, 2, 5, 20), "rigorous": (0, 1, 2, 5, 20)}
 CURVE = {"quick": 10, "standard": 50, "rigorous": 50}
 REPLICAS = 3
+LONG = 4.0  # seconds of a step of the reference, from which on a quick run looks at the first state alone
 FIRST = 4  # steps after which replicas that have parted go no further
 SPREAD = 1e-3  # of the loss: where rounding alone pulls replicas so far apart, a curve tells nothing more
 SAMPLE = 2**20  # values of a parameter whose step is judged
@@ -74,7 +75,7 @@ class Ladder:
     def prepare(self) -> None:
         """Train the reference: the states that every rung begins from, and the band that curves are seen in."""
         self._phase("training in float32")
-        self.worker.request(
+        begun = self.worker.request(
             "learn",
             inputs=str(self.reference.training),
             mode="eager",
@@ -83,6 +84,8 @@ class Ladder:
         )
         start = {"weights": str(self.reference.weights), "slots": "", "steps": 0}
         steps, count = list(STEPS[self.request.effort]), CURVE[self.request.effort]
+        if self.request.effort == "quick" and begun["second_step_seconds"] > LONG:
+            steps, count = steps[:1], FIRST
         self.states = [start]
         self._phase("its loss curve, and those of replicas a unit in the last place apart")
         curves = [self.worker.request("curve", state=start, steps=count)["losses"]]
@@ -101,7 +104,7 @@ class Ladder:
             replicas.append({**start, "weights": str(self.space / f"replica-{index}.npz")})
             moved = probe.perturb(npz.load_file(self.reference.weights), self.request.seed + index)
             npz.save_file(moved, Path(replicas[-1]["weights"]))
-        for steps_so_far in (FIRST, count):
+        for steps_so_far in dict.fromkeys((FIRST, count)):
             found = [self.worker.request("curve", state=each, steps=steps_so_far)["losses"] for each in replicas]
             columns = list(zip(self.losses, *found))
             self.low, self.high = [min(column) for column in columns], [max(column) for column in columns]

@@ -176,8 +176,8 @@ def _unseen(training: Training) -> Said:
         what, whose = ("parameter", "its") if count == 1 else ("parameters", "their")
         yield (
             _colour("UNTESTED"),
-            f"{count} {what} UNTESTED as a whole: {_few(training.untested)}: rounding moves {whose} gradient by over 1% of it; backward "
-            "judges each layer by itself",
+            f"{count} {what} UNTESTED as a whole: {_few(training.untested)}: rounding moves {whose} gradient by over 1% of it; "
+            "backward judges each layer by itself",
         )
 
 
