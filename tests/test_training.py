@@ -7,9 +7,11 @@ import struct
 import numpy as np
 import pytest
 
+from xverify.spec import find_model
+
 pytestmark = pytest.mark.slow
 QUICK = ["--warmup", "1", "--rerun", "2"]
-RUNGS = {"forward", "backward", "loss", "gradients", "update"}
+RUNGS = {"weights", "forward", "backward", "loss", "gradients", "update"}
 
 
 def run(xverify, *arguments, timeout=600):
@@ -49,6 +51,15 @@ def test_a_difference_of_its_own_has_a_name_and_goes_with_match_optimizer(xverif
     done, result = run(xverify, *arguments, "--match-optimizer", "--strict")
     assert done.code == 0, done.out + done.err
     assert {rung["verdict"] for rung in result["rows"][1]["training"]["rungs"]} == {"EQUAL"}
+
+
+def test_a_folder_without_torch_is_refused(xverify, tmp_path):
+    (tmp_path / "port").mkdir()
+    (tmp_path / "port" / "spec.py").write_text((find_model("mlp").path / "spec.py").read_text())
+    (tmp_path / "port" / "numpy.py").write_text((find_model("mlp").path / "numpy.py").read_text())
+    done = xverify("run", tmp_path / "port", "--task", "train", "--subjects", "numpy")
+    assert done.code == 2
+    assert "torch.py" in done.err
 
 
 def test_both_tasks_are_rows_of_one_result(xverify, tmp_path):

@@ -121,6 +121,11 @@ def resolve(
     chosen, notes = _subjects(folder, subjects, interpreters, task)
     adapters = [adapter for adapter, _ in chosen]
     reference = _reference(folder, adapters, interpreters)
+    if task == "train" and reference != REFERENCE:
+        raise UsageError(
+            f"--task train is judged against {REFERENCE}, and {folder.path} has no {REFERENCE}.py that can run here; "
+            "its forward pass can be compared: --task forward"
+        )
     for adapter in dict.fromkeys([*adapters, frameworks.load(reference)]):
         environment = environments.chosen(adapter)
         if environment is None or adapter.name in interpreters:
