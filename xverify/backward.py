@@ -255,10 +255,14 @@ class _Pass(replay.Pass):
 
 @dataclass
 class Backward:
-    """The backward replay of one capture. ``findings`` come in the order of the backward pass."""
+    """The backward replay of one capture. ``findings`` come in the order of the backward pass.
+
+    rounded: what the forward pass explained as rounding, by layer; its DRIFT going back has the same cause.
+    """
 
     models: Models
     capture: Capture
+    rounded: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     compared: Counter[str] = field(default_factory=Counter)
 
@@ -282,6 +286,9 @@ class Backward:
             self._go("moved", [self.noise.moved(tensor) for tensor in wide], target)
             self._go("narrow", [as_narrow(tensor) for tensor in inputs], target)
             self._between()
+        for finding in self.findings:
+            if finding.verdict == "DRIFT" and finding.layer in self.rounded:
+                self.explained.setdefault(finding.layer, dict(self.rounded[finding.layer]))
         order = list(dict.fromkeys(finding.layer for finding in self.findings))
         self.findings.sort(key=lambda finding: order.index(finding.layer))
         return {
@@ -364,9 +371,6 @@ class Backward:
             given.append(as_wide(theirs))
         self.compared[name] += 1
         sent, moved, own_sent = (self._product(held, given, what) for what in ("exact", "moved", "narrow"))
-        if replay._is_training_norm(layer):
-            # Frameworks that compute its variance in one pass are named by the forward pass: here that is a matter of the floor.
-            own_sent = _worse(sent, own_sent, self._product(held, given, "one pass"))
         result: list[Tensor | None] = []
         floats = [index for index, tensor in enumerate(held.inputs) if tensor.is_floating_point()]
         back = next((g for g in given if g is not None), held.outputs[0])
@@ -390,11 +394,11 @@ class Backward:
 
     def _product(self, held: Held, given: Sequence[Tensor | None], what: str) -> tuple[list[Any], list[Any]]:
         """The vector-Jacobian product of a layer: gradients of its float inputs, and of its parameters."""
-        layer = (self.models.twins if what in ("narrow", "one pass") else self.models.layers)[held.layer]
+        layer = (self.models.twins if what == "narrow" else self.models.layers)[held.layer]
         twin = self.models.twins[held.layer]
 
         def taken(tensor: Tensor) -> Tensor:
-            if what in ("narrow", "one pass"):
+            if what == "narrow":
                 return as_narrow(tensor)
             return self.noise.moved(as_wide(tensor)) if what == "moved" else as_wide(tensor)
 
@@ -405,10 +409,7 @@ class Backward:
                     for tensor in held.inputs
                 ]
                 passed = [tensor.clone() if tensor.is_floating_point() else tensor for tensor in inputs]
-                if what == "one pass":
-                    outputs = [replay.one_pass(layer, passed[0])]
-                else:
-                    outputs = flatten(self.models.compute(layer, filled(held.args, passed)))
+                outputs = flatten(self.models.compute(layer, filled(held.args, passed)))
                 pairs = [(y, taken(g)) for y, g in zip(outputs, given) if g is not None and y.requires_grad]
                 wanted = [tensor for tensor in inputs if tensor.is_floating_point()]
                 parameters = list(layer.parameters(recurse=False))
@@ -522,21 +523,6 @@ THROUGH_MAXIMUM = (
     "its cross-entropy is differentiated through the maximum that it subtracts, which leaves the rounding of a sum over all "
     "classes at the largest logit"
 )
-
-
-def _worse(exact: Any, one: Any, other: Any) -> Any:
-    """Of two products, tensor by tensor, the one that is farther from the exact one."""
-    return tuple(
-        [
-            a
-            if right is None
-            or a is None
-            or float(torch.dist(a.double(), right)) >= float(torch.dist(b.double(), right))
-            else b
-            for right, a, b in zip(*each)
-        ]
-        for each in zip(exact, one, other)
-    )
 
 
 GIVEN, SENT, GRADIENT = "gradient that it is given", "gradient of its input", "gradient of"

@@ -198,7 +198,8 @@ class Learning:
             forward = replay.replayed(models, captured, batch[:-1], outputs).report()
             self._relearn(models, state)
             gradients = npz.load_file(Path(folder) / "gradients.npz")
-            behind = backward.Backward(models, captured).run(batch[:-1], batch[-1], gradients)
+            rounded = {name: found for name, found in forward["explained"].items() if found["rounding"]}
+            behind = backward.Backward(models, captured, rounded).run(batch[:-1], batch[-1], gradients)
         finally:
             self._relearn(models, state)
         return {"forward": forward, "backward": behind}
