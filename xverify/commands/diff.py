@@ -153,12 +153,12 @@ def _logs(row: Mapping[str, Any], result: Mapping[str, Any], relative: bool) -> 
 
 def _name(row: Mapping[str, Any], result: Mapping[str, Any]) -> str:
     """What a row is called: its subject, with the task where the result has several."""
-    return row["subject"] + (f", {row['task']}" if len(result["tasks"]) > 1 else "")
+    return row["subject"] + (f", {row['task']}" if len(result.get("tasks", ())) > 1 else "")
 
 
 def _baseline(row: Mapping[str, Any], result: Mapping[str, Any]) -> Mapping[str, Any]:
     """The first row of the same task."""
-    found: Mapping[str, Any] = next(other for other in result["rows"] if other["task"] == row["task"])
+    found: Mapping[str, Any] = next(other for other in result["rows"] if other.get("task") == row.get("task"))
     return found
 
 

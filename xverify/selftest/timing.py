@@ -205,7 +205,7 @@ def overhead(runs: int, say: Say) -> Iterator[Check]:
                 say(f"overhead: {name} {model} {task} done")
 
 
-def _beside_a_loop(name: str, model: str, task: str) -> Check:
+def _beside_a_loop(name: str, model: str, task: str = "forward") -> Check:
     title = f"overhead, {name} {model}" + (", training" if task == "train" else "")
     accepted = f"within ±{OVERHEAD:.1%}, or {OVERHEAD_SECONDS * 1e6:g} µs a call"
     adapter = frameworks.load(name)
