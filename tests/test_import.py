@@ -1,3 +1,4 @@
+import importlib.util
 import subprocess
 import sys
 
@@ -31,3 +32,23 @@ def test_everything_public_is_there():
         assert getattr(xverify, name) is not None
     with pytest.raises(AttributeError, match="no_such"):
         xverify.no_such  # noqa: B018
+
+
+def test_torchvision_is_declared_once_however_many_adapters_are_made(tmp_path):
+    if importlib.util.find_spec("torchvision") is None:
+        pytest.skip("torchvision is not installed")
+    code = """
+import torch
+from xverify import frameworks
+
+def fails(path):
+    raise OSError("no CUDA here")
+
+torch.ops.load_library = fails
+adapter = frameworks.load("torch")
+adapter(1, "cpu")
+adapter(1, "cpu")
+import torchvision.models
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr

@@ -10,8 +10,9 @@ from rich.table import Table
 
 from .. import frameworks, host
 from ..errors import UsageError
-from ..optimizer_probe import PROBED, Probed, probe
+from ..optimizer_probe import MODEL, PROBED, Probed, probe
 from ..report.terminal import COLOURS, console, watcher
+from ..spec import find_model
 
 HELP = "compare the optimizers of all frameworks with torch's mathematics, without a model to train"
 EXAMPLE = """examples:
@@ -30,7 +31,8 @@ def main(args: argparse.Namespace) -> int:
     """Exit 0 when every optimizer is torch's, or differs in a way that has a name; else 1."""
     if args.json and not Path(args.json).absolute().parent.is_dir():
         raise UsageError(f"--json {args.json}: the folder {Path(args.json).absolute().parent} does not exist")
-    known = {name: adapter for name, adapter in frameworks.load_all().items() if adapter.trains}
+    folder = find_model(MODEL)
+    known = {name: each for name, each in frameworks.load_all().items() if each.trains and folder.file(name)}
     names = args.frameworks.split(",") if args.frameworks else [n for n, a in known.items() if not host.missing(a)]
     strange = [name for name in names if name not in known]
     if strange:

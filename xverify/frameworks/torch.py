@@ -251,7 +251,7 @@ def declare_torchvision_ops(torch: Any) -> None:
     schemas is enough.
     """
     found = importlib.util.find_spec("torchvision")
-    if found is None or found.origin is None or sys.platform == "win32":
+    if found is None or found.origin is None or sys.platform == "win32" or hasattr(torch, "_xverify_torchvision"):
         return
     compiled = Path(found.origin).with_name("_C.so")
     try:
