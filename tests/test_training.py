@@ -19,10 +19,9 @@ def run(xverify, *arguments, timeout=600):
     return done, done.result
 
 
-def test_two_modes_of_torch_learn_alike(xverify):
-    done, result = run(
-        xverify, "mlp", "--task", "train", "--optimizer", "adam", "--subjects", "torch:eager,torch:script"
-    )
+def test_two_modes_of_torch_learn_alike(xverify, tmp_path):
+    arguments = ["mlp", "--task", "train", "--optimizer", "adam", "--subjects", "torch:eager,torch:script"]
+    done, result = run(xverify, *arguments, "--curve", tmp_path / "loss.svg")
     assert done.code == 0, done.out + done.err
     assert result["tasks"] == ["train"]
     for row in result["rows"]:
@@ -35,6 +34,7 @@ def test_two_modes_of_torch_learn_alike(xverify):
         assert row["error"]["compared"] == row["error"]["expected"] == 4
     assert "gradients" in done.out
     assert "EQUAL" in done.out
+    assert "torch:script: EQUAL" in (tmp_path / "loss.svg").read_text()
 
 
 def test_a_difference_of_its_own_has_a_name_and_goes_with_match_optimizer(xverify, tmp_path):
@@ -114,6 +114,8 @@ def test_training_that_diverges_says_where(xverify, tmp_path):
         (["--task", "train", "--lr", "-1"], "--lr is -1"),
         (["--task", "train", "--nesterov"], "--momentum"),
         (["--task", "train", "--data", "no-such-folder"], "no-such-folder"),
+        (["--curve", "loss.svg"], "--curve loss.svg: there is no loss without --task train"),
+        (["--task", "train", "--curve", "loss.pdf"], ".png or .svg"),
         (["--task", "forward,train", "--resume", "--json", "r.json"], "--resume"),
     ],
 )

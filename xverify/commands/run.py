@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from ..engine import run
 from ..errors import UsageError
 from ..optimizers import SLOTS
+from ..report import curves
 from ..report.terminal import console, render, watcher
 from ..request import DEVICES, TASKS
 
@@ -16,6 +18,7 @@ EXAMPLE = """examples:
   xverify run resnet50 --batch 8 --warmup 10 --rerun 100 the Jittor method's setting, literally
   xverify run ./my_port                                  your own folder: spec.py and one file a framework
   xverify run mlp --task train --optimizer adam          whole training steps: gradients, update, statistics, loss curve
+  xverify run mlp --task train --curve loss.svg          the loss curves as a picture, too
   xverify run mlp --weights trained.pt --python jittor=envs/jittor/bin/python"""
 
 
@@ -77,6 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     learning.add_argument(
         "--time-input", action="store_true", help="time the conversion of every batch to the framework's tensors, too"
     )
+    learning.add_argument("--curve", metavar="FILE", help="draw the loss curves to FILE.png or FILE.svg")
     parser.add_argument("--json", metavar="FILE", help="write the result file, after every launch and at the end")
     parser.add_argument("--resume", action="store_true", help="go on with the launches that --json FILE lacks")
     parser.add_argument("--details", action="store_true", help="print import, compile and memory figures, too")
@@ -92,6 +96,10 @@ def main(args: argparse.Namespace) -> int:
         if not equals or not path:
             raise UsageError(f"--python {entry}: write FRAMEWORK=PATH, e.g. jittor=envs/jittor/bin/python")
         python[name] = path
+    if args.curve:
+        if "train" not in args.task.split(","):
+            raise UsageError(f"--curve {args.curve}: there is no loss without --task train")
+        curves.check(Path(args.curve))
     with watcher(args.quiet) as watch:
         result = run(
             args.model,
@@ -125,6 +133,10 @@ def main(args: argparse.Namespace) -> int:
             time_input=args.time_input,
         )
     render(result, console(), quiet=args.quiet, file=args.json, by_layer=args.layers, details=args.details)
+    if args.curve and curves.drawable(result):
+        curves.draw(result, Path(args.curve))
+    elif args.curve:
+        console().print(f"{args.curve} is not drawn: no subject came as far as its loss curve", soft_wrap=True)
     return result.exit_code
 
 

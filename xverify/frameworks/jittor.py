@@ -67,8 +67,10 @@ class Adapter(Framework):
 
     @classmethod
     def wants_restart(cls, log: str) -> bool:
-        # The second: its compilation of operators in parallel falls over now and then; what it has compiled is cached.
-        return "please rerun your command" in log or "Segfault happen, main thread exit" in log
+        # The others: its compilation of operators in parallel falls over now and then; what it has compiled is cached.
+        return any(
+            text in log for text in ("please rerun your command", "Segfault happen, main thread exit", "Segfault, exit")
+        )
 
     def build(self, source: Source, options: Mapping[str, Any], float64: bool = False) -> Any:
         model = self.define(source, options)

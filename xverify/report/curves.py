@@ -99,6 +99,11 @@ def _filled(entries: Iterable[tuple[str, str]], width: int) -> list[str]:
     return ["   ".join(line) for line in lines]
 
 
+def drawable(result: Result) -> bool:
+    """Whether any row has a curve."""
+    return bool(_curves(result.rows))
+
+
 def draw(result: Result, path: Path) -> None:
     """Write the curves as PNG or SVG, by the name's suffix. Raises UsageError for another one, and when there is no curve.
 
