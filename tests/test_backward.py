@@ -182,3 +182,27 @@ def test_truth_is_the_step_in_float64_and_floors_are_those_of_float32(tmp_path):
         share = replay.rms(parameter.grad - right) / found["floors"][name]
         assert share < 3 or found["floors"][name] > 0.01 * found["sizes"][name], name
     assert found["floors"]["conv.bias"] > 0.01 * found["sizes"]["conv.bias"]  # batch norm takes a bias away again
+
+
+def beside_a_kink(distance):
+    """A network, and a batch that brings one activation so near to ReLU's kink; the activations are about 1."""
+    torch.manual_seed(3)
+    net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 5))
+    x, target = torch.randn(4, 8), torch.randint(0, 5, (4,))
+    with torch.no_grad():
+        before = net[0].double()(x.double())
+        net[0].bias[0] += distance - before[0, 0]
+    return net.float(), x, target
+
+
+def test_more_rounding_moves_an_activation_past_its_kink():
+    net, x, target = beside_a_kink(2e-6)  # beyond the rounding of float32, within a hundred times of it
+    found = backward.truth(models(net), [x], target)
+    floors = backward.widened(models(net), [x], target, 100)
+    size = found["sizes"]["0.bias"]
+    assert found["floors"]["0.bias"] < 1e-5 * size
+    assert floors["0.bias"] > 1e-3 * size
+    calm, x, target = beside_a_kink(0.5)
+    smooth, floors = backward.truth(models(calm), [x], target), backward.widened(models(calm), [x], target, 100)
+    for name, floor in floors.items():
+        assert 10 < floor / smooth["floors"][name] < 1000, name

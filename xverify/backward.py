@@ -49,20 +49,23 @@ def gradient_terms(module: nn.Module, inputs: Sequence[Tensor], given: Tensor) -
 
 
 @contextmanager
-def noisy(models: Models, model: nn.Module, noise: Noise) -> Iterator[None]:
-    """Within it, every layer of the wide model moves what it returns, and the gradient that it is given, by rounding."""
+def noisy(model: nn.Module, noise: Noise, times: float = 1.0) -> Iterator[None]:
+    """Within it, every layer of the wide model moves what it returns, and the gradient that it is given, by rounding.
+
+    times: as many times as far.
+    """
     hooks = []
     for layer in replay.leaves(model).values():
 
         def move(layer: nn.Module, args: Any, result: Any) -> Any:
             if isinstance(layer, replay.COPIES):
                 return None
-            size = UNIT * rule.growth(replay.reduction(layer, flatten(args)))
+            size = times * UNIT * rule.growth(replay.reduction(layer, flatten(args)))
 
             def moved(y: Tensor) -> Tensor:
                 if not (y.is_floating_point() and y.requires_grad):
                     return y
-                back = UNIT * rule.growth(gradient_terms(layer, flatten(args), y)) if y.dim() > 1 else UNIT
+                back = times * UNIT * (rule.growth(gradient_terms(layer, flatten(args), y)) if y.dim() > 1 else 1.0)
                 y = y * noise.moved(torch.ones_like(y), size)
                 y.register_hook(lambda g: noise.moved(g, back))
                 return y
@@ -84,6 +87,37 @@ def _step(model: nn.Module, inputs: Sequence[Tensor], target: Tensor) -> tuple[f
     found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
     pairs = zip(parameters.items(), found)
     return float(loss.detach()), {name: torch.zeros_like(p) if g is None else g for (name, p), g in pairs}
+
+
+def _noisy_step(
+    model: nn.Module, wide: Sequence[Tensor], target: Tensor, noise: Noise, times: float = 1.0
+) -> tuple[float, dict[str, Tensor]]:
+    """Loss and gradients where inputs, weights and what layers give, forward and backward, move by rounding, so many times."""
+    exactly = {name: p.detach().clone() for name, p in model.named_parameters()}
+    for parameter in model.parameters():
+        noise.move_(parameter.data, times * UNIT)
+    try:
+        with noisy(model, noise, times):
+            return _step(model, [noise.moved(tensor, times * UNIT) for tensor in wide], target)
+    finally:
+        for name, parameter in model.named_parameters():
+            parameter.data.copy_(exactly[name])
+
+
+def widened(models: Models, inputs: Sequence[Tensor], target: Tensor, times: float) -> dict[str, float]:
+    """{parameter: rms} by which gradients move where every layer rounds so many times as far as float32.
+
+    Rounding moves an activation past a kink, as of a ReLU at zero, only now and then; it does so surely where there is more of
+    it. The models' running statistics are other ones afterwards.
+    """
+    wide = [as_wide(tensor) for tensor in inputs]
+    _, exact = _step(models.wide, wide, target)
+    noise, squares = Noise(models.seed), dict.fromkeys(exact, 0.0)
+    for _ in range(REPEATS):
+        _, moved = _noisy_step(models.wide, wide, target, noise, times)
+        for name, g in exact.items():
+            squares[name] += _square(moved[name] - g) / REPEATS
+    return {name: math.sqrt(value) for name, value in squares.items()}
 
 
 def _statistics(model: nn.Module) -> dict[str, Tensor]:
@@ -125,13 +159,7 @@ def truth(models: Models, inputs: Sequence[Tensor], target: Tensor) -> dict[str,
         buffers = dict(models.wide.named_buffers())
         for name, value in start.items():
             buffers[name].copy_(value)
-        exactly = {name: p.detach().clone() for name, p in models.wide.named_parameters()}
-        for parameter in models.wide.parameters():
-            noise.move_(parameter.data)
-        with noisy(models, models.wide, noise):
-            moved_loss, moved = _step(models.wide, [noise.moved(tensor) for tensor in wide], target)
-        for name, parameter in models.wide.named_parameters():
-            parameter.data.copy_(exactly[name])
+        moved_loss, moved = _noisy_step(models.wide, wide, target, noise)
         moves.append(abs(moved_loss - loss))
         for name, g in exact.items():
             squares[name] += _square(moved[name] - g) / REPEATS

@@ -34,6 +34,7 @@ LONG = 4.0  # seconds of a step of the reference, from which on a quick run look
 FIRST = 4  # steps after which replicas that have parted go no further
 SPREAD = 1e-3  # of the loss: where rounding alone pulls replicas so far apart, a curve tells nothing more
 SAMPLE = 2**20  # values of a parameter whose step is judged
+WIDER = 100.0  # times the rounding of float32: what moves activations past their kinks for certain
 NULL = 0.01  # a gradient whose floor is more than this part of its size is rounding alone
 RANKS = ("EQUAL", "DRIFT", "DIFFERENT", "INVALID")
 OWN = {
@@ -67,6 +68,7 @@ class Ladder:
         self.space = reference.space
         self.states: list[State] = []
         self.truths: dict[int, dict[str, Any]] = {}
+        self.widened: dict[tuple[int, float], dict[str, float]] = {}
         self.replayed: dict[tuple[str, ...], tuple[list[Rung], Layers]] = {}
         self.losses: list[float] = []
         self.low: list[float] = []
@@ -120,11 +122,12 @@ class Ladder:
             *local,
         ]  # else it would not have come this far
         clean = all(rung.verdict == "EQUAL" or rung.difference for rung in rungs)
+        wider = max(WIDER, *(rung.ratio or 0.0 for rung in rungs)) if clean else None
         untested: list[str] = []
         size = Size()
         for index, state in enumerate(self.states):
             self.reference.watch.phase(learner.label, f"one step from the reference's state after {state['steps']}")
-            rungs += self._rungs(learner, index, clean, untested, size)
+            rungs += self._rungs(learner, index, wider, untested, size)
         rungs = sorted(rungs, key=lambda rung: rung.step)
         curve = self._curve(learner, rungs)
         learnt = Training(
@@ -140,11 +143,11 @@ class Ladder:
 
     def climb(self, learner: Learner) -> list[Rung]:
         """The rungs of whole steps alone, without those layer by layer."""
-        return [rung for index in range(len(self.states)) for rung in self._rungs(learner, index, True, [], Size())]
+        return [rung for index in range(len(self.states)) for rung in self._rungs(learner, index, WIDER, [], Size())]
 
     def again(self, learner: Learner, error: Error) -> Error:
         """Another launch's first step: the loss, the update and the statistics must hold there, too."""
-        rungs = self._rungs(learner, 0, True, [], Size())
+        rungs = self._rungs(learner, 0, WIDER, [], Size())
         broken = next((rung for rung in rungs if rung.verdict in ("DIFFERENT", "INVALID")), None)
         if broken is None or error.verdict in ("DIFFERENT", "INVALID"):
             return error
@@ -194,8 +197,12 @@ class Ladder:
 
     # -- step by step -------------------------------------------------------------------------------------------------
 
-    def _rungs(self, learner: Learner, index: int, clean: bool, untested: list[str], size: Size) -> list[Rung]:
-        """The rungs of one whole step. clean: every layer is EQUAL. untested, size: what is found out about it on the way."""
+    def _rungs(self, learner: Learner, index: int, wider: float | None, untested: list[str], size: Size) -> list[Rung]:
+        """The rungs of one whole step.
+
+        wider: times the rounding of float32 that may explain gradients, where every layer by itself is right; else None.
+        untested, size: what is found out about it on the way.
+        """
         state = self.states[index]
         step, truth = state["steps"], self._truth(index)
         path = learner.worker.folder / "rung.npz"
@@ -208,7 +215,7 @@ class Ladder:
         exact = npz.OnDisk(self._truth_path(index))
         rungs = [
             self._loss(step, reply, truth),
-            self._gradients(learner, step, taken, exact, truth, clean, untested, size),
+            self._gradients(learner, index, taken, exact, wider, untested, size),
             self._update(learner, state, taken, before, truth, reply["sparse"]),
         ]
         if truth["statistics"]:
@@ -256,15 +263,15 @@ class Ladder:
     def _gradients(
         self,
         learner: Learner,
-        step: int,
+        index: int,
         taken: Mapping[str, np.ndarray],
         exact: Mapping[str, np.ndarray],
-        truth: Mapping[str, Any],
-        clean: bool,
+        wider: float | None,
         untested: list[str],
         size: Size,
     ) -> Rung:
-        worst, place, tested, known = 0.0, "", 0, 0
+        step, truth, known = self.states[index]["steps"], self._truth(index), 0
+        away: dict[str, float] = {}  # rms, by the reference's name
         missing: list[str] = []
         still: list[str] = []
         for name, floor in truth["floors"].items():
@@ -287,25 +294,52 @@ class Ladder:
             if not floor <= NULL * truth["sizes"][name] or not truth["sizes"][name]:
                 untested.append(own)
                 continue
-            tested += 1
             residual = gradient - right
             size.add(residual, right)
-            rho = math.sqrt(float(np.mean(np.square(residual)))) / floor
-            if rho > worst:
-                worst, place = rho, own
-        counts: dict[str, Any] = {"compared": tested, "known": known}
+            away[name] = _rms(residual)
+        counts: dict[str, Any] = {"compared": len(away), "known": known}
         if missing:
             says = f"{_few(missing)} {'has' if len(missing) == 1 else 'have'} no gradient: frozen, or not a parameter there"
             return Rung("gradients", step, "DIFFERENT", math.inf, says, **counts)
         if still:
             says = f"{_few(still)}: the gradient is zero: frozen, or cut off from the loss"
             return Rung("gradients", step, "DIFFERENT", math.inf, says, **counts)
-        if not tested:
+        if not away:
             return Rung("gradients", step, "UNTESTED", None, "every gradient is rounding alone", **counts)
-        if worst <= rule.EQUAL_RHO or (clean and worst <= rule.COHERENT_RHO):
+        worst, place = max((rms / truth["floors"][name], name) for name, rms in away.items())
+        if worst <= rule.EQUAL_RHO or (wider and worst <= rule.COHERENT_RHO):
             return Rung("gradients", step, "EQUAL", worst, **counts)
+        says = f"{place}: {worst:.3g} x the noise of all layers"
+        if wider:
+            floors = self._widened(index, wider)
+            loose = [name for name in away if floors[name] > NULL * truth["sizes"][name]]
+            wide, where = max((rms / floors[name], name) for name, rms in away.items())
+            if wide <= rule.EQUAL_RHO:
+                untested += loose
+                says += f"; within that of {wider:.3g} times the rounding, which moves activations past their kinks"
+                verdict = "EQUAL" if len(loose) < len(away) else "UNTESTED"
+                return Rung("gradients", step, verdict, wide, says, compared=len(away) - len(loose), known=known)
+            worst, says = (
+                wide,
+                f"{where}: {wide:.3g} x the noise of layers that round {wider:.3g} times as far as float32",
+            )
         verdict = "DRIFT" if worst <= rule.DRIFT_RHO else "DIFFERENT"
-        return Rung("gradients", step, verdict, worst, f"{place}: {worst:.3g} x the noise of all layers", **counts)
+        return Rung("gradients", step, verdict, worst, says, **counts)
+
+    def _widened(self, index: int, times: float) -> dict[str, float]:
+        """How far rounding so many times as large moves every gradient of a step."""
+        if (index, times) not in self.widened:
+            state = self.states[index]
+            self._phase(f"the step after {state['steps']} with {times:.3g} times the rounding")
+            self.widened[index, times] = self.worker.request(
+                "learn_widened",
+                state=state,
+                inputs=str(self.reference.training),
+                case=state["steps"] % self.request.cases,
+                seed=self.request.seed,
+                times=times,
+            )["floors"]
+        return self.widened[index, times]
 
     def _update(
         self,

@@ -182,6 +182,17 @@ class Learning:
         npz.save_file(found.pop("arrays"), Path(path))
         return found
 
+    def do_learn_widened(self, state: State, inputs: str, case: int, seed: int, times: float) -> dict[str, Any]:
+        """{"floors"}: how far rounding so many times as large moves the gradients of a step: see backward.widened."""
+        from . import backward
+
+        models = self._learning_models(state, seed)
+        batch = [self.framework.to_native(array, None) for array in self._batches(inputs)[case]]
+        try:
+            return {"floors": backward.widened(models, batch[:-1], batch[-1], times)}
+        finally:
+            self._relearn(models, state)
+
     def do_learn_replay(
         self, state: State, inputs: str, folder: str, records: list[dict[str, Any]], channels_last: bool, seed: int
     ) -> dict[str, Any]:
