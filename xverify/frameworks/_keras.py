@@ -253,11 +253,16 @@ class _Norms:
     def _two_passes(self, layer: Any) -> Callable[..., Any]:
         from keras import ops
 
+        def mean_over(x: Any, axes: list[int]) -> Any:
+            for axis in reversed(axes):  # one float32 sum over all axes loses digits
+                x = ops.mean(x, axis, keepdims=True)
+            return x
+
         def moments(x: Any, mask: Any) -> Any:
             axes = [axis for axis in range(len(x.shape)) if axis != layer.axis % len(x.shape)]
-            mean = ops.mean(x, axes, keepdims=True)
-            variance = ops.mean(ops.square(x - mean), axes)
-            return ops.squeeze(mean, axes), variance
+            mean = mean_over(x, axes)
+            variance = mean_over(ops.square(x - mean), axes)
+            return ops.squeeze(mean, axes), ops.squeeze(variance, axes)
 
         return moments
 

@@ -257,7 +257,16 @@ class Learner(Training):
 
 
 def _match_norms(jt: Any, model: Any) -> None:
-    """Let batch norms compute as torch's: Jittor's variance is E[x²] - E[x]², and its running variance lacks n/(n - 1)."""
+    """Let batch norms compute as torch's: Jittor's variance is E[x²] - E[x]², and its running variance lacks n/(n - 1).
+
+    Means are taken axis after axis: one float32 sum over all of them loses digits.
+    """
+
+    def mean_over(x: Any, axes: list[int]) -> Any:
+        for axis in reversed(axes):
+            x = jt.mean(x, dims=[axis])
+        return x
+
     for norm in model.modules():
         if not isinstance(norm, jt.nn.BatchNorm):
             continue
@@ -265,9 +274,9 @@ def _match_norms(jt: Any, model: Any) -> None:
         def execute(x: Any, norm: Any = norm) -> Any:
             axes = [0, *range(2, x.ndim)]
             terms = x.numel() // x.shape[1]
-            mean = jt.mean(x, dims=axes)
+            mean = mean_over(x, axes)
             apart = x - mean.broadcast(x, axes)
-            variance = jt.mean(apart * apart, dims=axes)
+            variance = mean_over(apart * apart, axes)
             scale = norm.weight / jt.sqrt(variance + norm.eps)
             for running, new in ((norm.running_mean, mean), (norm.running_var, variance * (terms / max(1, terms - 1)))):
                 running.update(running + (new.reshape((-1,)) - running) * norm.momentum)
