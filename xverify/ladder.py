@@ -32,6 +32,7 @@ CURVE = {"quick": 10, "standard": 50, "rigorous": 50}
 REPLICAS = 3
 LONG = 4.0  # seconds of a step of the reference, from which on a quick run looks at the first state alone
 FIRST = 4  # steps after which replicas that have parted go no further
+BAND = 10  # times the spread of three replicas, within which a curve may be rounding alone, too
 SPREAD = 1e-3  # of the loss: where rounding alone pulls replicas so far apart, a curve tells nothing more
 SAMPLE = 2**20  # values of a parameter whose step is judged
 WIDER = 100.0  # times the rounding of float32: what moves activations past their kinks for certain
@@ -312,17 +313,15 @@ class Ladder:
         says = f"{place}: {worst:.3g} x the noise of all layers"
         if wider:
             floors = self._widened(index, wider)
-            loose = [name for name in away if floors[name] > NULL * truth["sizes"][name]]
-            wide, where = max((rms / floors[name], name) for name, rms in away.items())
-            if wide <= rule.EQUAL_RHO:
+            beyond = [name for name, rms in away.items() if rms > rule.COHERENT_RHO * truth["floors"][name]]
+            worst, place = max((away[name] / floors[name], name) for name in beyond)
+            if worst <= rule.EQUAL_RHO:
+                loose = [name for name in beyond if floors[name] > NULL * truth["sizes"][name]]
                 untested += loose
                 says += f"; within that of {wider:.3g} times the rounding, which moves activations past their kinks"
                 verdict = "EQUAL" if len(loose) < len(away) else "UNTESTED"
-                return Rung("gradients", step, verdict, wide, says, compared=len(away) - len(loose), known=known)
-            worst, says = (
-                wide,
-                f"{where}: {wide:.3g} x the noise of layers that round {wider:.3g} times as far as float32",
-            )
+                return Rung("gradients", step, verdict, worst, says, compared=len(away) - len(loose), known=known)
+            says = f"{place}: {worst:.3g} x the noise of layers that round {wider:.3g} times as far as float32"
         verdict = "DRIFT" if worst <= rule.DRIFT_RHO else "DIFFERENT"
         return Rung("gradients", step, verdict, worst, says, **counts)
 
@@ -483,10 +482,11 @@ class Ladder:
         self.reference.watch.phase(learner.label, f"its loss curve, {len(self.losses)} steps")
         losses = learner.worker.request("curve", state=self.states[0], steps=len(self.losses))["losses"]
         judged = self._judged()
+        spreads = [high - low for low, high in zip(self.low, self.high)]
         apart = [
             step
-            for step, (loss, right) in enumerate(zip(losses[:judged], self.losses))
-            if not abs(loss - right) <= SPREAD * abs(right)
+            for step, (loss, right, spread) in enumerate(zip(losses[:judged], self.losses, spreads))
+            if not abs(loss - right) <= max(SPREAD * abs(right), BAND * spread)
         ]
         says, verdict = "", "EQUAL"
         if not math.isfinite(losses[-1]) and math.isfinite(self.losses[min(len(losses), len(self.losses)) - 1]):
