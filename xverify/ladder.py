@@ -75,8 +75,11 @@ class Ladder:
         self.low: list[float] = []
         self.high: list[float] = []
 
-    def prepare(self) -> None:
-        """Train the reference: the states that every rung begins from, and the band that curves are seen in."""
+    def prepare(self, curve: bool = True) -> None:
+        """Train the reference: the states that every rung begins from, and the band that curves are seen in.
+
+        curve: without, ``judge`` cannot be asked. Raises Failed when the reference's own loss is not finite.
+        """
         self._phase("training in float32")
         begun = self.worker.request(
             "learn",
@@ -90,29 +93,35 @@ class Ladder:
         if self.request.effort == "quick" and begun["second_step_seconds"] > LONG:
             steps, count = steps[:1], FIRST
         self.states = [start]
-        self._phase("its loss curve, and those of replicas a unit in the last place apart")
-        curves = [self.worker.request("curve", state=start, steps=count)["losses"]]
-        last = len(curves[0]) - 1
-        if not math.isfinite(curves[0][last]):
-            begins = self._begins(self.worker, last)
-            raise Failed(
-                f"its own training diverges: the loss is {curves[0][last]} at step {last}{begins}; a smaller --lr than "
-                f"{self.optimizer.lr:g} may help"
-            )
+        if curve:
+            self._draw_band(start, count)
         reply = self.worker.request("trajectory", state=start, at=steps, folder=str(self.space))
         self.states = [start, *reply["states"][1:]]
-        self.losses = curves[0]
+
+    def _draw_band(self, start: State, count: int) -> None:
+        """The reference's loss curve of so many steps, and the band of its replicas."""
+        self._phase("its loss curve, and those of replicas a unit in the last place apart")
+        self.losses = self.worker.request("curve", state=start, steps=count)["losses"]
+        last = len(self.losses) - 1
+        if not math.isfinite(self.losses[last]):
+            begins = self._begins(self.worker, last)
+            raise Failed(
+                f"its own training diverges: the loss is {self.losses[last]} at step {last}{begins}; a smaller --lr than "
+                f"{self.optimizer.lr:g} may help"
+            )
         replicas: list[State] = []
         for index in range(REPLICAS):
             replicas.append({**start, "weights": str(self.space / f"replica-{index}.npz")})
             moved = probe.perturb(npz.load_file(self.reference.weights), self.request.seed + index)
             npz.save_file(moved, Path(replicas[-1]["weights"]))
-        for steps_so_far in dict.fromkeys((FIRST, count)):
-            found = [self.worker.request("curve", state=each, steps=steps_so_far)["losses"] for each in replicas]
+        for steps in dict.fromkeys((FIRST, count)):
+            found = [self.worker.request("curve", state=each, steps=steps)["losses"] for each in replicas]
             columns = list(zip(self.losses, *found))
             self.low, self.high = [min(column) for column in columns], [max(column) for column in columns]
             if self._judged() < len(columns):
                 break
+        if self.request.effort == "quick":
+            self.losses = self.losses[: len(self.low)]  # no subject goes further than the replicas did
 
     def judge(self, learner: Learner) -> tuple[Error, Training]:
         """All rungs of a subject, and the verdict that they come to."""

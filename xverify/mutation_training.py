@@ -33,42 +33,45 @@ def mutate_training(
     """Plant every mistake that the model can have. "Layer named" counts the rung; a score as mutation.mutate's."""
     watch = watch or Watch()
     request, folder = resolve(model, ["torch:eager"], task="train", batch=batch, seed=seed, cases=2, threads=threads)
-    trials = []
-    for mistake in MISTAKES:
-        watch.phase("mutate", f"{mistake.kind}, with {mistake.asked.says()}")
-        rungs = _climb(replace(request, optimizer=mistake.asked), folder, mistake.made, mistake.plant, watch)
-        if mistake.norms and not any(rung.name == "statistics" for rung in rungs):
-            continue  # the model has no batch norm
-        trials.append(_trial(folder.name, mistake, rungs))
+    found: dict[str, list[Rung]] = {}
     clean, alarms = 0, []
-    asked = list(dict.fromkeys(mistake.asked for mistake in MISTAKES))
     for other in range(CLEAN):
-        for settings in asked:
-            watch.phase("mutate", f"a clean run: seed {seed + other}, {settings.says()}")
-            rungs = _climb(replace(request, optimizer=settings, seed=seed + other), folder, None, "", watch)
-            clean += 1
-            broken = next((rung for rung in rungs if rung.verdict not in ("EQUAL", "UNTESTED")), None)
-            if broken is not None:
-                alarms.append(f"seed {seed + other}, {settings.says()}: {broken.name}: {broken.verdict}, {broken.says}")
+        for settings in dict.fromkeys(mistake.asked for mistake in MISTAKES):
+            planted = [mistake for mistake in MISTAKES if mistake.asked == settings] if other == 0 else []
+            asked = replace(request, optimizer=settings, seed=seed + other)
+            with _pair(asked, folder, watch) as (reference, port):
+                ladder = Ladder(asked, reference)
+                ladder.prepare(curve=False)
+                watch.phase("mutate", f"a clean run: seed {seed + other}, {settings.says()}")
+                rungs = _climb(ladder, port, folder, settings, "")
+                clean += 1
+                broken = next((rung for rung in rungs if rung.verdict not in ("EQUAL", "UNTESTED")), None)
+                if broken is not None:
+                    what = f"{broken.name}: {broken.verdict}, {broken.says}"
+                    alarms.append(f"seed {seed + other}, {settings.says()}: {what}")
+                for mistake in planted:
+                    if mistake.norms and not any(rung.name == "statistics" for rung in rungs):
+                        continue  # the model has no batch norm
+                    watch.phase("mutate", f"{mistake.kind}, with {settings.says()}")
+                    found[mistake.kind] = _climb(ladder, port, folder, mistake.made or settings, mistake.plant)
+    trials = [_trial(folder.name, each, found[each.kind]) for each in MISTAKES if each.kind in found]
     return Score(folder.name, tuple(trials), clean, tuple(alarms))
 
 
-def _climb(request: Request, folder: ModelFolder, made: Optimizer | None, plant: str, watch: Watch) -> list[Rung]:
-    """The rungs of whole steps of a port that learns with these settings."""
-    with _pair(request, folder, watch) as (reference, port):
-        ladder = Ladder(request, reference)
-        ladder.prepare()
-        settings = made or ladder.optimizer
-        port.request("learn", inputs=str(reference.training), mode="eager", optimizer=settings.to_dict(), match=False)
-        if plant:
-            port.request("mistake", plant=plant)
-        learner = Learner("torch:eager", port, replace(settings, forms=()), (), {}, ())
-        return ladder.climb(learner)
+def _climb(ladder: Ladder, port: Worker, folder: ModelFolder, settings: Optimizer, plant: str) -> list[Rung]:
+    """The rungs of whole steps of a port, built anew, that learns with these settings."""
+    reference = ladder.reference
+    port.request("build", **build_arguments(folder, "torch", None))
+    port.request("load", path=str(reference.weights))
+    port.request("learn", inputs=str(reference.training), mode="eager", optimizer=settings.to_dict(), match=False)
+    if plant:
+        port.request("mistake", plant=plant)
+    return ladder.climb(Learner("torch:eager", port, replace(settings, forms=()), (), {}, ()))
 
 
 @contextmanager
 def _pair(request: Request, folder: ModelFolder, watch: Watch) -> Iterator[tuple[Reference, Worker]]:
-    """A reference with its batches and weights settled, and a port with the same weights."""
+    """A reference with its batches and weights settled, and the process of a port."""
     torch = frameworks.load("torch")
     python = request.python.get("torch", sys.executable)
     with tempfile.TemporaryDirectory(prefix="xverify-") as directory:
@@ -81,8 +84,6 @@ def _pair(request: Request, folder: ModelFolder, watch: Watch) -> Iterator[tuple
         try:
             reference.settle()
             port.start()
-            port.request("build", **build_arguments(folder, "torch", None))
-            port.request("load", path=str(reference.weights))
             yield reference, port
         finally:
             for worker in workers:
