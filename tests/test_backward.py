@@ -206,3 +206,13 @@ def test_more_rounding_moves_an_activation_past_its_kink():
     smooth, floors = backward.truth(models(calm), [x], target), backward.widened(models(calm), [x], target, 100)
     for name, floor in floors.items():
         assert 10 < floor / smooth["floors"][name] < 1000, name
+
+
+def test_calibrated_batch_norms_learn_with_their_own_momentum():
+    model, (x, _) = make(), batch()
+    adapter().calibrate(model.eval(), (x,))
+    assert model.bn.momentum == 0.1
+    before = model.bn.running_mean.clone()
+    found = backward.truth(models(model.train()), [x], batch()[1])
+    size = replay.rms(before)
+    assert found["statistics"]["bn.running_mean"] < 1e-5 * size

@@ -104,12 +104,15 @@ class Adapter(OnTorch):
         norms = [module for module in model.modules() if isinstance(module, self.torch.nn.modules.batchnorm._BatchNorm)]
         if not norms:
             return
+        momenta = [norm.momentum for norm in norms]
         for norm in norms:
             norm.reset_running_stats()
             norm.momentum = None  # the plain average over the calls
             norm.train()  # the norms alone: dropout stays off
         with self.torch.no_grad():
             model(*inputs)
+        for norm, momentum in zip(norms, momenta):
+            norm.momentum = momentum
         model.eval()
 
     def export_onnx(self, model: Any, inputs: tuple[Any, ...], names: tuple[list[str], list[str]], path: Path) -> None:
