@@ -59,6 +59,18 @@ class Learner:
     key: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Local:
+    """What the rungs layer by layer leave for those of whole steps.
+
+    wider: times the rounding of float32 that may explain gradients, where every layer by itself is right; else None.
+    rounding: times the rounding of float32 by which a layer is off that is right, but less accurate by its formula.
+    """
+
+    wider: float | None = WIDER
+    rounding: float = 1.0
+
+
 class Ladder:
     """The reference's side: states, exact steps and the loss curve, made once and kept in files."""
 
@@ -132,12 +144,15 @@ class Ladder:
             *local,
         ]  # else it would not have come this far
         clean = all(rung.verdict == "EQUAL" or rung.difference for rung in rungs)
-        wider = max(WIDER, *(rung.ratio or 0.0 for rung in rungs)) if clean else None
+        found = Local(
+            wider=max(WIDER, *(rung.ratio or 0.0 for rung in rungs)) if clean else None,
+            rounding=max((rung.ratio or 1.0 for rung in rungs if "rounding" in rung.difference), default=1.0),
+        )
         untested: list[str] = []
         size = Size()
         for index, state in enumerate(self.states):
             self.reference.watch.phase(learner.label, f"one step from the reference's state after {state['steps']}")
-            rungs += self._rungs(learner, index, wider, untested, size)
+            rungs += self._rungs(learner, index, found, untested, size)
         rungs = sorted(rungs, key=lambda rung: rung.step)
         curve = self._curve(learner, rungs)
         learnt = Training(
@@ -153,11 +168,11 @@ class Ladder:
 
     def climb(self, learner: Learner) -> list[Rung]:
         """The rungs of whole steps alone, without those layer by layer."""
-        return [rung for index in range(len(self.states)) for rung in self._rungs(learner, index, WIDER, [], Size())]
+        return [rung for index in range(len(self.states)) for rung in self._rungs(learner, index, Local(), [], Size())]
 
     def again(self, learner: Learner, error: Error) -> Error:
         """Another launch's first step: the loss, the update and the statistics must hold there, too."""
-        rungs = self._rungs(learner, 0, WIDER, [], Size())
+        rungs = self._rungs(learner, 0, Local(), [], Size())
         broken = next((rung for rung in rungs if rung.verdict in ("DIFFERENT", "INVALID")), None)
         if broken is None or error.verdict in ("DIFFERENT", "INVALID"):
             return error
@@ -207,12 +222,8 @@ class Ladder:
 
     # -- step by step -------------------------------------------------------------------------------------------------
 
-    def _rungs(self, learner: Learner, index: int, wider: float | None, untested: list[str], size: Size) -> list[Rung]:
-        """The rungs of one whole step.
-
-        wider: times the rounding of float32 that may explain gradients, where every layer by itself is right; else None.
-        untested, size: what is found out about it on the way.
-        """
+    def _rungs(self, learner: Learner, index: int, local: Local, untested: list[str], size: Size) -> list[Rung]:
+        """The rungs of one whole step. untested, size: what is found out about it on the way."""
         state = self.states[index]
         step, truth = state["steps"], self._truth(index)
         path = learner.worker.folder / "rung.npz"
@@ -225,11 +236,11 @@ class Ladder:
         exact = npz.OnDisk(self._truth_path(index))
         rungs = [
             self._loss(step, reply, truth),
-            self._gradients(learner, index, taken, exact, wider, untested, size),
+            self._gradients(learner, index, taken, exact, local.wider, untested, size),
             self._update(learner, state, taken, before, truth, reply["sparse"]),
         ]
         if truth["statistics"]:
-            rungs.append(self._statistics(step, taken, before, exact, truth))
+            rungs.append(self._statistics(step, taken, before, exact, truth, local.rounding))
         return rungs
 
     def _truth(self, index: int) -> dict[str, Any]:
@@ -428,8 +439,9 @@ class Ladder:
         before: Mapping[str, np.ndarray],
         exact: Mapping[str, np.ndarray],
         truth: Mapping[str, Any],
+        rounding: float,
     ) -> Rung:
-        """Running means and variances of batch norms."""
+        """Running means and variances of batch norms, which are as far off as what they are computed from: Local.rounding."""
         norms, failing = truth["momentum"], []
         worst, place = 0.0, ""
         for name, floor in truth["statistics"].items():
@@ -477,10 +489,14 @@ class Ladder:
                 lambda name: instead(lambda old, *_: old, name),
             ),
         ]
-        for difference, says, score in forms:
-            if all(score(name) <= rule.DRIFT_RHO for name in failing):
-                verdict = "DRIFT" if difference else "DIFFERENT"
-                return Rung("statistics", step, verdict, worst, says, difference, **counts)
+        for limit in dict.fromkeys((rule.DRIFT_RHO, max(rule.DRIFT_RHO, rounding))):
+            if limit > rule.DRIFT_RHO and worst <= limit:
+                says = f"{place}: {worst:.3g} x its floor"
+                return Rung("statistics", step, "DRIFT", worst, says, "rounding", **counts)
+            for difference, says, score in forms:
+                if all(score(name) <= limit for name in failing):
+                    verdict = "DRIFT" if difference else "DIFFERENT"
+                    return Rung("statistics", step, verdict, worst, says, difference, **counts)
         verdict = "DRIFT" if worst <= rule.DRIFT_RHO else "DIFFERENT"
         return Rung("statistics", step, verdict, worst, f"{place}: {worst:.3g} x its floor", **counts)
 
