@@ -97,6 +97,41 @@ def test_batches_of_a_data_set(xverify, tmp_path):
     assert "11" in done.err
 
 
+SLOW = """
+import time
+from torch import nn
+
+class Slow(nn.Linear):
+    steps = 0
+
+    def forward(self, x):
+        if self.training and Slow.steps < 2:
+            Slow.steps += 1
+            time.sleep(4.2)
+        return super().forward(x)
+
+def build():
+    return nn.Sequential(Slow(16, 8), nn.ReLU(), nn.Linear(8, 3))
+"""
+
+
+def test_long_steps_are_looked_at_less_and_it_is_said(xverify, tmp_path):
+    (tmp_path / "slow").mkdir()
+    (tmp_path / "slow" / "torch.py").write_text(SLOW)
+    (tmp_path / "slow" / "spec.py").write_text(
+        "from xverify import ModelSpec, TensorSpec\n"
+        "SPEC = ModelSpec(batch=8, inputs={'x': TensorSpec(('N', 16))}, outputs={'logits': TensorSpec(('N', 3))})\n"
+    )
+    done, result = run(xverify, tmp_path / "slow", "--task", "train", "--subjects", "torch:eager")
+    assert done.code == 0, done.out + done.err
+    training = result["rows"][0]["training"]
+    assert training["curve"] is None
+    verdicts = {rung["name"]: rung["verdict"] for rung in training["rungs"]}
+    assert verdicts == {**dict.fromkeys(RUNGS, "EQUAL"), "curve": "UNTESTED"}
+    assert {rung["step"] for rung in training["rungs"]} == {0}
+    assert "curve UNTESTED: a step of the reference takes 4 s: --effort standard draws it" in done.out
+
+
 def test_training_that_diverges_says_where(xverify, tmp_path):
     done, result = run(xverify, "mlp", "--task", "train", "--subjects", "torch:eager", "--lr", "1e30")
     assert done.code == 3

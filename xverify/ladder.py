@@ -30,7 +30,10 @@ from .weights import normal_form, npz
 STEPS = {"quick": (0, 2), "standard": (0, 1, 2, 5, 20), "rigorous": (0, 1, 2, 5, 20)}
 CURVE = {"quick": 10, "standard": 50, "rigorous": 50}
 REPLICAS = 3
-LONG = 4.0  # seconds of a step of the reference, from which on a quick run looks at the first state alone
+LONG = (
+    4.0  # seconds of a step of the reference, from which on a quick run looks at less: its first state, without a curve
+)
+FEWER = 2  # items on which layers are judged then
 FIRST = 4  # steps after which replicas that have parted go no further
 BAND = 10  # times the spread of three replicas, within which a curve may be rounding alone, too
 SPREAD = 1e-3  # of the loss: where rounding alone pulls replicas so far apart, a curve tells nothing more
@@ -83,6 +86,8 @@ class Ladder:
         self.truths: dict[int, dict[str, Any]] = {}
         self.widened: dict[tuple[int, float], dict[str, float]] = {}
         self.replayed: dict[tuple[str, ...], tuple[list[Rung], Layers]] = {}
+        self.few = reference.few_training
+        self.no_curve = ""
         self.losses: list[float] = []
         self.low: list[float] = []
         self.high: list[float] = []
@@ -90,7 +95,7 @@ class Ladder:
     def prepare(self, curve: bool = True) -> None:
         """Train the reference: the states that every rung begins from, and the band that curves are seen in.
 
-        curve: without, ``judge`` cannot be asked. Raises Failed when the reference's own loss is not finite.
+        curve: without, ``climb`` alone can be asked. Raises Failed when the reference's own loss is not finite.
         """
         self._phase("training in float32")
         begun = self.worker.request(
@@ -102,8 +107,13 @@ class Ladder:
         )
         start = {"weights": str(self.reference.weights), "slots": "", "steps": 0}
         steps, count = list(STEPS[self.request.effort]), CURVE[self.request.effort]
-        if self.request.effort == "quick" and begun["second_step_seconds"] > LONG:
-            steps, count = steps[:1], FIRST
+        seconds = begun["second_step_seconds"]
+        if self.request.effort == "quick" and seconds > LONG:
+            steps, curve = steps[:1], False
+            self.no_curve = (
+                f"a step of the reference takes {seconds:.0f} s: --effort standard draws it, and looks at later steps"
+            )
+            self.few = self.reference.fewer_training(FEWER)
         self.states = [start]
         if curve:
             self._draw_band(start, count)
@@ -153,8 +163,10 @@ class Ladder:
         for index, state in enumerate(self.states):
             self.reference.watch.phase(learner.label, f"one step from the reference's state after {state['steps']}")
             rungs += self._rungs(learner, index, found, untested, size)
+        if self.no_curve:
+            rungs.append(Rung("curve", 0, "UNTESTED", says=self.no_curve))
         rungs = sorted(rungs, key=lambda rung: rung.step)
-        curve = self._curve(learner, rungs)
+        curve = None if self.no_curve else self._curve(learner, rungs)
         learnt = Training(
             optimizer=self.optimizer.says(),
             forms=learner.optimizer.forms,
@@ -192,7 +204,7 @@ class Ladder:
         folder = learner.worker.folder / "training-layers"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        watch, few = self.reference.watch, str(self.reference.few_training)
+        watch, few = self.reference.watch, str(self.few)
         try:
             watch.phase(learner.label, "capturing its layers, forward and backward")
             captured = learner.worker.request(

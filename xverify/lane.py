@@ -278,7 +278,9 @@ class Lane:
             if self.traces is not None:
                 retraces = self.worker.request("traces")["traces"] - self.traces
             if self.first:
-                if self.request.cases > 1:
+                if (
+                    self.request.cases > 1 and not self.request.trains
+                ):  # no step can be kept from another: it moves weights
                     alone = [self.worker.request("block", case=case, calls=1) for case in range(self.request.cases)]
                     self.alone = min(reply["seconds"] for reply in alone)
                 self.timed_cases = len(self.kept)

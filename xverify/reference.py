@@ -100,10 +100,19 @@ class Reference:
         npz.save_file(batches.arrays, self.training)
         inputs = {key: array for key, array in batches.arrays.items() if key.split("/", 1)[1] != data.TARGET}
         if request.batch > JUDGED_ITEMS:
-            self.few_training = self.space / "few-training.npz"
-            labels = {key: array[:JUDGED_ITEMS] for key, array in batches.arrays.items() if key not in inputs}
-            npz.save_file({**probe.first_items(inputs, spec, JUDGED_ITEMS), **labels}, self.few_training)
+            self.few_training = self.fewer_training(JUDGED_ITEMS)
         return inputs
+
+    def fewer_training(self, items: int) -> Path:
+        """The file of the first items of every batch, with their labels."""
+        if items >= self.request.batch:
+            return self.training
+        path = self.space / f"training-{items}-items.npz"
+        arrays = npz.load_file(self.training)
+        labels = {key: array[:items] for key, array in arrays.items() if key.split("/", 1)[1] == data.TARGET}
+        inputs = {key: array for key, array in arrays.items() if key not in labels}
+        npz.save_file({**probe.first_items(inputs, self.model.spec, items), **labels}, path)
+        return path
 
     def export(self) -> None:
         """Export ONNX for the subjects that need it; what prevents it is kept in ``onnx_problem``."""
