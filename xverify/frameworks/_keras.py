@@ -84,10 +84,14 @@ class Keras(Framework):
     def backward(
         self, model: Any, batch: Batch, tensors: Callable[[], Sequence[Any]]
     ) -> tuple[Any, float, list[Any], dict[str, np.ndarray]]:
-        learnt = trainable(model)
+        learnt = self.trainable(model)
         variables = [variable for _, variable, _ in learnt]
         outputs, loss, nodes, own = self.differentiate(self.forward(model, True), batch, variables, tensors)
         return outputs, float(loss), nodes, self.named(learnt, own)
+
+    def trainable(self, model: Any) -> list[weights.Slot]:
+        """(canonical name, variable, axes) of what a step moves."""
+        return [slot for slot in weights.slots(model) if slot[1].trainable]
 
     def named(self, learnt: Sequence[weights.Slot], gradients: Sequence[Any]) -> dict[str, np.ndarray]:
         """Gradients by canonical name, in canonical layout; zeros for what the loss does not depend on."""
@@ -102,10 +106,6 @@ class Keras(Framework):
 
     def merges(self, model: Any) -> dict[str, tuple[str, ...]]:
         return weights.merges(model)
-
-
-def trainable(model: Any) -> list[weights.Slot]:
-    return [slot for slot in weights.slots(model) if slot[1].trainable]
 
 
 class Learner(Training):
@@ -123,10 +123,10 @@ class Learner(Training):
         self, framework: Keras, model: Any, wrap: Callable[[Any], Any], optimizer: Optimizer, match: bool
     ) -> None:
         self.framework, self.match = framework, match
-        self.learnt = trainable(model)
+        self.learnt = framework.trainable(model)
         self.names = [name for name, _, _ in self.learnt]
         self.variables = [variable for _, variable, _ in self.learnt]
-        parts = weights.merges(model)
+        parts = framework.merges(model)
         times = [len(parts.get(name, "x")) for name in self.names]
         self.optimizer, self.optim = _exact(optimizer, times) if match else _own(optimizer)
         self.optim.build(self.variables)

@@ -12,6 +12,7 @@ from xverify.framework import Source
 from xverify.frameworks.tensorflow import Adapter as TensorFlow
 from xverify.frameworks.tensorflow import eager, graph
 from xverify.weights import tensorlayer as weights
+from xverify.weights.tensorflow import Slot
 
 
 class Adapter(TensorFlow):
@@ -39,7 +40,11 @@ class Adapter(TensorFlow):
         return model
 
     def forward(self, model: Any, training: bool = False) -> Any:
-        """The model as a function of its inputs. ``build`` has put it into inference mode."""
+        """The model as a function of its inputs; the mode is the model's own."""
+        if training:
+            model.train()
+        else:
+            model.eval()
         return lambda *inputs: model(inputs[0] if len(inputs) == 1 else list(inputs))
 
     def load_weights(self, model: Any, arrays: dict[str, np.ndarray]) -> None:
@@ -47,6 +52,17 @@ class Adapter(TensorFlow):
 
     def save_weights(self, model: Any) -> dict[str, np.ndarray]:
         return weights.from_model(model)
+
+    def trainable(self, model: Any) -> list[Slot]:
+        return weights.slots(model)
+
+    def still(self, model: Any) -> list[str]:
+        held = []
+        for layer in model.all_layers:
+            if type(layer).__name__ == "Dropout" and layer.keep < 1:
+                layer.keep = 1.0
+                held.append(layer.name)
+        return held
 
     def merges(self, model: Any) -> dict[str, tuple[str, ...]]:
         return {}
