@@ -499,6 +499,17 @@ def test_tensorlayer_computes_the_same(call, tensorlayer, model):
     agree(call("run", model, "--subjects", subjects, *small, root=tensorlayer))
 
 
+@pytest.mark.slow
+def test_tensorlayer_learns_with_the_optimizers_of_keras(call, tensorlayer):
+    subjects = ("--subjects", "torch:eager,tensorlayer:eager", "--warmup", 1, "--rerun", 2)
+    done = call("run", "mlp", "--task", "train", "--optimizer", "adam", *subjects, root=tensorlayer)
+    assert done.code == 0, done.out + done.err
+    rungs = done.row("tensorlayer:eager")["training"]["rungs"]
+    assert {rung["verdict"] for rung in rungs if rung["name"] in ("loss", "gradients")} == {"EQUAL"}
+    assert {rung["difference"] for rung in rungs if rung["name"] == "update"} == {"eps-hat"}
+    assert {rung["verdict"] for rung in rungs if rung["name"] == "forward"} == {"UNTESTED"}
+
+
 TINY_SPEC = """
 from xverify import ModelSpec, TensorSpec
 SPEC = ModelSpec(inputs={"x": TensorSpec(("N", 3, 8, 8), layout="NCHW")}, outputs={"y": TensorSpec(("N", 5))})

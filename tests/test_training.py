@@ -7,7 +7,6 @@ import struct
 import numpy as np
 import pytest
 
-from xverify import frameworks, host
 from xverify.spec import find_model
 
 pytestmark = pytest.mark.slow
@@ -77,18 +76,6 @@ def test_a_framework_that_does_not_train_says_so(xverify, tmp_path):
     assert done.code == 3
     assert (result["rows"][1]["status"], result["rows"][0]["status"]) == ("unsupported", "ok")
     assert "not trained" in result["rows"][1]["reason"]
-
-
-def test_tensorlayer_learns_with_the_optimizers_of_keras(xverify):
-    if host.missing(frameworks.load("tensorlayer")):
-        pytest.skip("TensorLayer is not installed")
-    arguments = ["mlp", "--task", "train", "--optimizer", "adam", "--subjects", "torch:eager,tensorlayer:eager"]
-    done, result = run(xverify, *arguments)
-    assert done.code == 0, done.out + done.err
-    rungs = result["rows"][1]["training"]["rungs"]
-    assert {rung["verdict"] for rung in rungs if rung["name"] in ("loss", "gradients")} == {"EQUAL"}
-    assert {rung["difference"] for rung in rungs if rung["name"] == "update"} == {"eps-hat"}
-    assert {rung["verdict"] for rung in rungs if rung["name"] == "forward"} == {"UNTESTED"}
 
 
 def test_batches_of_a_data_set(xverify, tmp_path):
