@@ -71,7 +71,7 @@ def _bessel(learner: Any) -> None:
         def after(norm: Any, args: Any, result: Any) -> None:
             terms = args[0].numel() // args[0].shape[1]
             share = norm.running_var - (1 - norm.momentum) * norm.old_variance
-            norm.running_var.sub_(share / terms)
+            norm.running_var = norm.running_var - share / terms  # in place autograd would miss the one that it has kept
 
         norm.register_forward_pre_hook(before)
         norm.register_forward_hook(after)
