@@ -197,9 +197,21 @@ def test_the_published_figure_stands_beside_the_measured_one():
     assert jax.split()[-2:] == ["-", "-"]
     assert "published, GPU: a card; versions" in text
     assert "jittor: published as another name" in text
-    assert "fastest first: jittor > torch:eager; published, GPU: the same order" in text
+    assert "intervals overlap): jittor > torch:eager; published, GPU: the same order" in text
     assert "a note" in text
     assert text.splitlines()[-1] == "PASS e: 3 of 3 rows EQUAL"
+
+
+def test_rows_whose_intervals_overlap_have_no_order():
+    fast, slow = row("jittor", 0.095), row("torch:eager", 0.1)
+    for ends, between in (((75.0, 90.0), "≈"), ((83.0, 90.0), ">")):
+        found = done(
+            result(
+                replace(slow, speed=replace(slow.speed, fps_ci=(75.0, 82.0))),
+                replace(fast, speed=replace(fast.speed, fps_ci=ends)),
+            )
+        )
+        assert f"jittor {between} torch:eager; published" in printed(found)
 
 
 def test_elapsed_is_steps_times_seconds_a_step_over_repeats_too():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import statistics
@@ -17,7 +18,7 @@ from rich.table import Table
 
 from .. import __version__
 from ..experiments import GLANCE, WHERE, Entry, Experiment, Outcome, Part, Reproduction, readable
-from ..records import Result, Row
+from ..records import Result, Row, Speed
 from ..spec import find_model
 from .terminal import COLOURS, refused
 from .training import ladders
@@ -42,7 +43,8 @@ class Line:
     """A row of the table, over the repeats of its part.
 
     elapsed: seconds of all timed steps, one a repeat. counted: whether its speed counts. outcome: the verdict on what it computes,
-    or why there is none. weights: "identical", when every repeat read back the reference's. published: by name of the source.
+    or why there is none. range: of items a second, from the lowest to the highest end of the repeats' intervals. weights:
+    "identical", when every repeat read back the reference's. published: by name of the source.
     """
 
     subject: str
@@ -57,6 +59,7 @@ class Line:
     reason: str | None = None
     elapsed: tuple[float, ...] = ()
     ratio: float | None = None
+    range: tuple[float, float] | None = None
     counted: bool = True
     peak_mib: float | None = None
     average_mib: float | None = None
@@ -121,6 +124,7 @@ def _line(
         reason=next(filter(None, map(_reason, rows)), None) or (failure if not rows else None),
         elapsed=tuple(speed.elapsed_seconds for speed in whole),
         ratio=statistics.fmean(ratios) if ratios else None,
+        range=_range(whole),
         counted=not any(refused(row) for row in rows),
         peak_mib=_most(row.memory.peak_rss_mib for row in rows),
         average_mib=_most(row.memory.average_rss_mib for row in rows),
@@ -299,10 +303,27 @@ def _orders(experiment: Experiment, found: Sequence[Line]) -> Iterator[str]:
         if len(both) < 2:
             continue
         here = sorted(both, key=lambda line: -(line.rate or 0.0))
+        text = here[0].subject
+        for faster, slower in itertools.pairwise(here):
+            text += f" {'≈' if _overlap(faster, slower) else '>'} {slower.subject}"
         there = sorted(both, key=lambda line: -sum(line.published[source.name].rate))
-        orders = [" > ".join(line.subject for line in each) for each in (here, there)]
-        same = "the same order" if orders[0] == orders[1] else orders[1]
-        yield f"fastest first: {orders[0]}; published, {source.name}: {same}"
+        published = " > ".join(line.subject for line in there)
+        same = "the same order" if text == published else published
+        yield f"fastest first (≈: their intervals overlap): {text}; published, {source.name}: {same}"
+
+
+def _range(speeds: Sequence[Speed]) -> tuple[float, float] | None:
+    """From the lowest to the highest end of these speeds' intervals, items a second; None without an interval."""
+    ends = [end for speed in speeds for end in speed.fps_ci]
+    known = [end for end in ends if end is not None]
+    return (min(known), max(known)) if known and len(known) == len(ends) else None
+
+
+def _overlap(one: Line, other: Line) -> bool:
+    """Whether nothing tells these two rows apart."""
+    if one.range is None or other.range is None:
+        return False
+    return max(one.range[0], other.range[0]) <= min(one.range[1], other.range[1])
 
 
 def about(done: Reproduction) -> Iterator[str]:
