@@ -664,8 +664,8 @@ class Replay:
     def _rounded_sums(self, layer: Any, finding: Finding, theirs: Tensor, floor: Floors, args: Any) -> bool:
         """Whether a batch norm in training is right but for mean and variance, each off by what a long sum in float32 may lose.
 
-        Then every channel is the exact one, scaled and shifted a little. A sum of n terms loses at most n units of rounding
-        (Higham 2002, 4.2), here of E[x²], which is what a variance in one pass is a difference of.
+        Then every channel is the exact one, scaled and shifted. A sum of n terms loses at most n units of rounding (Higham 2002,
+        4.2), so E[x²] - E[x]² loses 3n + 2 units of E[x²]: all of a variance that is less, but for eps.
         """
         exact, x = floor.exact, as_wide(flatten(args)[0])
         if theirs.shape != exact.shape or not bool(torch.isfinite(theirs).all()):
@@ -676,10 +676,19 @@ class Replay:
         spread = apart.square().mean(axes, keepdim=True)
         slope = ((y - y.mean(axes, keepdim=True)) * apart).mean(axes, keepdim=True) / spread.clamp(min=1e-300)
         shift = y.mean(axes, keepdim=True) - slope * given.mean(axes, keepdim=True)
-        variance = x.var(axes, unbiased=False, keepdim=True) + layer.eps
-        lost = UNIT * (x.numel() // x.shape[1]) * x.square().mean(axes, keepdim=True) / variance
-        scale = spread.sqrt() + given.mean(axes, keepdim=True).abs()
-        if bool(((slope - 1).abs() > lost).any()) or bool((shift.abs() > lost * scale).any()):
+        plain = x.var(axes, unbiased=False, keepdim=True)
+        variance = plain + layer.eps
+        terms, squares = x.numel() // x.shape[1], x.square().mean(axes, keepdim=True) / variance
+        lost = UNIT * (3 * terms + 2) * squares  # of the variance
+        least, most = (
+            (1 + lost).rsqrt() * (1 - SLACK),
+            torch.maximum(1 - lost, layer.eps / variance).rsqrt() * (1 + SLACK),
+        )
+        weight = (spread * variance / plain.clamp(min=1e-300)).sqrt()
+        moved = (slope - 1).abs() * given.mean(axes, keepdim=True).abs() + (
+            slope * weight * UNIT * (terms + 4) * squares.sqrt()
+        )
+        if bool(((slope < least) | (slope > most) | (shift.abs() > moved)).any()):
             return False
         axis = channel_axis(layer, exact.dim())
         fitted = Floors(slope * given + shift, floor.moved, floor.own)
@@ -713,6 +722,7 @@ class Replay:
         self.findings.append(Finding(name, call, index, kind, "output", math.inf, math.inf, reason=reason))
 
 
+SLACK = 1e-5  # of a slope, which is fitted to float32
 ROUNDED_SUMS = "its mean and variance are sums in float32 that lose digits, as E[x²] - E[x]² in one pass does"
 
 
