@@ -107,7 +107,7 @@ class Slow(nn.Linear):
     def forward(self, x):
         if self.training and Slow.steps < 2:
             Slow.steps += 1
-            time.sleep(4.2)
+            time.sleep(2.2)
         return super().forward(x)
 
 def build():
@@ -129,7 +129,7 @@ def test_long_steps_are_looked_at_less_and_it_is_said(xverify, tmp_path):
     verdicts = {rung["name"]: rung["verdict"] for rung in training["rungs"]}
     assert verdicts == {**dict.fromkeys(RUNGS, "EQUAL"), "curve": "UNTESTED"}
     assert {rung["step"] for rung in training["rungs"]} == {0}
-    assert "curve UNTESTED: a step of the reference takes 4 s: --effort standard draws it" in done.out
+    assert "curve UNTESTED: a step of the reference takes 2 s: --effort standard draws it" in done.out
 
 
 def test_training_that_diverges_says_where(xverify, tmp_path):

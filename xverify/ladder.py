@@ -454,63 +454,30 @@ class Ladder:
         rounding: float,
     ) -> Rung:
         """Running means and variances of batch norms, which are as far off as what they are computed from: Local.rounding."""
-        norms, failing = truth["momentum"], []
-        worst, place = 0.0, ""
-        for name, floor in truth["statistics"].items():
-            theirs, right = taken[f"weight/{name}"].astype(np.float64), exact[f"statistic/{name}"]
-            rho = _rms(theirs - right) / floor if floor else 0.0
-            if not math.isfinite(rho):
-                return Rung("statistics", step, "INVALID", math.inf, f"{name} has NaN or infinity")
-            if rho > rule.EQUAL_RHO:
-                failing.append(name)
-            if rho > worst:
-                worst, place = rho, name
-        counts: dict[str, Any] = {"compared": len(truth["statistics"]), "known": len(truth["statistics"])}
-        if not failing:
-            return Rung("statistics", step, "EQUAL", worst, **counts)
-
-        def instead(form: Callable[[np.ndarray, np.ndarray, float, int], np.ndarray], name: str) -> float:
-            """The residual over its floor if the statistic were computed so: from the old value, the new share, momentum, n."""
-            layer = name.rpartition(".")[0]
-            old, right, m = before[name].astype(np.float64), exact[f"statistic/{name}"], norms[layer]
-            expected = form(old, (right - (1 - m) * old) / m, m, truth["terms"][layer])
-            return _rms(taken[f"weight/{name}"] - expected) / truth["statistics"][name]
-
-        def variance(stat: np.ndarray, name: str, n: int) -> np.ndarray:
-            return stat * (n - 1) / n if name.endswith("running_var") else stat
-
-        forms: list[tuple[str, str, Callable[[str], float]]] = [
-            (
-                "biased variance",
-                OWN["biased variance"],
-                lambda name: instead(lambda old, s, m, n: (1 - m) * old + m * variance(s, name, n), name),
-            ),
-            (
-                "",
-                "momentum weighs the old value instead of the new one",
-                lambda name: instead(lambda old, s, m, n: m * old + (1 - m) * s, name),
-            ),
-            (
-                "",
-                "momentum weighs the old value instead of the new one, and running variance takes the biased variance",
-                lambda name: instead(lambda old, s, m, n: m * old + (1 - m) * variance(s, name, n), name),
-            ),
-            (
-                "",
-                "they do not change: batch norm is in inference mode",
-                lambda name: instead(lambda old, *_: old, name),
-            ),
+        found = [
+            Statistic.of(name, taken, before, exact, truth["momentum"], truth["terms"], floor)
+            for name, floor in truth["statistics"].items()
         ]
-        for limit in dict.fromkeys((rule.DRIFT_RHO, max(rule.DRIFT_RHO, rounding))):
-            if limit > rule.DRIFT_RHO and worst <= limit:
-                says = f"{place}: {worst:.3g} x its floor"
-                return Rung("statistics", step, "DRIFT", worst, says, "rounding", **counts)
-            for difference, says, score in forms:
-                if all(score(name) <= limit for name in failing):
+        counts: dict[str, Any] = {"compared": len(found), "known": len(found)}
+        broken = next((each for each in found if not np.isfinite(each.theirs).all()), None)
+        if broken is not None:
+            return Rung("statistics", step, "INVALID", math.inf, f"{broken.name} has NaN or infinity")
+        worst = max(found, key=lambda each: each.ratio)
+        failing = [each for each in found if each.ratio > rule.EQUAL_RHO]
+        if not failing:
+            return Rung("statistics", step, "EQUAL", worst.ratio, **counts)
+        plain = f"{worst.name}: {worst.ratio:.3g} x its floor"
+        for limit, lossy in ((rule.DRIFT_RHO, False), (max(rule.DRIFT_RHO, rounding), True)):
+            if lossy and rounding == 1.0:
+                break
+            if lossy and all(each.within(each.right, limit, lossy) for each in failing):
+                return Rung("statistics", step, "DRIFT", worst.ratio, plain, "rounding", **counts)
+            for difference, says, form in STATISTICS:
+                if all(each.within(form(each), limit, lossy) for each in failing):
                     verdict = "DRIFT" if difference else "DIFFERENT"
-                    return Rung("statistics", step, verdict, worst, says, difference, **counts)
-        verdict = "DRIFT" if worst <= rule.DRIFT_RHO else "DIFFERENT"
-        return Rung("statistics", step, verdict, worst, f"{place}: {worst:.3g} x its floor", **counts)
+                    return Rung("statistics", step, verdict, worst.ratio, says, difference, **counts)
+        verdict = "DRIFT" if worst.ratio <= rule.DRIFT_RHO else "DIFFERENT"
+        return Rung("statistics", step, verdict, worst.ratio, plain, **counts)
 
     # -- the curve ----------------------------------------------------------------------------------------------------
 
@@ -684,6 +651,88 @@ class Parameter:
         moved, right = (self.after - self.before).ravel().astype(np.float64), (exact - self.before).ravel()
         size = float(right.dot(right))
         return float(moved.dot(right)) / size if size else math.nan
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """A running mean or variance after a step, (C,), in float64.
+
+    old: before the step. share: what the batch adds, by ``momentum``; biased: the same without n/(n - 1). floor: rms. lost: rms of
+    what sums in float32 may lose of it, where E[x²] - E[x]² is the variance: see replay.Replay.
+    """
+
+    name: str
+    theirs: np.ndarray
+    right: np.ndarray
+    old: np.ndarray
+    share: np.ndarray
+    biased: np.ndarray
+    momentum: float
+    floor: float
+    lost: float
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        taken: Mapping[str, np.ndarray],
+        before: Mapping[str, np.ndarray],
+        exact: Mapping[str, np.ndarray],
+        momenta: Mapping[str, float],
+        terms: Mapping[str, int],
+        floor: float,
+    ) -> Statistic:
+        """Of a canonical name, from what ``Ladder._rungs`` has."""
+        layer = name.rpartition(".")[0]
+        m, n = momenta[layer], terms[layer]
+
+        def share(statistic: str) -> np.ndarray:
+            key = f"{layer}.{statistic}"
+            added: np.ndarray = (exact[f"statistic/{key}"] - (1 - m) * before[key].astype(np.float64)) / m
+            return added
+
+        mean, variance = share("running_mean"), share("running_var")
+        squares = np.square(mean) + variance * (n - 1) / n
+        of_variance = name.endswith("running_var")
+        own = variance if of_variance else mean
+        lost = (3 * n + 2) * squares if of_variance else n * np.sqrt(squares)
+        return cls(
+            name,
+            taken[f"weight/{name}"].astype(np.float64),
+            exact[f"statistic/{name}"],
+            before[name].astype(np.float64),
+            own,
+            own * (n - 1) / n if of_variance else own,
+            m,
+            floor,
+            m * rule.UNIT * _rms(lost),
+        )
+
+    @property
+    def ratio(self) -> float:
+        """How far it is from the right one, over its floor."""
+        return _rms(self.theirs - self.right) / self.floor if self.floor else 0.0
+
+    def within(self, expected: np.ndarray, limit: float, lossy: bool) -> bool:
+        """Whether it is this one, to so many floors, and, when lossy, to what sums may lose."""
+        return _rms(self.theirs - expected) <= limit * self.floor + (self.lost if lossy else 0.0)
+
+
+# What running statistics may be instead: (a framework's own difference or "", what is said of it, the statistic).
+STATISTICS: tuple[tuple[str, str, Callable[[Statistic], np.ndarray]], ...] = (
+    ("biased variance", OWN["biased variance"], lambda s: (1 - s.momentum) * s.old + s.momentum * s.biased),
+    (
+        "",
+        "momentum weighs the old value instead of the new one",
+        lambda s: s.momentum * s.old + (1 - s.momentum) * s.share,
+    ),
+    (
+        "",
+        "momentum weighs the old value instead of the new one, and running variance takes the biased variance",
+        lambda s: s.momentum * s.old + (1 - s.momentum) * s.biased,
+    ),
+    ("", "they do not change: batch norm is in inference mode", lambda s: s.old),
+)
 
 
 def _layered(name: str, layers: Layers) -> Rung:
