@@ -216,3 +216,46 @@ def test_calibrated_batch_norms_learn_with_their_own_momentum():
     found = backward.truth(models(model.train()), [x], batch()[1])
     size = replay.rms(before)
     assert found["statistics"]["bn.running_mean"] < 1e-5 * size
+
+
+class OnePass(nn.BatchNorm2d):
+    """As Jittor computes it."""
+
+    times = 1.0
+
+    def forward(self, x):
+        mean = x.mean((0, 2, 3), keepdim=True)
+        variance = ((x * x).mean((0, 2, 3), keepdim=True) - mean * mean).clamp(min=0)
+        scale = self.weight.view(1, -1, 1, 1) / (variance + self.eps).sqrt() * self.times
+        return x * scale + (self.bias.view(1, -1, 1, 1) - mean * scale)
+
+
+@pytest.mark.parametrize("places", [1, 5])
+def test_sums_of_a_batch_norm_that_lose_digits_are_explained_going_back(tmp_path, places):
+    def net(kind):
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Conv2d(3, 64, 3), kind(64), nn.ReLU(), nn.Flatten(), nn.LazyLinear(5)).train()
+
+    x, target = torch.randn(4, 3, places + 2, places + 2) * 0.1 + 20, torch.randint(0, 5, (4,))
+    model, port = net(nn.BatchNorm2d), net(OnePass)
+    for each in (model, port):
+        each(x)
+    port.load_state_dict(model.state_dict())
+
+    def judged(folder):
+        folder.mkdir()
+        recorder = capture.TrainingRecorder(
+            folder, lambda v: v.detach().numpy() if isinstance(v, torch.Tensor) else None, adapter().alias
+        )
+        names = {name: name for name in replay.leaves(port)}
+        _, _, gradients = adapter().capture_training(port, (x, target), names, recorder)
+        records = {(record["name"], record["call"]): record for record in recorder.records}
+        return backward.Backward(models(model), replay.Capture(folder, False, records)).run([x], target, gradients)
+
+    reply = judged(tmp_path / "lossy")
+    findings = [replay.Finding(**values) for values in reply["findings"]]
+    assert {each.layer for each in findings if each.verdict == "DIFFERENT"} == {"1"}
+    assert reply["explained"]["1"]["rounding"]
+    port[1].times = 1.5
+    reply = judged(tmp_path / "wrong")
+    assert not reply["explained"].get("1", {}).get("rounding")

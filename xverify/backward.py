@@ -314,7 +314,10 @@ class Backward:
             self._go("moved", [self.noise.moved(tensor) for tensor in wide], target)
             self._go("narrow", [as_narrow(tensor) for tensor in inputs], target)
             self._between()
+        worst = {each.layer: max(each.ratio, each.channel_ratio) for each in self.findings if each.what == SENT}
         for finding in self.findings:
+            if finding.what.startswith(GRADIENT) and finding.ratio > worst.get(finding.layer, 0.0):
+                self.explained.pop(finding.layer, None)  # what its sums lose moves its weights' gradients no further
             if finding.verdict == "DRIFT" and finding.layer in self.rounded:
                 self.explained.setdefault(finding.layer, dict(self.rounded[finding.layer]))
         order = list(dict.fromkeys(finding.layer for finding in self.findings))
@@ -414,6 +417,8 @@ class Backward:
             finding = replay.judge(name, call, index, kind, SENT, theirs, floor, terms, axis)
             if finding.verdict != "EQUAL" and isinstance(layer, nn.modules.pooling._MaxPoolNd):
                 finding = self._apart_from_ties(held, finding, theirs, floor)
+            if finding.verdict != "EQUAL" and isinstance(layer, NORMS):
+                self._rounded_sums(held, given[0], finding, theirs, floor)
             self.findings.append(finding)
             result.append(theirs)
         self._add(layer, kind, sent[1], moved[1], own_sent[1], back)
@@ -522,6 +527,47 @@ class Backward:
         slip = float((theirs - floor.exact)[largest].abs().max())
         whole = float(floor.exact.abs().sum(-1).max())
         return rest.verdict == "EQUAL" and slip <= rule.EQUAL_R * rule.growth(classes) * UNIT * whole
+
+    def _rounded_sums(self, held: Held, g: Tensor | None, finding: Finding, theirs: Tensor, floor: Floors) -> None:
+        """Explain a batch norm's gradient that is right but for what its sums over the batch lose, as replay.Replay does.
+
+        A channel of it is w/σ ((g - E[g]) - x̂ E[g x̂]), so of the form A (g - E[g]) + B x̂ + D. A is off as far as the standard
+        deviation is, B three times as far and by what E[g x] - E[x] E[g] loses, D by what the means lose.
+        """
+        layer: Any = self.models.layers[held.layer]
+        x, y = as_wide(held.inputs[0]), as_wide(theirs)
+        if g is None or not layer.training or y.shape != x.shape or not bool(torch.isfinite(y).all()):
+            return
+        axes = [axis for axis in range(x.dim()) if axis != 1]
+
+        def mean(tensor: Tensor) -> Tensor:
+            return tensor.mean(axes, keepdim=True)
+
+        variance = x.var(axes, unbiased=False, keepdim=True) + layer.eps
+        deviation, terms = variance.sqrt(), x.numel() // x.shape[1]
+        apart, scaled = g - mean(g), (x - mean(x)) / deviation
+        least, most = replay.slopes(x, axes, layer.eps)
+        off = torch.maximum(most**3 - 1, 1 - least**3)
+        unit = UNIT * (3 * terms + 2)
+        a = (1.0 if layer.weight is None else layer.weight.detach().view(1, -1, *[1] * (x.dim() - 2))) / deviation
+        b = -a * mean(g * scaled)
+        loose_b = off * b.abs() + unit * a.abs() * mean((g * x).abs()) / deviation * most**3
+        loose_d = unit * (most * a.abs() * mean(g.abs()) + (b.abs() + loose_b) * mean(x.abs()) / deviation)
+        ee, es, ss = mean(apart * apart), mean(apart * scaled), mean(scaled * scaled)
+        ye, ys, d = mean(y * apart), mean(y * scaled), mean(y)
+        whole = ee * ss - es * es
+        safe = whole.clamp(min=1e-12 * (ee * ss).clamp(min=1e-300))
+        own_a, own_b = (ye * ss - ys * es) / safe, (ys * ee - ye * es) / safe
+        slack = replay.SLACK * (a.abs() + b.abs())
+        wrong = (
+            ((own_a - a).abs() > off * a.abs() + slack) | ((own_b - b).abs() > loose_b + slack) | (d.abs() > loose_d)
+        )
+        if bool(wrong.any()):
+            return
+        fitted = Floors(own_a * apart + own_b * scaled + d, floor.moved, floor.own)
+        axis = replay.channel_axis(layer, y.dim())
+        if replay.judge(held.layer, 0, 0, finding.kind, SENT, theirs, fitted, finding.terms, axis).verdict == "EQUAL":
+            self.explained[held.layer] = {"kind": "rounded sums", "says": replay.ROUNDED_SUMS, "rounding": True}
 
     def _apart_from_ties(self, held: Held, finding: Finding, theirs: Tensor, floor: Floors) -> Finding:
         """The same without the windows of a max-pool whose largest value stands in several places: any of them is right."""

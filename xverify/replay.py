@@ -665,7 +665,7 @@ class Replay:
         """Whether a batch norm in training is right but for mean and variance, each off by what a long sum in float32 may lose.
 
         Then every channel is the exact one, scaled and shifted. A sum of n terms loses at most n units of rounding (Higham 2002,
-        4.2), so E[x²] - E[x]² loses 3n + 2 units of E[x²]: all of a variance that is less, but for eps.
+        4.2), so E[x²] - E[x]² loses 3n + 2 units of E[x²], which may be all of a variance, but for eps.
         """
         exact, x = floor.exact, as_wide(flatten(args)[0])
         if theirs.shape != exact.shape or not bool(torch.isfinite(theirs).all()):
@@ -677,17 +677,11 @@ class Replay:
         slope = ((y - y.mean(axes, keepdim=True)) * apart).mean(axes, keepdim=True) / spread.clamp(min=1e-300)
         shift = y.mean(axes, keepdim=True) - slope * given.mean(axes, keepdim=True)
         plain = x.var(axes, unbiased=False, keepdim=True)
-        variance = plain + layer.eps
-        terms, squares = x.numel() // x.shape[1], x.square().mean(axes, keepdim=True) / variance
-        lost = UNIT * (3 * terms + 2) * squares  # of the variance
-        least, most = (
-            (1 + lost).rsqrt() * (1 - SLACK),
-            torch.maximum(1 - lost, layer.eps / variance).rsqrt() * (1 + SLACK),
-        )
+        variance, terms = plain + layer.eps, x.numel() // x.shape[1]
+        least, most = slopes(x, axes, layer.eps)
         weight = (spread * variance / plain.clamp(min=1e-300)).sqrt()
-        moved = (slope - 1).abs() * given.mean(axes, keepdim=True).abs() + (
-            slope * weight * UNIT * (terms + 4) * squares.sqrt()
-        )
+        size = (x.square().mean(axes, keepdim=True) / variance).sqrt()
+        moved = (slope - 1).abs() * given.mean(axes, keepdim=True).abs() + slope * weight * UNIT * (terms + 4) * size
         if bool(((slope < least) | (slope > most) | (shift.abs() > moved)).any()):
             return False
         axis = channel_axis(layer, exact.dim())
@@ -724,6 +718,13 @@ class Replay:
 
 SLACK = 1e-5  # of a slope, which is fitted to float32
 ROUNDED_SUMS = "its mean and variance are sums in float32 that lose digits, as E[x²] - E[x]² in one pass does"
+
+
+def slopes(x: Tensor, axes: Sequence[int], eps: float) -> tuple[Tensor, Tensor]:
+    """Least and most, by channel, of an exact standard deviation over one of which E[x²] - E[x]² has lost 3n + 2 units of E[x²]."""
+    variance = x.var(list(axes), unbiased=False, keepdim=True) + eps
+    lost = UNIT * (3 * (x.numel() // x.shape[1]) + 2) * x.square().mean(list(axes), keepdim=True) / variance
+    return (1 + lost).rsqrt() * (1 - SLACK), torch.maximum(1 - lost, eps / variance).rsqrt() * (1 + SLACK)
 
 
 def _is_training_norm(layer: nn.Module) -> bool:
