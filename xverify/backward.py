@@ -66,7 +66,8 @@ def noisy(model: nn.Module, noise: Noise, times: float = 1.0) -> Iterator[None]:
                 if not (y.is_floating_point() and y.requires_grad):
                     return y
                 back = times * UNIT * (rule.growth(gradient_terms(layer, flatten(args), y)) if y.dim() > 1 else 1.0)
-                y = y * noise.moved(torch.ones_like(y), size)
+                # Added and not multiplied: autograd has nothing to keep of it.
+                y = y + noise.moved(y.detach(), size).sub_(y.detach())
                 y.register_hook(lambda g: noise.moved(g, back))
                 return y
 
