@@ -275,10 +275,11 @@ class _Pass(replay.Pass):
         key = held.layer, held.call
         if self.what == "exact":
             return [*self.replayed.judge(held, gradients), None]
-        self.replayed.apart[key, self.what] = [
-            None if g is None or (key, index) not in self.replayed.unlike else g.double()
-            for index, g in enumerate(gradients)
-        ]
+        for index, g in enumerate(gradients):
+            if g is not None and (key, index) in self.replayed.unlike:
+                exact, _, axis = self.replayed.unlike[key, index]
+                squares = replay._mean_squares(g.double(), axis, exact=exact)
+                self.replayed.apart[key, index, self.what] = squares
         return [*self.replayed.sent[key], None]
 
 
@@ -300,7 +301,7 @@ class Backward:
         self.near = replay.Replay(self.models, self.capture)
         self.sums: dict[str, Sum] = {}
         self.unlike: dict[tuple[tuple[str, int], int], tuple[Tensor, Tensor, int]] = {}
-        self.apart: dict[tuple[tuple[str, int], str], list[Tensor | None]] = {}
+        self.apart: dict[tuple[tuple[str, int], int, str], np.ndarray] = {}  # mean squares by channel
         self.sent: dict[tuple[str, int], list[Tensor | None]] = {}
         self.explained: dict[str, dict[str, Any]] = {}
         self.names = {id(p): name for name, p in self.models.wide.named_parameters()}
@@ -501,11 +502,10 @@ class Backward:
     def _between(self) -> None:
         """The code between layers, where it does not agree to the bit."""
         for (key, index), (exact, theirs, axis) in self.unlike.items():
-            moved, own = (self.apart.get((key, what), [None] * (index + 1))[index] for what in ("moved", "narrow"))
+            moved, own = (self.apart.get((key, index, what)) for what in ("moved", "narrow"))
             if moved is None or own is None:
                 continue
-            squares = (replay._mean_squares(each, axis, exact=exact) for each in (moved, own))
-            kind, floor = type(self.models.layers[key[0]]).__name__, Floors(exact, *squares)
+            kind, floor = type(self.models.layers[key[0]]).__name__, Floors(exact, moved, own)
             finding = replay.judge(*key, index, kind, GIVEN, theirs, floor, 1, axis)
             self.findings.append(finding)
             if finding.verdict != "EQUAL" and self._through_maximum(key, finding, theirs, floor, axis):

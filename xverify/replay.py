@@ -277,16 +277,24 @@ def _interceptor(name: str, forward: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+MAPPED = 2**20  # bytes, from which on a file is mapped
+
+
 @dataclass
 class Capture:
-    """What a framework captured: records by (layer, call); arrays are read when they are needed."""
+    """What a framework captured: records by (layer, call); arrays are read when they are needed.
+
+    mapped: they stay in their files, of which the system keeps in memory what it has room for.
+    """
 
     folder: Path = Path()
     channels_last: bool = False
     records: Mapping[tuple[str, int], Mapping[str, Sequence[str]]] = field(default_factory=dict)
+    mapped: bool = False
 
     def load(self, file: str) -> Tensor:
-        return torch.from_numpy(np.load(self.folder / file))
+        path = self.folder / file
+        return torch.from_numpy(np.load(path, mmap_mode="c" if self.mapped and path.stat().st_size > MAPPED else None))
 
 
 @dataclass
