@@ -345,7 +345,7 @@ class Ladder:
         if wider:
             floors = self._widened(index, wider)
             beyond = [name for name, rms in away.items() if rms > rule.COHERENT_RHO * truth["floors"][name]]
-            worst, place = max((away[name] / floors[name], name) for name in beyond)
+            worst, place = max((away[name] / max(floors[name], truth["floors"][name]), name) for name in beyond)
             if worst <= rule.EQUAL_RHO:
                 loose = [name for name in beyond if floors[name] > NULL * truth["sizes"][name]]
                 untested += loose
