@@ -259,3 +259,12 @@ def test_sums_of_a_batch_norm_that_lose_digits_are_explained_going_back(tmp_path
     port[1].times = 1.5
     reply = judged(tmp_path / "wrong")
     assert not reply["explained"].get("1", {}).get("rounding")
+
+
+def test_running_statistics_are_those_of_norms_with_a_momentum_and_no_other_buffers():
+    model, (x, target) = make(), batch()
+    model.register_buffer("scales", torch.ones(3))
+    model.register_buffer("gone", torch.ones(3), persistent=False)
+    assert set(backward.truth(models(model), [x], target)["statistics"]) == {"bn.running_mean", "bn.running_var"}
+    model.bn.momentum = None
+    assert not backward.truth(models(model), [x], target)["statistics"]

@@ -7,6 +7,8 @@ import struct
 import numpy as np
 import pytest
 
+from xverify import host
+from xverify.frameworks import load
 from xverify.spec import find_model
 
 pytestmark = pytest.mark.slow
@@ -174,6 +176,8 @@ def test_the_optimizers_of_every_framework(xverify, tmp_path):
     done = xverify("optimizers", "--json", tmp_path / "table.json", "--quiet", timeout=900)
     assert done.code == 0, done.out + done.err
     table = json.loads((tmp_path / "table.json").read_text())
+    names = {each["framework"] for each in table}
+    assert names == {name for name in ("torch", "jittor", "tensorflow", "keras-torch") if not host.missing(load(name))}
     assert all(each["verdict"] == "EQUAL" for each in table if each["match"] or each["framework"] == "torch")
     found = {(each["framework"], each["settings"]["name"]): each["difference"] for each in table if not each["match"]}
     if ("jittor", "adam") in found:

@@ -122,7 +122,14 @@ def widened(models: Models, inputs: Sequence[Tensor], target: Tensor, times: flo
 
 
 def _statistics(model: nn.Module) -> dict[str, Tensor]:
-    return {name: b.clone() for name, b in model.named_buffers() if b.is_floating_point()}
+    """Running means and variances by name, of batch norms that average by a momentum: of others a state holds no count."""
+    return {
+        f"{name}.{own}": buffer.clone()
+        for name, layer in model.named_modules()
+        if isinstance(layer, NORMS) and layer.momentum
+        for own, buffer in layer.named_buffers(recurse=False)
+        if buffer.is_floating_point()
+    }
 
 
 def truth(models: Models, inputs: Sequence[Tensor], target: Tensor) -> dict[str, Any]:
@@ -318,7 +325,8 @@ class Backward:
             self._between()
         worst = {each.layer: max(each.ratio, each.channel_ratio) for each in self.findings if each.what == SENT}
         for finding in self.findings:
-            if finding.what.startswith(GRADIENT) and finding.ratio > worst.get(finding.layer, 0.0):
+            off = finding.verdict != "EQUAL" and finding.what.startswith(GRADIENT)
+            if off and finding.ratio > worst.get(finding.layer, 0.0):
                 self.explained.pop(finding.layer, None)  # what its sums lose moves its weights' gradients no further
             if finding.verdict == "DRIFT" and finding.layer in self.rounded:
                 self.explained.setdefault(finding.layer, dict(self.rounded[finding.layer]))

@@ -72,6 +72,15 @@ class Local:
     wider: float | None = WIDER
     rounding: float = 1.0
 
+    @classmethod
+    def of(cls, rungs: Sequence[Rung]) -> Local:
+        """What these rungs leave."""
+        clean = all(rung.verdict == "EQUAL" or rung.difference for rung in rungs)
+        return cls(
+            wider=max(WIDER, *(rung.ratio or 0.0 for rung in rungs)) if clean else None,
+            rounding=max((rung.ratio or 1.0 for rung in rungs if "rounding" in rung.difference), default=1.0),
+        )
+
 
 class Ladder:
     """The reference's side: states, exact steps and the loss curve, made once and kept in files."""
@@ -147,21 +156,15 @@ class Ladder:
     def judge(self, learner: Learner) -> tuple[Error, Training]:
         """All rungs of a subject, and the verdict that they come to."""
         known = len(self.reference.shapes)
-        local, layers = self._local(learner)
-        rungs = [
-            Rung("weights", 0, "EQUAL", compared=known, known=known),
-            *local,
-        ]  # else it would not have come this far
-        clean = all(rung.verdict == "EQUAL" or rung.difference for rung in rungs)
-        found = Local(
-            wider=max(WIDER, *(rung.ratio or 0.0 for rung in rungs)) if clean else None,
-            rounding=max((rung.ratio or 1.0 for rung in rungs if "rounding" in rung.difference), default=1.0),
-        )
+        by_layer, layers = self._local(learner)
+        local = Local.of(by_layer)
+        # With other weights it would not have come this far.
+        rungs = [Rung("weights", 0, "EQUAL", compared=known, known=known), *by_layer]
         untested: list[str] = []
         size = Size()
         for index, state in enumerate(self.states):
             self.reference.watch.phase(learner.label, f"one step from the reference's state after {state['steps']}")
-            rungs += self._rungs(learner, index, found, untested, size)
+            rungs += self._rungs(learner, index, local, untested, size)
         if self.no_curve:
             rungs.append(Rung("curve", 0, "UNTESTED", says=self.no_curve))
         rungs = sorted(rungs, key=lambda rung: rung.step)
@@ -183,7 +186,7 @@ class Ladder:
 
     def again(self, learner: Learner, error: Error) -> Error:
         """Another launch's first step: the loss, the update and the statistics must hold there, too."""
-        rungs = self._rungs(learner, 0, Local(), [], Size())
+        rungs = self._rungs(learner, 0, Local.of(self._local(learner)[0]), [], Size())
         broken = next((rung for rung in rungs if rung.verdict in ("DIFFERENT", "INVALID")), None)
         if broken is None or error.verdict in ("DIFFERENT", "INVALID"):
             return error

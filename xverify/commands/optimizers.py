@@ -32,7 +32,7 @@ def main(args: argparse.Namespace) -> int:
     if args.json and not Path(args.json).absolute().parent.is_dir():
         raise UsageError(f"--json {args.json}: the folder {Path(args.json).absolute().parent} does not exist")
     folder = find_model(MODEL)
-    known = {name: each for name, each in frameworks.load_all().items() if each.trains and folder.file(name)}
+    known = {name: each for name, each in frameworks.load_all().items() if each.trains and folder.file(each.reads())}
     names = args.frameworks.split(",") if args.frameworks else [n for n, a in known.items() if not host.missing(a)]
     strange = [name for name in names if name not in known]
     if strange:
