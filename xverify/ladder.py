@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from . import optimizers, probe, protocol, rule
+from . import optimizers, probe, rule
 from .compare import OWN_DRIFT, OWN_EQUAL
 from .errors import Crashed, Failed, SubjectError, TimedOut
 from .layers import summarise
@@ -25,6 +25,7 @@ from .process import Worker
 from .records import Curve, Error, Layers, Rung, Training
 from .reference import Reference
 from .request import Request
+from .step import OWN, STATISTICS, Parameter, Size, State, Statistic, Step, rms
 from .weights import normal_form, npz
 
 STEPS = {"quick": (0, 2), "standard": (0, 1, 2, 5, 20), "rigorous": (0, 1, 2, 5, 20)}
@@ -36,17 +37,9 @@ FEWER = 2  # items on which layers are judged then
 FIRST = 4  # steps after which replicas that have parted go no further
 BAND = 10  # times the spread of three replicas, within which a curve may be rounding alone, too
 SPREAD = 1e-3  # of the loss: where rounding alone pulls replicas so far apart, a curve tells nothing more
-SAMPLE = 2**20  # values of a parameter whose step is judged
 WIDER = 100.0  # times the rounding of float32: what moves activations past their kinks for certain
 NULL = 0.01  # a gradient whose floor is more than this part of its size is rounding alone
 RANKS = ("EQUAL", "DRIFT", "DIFFERENT", "INVALID")
-OWN = {
-    "one bias": "its LSTM has one bias where torch has two, so a step moves it half as far",
-    "repeated rows": "the gradient of its embedding comes as rows: where a batch uses one twice, each share is squared by itself",
-    "biased variance": "running variance takes the biased variance: torch's takes n/(n - 1) of it",
-}
-
-State = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -238,46 +231,56 @@ class Ladder:
 
     def _rungs(self, learner: Learner, index: int, local: Local, untested: list[str], size: Size) -> list[Rung]:
         """The rungs of one whole step. untested, size: what is found out about it on the way."""
-        state = self.states[index]
-        step, truth = state["steps"], self._truth(index)
+        state, truth = self.states[index], self._truth(index)
         path = learner.worker.folder / "rung.npz"
-        case = step % self.request.cases
-        reply = learner.worker.request("rung", state=state, case=case, path=str(path))
-        taken = npz.OnDisk(path)
+        reply = learner.worker.request("rung", state=state, case=self._case(index), path=str(path))
         before: Mapping[str, np.ndarray] = npz.OnDisk(Path(state["weights"]))
         if learner.merges:
             before = normal_form(dict(before), learner.merges)
+        slots = npz.OnDisk(Path(state["slots"])) if state["slots"] else {}
         exact = npz.OnDisk(self._truth_path(index))
+        step = Step(index, state["steps"], npz.OnDisk(path), before, slots, exact, truth, learner.merges)
         rungs = [
-            self._loss(step, reply, truth),
-            self._gradients(learner, index, taken, exact, local.wider, untested, size),
-            self._update(learner, state, taken, before, truth, reply["sparse"]),
+            self._loss(step, reply),
+            self._gradients(step, local.wider, untested, size),
+            self._update(learner, step, reply["sparse"]),
         ]
         if truth["statistics"]:
-            rungs.append(self._statistics(step, taken, before, exact, truth, local.rounding))
+            rungs.append(self._statistics(step, local.rounding))
         return rungs
 
     def _truth(self, index: int) -> dict[str, Any]:
         if index not in self.truths:
             self._phase(f"the step after {self.states[index]['steps']} in float64, and its noise")
-            self.truths[index] = self.worker.request(
-                "learn_truth",
-                state=self.states[index],
-                inputs=str(self.reference.training),
-                case=self.states[index]["steps"] % self.request.cases,
-                path=str(self._truth_path(index)),
-                seed=self.request.seed,
-            )
+            self.truths[index] = self._ask("learn_truth", index, path=str(self._truth_path(index)))
         return self.truths[index]
+
+    def _ask(self, operation: str, index: int, **more: Any) -> dict[str, Any]:
+        """The reference's worker, about the step from a state."""
+        return self.worker.request(
+            operation,
+            state=self.states[index],
+            inputs=str(self.reference.training),
+            case=self._case(index),
+            seed=self.request.seed,
+            **more,
+        )
+
+    def _case(self, index: int) -> int:
+        """The batch that the step from a state learns from."""
+        steps: int = self.states[index]["steps"]
+        return steps % self.request.cases
 
     def _truth_path(self, index: int) -> Path:
         return self.space / f"truth-{index}.npz"
 
-    def _loss(self, step: int, reply: Mapping[str, float], truth: Mapping[str, Any]) -> Rung:
-        right, floor = truth["loss"], truth["loss_floor"]
+    def _loss(self, step: Step, reply: Mapping[str, float]) -> Rung:
+        right, floor = step.truth["loss"], step.truth["loss_floor"]
         for what, loss in (("gradients", reply["loss"]), ("the timed step", reply["step_loss"])):
             if not math.isfinite(loss):
-                return Rung("loss", step, "INVALID", math.inf, f"the loss is {loss}; the reference's is {right:.6g}")
+                return Rung(
+                    "loss", step.number, "INVALID", math.inf, f"the loss is {loss}; the reference's is {right:.6g}"
+                )
             ratio = abs(loss - right) / floor if floor else math.inf * (loss != right)
             if ratio > OWN_EQUAL:
                 verdict = "DRIFT" if ratio <= OWN_DRIFT else "DIFFERENT"
@@ -286,43 +289,36 @@ class Ladder:
                 for name, factor in (("the sum over all rows", rows), ("divided once more by the rows", 1 / rows)):
                     if rows > 1 and abs(loss / (right * factor) - 1) < 1e-3:
                         says += f": it is {name}, not their mean"
-                return Rung("loss", step, verdict, ratio, says, compared=1, known=1)
+                return Rung("loss", step.number, verdict, ratio, says, compared=1, known=1)
         ratio = abs(reply["loss"] - right) / floor if floor else 0.0
-        return Rung("loss", step, "EQUAL", ratio, compared=1, known=1)
+        return Rung("loss", step.number, "EQUAL", ratio, compared=1, known=1)
 
     def _rows(self) -> tuple[int, ...]:
         """The shape of the labels of a batch."""
         (output,) = self.reference.model.spec.outputs.values()
         return output.sized(self.request.batch)[:-1]
 
-    def _gradients(
-        self,
-        learner: Learner,
-        index: int,
-        taken: Mapping[str, np.ndarray],
-        exact: Mapping[str, np.ndarray],
-        wider: float | None,
-        untested: list[str],
-        size: Size,
-    ) -> Rung:
-        step, truth, known = self.states[index]["steps"], self._truth(index), 0
+    def _gradients(self, step: Step, wider: float | None, untested: list[str], size: Size) -> Rung:
+        truth, merges, known = step.truth, step.merges, 0
         away: dict[str, float] = {}  # rms, by the reference's name
         missing: list[str] = []
         still: list[str] = []
         for name, floor in truth["floors"].items():
-            own = next((merged for merged, parts in learner.merges.items() if name in parts), name)
-            if learner.merges.get(own, (name,))[0] != name:
+            own = next((merged for merged, parts in merges.items() if name in parts), name)
+            if merges.get(own, (name,))[0] != name:
                 continue  # the second of two that are stored as one
             known += 1
-            if f"gradient/{own}" not in taken:
+            if f"gradient/{own}" not in step.taken:
                 missing.append(own)
                 continue
-            gradient, right = taken[f"gradient/{own}"], exact[f"gradient/{name}"]
+            gradient, right = step.taken[f"gradient/{own}"], step.exact[f"gradient/{name}"]
             if gradient.shape != right.shape or not np.isfinite(gradient).all():
                 what = (
                     f"shape {gradient.shape}, not {right.shape}" if gradient.shape != right.shape else "NaN or infinity"
                 )
-                return Rung("gradients", step, "INVALID", math.inf, f"{own}: its gradient has {what}", known=known)
+                return Rung(
+                    "gradients", step.number, "INVALID", math.inf, f"{own}: its gradient has {what}", known=known
+                )
             if not gradient.any() and floor <= NULL * truth["sizes"][name] and truth["sizes"][name]:
                 still.append(own)
                 continue
@@ -331,22 +327,22 @@ class Ladder:
                 continue
             residual = gradient - right
             size.add(residual, right)
-            away[name] = _rms(residual)
+            away[name] = rms(residual)
         counts: dict[str, Any] = {"compared": len(away), "known": known}
         if missing:
             says = f"{_few(missing)} {'has' if len(missing) == 1 else 'have'} no gradient: frozen, or not a parameter there"
-            return Rung("gradients", step, "DIFFERENT", math.inf, says, **counts)
+            return Rung("gradients", step.number, "DIFFERENT", math.inf, says, **counts)
         if still:
             says = f"{_few(still)}: the gradient is zero: frozen, or cut off from the loss"
-            return Rung("gradients", step, "DIFFERENT", math.inf, says, **counts)
+            return Rung("gradients", step.number, "DIFFERENT", math.inf, says, **counts)
         if not away:
-            return Rung("gradients", step, "UNTESTED", None, "every gradient is rounding alone", **counts)
+            return Rung("gradients", step.number, "UNTESTED", None, "every gradient is rounding alone", **counts)
         worst, place = max((rms / truth["floors"][name], name) for name, rms in away.items())
         if worst <= rule.EQUAL_RHO or (wider and worst <= rule.COHERENT_RHO):
-            return Rung("gradients", step, "EQUAL", worst, **counts)
+            return Rung("gradients", step.number, "EQUAL", worst, **counts)
         says = f"{place}: {worst:.3g} x the noise of all layers"
         if wider:
-            floors = self._widened(index, wider)
+            floors = self._widened(step.index, wider)
             beyond = [name for name, rms in away.items() if rms > rule.COHERENT_RHO * truth["floors"][name]]
             worst, place = max((away[name] / max(floors[name], truth["floors"][name]), name) for name in beyond)
             if worst <= rule.EQUAL_RHO:
@@ -354,46 +350,29 @@ class Ladder:
                 untested += loose
                 says += f"; within that of {wider:.3g} times the rounding, which moves activations past their kinks"
                 verdict = "EQUAL" if len(loose) < len(away) else "UNTESTED"
-                return Rung("gradients", step, verdict, worst, says, compared=len(away) - len(loose), known=known)
+                return Rung(
+                    "gradients", step.number, verdict, worst, says, compared=len(away) - len(loose), known=known
+                )
             says = f"{place}: {worst:.3g} x the noise of layers that round {wider:.3g} times as far as float32"
         verdict = "DRIFT" if worst <= rule.DRIFT_RHO else "DIFFERENT"
-        return Rung("gradients", step, verdict, worst, says, **counts)
+        return Rung("gradients", step.number, verdict, worst, says, **counts)
 
     def _widened(self, index: int, times: float) -> dict[str, float]:
         """How far rounding so many times as large moves every gradient of a step."""
         if (index, times) not in self.widened:
-            state = self.states[index]
-            self._phase(f"the step after {state['steps']} with {times:.3g} times the rounding")
-            self.widened[index, times] = self.worker.request(
-                "learn_widened",
-                state=state,
-                inputs=str(self.reference.training),
-                case=state["steps"] % self.request.cases,
-                seed=self.request.seed,
-                times=times,
-            )["floors"]
+            self._phase(f"the step after {self.states[index]['steps']} with {times:.3g} times the rounding")
+            self.widened[index, times] = self._ask("learn_widened", index, times=times)["floors"]
         return self.widened[index, times]
 
-    def _update(
-        self,
-        learner: Learner,
-        state: State,
-        taken: Mapping[str, np.ndarray],
-        before: Mapping[str, np.ndarray],
-        truth: Mapping[str, Any],
-        sparse: Sequence[str],
-    ) -> Rung:
+    def _update(self, learner: Learner, step: Step, sparse: Sequence[str]) -> Rung:
         """How the weights and the optimizer's slots moved, from the framework's own gradients."""
-        step = state["steps"]
-        slots = npz.OnDisk(Path(state["slots"])) if state["slots"] else {}
         failing: list[Parameter] = []
-        names = [key.removeprefix("gradient/") for key in taken if key.startswith("gradient/")]
+        names = [key.removeprefix("gradient/") for key in step.taken if key.startswith("gradient/")]
         if not names:
-            return Rung("update", step, "DIFFERENT", math.inf, "no parameter learns")
+            return Rung("update", step.number, "DIFFERENT", math.inf, "no parameter learns")
         rho, says = 0.0, ""
         for name in names:
-            noise = truth["floors"][learner.merges.get(name, (name,))[0]]
-            each = Parameter(name, taken, before, slots, learner.merges, self.optimizer, step, noise)
+            each = Parameter(name, step, self.optimizer)
             ratio, what = each.judge(self.optimizer, each.parts)
             if ratio > optimizers.EQUAL_RHO:
                 failing.append(each)
@@ -401,14 +380,14 @@ class Ladder:
                 rho, worst, says = ratio, each, f"{name}: {what} is {ratio:.3g} x its floor"
         counts: dict[str, Any] = {"compared": len(names), "known": len(names)}
         if not failing:
-            return Rung("update", step, "EQUAL", rho, **counts)
+            return Rung("update", step.number, "EQUAL", rho, **counts)
         difference = self._named(learner, failing, sparse)
         if difference:
             text = "; ".join(f"{name}: {optimizers.FORMS.get(name) or OWN[name]}" for name in difference.split(", "))
-            return Rung("update", step, "DRIFT", rho, text, difference, **counts)
+            return Rung("update", step.number, "DRIFT", rho, text, difference, **counts)
         verdict = "DRIFT" if rho <= optimizers.DRIFT_RHO else "DIFFERENT"
         explained = self._explained(worst, failing)
-        return Rung("update", step, verdict, rho, f"{says}: {explained}" if explained else says, **counts)
+        return Rung("update", step.number, verdict, rho, f"{says}: {explained}" if explained else says, **counts)
 
     def _named(self, learner: Learner, failing: Sequence[Parameter], sparse: Sequence[str]) -> str:
         """The framework's own differences that explain every parameter that fails, '' when they do not."""
@@ -446,40 +425,29 @@ class Ladder:
                 return f"behaves as learning rate {scaled.lr:.6g}; it should be {self.optimizer.lr:g}"
         return ""
 
-    def _statistics(
-        self,
-        step: int,
-        taken: Mapping[str, np.ndarray],
-        before: Mapping[str, np.ndarray],
-        exact: Mapping[str, np.ndarray],
-        truth: Mapping[str, Any],
-        rounding: float,
-    ) -> Rung:
+    def _statistics(self, step: Step, rounding: float) -> Rung:
         """Running means and variances of batch norms, which are as far off as what they are computed from: Local.rounding."""
-        found = [
-            Statistic.of(name, taken, before, exact, truth["momentum"], truth["terms"], floor)
-            for name, floor in truth["statistics"].items()
-        ]
+        found = [Statistic(name, step) for name in step.truth["statistics"]]
         counts: dict[str, Any] = {"compared": len(found), "known": len(found)}
         broken = next((each for each in found if not np.isfinite(each.theirs).all()), None)
         if broken is not None:
-            return Rung("statistics", step, "INVALID", math.inf, f"{broken.name} has NaN or infinity")
+            return Rung("statistics", step.number, "INVALID", math.inf, f"{broken.name} has NaN or infinity")
         worst = max(found, key=lambda each: each.ratio)
         failing = [each for each in found if each.ratio > rule.EQUAL_RHO]
         if not failing:
-            return Rung("statistics", step, "EQUAL", worst.ratio, **counts)
+            return Rung("statistics", step.number, "EQUAL", worst.ratio, **counts)
         plain = f"{worst.name}: {worst.ratio:.3g} x its floor"
         for limit, lossy in ((rule.DRIFT_RHO, False), (max(rule.DRIFT_RHO, rounding), True)):
             if lossy and rounding == 1.0:
                 break
             if lossy and all(each.within(each.right, limit, lossy) for each in failing):
-                return Rung("statistics", step, "DRIFT", worst.ratio, plain, "rounding", **counts)
+                return Rung("statistics", step.number, "DRIFT", worst.ratio, plain, "rounding", **counts)
             for difference, says, form in STATISTICS:
                 if all(each.within(form(each), limit, lossy) for each in failing):
                     verdict = "DRIFT" if difference else "DIFFERENT"
-                    return Rung("statistics", step, verdict, worst.ratio, says, difference, **counts)
+                    return Rung("statistics", step.number, verdict, worst.ratio, says, difference, **counts)
         verdict = "DRIFT" if worst.ratio <= rule.DRIFT_RHO else "DIFFERENT"
-        return Rung("statistics", step, verdict, worst.ratio, plain, **counts)
+        return Rung("statistics", step.number, verdict, worst.ratio, plain, **counts)
 
     # -- the curve ----------------------------------------------------------------------------------------------------
 
@@ -566,177 +534,6 @@ class Ladder:
 LOCAL = ("forward", "backward")
 
 
-@dataclass
-class Size:
-    """How far gradients are from the exact ones, over all of them."""
-
-    count: int = 0
-    absolute: float = 0.0
-    largest: float = 0.0
-    squares: float = 0.0
-    whole: float = 0.0
-
-    def add(self, residual: np.ndarray, right: np.ndarray) -> None:
-        self.count += residual.size
-        self.absolute += float(np.abs(residual).sum())
-        self.largest = max(self.largest, float(np.abs(residual).max(initial=0.0)))
-        self.squares += float(np.square(residual).sum())
-        self.whole += float(np.square(right).sum())
-
-    @property
-    def mean_abs(self) -> float | None:
-        return self.absolute / self.count if self.count else None
-
-    @property
-    def relative(self) -> float | None:
-        return math.sqrt(self.squares / self.whole) if self.whole else None
-
-
-class Parameter:
-    """One parameter's step, as the framework made it, in the form in which the framework stores it; of a large one, SAMPLE values.
-
-    parts: how many of torch's parameters it is the sum of. noise: rms by which two computations of its gradient may differ.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        taken: Mapping[str, np.ndarray],
-        before: Mapping[str, np.ndarray],
-        slots: Mapping[str, np.ndarray],
-        merges: Mapping[str, tuple[str, ...]],
-        settings: Optimizer,
-        step: int,
-        noise: float,
-    ) -> None:
-        self.name, self.step, self.noise = name, step, noise
-        self.parts = len(merges.get(name, (name,)))
-        whole = before[name]
-        picked = np.random.default_rng(step).integers(0, whole.size, SAMPLE) if whole.size > SAMPLE else slice(None)
-
-        def part(array: np.ndarray) -> np.ndarray:
-            return np.asarray(array).reshape(-1)[picked]
-
-        self.before, self.gradient = part(whole), part(taken[f"gradient/{name}"])
-        self.after = part(taken[f"weight/{name}"])
-        stored = merges.get(name, (name,))[0]
-        keys = [(protocol.slot(stored, index), protocol.slot(name, index)) for index in range(len(settings.slots))]
-        self.slots = [part(slots[old]) if old in slots else np.zeros_like(self.before) for old, _ in keys]
-        self.slots_after = [part(taken[f"slot/{new}"]) for _, new in keys]
-
-    def judge(self, settings: Optimizer, times: int, factor: float = 1.0) -> tuple[float, str]:
-        """optimizers.judge of this step, were it made with these settings, so many times, with the gradient times a factor."""
-        gradient = self.gradient * np.float32(factor)
-        count = len(settings.slots)
-        return optimizers.judge(
-            settings,
-            self.before,
-            gradient,
-            self.slots[:count],
-            self.step + 1,
-            self.after,
-            self.slots_after[:count],
-            times,
-            self.noise,
-        )
-
-    def scale(self, settings: Optimizer) -> float:
-        """How many times as far as it should it moved."""
-        exact, _ = optimizers.update(
-            settings,
-            self.before.astype(np.float64),
-            self.gradient.astype(np.float64),
-            [slot.astype(np.float64) for slot in self.slots],
-            self.step + 1,
-            np.sqrt,
-        )
-        moved, right = (self.after - self.before).ravel().astype(np.float64), (exact - self.before).ravel()
-        size = float(right.dot(right))
-        return float(moved.dot(right)) / size if size else math.nan
-
-
-@dataclass(frozen=True)
-class Statistic:
-    """A running mean or variance after a step, (C,), in float64.
-
-    old: before the step. share: what the batch adds, by ``momentum``; biased: the same without n/(n - 1). floor: rms. lost: rms of
-    what sums in float32 may lose of it, where E[x²] - E[x]² is the variance: see replay.Replay.
-    """
-
-    name: str
-    theirs: np.ndarray
-    right: np.ndarray
-    old: np.ndarray
-    share: np.ndarray
-    biased: np.ndarray
-    momentum: float
-    floor: float
-    lost: float
-
-    @classmethod
-    def of(
-        cls,
-        name: str,
-        taken: Mapping[str, np.ndarray],
-        before: Mapping[str, np.ndarray],
-        exact: Mapping[str, np.ndarray],
-        momenta: Mapping[str, float],
-        terms: Mapping[str, int],
-        floor: float,
-    ) -> Statistic:
-        """Of a canonical name, from what ``Ladder._rungs`` has."""
-        layer = name.rpartition(".")[0]
-        m, n = momenta[layer], terms[layer]
-
-        def share(statistic: str) -> np.ndarray:
-            key = f"{layer}.{statistic}"
-            added: np.ndarray = (exact[f"statistic/{key}"] - (1 - m) * before[key].astype(np.float64)) / m
-            return added
-
-        mean, variance = share("running_mean"), share("running_var")
-        squares = np.square(mean) + variance * (n - 1) / n
-        of_variance = name.endswith("running_var")
-        own = variance if of_variance else mean
-        lost = (3 * n + 2) * squares if of_variance else n * np.sqrt(squares)
-        return cls(
-            name,
-            taken[f"weight/{name}"].astype(np.float64),
-            exact[f"statistic/{name}"],
-            before[name].astype(np.float64),
-            own,
-            own * (n - 1) / n if of_variance else own,
-            m,
-            floor,
-            m * rule.UNIT * _rms(lost),
-        )
-
-    @property
-    def ratio(self) -> float:
-        """How far it is from the right one, over its floor."""
-        return _rms(self.theirs - self.right) / self.floor if self.floor else 0.0
-
-    def within(self, expected: np.ndarray, limit: float, lossy: bool) -> bool:
-        """Whether it is this one, to so many floors, and, when lossy, to what sums may lose."""
-        return _rms(self.theirs - expected) <= limit * self.floor + (self.lost if lossy else 0.0)
-
-
-# What running statistics may be instead: (a framework's own difference or "", what is said of it, the statistic).
-STATISTICS: tuple[tuple[str, str, Callable[[Statistic], np.ndarray]], ...] = (
-    ("biased variance", OWN["biased variance"], lambda s: (1 - s.momentum) * s.old + s.momentum * s.biased),
-    (
-        "",
-        "momentum weighs the old value instead of the new one",
-        lambda s: s.momentum * s.old + (1 - s.momentum) * s.share,
-    ),
-    (
-        "",
-        "momentum weighs the old value instead of the new one, and running variance takes the biased variance",
-        lambda s: s.momentum * s.old + (1 - s.momentum) * s.biased,
-    ),
-    ("", "they do not change: batch norm is in inference mode", lambda s: s.old),
-)
-
-
 def _layered(name: str, layers: Layers) -> Rung:
     """A replay as a rung."""
     first = layers.first
@@ -752,7 +549,3 @@ def _layered(name: str, layers: Layers) -> Rung:
 
 def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
-def _rms(array: np.ndarray) -> float:
-    return math.sqrt(float(np.mean(np.square(array))))
