@@ -16,7 +16,8 @@ from pathlib import Path
 
 import torch
 
-from xverify import capture, probe, replay
+from xverify import capture, passes, probe, replay
+from xverify.captured import Capture
 from xverify.framework import Source
 from xverify.frameworks import load
 from xverify.spec import find_model
@@ -38,7 +39,7 @@ def reset_peak() -> float:
 
 
 def main(model: str = "resnet50") -> int:
-    replay.return_freed_memory()
+    passes.return_freed_memory()
     folder = find_model(model)
     batch = folder.spec.batch
     adapter = load("torch")(THREADS, "cpu")
@@ -50,13 +51,13 @@ def main(model: str = "resnet50") -> int:
         adapter.load_weights(each, weights)
     arrays = probe.inputs(folder.spec, batch, seed=0, cases=1)
     x = tuple(torch.from_numpy(array) for array in arrays.values())
-    whole = [replay.as_wide(tensor) for tensor in x]
+    whole = [passes.as_wide(tensor) for tensor in x]
     with tempfile.TemporaryDirectory() as directory:
         recorder = capture.Recorder(Path(directory), lambda v: v.numpy() if isinstance(v, torch.Tensor) else None)
-        layers = {name: [layer] for name, layer in replay.leaves(port).items()}
+        layers = {name: [layer] for name, layer in passes.leaves(port).items()}
         with torch.no_grad(), capture.recording(layers, "forward", recorder):
             port(*x)
-        captured = replay.Capture(Path(directory), records={(r["name"], r["call"]): r for r in recorder.records})
+        captured = Capture(Path(directory), records={(r["name"], r["call"]): r for r in recorder.records})
         sizes = sorted(
             (
                 sum((Path(directory) / file).stat().st_size for file in {*r["inputs"], *r["outputs"]})
@@ -71,7 +72,7 @@ def main(model: str = "resnet50") -> int:
             with torch.no_grad():
                 wide(*whole)
             seconds["forward"].append(time.perf_counter() - begun)
-            models = replay.Models(wide, narrow)
+            models = passes.Models(wide, narrow)
             held = reset_peak()
             begun = time.perf_counter()
             replay.replayed(models, captured, x, dict.fromkeys(folder.spec.outputs))

@@ -10,7 +10,8 @@ pytest.importorskip("greenlet")
 
 from torch import nn  # noqa: E402
 
-from xverify import backward, capture, replay  # noqa: E402
+from xverify import backward, capture, passes, replay  # noqa: E402
+from xverify.captured import Capture, rms  # noqa: E402
 from xverify.frameworks import load  # noqa: E402
 
 
@@ -52,14 +53,14 @@ def captured(tmp_path, port):
     recorder = capture.TrainingRecorder(
         tmp_path, lambda v: v.detach().numpy() if isinstance(v, torch.Tensor) else None, adapter().alias
     )
-    names = {name: name for name in replay.leaves(port)}
+    names = {name: name for name in passes.leaves(port)}
     _, _, gradients = adapter().capture_training(port, batch(), names, recorder)
     records = {(record["name"], record["call"]): record for record in recorder.records}
-    return replay.Capture(tmp_path, False, records), gradients
+    return Capture(tmp_path, False, records), gradients
 
 
 def models(model):
-    return replay.Models(copy.deepcopy(model).double(), copy.deepcopy(model))
+    return passes.Models(copy.deepcopy(model).double(), copy.deepcopy(model))
 
 
 def replayed(tmp_path, port, model=None):
@@ -179,7 +180,7 @@ def test_truth_is_the_step_in_float64_and_floors_are_those_of_float32(tmp_path):
     for name, parameter in model.named_parameters():
         right = exact.get_parameter(name).grad
         assert torch.allclose(torch.from_numpy(found["arrays"][f"gradient/{name}"]), right, rtol=1e-9, atol=1e-12)
-        share = replay.rms(parameter.grad - right) / found["floors"][name]
+        share = rms(parameter.grad - right) / found["floors"][name]
         assert share < 3 or found["floors"][name] > 0.01 * found["sizes"][name], name
     assert found["floors"]["conv.bias"] > 0.01 * found["sizes"]["conv.bias"]  # batch norm takes a bias away again
 
@@ -214,7 +215,7 @@ def test_calibrated_batch_norms_learn_with_their_own_momentum():
     assert model.bn.momentum == 0.1
     before = model.bn.running_mean.clone()
     found = backward.truth(models(model.train()), [x], batch()[1])
-    size = replay.rms(before)
+    size = rms(before)
     assert found["statistics"]["bn.running_mean"] < 1e-5 * size
 
 
@@ -247,10 +248,10 @@ def test_sums_of_a_batch_norm_that_lose_digits_are_explained_going_back(tmp_path
         recorder = capture.TrainingRecorder(
             folder, lambda v: v.detach().numpy() if isinstance(v, torch.Tensor) else None, adapter().alias
         )
-        names = {name: name for name in replay.leaves(port)}
+        names = {name: name for name in passes.leaves(port)}
         _, _, gradients = adapter().capture_training(port, (x, target), names, recorder)
         records = {(record["name"], record["call"]): record for record in recorder.records}
-        return backward.Backward(models(model), replay.Capture(folder, False, records)).run([x], target, gradients)
+        return backward.Backward(models(model), Capture(folder, False, records)).run([x], target, gradients)
 
     reply = judged(tmp_path / "lossy")
     findings = [replay.Finding(**values) for values in reply["findings"]]

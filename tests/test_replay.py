@@ -10,7 +10,9 @@ pytest.importorskip("greenlet")
 
 from torch import nn  # noqa: E402
 
-from xverify import capture, catalogue, replay  # noqa: E402
+from xverify import capture, catalogue, passes, replay  # noqa: E402
+from xverify.captured import Capture, fit, forms  # noqa: E402
+from xverify.coverage import Coverage  # noqa: E402
 
 
 class Net(nn.Module):
@@ -46,11 +48,11 @@ def judged(tmp_path, port, model=None, x=None, planted=None, channels_last=False
     model = model or make()
     x = torch.randn(2, 3, 6, 6, generator=torch.Generator().manual_seed(1)) if x is None else x
     recorder = capture.Recorder(tmp_path, lambda v: v.detach().numpy() if isinstance(v, torch.Tensor) else None)
-    with torch.no_grad(), capture.recording({n: [m] for n, m in replay.leaves(port).items()}, "forward", recorder):
+    with torch.no_grad(), capture.recording({n: [m] for n, m in passes.leaves(port).items()}, "forward", recorder):
         y = port(x.clone())
     records = {(r["name"], r["call"]): r for r in recorder.records}
-    models = replay.Models(copy.deepcopy(model).double(), copy.deepcopy(model))
-    captured = replay.Capture(tmp_path, channels_last, records)
+    models = passes.Models(copy.deepcopy(model).double(), copy.deepcopy(model))
+    captured = Capture(tmp_path, channels_last, records)
     return replay.replayed(models, captured, [x], {"y": y.numpy()}, planted)
 
 
@@ -69,8 +71,8 @@ def test_a_clean_port_is_equal(tmp_path, seed):
 
 def test_the_models_are_as_they_were(tmp_path):
     model = make()
-    models = replay.Models(copy.deepcopy(model).double(), copy.deepcopy(model))
-    replay.Replay(models, replay.Capture()).run([torch.randn(2, 3, 6, 6)])
+    models = passes.Models(copy.deepcopy(model).double(), copy.deepcopy(model))
+    replay.Replay(models, Capture()).run([torch.randn(2, 3, 6, 6)])
     for name, tensor in models.wide.state_dict().items():
         assert torch.equal(tensor, model.state_dict()[name].to(tensor.dtype)), name
     models.release()
@@ -216,7 +218,7 @@ def test_layers_that_nobody_captured_are_judged_with_what_follows(tmp_path):
             port(x.clone())
         records = {(r["name"], r["call"]): r for r in recorder.records}
         done = replay.Replay(
-            replay.Models(copy.deepcopy(model).double(), copy.deepcopy(model)), replay.Capture(tmp_path, False, records)
+            passes.Models(copy.deepcopy(model).double(), copy.deepcopy(model)), Capture(tmp_path, False, records)
         )
         done.run([x])
         return done
@@ -234,9 +236,9 @@ def test_coverage_says_what_no_test_could_see():
     model = make()
     model.bn.bias.data.zero_()
     model.bn.running_mean.zero_()
-    models = replay.Models(copy.deepcopy(model).double(), copy.deepcopy(model))
-    coverage = replay.Coverage(models)
-    replay.Replay(models, replay.Capture()).run([torch.randn(2, 3, 6, 6)], coverage.visit)
+    models = passes.Models(copy.deepcopy(model).double(), copy.deepcopy(model))
+    coverage = Coverage(models)
+    replay.Replay(models, Capture()).run([torch.randn(2, 3, 6, 6)], coverage.visit)
     assert coverage.untested == ["bn.bias", "bn.running_mean"]
     assert {"conv.weight", "conv.bias", "bn.weight", "bn.running_var", "bn.eps", "fc.weight"} <= set(coverage.tested)
 
@@ -251,21 +253,21 @@ def test_a_cell_whose_state_begins_with_zeros_is_tested_by_its_second_call():
             state = self.cell(x)
             return self.cell(x, state)[0]
 
-    models = replay.Models(Twice().double().eval(), Twice().eval())
-    coverage = replay.Coverage(models)
-    replay.Replay(models, replay.Capture()).run((torch.randn(2, 4),), coverage.visit)
+    models = passes.Models(Twice().double().eval(), Twice().eval())
+    coverage = Coverage(models)
+    replay.Replay(models, Capture()).run((torch.randn(2, 4),), coverage.visit)
     assert coverage.untested == []
     assert "cell.weight_hh" in coverage.tested
 
 
 def test_images_with_channels_last_are_turned():
     theirs = torch.arange(2 * 4 * 4 * 4.0).reshape(2, 4, 4, 4)  # either layout fits: the kind of layer decides
-    turned = replay.fit(theirs, (2, 4, 4, 4), nn.Conv2d(4, 4, 1), channels_last=True)
+    turned = fit(theirs, (2, 4, 4, 4), nn.Conv2d(4, 4, 1), channels_last=True)
     assert torch.equal(turned, theirs.permute(0, 3, 1, 2))
-    assert replay.fit(theirs, (2, 4, 4, 4), nn.Softmax(-1), channels_last=True) is theirs
-    assert replay.fit(theirs, (2, 4, 4, 4), nn.Conv2d(4, 4, 1), channels_last=False) is theirs
-    assert len(replay.forms(theirs, (2, 4, 4, 4), nn.ReLU(), channels_last=True)) == 2  # the nearer one is taken
-    assert replay.fit(theirs, (2, 4, 5, 4), nn.Conv2d(4, 4, 1), channels_last=True) is None
+    assert fit(theirs, (2, 4, 4, 4), nn.Softmax(-1), channels_last=True) is theirs
+    assert fit(theirs, (2, 4, 4, 4), nn.Conv2d(4, 4, 1), channels_last=False) is theirs
+    assert len(forms(theirs, (2, 4, 4, 4), nn.ReLU(), channels_last=True)) == 2  # the nearer one is taken
+    assert fit(theirs, (2, 4, 5, 4), nn.Conv2d(4, 4, 1), channels_last=True) is None
 
 
 def layers_and_inputs():
@@ -296,15 +298,15 @@ def test_no_entry_of_the_catalogue_leaves_a_trace(layer, args):
         layer.running_var.uniform_(0.5, 2)
     state = copy.deepcopy(layer.state_dict())
     with torch.no_grad():
-        before = replay.flatten(layer(*args))[0]
+        before = passes.flatten(layer(*args))[0]
         changed = 0
         for entry in catalogue.faults(layer):
             try:
-                other = replay.flatten(entry.forward(layer, layer.forward, *args))[0]
+                other = passes.flatten(entry.forward(layer, layer.forward, *args))[0]
             except (RuntimeError, ValueError, IndexError, TypeError):
                 continue
             changed += other.shape != before.shape or not torch.equal(other, before)
-            assert torch.equal(replay.flatten(layer(*args))[0], before), entry.kind
+            assert torch.equal(passes.flatten(layer(*args))[0], before), entry.kind
         assert changed >= 2
     assert all(torch.equal(tensor, state[name]) for name, tensor in layer.state_dict().items())
 
@@ -338,14 +340,14 @@ def chain(seed=0):
 
 
 def test_code_between_layers_that_agrees_to_the_bit_needs_one_pass_only(tmp_path, monkeypatch):
-    passes = []
+    runs = []
     run = replay.Replay.run
-    monkeypatch.setattr(replay.Replay, "run", lambda self, *args: passes.append(self.alone) or run(self, *args))
+    monkeypatch.setattr(replay.Replay, "run", lambda self, *args: runs.append(self.alone) or run(self, *args))
     assert not failing(judged(tmp_path, chain(), chain(), torch.randn(4, 3, 10, 10)))
-    assert passes == [True]
+    assert runs == [True]
     (tmp_path / "other").mkdir()
     assert not failing(judged(tmp_path / "other", make()))  # a softmax and a sum between its layers
-    assert passes == [True, True, False]
+    assert runs == [True, True, False]
 
 
 def test_a_fault_of_one_item_shows_although_floors_are_measured_on_another(tmp_path):

@@ -23,8 +23,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from . import replay, rule
-from .replay import Capture, Floors, Models, Noise, as_narrow, as_wide, filled, flatten
+from . import passes, replay, rule
+from .captured import Capture, Floors, channel_axis, equal, forms, judge, mean_squares, rms
+from .passes import Models, Noise, as_narrow, as_wide, filled, flatten
 from .rule import UNIT, Finding
 
 REPEATS = 2  # noisy passes; with float32's own error that makes three measures of the floor
@@ -45,7 +46,7 @@ def gradient_terms(module: nn.Module, inputs: Sequence[Tensor], given: Tensor) -
         return int(module.out_features)
     if isinstance(module, NORMS):
         return given.numel() // given.shape[1]
-    return replay.reduction(module, inputs)
+    return passes.reduction(module, inputs)
 
 
 @contextmanager
@@ -55,12 +56,12 @@ def noisy(model: nn.Module, noise: Noise, times: float = 1.0) -> Iterator[None]:
     times: as many times as far.
     """
     hooks = []
-    for layer in replay.leaves(model).values():
+    for layer in passes.leaves(model).values():
 
         def move(layer: nn.Module, args: Any, result: Any) -> Any:
-            if isinstance(layer, replay.COPIES):
+            if isinstance(layer, passes.COPIES):
                 return None
-            size = times * UNIT * rule.growth(replay.reduction(layer, flatten(args)))
+            size = times * UNIT * rule.growth(passes.reduction(layer, flatten(args)))
 
             def moved(y: Tensor) -> Tensor:
                 if not (y.is_floating_point() and y.requires_grad):
@@ -71,7 +72,7 @@ def noisy(model: nn.Module, noise: Noise, times: float = 1.0) -> Iterator[None]:
                 y.register_hook(lambda g: noise.moved(g, back))
                 return y
 
-            return replay.replace(result, moved)
+            return passes.replace(result, moved)
 
         hooks.append(layer.register_forward_hook(move))
     try:
@@ -241,7 +242,7 @@ class _Swap(torch.autograd.Function):
         return None, None, *back
 
 
-class _Pass(replay.Pass):
+class _Pass(passes.Pass):
     """One forward and backward pass over a capture. what: "exact", "moved" or "narrow"."""
 
     def __init__(self, replayed: Backward, what: str, inputs: Sequence[Tensor], target: Tensor) -> None:
@@ -274,7 +275,7 @@ class _Pass(replay.Pass):
         anchor = torch.zeros((), dtype=held.outputs[0].dtype, requires_grad=True)
         outputs = _Swap.apply(self, held, *own, anchor)
         with torch.no_grad():
-            result = models.compute(module, replay.replace(args, Tensor.clone))
+            result = models.compute(module, passes.replace(args, Tensor.clone))
         return filled(result, outputs)
 
     def visit(self, held: Held, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
@@ -285,7 +286,7 @@ class _Pass(replay.Pass):
         for index, g in enumerate(gradients):
             if g is not None and (key, index) in self.replayed.unlike:
                 exact, _, axis = self.replayed.unlike[key, index]
-                squares = replay._mean_squares(g.double(), axis, exact=exact)
+                squares = mean_squares(g.double(), axis, exact=exact)
                 self.replayed.apart[key, index, self.what] = squares
         return [*self.replayed.sent[key], None]
 
@@ -377,7 +378,7 @@ class Backward:
                 (form, place, which)
                 for which, (tensor, _) in enumerate(left)
                 if tensor.is_floating_point() == mine.is_floating_point()
-                for place, form in enumerate(replay.forms(tensor, mine.shape, layer, self.capture.channels_last))
+                for place, form in enumerate(forms(tensor, mine.shape, layer, self.capture.channels_last))
             ]
             if not choices:
                 found.append((None, None))
@@ -388,7 +389,7 @@ class Backward:
             _, file = left.pop(which)
             gradient = None
             if file is not None:
-                turned = replay.forms(self.capture.load(file), mine.shape, layer, self.capture.channels_last)
+                turned = forms(self.capture.load(file), mine.shape, layer, self.capture.channels_last)
                 gradient = turned[place]
             found.append((form, gradient))
         return [tensor for tensor, _ in found], [gradient for _, gradient in found]
@@ -404,8 +405,8 @@ class Backward:
             if theirs is None or own is None:
                 given.append(own)
                 continue
-            axis = replay.channel_axis(layer, own.dim())
-            if replay._equal(own, theirs):
+            axis = channel_axis(layer, own.dim())
+            if equal(own, theirs):
                 self.findings.append(Finding(name, call, index, kind, GIVEN, 0.0, 0.0, 1, 0.0, 0.0, 0.0))
             else:
                 self.unlike[(name, call), index] = (own.double(), theirs, axis)
@@ -422,9 +423,9 @@ class Backward:
             if exact is None or theirs is None or exact[0] is None:
                 result.append(None if exact is None else exact[0])
                 continue
-            axis = replay.channel_axis(layer, theirs.dim())
-            floor = Floors(exact[0], *(replay._mean_squares(each, axis, exact=exact[0]) for each in exact[1:]))
-            finding = replay.judge(name, call, index, kind, SENT, theirs, floor, terms, axis)
+            axis = channel_axis(layer, theirs.dim())
+            floor = Floors(exact[0], *(mean_squares(each, axis, exact=exact[0]) for each in exact[1:]))
+            finding = judge(name, call, index, kind, SENT, theirs, floor, terms, axis)
             if finding.verdict != "EQUAL" and isinstance(layer, nn.modules.pooling._MaxPoolNd):
                 finding = self._apart_from_ties(held, finding, theirs, floor)
             if finding.verdict != "EQUAL" and isinstance(layer, NORMS):
@@ -466,7 +467,7 @@ class Backward:
 
         if what != "moved":
             return product()
-        with replay.moved_layer(layer, twin, self.noise, UNIT):
+        with passes.moved_layer(layer, twin, self.noise, UNIT):
             return product()
 
     def _add(
@@ -477,7 +478,7 @@ class Backward:
             if g is None:
                 continue
             axis = 0
-            squares = replay._mean_squares(near, axis, exact=g), replay._mean_squares(narrow, axis, exact=g)
+            squares = mean_squares(near, axis, exact=g), mean_squares(narrow, axis, exact=g)
             # Every value of a gradient sums over all places where its parameter was used.
             terms = max(1, back.numel() // max(1, parameter.shape[0]))
             name = self.names[id(parameter)]
@@ -505,7 +506,7 @@ class Backward:
                 )
             floor = Floors(exact, moved, own)
             what = f"{GRADIENT} {suffix}"
-            self.findings.append(replay.judge(layer, 0, 0, total.kind, what, theirs, floor, total.terms, 0))
+            self.findings.append(judge(layer, 0, 0, total.kind, what, theirs, floor, total.terms, 0))
 
     def _between(self) -> None:
         """The code between layers, where it does not agree to the bit."""
@@ -514,7 +515,7 @@ class Backward:
             if moved is None or own is None:
                 continue
             kind, floor = type(self.models.layers[key[0]]).__name__, Floors(exact, moved, own)
-            finding = replay.judge(*key, index, kind, GIVEN, theirs, floor, 1, axis)
+            finding = judge(*key, index, kind, GIVEN, theirs, floor, 1, axis)
             self.findings.append(finding)
             if finding.verdict != "EQUAL" and self._through_maximum(key, finding, theirs, floor, axis):
                 self.explained[key[0]] = {"kind": "loss through the maximum", "says": THROUGH_MAXIMUM, "rounding": True}
@@ -529,7 +530,7 @@ class Backward:
             return False
         largest = logits == logits.amax(-1, keepdim=True)
         classes = theirs.shape[-1]
-        rest = replay.judge(
+        rest = judge(
             *key, finding.index, finding.kind, GIVEN, theirs * ~largest,
             Floors(floor.exact * ~largest, floor.moved, floor.own), classes, axis,
         )  # fmt: skip
@@ -574,8 +575,8 @@ class Backward:
         if bool(wrong.any()):
             return
         fitted = Floors(own_a * apart + own_b * scaled + d, floor.moved, floor.own)
-        axis = replay.channel_axis(layer, y.dim())
-        if replay.judge(held.layer, 0, 0, finding.kind, SENT, theirs, fitted, finding.terms, axis).verdict == "EQUAL":
+        axis = channel_axis(layer, y.dim())
+        if judge(held.layer, 0, 0, finding.kind, SENT, theirs, fitted, finding.terms, axis).verdict == "EQUAL":
             self.explained[held.layer] = {"kind": "rounded sums", "says": replay.ROUNDED_SUMS, "rounding": True}
 
     def _apart_from_ties(self, held: Held, finding: Finding, theirs: Tensor, floor: Floors) -> Finding:
@@ -586,7 +587,7 @@ class Backward:
             return finding
         # A ramp far below float32's resolution, up or down, decides between equal values alone.
         places = x.shape[-2] * x.shape[-1]
-        ramp = torch.linspace(0, 1e-10 * replay.rms(x), places, dtype=x.dtype).view(x.shape[-2:])
+        ramp = torch.linspace(0, 1e-10 * rms(x), places, dtype=x.dtype).view(x.shape[-2:])
         pool = nn.functional.max_pool2d
         how = layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.ceil_mode, True
         first, last = (pool(each, *how)[1].flatten(2) for each in (x - ramp, x + ramp))
@@ -596,9 +597,9 @@ class Backward:
             free.scatter_add_(2, where, tied)
         # A tie of three has one place that is neither the first nor the last.
         free = ((free == 0) & ~torch.isin(x.flatten(2), x.flatten(2).gather(2, first)[tied > 0])).view_as(x)
-        return replay.judge(
+        return judge(
             finding.layer, finding.call, finding.index, finding.kind, finding.what, theirs * free,
-            Floors(floor.exact * free, floor.moved, floor.own), finding.terms, replay.channel_axis(layer, 4),
+            Floors(floor.exact * free, floor.moved, floor.own), finding.terms, channel_axis(layer, 4),
         )  # fmt: skip
 
 

@@ -198,11 +198,12 @@ class Learning:
     ) -> dict[str, Any]:
         """Replay a capture of a training step: {"forward", "backward"}, each what replay.Replay.report says."""
         from . import backward, replay
+        from .captured import Capture
 
         models = self._learning_models(state, seed)
         batch = [self.framework.to_native(array, None) for array in self._batches(inputs)[0]]
         calls = {(record["name"], record["call"]): record for record in records}
-        captured = replay.Capture(Path(folder), channels_last, calls, mapped=True)
+        captured = Capture(Path(folder), channels_last, calls, mapped=True)
         arrays = npz.load_file(Path(folder) / "outputs.npz")
         outputs = {name: arrays.get(protocol.key(0, name)) for name in self.outputs}
         try:

@@ -158,33 +158,35 @@ class Session(Learning):
 
     def do_layers(self) -> dict[str, Any]:
         """The layers that a replay compares, in the order of their definition."""
-        from . import replay
+        from . import passes
 
-        return {"layers": list(replay.leaves(self.model))}
+        return {"layers": list(passes.leaves(self.model))}
 
     def do_order(self, inputs: str, weights: str, seed: int) -> dict[str, Any]:
         """The layers as they are first called on the first case: (name, kind, shapes of the first input and output)."""
-        from . import replay
+        from . import passes
 
-        found = replay.order(self._models(weights, seed), self._native_cases(inputs)[0])
+        found = passes.order(self._models(weights, seed), self._native_cases(inputs)[0])
         return {"order": [(name, type(self.models.layers[name]).__name__, *shapes) for name, shapes in found.items()]}
 
     def do_floors(self, inputs: str, path: str, weights: str, seed: int) -> dict[str, Any]:
         """Compute the outputs of every case in float64, into ``path``, with the floor of each: "case/name" -> rms.
 
-        Also which weights and constants no test could see on the first case: replay.Coverage.
+        Also which weights and constants no test could see on the first case: see coverage.Coverage.
         """
         from . import replay
+        from .captured import Capture, rms
+        from .coverage import Coverage
 
         models = self._models(weights, seed)
         results, floors = {}, {}
-        coverage = replay.Coverage(models)
+        coverage = Coverage(models)
         for case, native in enumerate(self._native_cases(inputs)):
-            found = replay.Replay(models, replay.Capture()).run(native, coverage.visit if case == 0 else None)
+            found = replay.Replay(models, Capture()).run(native, coverage.visit if case == 0 else None)
             names = [protocol.key(case, name) for name in self.outputs]
             for name, floor in zip(names, found):
                 results[name] = floor.exact.numpy()
-                floors[name] = {"floor": floor.rms(), "size": replay.rms(floor.exact)}
+                floors[name] = {"floor": floor.rms(), "size": rms(floor.exact)}
         npz.save_file(results, Path(path))
         return {"floors": floors, "untested": coverage.untested, "tested": coverage.tested}
 
@@ -201,9 +203,10 @@ class Session(Learning):
     ) -> dict[str, Any]:
         """Replay what another framework captured on this case; see replay.Replay."""
         from . import replay
+        from .captured import Capture
 
         calls = {(record["name"], record["call"]): record for record in records}
-        captured, returned = replay.Capture(Path(folder), channels_last, calls), Path(folder) / "outputs.npz"
+        captured, returned = Capture(Path(folder), channels_last, calls), Path(folder) / "outputs.npz"
         arrays = npz.load_file(returned) if returned.is_file() else {}
         outputs = {name: arrays.get(protocol.key(case, name)) for name in self.outputs}
         models, native = self._models(weights, seed), self._native_cases(inputs)[case]
@@ -213,22 +216,22 @@ class Session(Learning):
 
     def do_faults(self) -> dict[str, Any]:
         """Every fault of the catalogue that a layer of this model can have: {"layer", "index", "kind", "says", "rounding"}."""
-        from . import catalogue, replay
+        from . import catalogue, passes
 
         return {
             "faults": [
                 {"layer": name, "index": index, "kind": entry.kind, "says": entry.says, "rounding": entry.rounding}
-                for name, layer in replay.leaves(self.model).items()
+                for name, layer in passes.leaves(self.model).items()
                 for index, entry in enumerate(catalogue.faults(layer))
             ]
         }
 
     def do_plant(self, layer: str, index: int) -> None:
         """Make a layer of the model faulty; the next ``plant`` or ``uproot`` ends it."""
-        from . import catalogue, replay
+        from . import catalogue, passes
 
         self.do_uproot()
-        self.planted = replay.leaves(self.model)[layer]
+        self.planted = passes.leaves(self.model)[layer]
         catalogue.plant(self.planted, index)
 
     def do_uproot(self) -> None:
@@ -237,14 +240,14 @@ class Session(Learning):
             self.planted = None
 
     def _models(self, weights: str, seed: int) -> Any:
-        from . import replay
+        from . import passes
 
         if not hasattr(self, "models"):
-            replay.return_freed_memory()
+            passes.return_freed_memory()
             wide = self.framework.build(self.source, self.options, float64=True)
             for model in (wide, self.model):
                 self._write(model, npz.load_file(Path(weights)))
-            self.models = replay.Models(wide, self.model, seed)
+            self.models = passes.Models(wide, self.model, seed)
         return self.models
 
     # -- run ----------------------------------------------------------------------------------------------------------
