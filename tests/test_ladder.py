@@ -3,6 +3,7 @@
 from xverify.ladder import WIDER, Ladder, Learner, Local
 from xverify.optimizers import optimizer
 from xverify.records import Error, Layers, Rung
+from xverify.step import Step
 
 ROUNDED = (
     Rung("forward", 0, "DRIFT", 142.0, "sums lose digits", "rounding"),
@@ -31,3 +32,20 @@ def test_a_later_launch_is_judged_with_the_room_of_the_first():
     after = ladder.again(learner, Error("EQUAL", None))
     assert seen == [Local(142.0, 142.0)]
     assert (after.verdict, after.reason) == ("DIFFERENT", "in a later launch: statistics: off")
+
+
+def test_a_loss_is_named_rounding_when_its_layers_round_as_far_and_is_never_excused():
+    ladder = object.__new__(Ladder)
+    ladder._rows = lambda: (8,)
+
+    def judged(floors, rounding):
+        step = Step(0, 0, {}, {}, {}, {}, {"loss": 2.0, "loss_floor": 1e-6}, {})
+        loss = 2.0 + floors * 1e-6
+        rung = ladder._loss(step, {"loss": loss, "step_loss": loss}, rounding)
+        return rung.verdict, rung.difference
+
+    assert judged(9, 1.0) == ("EQUAL", "")
+    assert judged(12, 1.0) == ("DRIFT", "")
+    assert judged(12, 11.0) == ("DRIFT", "")
+    assert judged(12, 142.0) == ("DRIFT", "rounding")
+    assert judged(35, 142.0) == ("DIFFERENT", "")

@@ -241,7 +241,7 @@ class Ladder:
         exact = npz.OnDisk(self._truth_path(index))
         step = Step(index, state["steps"], npz.OnDisk(path), before, slots, exact, truth, learner.merges)
         rungs = [
-            self._loss(step, reply),
+            self._loss(step, reply, local.rounding),
             self._gradients(step, local.wider, untested, size),
             self._update(learner, step, reply["sparse"]),
         ]
@@ -274,7 +274,8 @@ class Ladder:
     def _truth_path(self, index: int) -> Path:
         return self.space / f"truth-{index}.npz"
 
-    def _loss(self, step: Step, reply: Mapping[str, float]) -> Rung:
+    def _loss(self, step: Step, reply: Mapping[str, float], rounding: float) -> Rung:
+        """The loss of one batch, which is as far off as the layers it comes from: Local.rounding."""
         right, floor = step.truth["loss"], step.truth["loss_floor"]
         for what, loss in (("gradients", reply["loss"]), ("the timed step", reply["step_loss"])):
             if not math.isfinite(loss):
@@ -289,7 +290,8 @@ class Ladder:
                 for name, factor in (("the sum over all rows", rows), ("divided once more by the rows", 1 / rows)):
                     if rows > 1 and abs(loss / (right * factor) - 1) < 1e-3:
                         says += f": it is {name}, not their mean"
-                return Rung("loss", step.number, verdict, ratio, says, compared=1, known=1)
+                difference = "rounding" if verdict == "DRIFT" and ratio <= rounding else ""
+                return Rung("loss", step.number, verdict, ratio, says, difference, compared=1, known=1)
         ratio = abs(reply["loss"] - right) / floor if floor else 0.0
         return Rung("loss", step.number, "EQUAL", ratio, compared=1, known=1)
 

@@ -5,7 +5,6 @@ Each is a function of the adapter's ``Learner``; those that are no more than ano
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -82,8 +81,7 @@ def _norms(learner: Any) -> list[Any]:
 
 
 def _sum(learner: Any) -> None:
-    learner.framework = copy.copy(learner.framework)  # the next learner has the right one
-    learner.framework.cross_entropy = lambda logits, target: learner.torch.nn.functional.cross_entropy(
+    learner.cross_entropy = lambda logits, target: learner.torch.nn.functional.cross_entropy(
         logits.flatten(0, -2), target.flatten(), reduction="sum"
     )
 

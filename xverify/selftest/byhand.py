@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .. import data, probe, timing
+from .. import data, probe
 from ..optimizers import optimizer
 from ..reference import build_arguments
 from ..spec import find_model
@@ -25,7 +25,8 @@ from ..worker import Session
 
 TRAINED = 2  # a batch norm needs more than one value a channel
 BATCH = 1  # a short call shows what a call costs beside its work
-LEAST_PAIRS, MOST_PAIRS, SECONDS = 60, 240, 30.0  # as many pairs as fit into this time
+LEAST_PAIRS, SECONDS = 20, 10.0  # as many pairs as fit into this time
+BLOCK = 0.005  # seconds: what the machine does besides changes slowly, and many short pairs see through it
 By = Callable[[int], float]  # times so many calls, in seconds
 
 
@@ -166,7 +167,7 @@ def measure(name: str, model: str, threads: int, space: Path, task: str) -> dict
         ask("prepare", inputs=str(space / "inputs.npz"), mode=mode)
         loop = write(session.call, session.cases[0][0])
     per_call = ask("warm", calls=5, seconds=0.5)["seconds_per_call"]
-    calls = timing.calls_a_block(per_call)
+    calls = max(1, round(BLOCK / per_call))
     loop(calls)
 
     def ours() -> float:
@@ -175,10 +176,8 @@ def measure(name: str, model: str, threads: int, space: Path, task: str) -> dict
 
     found: dict[str, list[float]] = {"ours": [], "by_hand": []}
     begun = time.perf_counter()
-    for index in range(MOST_PAIRS):
-        if index >= LEAST_PAIRS and time.perf_counter() - begun > SECONDS:
-            break
-        if index % 2:
+    while len(found["ours"]) < LEAST_PAIRS or time.perf_counter() - begun < SECONDS:
+        if len(found["ours"]) % 2:
             found["ours"].append(ours())
             found["by_hand"].append(loop(calls) / calls)
         else:
