@@ -32,7 +32,7 @@ STEPS = {"quick": (0, 2), "standard": (0, 1, 2, 5, 20), "rigorous": (0, 1, 2, 5,
 CURVE = {"quick": 10, "standard": 50, "rigorous": 50}
 REPLICAS = 3
 # Seconds of a step of the reference, from which on a quick run looks at less: its first state, without a curve.
-LONG = 2.0
+LONG = 1.5
 FEWER = 2  # items on which layers are judged then
 FIRST = 4  # steps after which replicas that have parted go no further
 BAND = 10  # times the spread of three replicas, within which a curve may be rounding alone, too
