@@ -16,7 +16,7 @@ from ..selftest import timing
 
 HELP = "put xverify's own timing to the test on this machine: equals, planted slowdowns, cheats, overhead"
 EXAMPLE = """examples:
-  xverify selftest timing                      the whole table, some 15 minutes
+  xverify selftest timing                      the whole table, some 20 minutes
   xverify selftest timing --busy               again, while another process keeps a core busy
   xverify selftest timing --runs 100           as many pairs of equals as the acceptance names
   xverify selftest timing --only cheats,slower
