@@ -1,8 +1,10 @@
 """The worker's session, in this process and with a clock that ticks one second a look."""
 
 import itertools
+import sys
 
 import numpy as np
+import psutil
 import pytest
 from conftest import MODEL, write_folder
 from xverify.weights import digest, npz
@@ -143,6 +145,18 @@ def test_names_toml_renames_layers_and_parameters(session, tmp_path):
     arrays, path = weights(live, tmp_path)
     assert ok(live, "load", path=path)["digest"] == digest(arrays)
     assert np.array_equal(live.model.weights["dense.weight"], arrays["fc1.weight"])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc alone can be told")
+def test_who_rests_gives_free_memory_back(session):
+    session, process = session(), psutil.Process()
+    blocks = [np.ones(1024) for _ in range(20_000)]
+    last = blocks[-1]  # what is freed below it stays with the process
+    del blocks
+    before = process.memory_info().rss
+    ok(session, "rest")
+    assert before - process.memory_info().rss > 100 * 2**20
+    assert last.all()
 
 
 def test_an_unknown_operation_is_an_error_reply(session):

@@ -215,6 +215,9 @@ class Framework:
         """
         raise Unsupported(f"{self.name} is not trained by xverify")
 
+    def rest(self) -> None:
+        """Give up memory that the framework keeps for later calls."""
+
     def still(self, model: Any) -> list[str]:
         """Turn dropout off for good, wherever the model has it; returns the layers' names."""
         return []

@@ -289,6 +289,7 @@ class Lane:
                 self._measure_memory()
                 if not self.request.trains:
                     self._complete_outputs()
+                self.worker.request("rest")
             per_call = (faults - self.faults) / calls if faults is not None and self.faults is not None else None
             self.launches.append(replace(self.launched(), retraces=retraces, faults_per_call=per_call))
 
@@ -399,6 +400,7 @@ class Lane:
             return
         with self.step("climbing the ladder of training"):
             self.error, self.training = ladder.judge(self.learner())
+            self.worker.request("rest")
 
     def judge_training_again(self, ladder: Ladder, reference: Reference) -> None:
         """Look at a later launch, too: its weights, and one step."""

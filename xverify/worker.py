@@ -5,6 +5,8 @@ It needs numpy and its framework, so it runs under any interpreter that has thos
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import os
 import sys
 import time
@@ -293,6 +295,14 @@ class Session(Learning):
     def do_device_memory(self) -> dict[str, Any]:
         """What framework.device_memory tells."""
         return dict(self.framework.device_memory())
+
+    def do_rest(self) -> None:
+        """Give free memory back to the system, which others need while this subject waits: of a training step, half and more."""
+        gc.collect()
+        self.framework.rest()
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+        if trim is not None:
+            trim(0)
 
     def do_traces(self) -> dict[str, Any]:
         """How many graphs the callable has made so far; None when it makes none."""

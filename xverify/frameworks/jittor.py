@@ -115,6 +115,9 @@ class Adapter(Framework):
             **({"use_cuda": self.jt.flags.use_cuda, "cudnn": bool(self.jt.cudnn)} if self.device == "cuda" else {}),
         }
 
+    def rest(self) -> None:
+        self.jt.gc()
+
     def inference(self) -> AbstractContextManager[Any]:
         context: AbstractContextManager[Any] = self.jt.no_grad()
         return context
