@@ -212,11 +212,15 @@ class Sum:
 
 @dataclass
 class Held:
-    """A captured call. inputs, outputs: in the reference's layout; given, sent: the gradients of outputs and inputs."""
+    """A captured call. inputs, outputs: in the reference's layout; given, sent: the gradients of outputs and inputs.
+
+    result: what the layer returns, with empty tensors in place of its outputs.
+    """
 
     layer: str
     call: int
     args: Any
+    result: Any
     inputs: list[Tensor]
     outputs: list[Tensor]
     given: list[Tensor | None]
@@ -273,10 +277,7 @@ class _Pass(passes.Pass):
         if not any(tensor.requires_grad for tensor in own):  # the first layer: autograd would not come back to it
             own = [t.detach().requires_grad_() if t.is_floating_point() else t for t in own]
         anchor = torch.zeros((), dtype=held.outputs[0].dtype, requires_grad=True)
-        outputs = _Swap.apply(self, held, *own, anchor)
-        with torch.no_grad():
-            result = models.compute(module, passes.replace(args, Tensor.clone))
-        return filled(result, outputs)
+        return filled(held.result, _Swap.apply(self, held, *own, anchor))
 
     def visit(self, held: Held, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
         """What the layer sends back, once it has been given this."""
@@ -358,14 +359,19 @@ class Backward:
         if any(tensor is None and o.is_floating_point() for tensor, o in zip(inputs, own)):
             return None
         given = [o.detach() if tensor is None else tensor for tensor, o in zip(inputs, own)]
-        with torch.no_grad():
-            wide = self.models.layers[name]
-            exact = flatten(self.models.compute(wide, filled(args, [as_wide(t).clone() for t in given])))
-        outputs, back = self._fitting(record["outputs"], record["output_gradients"], exact, layer)
+        with torch.no_grad():  # float32 is enough to tell which captured tensor is which
+            result = self.models.compute(self.models.twins[name], filled(args, [as_narrow(t).clone() for t in given]))
+        near = flatten(result)
+        outputs, back = self._fitting(record["outputs"], record["output_gradients"], near, layer)
         if outputs[0] is None:
             return None
-        values = [e if tensor is None else tensor for tensor, e in zip(outputs, exact)]
-        return Held(name, call, args, given, values, back, sent)
+        if any(tensor is None for tensor in outputs):  # a state that the framework keeps to itself
+            with torch.no_grad():
+                exact = self.models.compute(self.models.layers[name], filled(args, [as_wide(t).clone() for t in given]))
+            outputs = [e if tensor is None else tensor for tensor, e in zip(outputs, flatten(exact))]
+        values = [tensor for tensor in outputs if tensor is not None]
+        empty = passes.replace(result, lambda tensor: tensor.new_empty(0))
+        return Held(name, call, args, empty, given, values, back, sent)
 
     def _fitting(
         self, files: Sequence[str], gradients: Sequence[str | None], own: Sequence[Tensor], layer: nn.Module
@@ -383,9 +389,10 @@ class Backward:
             if not choices:
                 found.append((None, None))
                 continue
-            form, place, which = min(
-                choices, key=lambda choice: float(torch.dist(choice[0].double(), mine.detach().double()))
-            )
+            form, place, which = choices[0]
+            if len(choices) > 1:
+                wide = mine.detach().double()
+                form, place, which = min(choices, key=lambda choice: float(torch.dist(choice[0].double(), wide)))
             _, file = left.pop(which)
             gradient = None
             if file is not None:
@@ -449,10 +456,11 @@ class Backward:
         def product() -> tuple[list[Any], list[Any]]:
             with torch.enable_grad():
                 inputs = [
-                    taken(tensor).detach().clone().requires_grad_() if tensor.is_floating_point() else tensor
+                    taken(tensor).detach().requires_grad_() if tensor.is_floating_point() else tensor
                     for tensor in held.inputs
                 ]
-                passed = [tensor.clone() if tensor.is_floating_point() else tensor for tensor in inputs]
+                # Autograd lets no layer overwrite what a gradient is asked of.
+                passed = [tensor.clone() for tensor in inputs] if replay.may_overwrite(layer) else inputs
                 outputs = flatten(self.models.compute(layer, filled(held.args, passed)))
                 pairs = [(y, taken(g)) for y, g in zip(outputs, given) if g is not None and y.requires_grad]
                 wanted = [tensor for tensor in inputs if tensor.is_floating_point()]

@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from . import optimizers, probe, rule
+from . import host, optimizers, probe, rule
 from .compare import OWN_DRIFT, OWN_EQUAL
 from .errors import Crashed, Failed, SubjectError, TimedOut
 from .layers import summarise
@@ -373,13 +374,17 @@ class Ladder:
         if not names:
             return Rung("update", step.number, "DIFFERENT", math.inf, "no parameter learns")
         rho, says = 0.0, ""
-        for name in names:
+
+        def judge(name: str) -> tuple[float, str, Parameter]:
             each = Parameter(name, step, self.optimizer)
-            ratio, what = each.judge(self.optimizer, each.parts)
-            if ratio > optimizers.EQUAL_RHO:
-                failing.append(each)
-            if ratio > rho:
-                rho, worst, says = ratio, each, f"{name}: {what} is {ratio:.3g} x its floor"
+            return *each.judge(self.optimizer, each.parts), each
+
+        with ThreadPoolExecutor(host.cores()) as pool:  # numpy's loops let go of the interpreter
+            for ratio, what, each in pool.map(judge, names):
+                if ratio > optimizers.EQUAL_RHO:
+                    failing.append(each)
+                if ratio > rho:
+                    rho, worst, says = ratio, each, f"{each.name}: {what} is {ratio:.3g} x its floor"
         counts: dict[str, Any] = {"compared": len(names), "known": len(names)}
         if not failing:
             return Rung("update", step.number, "EQUAL", rho, **counts)

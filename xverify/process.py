@@ -33,7 +33,8 @@ Beat = Callable[[float, str], None]
 class Worker:
     """A live worker process of one framework.
 
-    folder: a directory of the run's own, which is the worker's current directory, so that nothing there hides a module.
+    folder: a directory of the run's own, which is the worker's current directory, so that nothing there hides a module, and
+    the place of its temporary files, which so go with it.
     timeout: seconds that any one request may take. pin: the cores that it may use; (): those of this process.
     """
 
@@ -78,7 +79,7 @@ class Worker:
         raise AssertionError("unreachable")
 
     def _spawn(self) -> None:
-        environment = {**os.environ, **self.adapter.variables(self.threads, self.device)}
+        environment = {**os.environ, **self.adapter.variables(self.threads, self.device), "TMPDIR": str(self.folder)}
         if not _same_interpreter(self.python):
             library = self.folder / "lib"
             _lend_package(library)

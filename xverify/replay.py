@@ -168,7 +168,7 @@ class Replay:
         name, call = steps[0].layer, steps[0].call
         layer = self.models.layers[name]
         given = self._inputs(steps, record["inputs"])
-        args = filled(steps[0].args, [tensor.clone() if _may_overwrite(layer) else tensor for tensor in given])
+        args = filled(steps[0].args, [tensor.clone() if may_overwrite(layer) else tensor for tensor in given])
         versions = [tensor._version for tensor in flatten(args)]
         result = self.models.compute(layer, args)
         in_place = [tensor._version != version for tensor, version in zip(flatten(args), versions)]
@@ -274,7 +274,7 @@ class Replay:
         moved = flatten(self.models.compute_moved(layer, replace(args, self.noise.moved), self.noise, UNIT))
         changes = [mean_squares(y, axis, exact=x) for x, y, axis in zip(parts, moved, axes)]
         del moved
-        copy = _may_overwrite(layer)
+        copy = may_overwrite(layer)
         narrow = flatten(
             self.models.compute(twin, replace(args, lambda t: as_narrow(t).clone() if copy else as_narrow(t)))
         )
@@ -290,7 +290,7 @@ class Replay:
 
     def _treats_apart(self, layer: nn.Module, args: Any, exact: list[Tensor], axes: list[int]) -> bool:
         """Whether a floor measured on one item of the batch, in proportion to its size, holds for all of it."""
-        if layer.training or not isinstance(layer, BY_ITEM):
+        if _is_training_norm(layer) or not isinstance(layer, BY_ITEM):
             return False
         tensors = [*flatten(args), *exact]
         if not all(tensor.dim() > 1 and tensor.is_floating_point() for tensor in tensors):
@@ -464,6 +464,6 @@ def _is_training_norm(layer: nn.Module) -> bool:
     return isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.training
 
 
-def _may_overwrite(layer: nn.Module) -> bool:
+def may_overwrite(layer: nn.Module) -> bool:
     """Whether the layer may compute in place."""
     return bool(getattr(layer, "inplace", False)) or not type(layer).__module__.startswith("torch.nn.")

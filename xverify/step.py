@@ -12,7 +12,7 @@ import numpy as np
 from . import optimizers, protocol, rule
 from .optimizers import Optimizer
 
-SAMPLE = 2**20  # values of a parameter whose step is judged
+SAMPLE = 2**18  # values of a parameter whose step is judged
 OWN = {
     "one bias": "its LSTM has one bias where torch has two, so a step moves it half as far",
     "repeated rows": "the gradient of its embedding comes as rows: where a batch uses one twice, each share is squared by itself",
