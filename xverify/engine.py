@@ -11,16 +11,17 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from . import __version__, compare, frameworks, host, noise, optimizers, timing
 from .errors import SubjectError, UsageError
 from .framework import Framework
-from .ladder import Ladder
+from .ladder import Ladder, Observed
 from .lane import Lane
 from .process import Worker
 from .records import Layers, Result, overall
@@ -391,14 +392,27 @@ class Run:
         if self.request.trains:
             self.ladder = Ladder(self.request, self.reference)
             self.ladder.prepare()
-            for lane in self.lanes:
-                lane.judge_training(self.ladder, self.reference)
-                lane.worker.close()
+            self._climb(self.ladder)
             return
         self.reference.evaluate()
         self._replay()
         for lane in self.lanes:
             lane.judge(self.reference)
+
+    def _climb(self, ladder: Ladder) -> None:
+        """Judge every lane, while the next one does by itself what is judged of it then."""
+
+        def observe(lane: Lane | None) -> Future[Observed] | None:
+            return self.beside.submit(ladder.observe, lane.learner()) if lane is not None and lane.alive else None
+
+        observed = observe(self.lanes[0])
+        for lane, following in zip_longest(self.lanes, self.lanes[1:]):
+            if observed is not None:
+                wait([observed])
+            coming = observe(following)
+            lane.judge_training(ladder, self.reference, observed)
+            lane.worker.close()
+            observed = coming
 
     def _replay(self) -> None:
         """Judge the layers of every framework, once for all its modes that build the same model."""

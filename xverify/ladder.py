@@ -56,6 +56,18 @@ class Learner:
 
 
 @dataclass(frozen=True)
+class Observed:
+    """What a subject does from the reference's first state.
+
+    captured: what its worker says of its layers, {"stopped": why} where none could be captured; None where another subject that
+    builds the same model speaks for them. step: what it says of the step.
+    """
+
+    captured: dict[str, Any] | None
+    step: dict[str, Any]
+
+
+@dataclass(frozen=True)
 class Local:
     """What the rungs layer by layer leave for those of whole steps.
 
@@ -84,9 +96,11 @@ class Ladder:
         assert request.optimizer is not None
         self.optimizer = request.optimizer
         self.space = reference.space
+        self.layers: list[str] = []
         self.states: list[State] = []
         self.truths: dict[int, dict[str, Any]] = {}
         self.widened: dict[tuple[int, float], dict[str, float]] = {}
+        self.captured: set[tuple[str, ...]] = set()
         self.replayed: dict[tuple[str, ...], tuple[list[Rung], Layers]] = {}
         self.few = reference.few_training
         self.no_curve = ""
@@ -100,6 +114,7 @@ class Ladder:
         curve: without, ``climb`` alone can be asked. Raises Failed when the reference's own loss is not finite.
         """
         self._phase("training in float32")
+        self.layers = self.reference.list_layers()
         begun = self.worker.request(
             "learn",
             inputs=str(self.reference.training),
@@ -147,18 +162,31 @@ class Ladder:
         if self.request.effort == "quick":
             self.losses = self.losses[: len(self.low)]  # no subject goes further than the replicas did
 
-    def judge(self, learner: Learner) -> tuple[Error, Training]:
+    def observe(self, learner: Learner) -> Observed:
+        """Capture a subject's layers, and let it make its first step; once ``prepare`` is done.
+
+        It asks nothing of the reference's process, and may run beside it: one subject at a time.
+        """
+        captured = None
+        if learner.key not in self.captured:
+            captured = self._capture(learner)
+            self.captured.add(learner.key)
+        step = self._step(learner, 0)
+        learner.worker.request("rest")
+        return Observed(captured, step)
+
+    def judge(self, learner: Learner, observed: Observed) -> tuple[Error, Training]:
         """All rungs of a subject, and the verdict that they come to."""
         known = len(self.reference.shapes)
-        by_layer, layers = self._local(learner)
+        by_layer, layers = self._local(learner, observed.captured)
         local = Local.of(by_layer)
         # With other weights it would not have come this far.
         rungs = [Rung("weights", 0, "EQUAL", compared=known, known=known), *by_layer]
         untested: list[str] = []
         size = Size()
-        for index, state in enumerate(self.states):
-            self.reference.watch.phase(learner.label, f"one step from the reference's state after {state['steps']}")
-            rungs += self._rungs(learner, index, local, untested, size)
+        for index in range(len(self.states)):
+            reply = self._step(learner, index) if index else observed.step
+            rungs += self._rungs(learner, index, reply, local, untested, size)
         if self.no_curve:
             rungs.append(Rung("curve", 0, "UNTESTED", says=self.no_curve))
         rungs = sorted(rungs, key=lambda rung: rung.step)
@@ -176,11 +204,16 @@ class Ladder:
 
     def climb(self, learner: Learner) -> list[Rung]:
         """The rungs of whole steps alone, without those layer by layer."""
-        return [rung for index in range(len(self.states)) for rung in self._rungs(learner, index, Local(), [], Size())]
+        return [
+            rung
+            for index in range(len(self.states))
+            for rung in self._rungs(learner, index, self._step(learner, index), Local(), [], Size())
+        ]
 
     def again(self, learner: Learner, error: Error) -> Error:
         """Another launch's first step: the loss, the update and the statistics must hold there, too."""
-        rungs = self._rungs(learner, 0, Local.of(self._local(learner)[0]), [], Size())
+        local = Local.of(self._local(learner, None)[0])
+        rungs = self._rungs(learner, 0, self._step(learner, 0), local, [], Size())
         broken = next((rung for rung in rungs if rung.verdict in ("DIFFERENT", "INVALID")), None)
         if broken is None or error.verdict in ("DIFFERENT", "INVALID"):
             return error
@@ -188,31 +221,39 @@ class Ladder:
 
     # -- layer by layer -----------------------------------------------------------------------------------------------
 
-    def _local(self, learner: Learner) -> tuple[list[Rung], Layers]:
-        """The rungs forward and backward, once for all modes that build the same model."""
+    def _local(self, learner: Learner, captured: dict[str, Any] | None) -> tuple[list[Rung], Layers]:
+        """The rungs forward and backward, once for all modes that build the same model. captured: what was, if it was."""
         if learner.key not in self.replayed:
-            self.replayed[learner.key] = self._replay(learner)
+            self.replayed[learner.key] = self._replay(learner, captured or self._capture(learner))
         rungs, layers = self.replayed[learner.key]
         return list(rungs), layers
 
-    def _replay(self, learner: Learner) -> tuple[list[Rung], Layers]:
-        known = self.reference.list_layers()
-        folder = learner.worker.folder / "training-layers"
+    def _capture(self, learner: Learner) -> dict[str, Any]:
+        """What a subject's worker captured of its layers, forward and backward; {"stopped": why} where it could not."""
+        self.reference.watch.phase(learner.label, "capturing its layers, forward and backward")
+        folder = _captured_in(learner)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        watch, few = self.reference.watch, str(self.few)
         try:
-            watch.phase(learner.label, "capturing its layers, forward and backward")
             captured = learner.worker.request(
-                "learn_capture", state=self.states[0], inputs=few, folder=str(folder), wanted=known
+                "learn_capture", state=self.states[0], inputs=str(self.few), folder=str(folder), wanted=self.layers
             )
-            if not captured["records"]:
-                raise SubjectError("no layer could be captured")
+        except (Crashed, TimedOut):
+            raise
+        except SubjectError as error:
+            return {"stopped": str(error)}
+        return captured if captured["records"] else {"stopped": "no layer could be captured"}
+
+    def _replay(self, learner: Learner, captured: dict[str, Any]) -> tuple[list[Rung], Layers]:
+        known, folder = self.layers, _captured_in(learner)
+        try:
+            if "stopped" in captured:
+                raise SubjectError(captured["stopped"])
             self._phase(f"replaying the layers of {learner.label}, forward and backward")
             reply = self.worker.request(
                 "learn_replay",
                 state=self.states[0],
-                inputs=few,
+                inputs=str(self.few),
                 folder=str(folder),
                 records=captured["records"],
                 channels_last=captured["channels_last"],
@@ -230,17 +271,30 @@ class Ladder:
 
     # -- step by step -------------------------------------------------------------------------------------------------
 
-    def _rungs(self, learner: Learner, index: int, local: Local, untested: list[str], size: Size) -> list[Rung]:
-        """The rungs of one whole step. untested, size: what is found out about it on the way."""
+    def _step(self, learner: Learner, index: int) -> dict[str, Any]:
+        """A step from this state, as the subject makes it, into its file; what its worker says of it."""
+        state = self.states[index]
+        self.reference.watch.phase(learner.label, f"one step from the reference's state after {state['steps']}")
+        return learner.worker.request("rung", state=state, case=self._case(index), path=str(_stepped_in(learner)))
+
+    def _rungs(
+        self,
+        learner: Learner,
+        index: int,
+        reply: Mapping[str, Any],
+        local: Local,
+        untested: list[str],
+        size: Size,
+    ) -> list[Rung]:
+        """The rungs of one whole step. reply: of ``_step``; untested, size: what is found out about it on the way."""
         state, truth = self.states[index], self._truth(index)
-        path = learner.worker.folder / "rung.npz"
-        reply = learner.worker.request("rung", state=state, case=self._case(index), path=str(path))
         before: Mapping[str, np.ndarray] = npz.OnDisk(Path(state["weights"]))
         if learner.merges:
             before = normal_form(dict(before), learner.merges)
         slots = npz.OnDisk(Path(state["slots"])) if state["slots"] else {}
         exact = npz.OnDisk(self._truth_path(index))
-        step = Step(index, state["steps"], npz.OnDisk(path), before, slots, exact, truth, learner.merges)
+        taken = npz.OnDisk(_stepped_in(learner))
+        step = Step(index, state["steps"], taken, before, slots, exact, truth, learner.merges)
         rungs = [
             self._loss(step, reply, local.rounding),
             self._gradients(step, local.wider, untested, size),
@@ -496,7 +550,7 @@ class Ladder:
                 state=reply["states"][-1],
                 inputs=str(self.reference.training),
                 folder=str(folder),
-                wanted=self.reference.list_layers(),
+                wanted=self.layers,
             )
         except SubjectError as error:
             return f" (after step {step - 1}: {error})"
@@ -539,6 +593,14 @@ class Ladder:
 
 
 LOCAL = ("forward", "backward")
+
+
+def _captured_in(learner: Learner) -> Path:
+    return learner.worker.folder / "training-layers"
+
+
+def _stepped_in(learner: Learner) -> Path:
+    return learner.worker.folder / "rung.npz"
 
 
 def _layered(name: str, layers: Layers) -> Rung:

@@ -18,7 +18,7 @@ import numpy as np
 from . import compare, host, timing
 from .errors import Crashed, Failed, SubjectError, Unsupported
 from .framework import Framework
-from .ladder import Ladder, Learner
+from .ladder import Ladder, Learner, Observed
 from .noise import Gate, look
 from .optimizers import Optimizer
 from .process import Worker
@@ -30,6 +30,7 @@ from .watch import Watch
 from .weights import npz
 
 WORSE = ("IDENTICAL", "EQUAL", "DRIFT", "UNTESTED", "DIFFERENT", "INVALID")
+LONG_CALL = 1.0  # seconds, from which on no call is made to measure memory alone
 STEADY_SECONDS = 10.0  # a warm-up that is not steady by then, and after four windows of blocks, is not going to be
 
 
@@ -63,6 +64,7 @@ class Lane:
     again: Path = Path()
     timed_cases: int = 0
     peak: float | None = None
+    average: float | None = None
     unfinished: list[float] = field(default_factory=list)
     traces: int | None = None
     faults: int | None = None
@@ -180,7 +182,7 @@ class Lane:
         with self.step("first step, warming up"):
             self.prepared = self._prepare(reference)
             if self.request.warmup is not None:
-                self.warmed = self.worker.request("warm", calls=self.request.warmup, seconds=0.0)
+                self.warmed = self._warm_calls(self.request.warmup)
                 self.warmed["steady"] = None
             else:
                 self.warmed = self._warm_until_steady()
@@ -210,10 +212,17 @@ class Lane:
             self.prove(reference.merges)
         return self.worker.request(operation, **arguments)
 
+    def _warm_calls(self, calls: int) -> dict[str, Any]:
+        """So many calls, on no clock that counts. Where one is long, resident memory is watched meanwhile."""
+        if not self.first or self.prepared["second_step_seconds"] < LONG_CALL or not calls:
+            return self.worker.request("warm", calls=calls, seconds=0.0)
+        self.average, reply = _average_rss(self.worker, lambda: self.worker.request("warm", calls=calls, seconds=0.0))
+        return reply
+
     def _warm_until_steady(self) -> dict[str, Any]:
         """Call on every case, then run blocks until two windows of them agree: timing.steady."""
         cases = self.request.cases
-        reply = self.worker.request("warm", calls=cases, seconds=0.0)
+        reply = self._warm_calls(cases)
         calls, seconds, per_call = reply["calls"], reply["seconds"], reply["seconds_per_call"]
         blocks: list[float] = []
         steady = False
@@ -316,11 +325,12 @@ class Lane:
         )
 
     def _measure_memory(self) -> None:
-        average = _average_rss(self.worker, lambda: self.worker.request("warm", calls=1, seconds=0.1))
+        if self.average is None:
+            self.average, _ = _average_rss(self.worker, lambda: self.worker.request("warm", calls=1, seconds=0.1))
         device = self.worker.request("device_memory") if self.request.device != "cpu" else {}
         self.memory = Memory(
             self.peak,
-            average,
+            self.average,
             self.worker.import_rss_mib,
             gpu_peak_mib=device.get("peak_mib"),
             gpu_process_mib=host.gpu_process_mib(self.worker.pid) if device else None,
@@ -388,9 +398,9 @@ class Lane:
         held, key = tuple(self.prepared["held"]), (*self.build_key, str(self.request.match_optimizer))
         return Learner(self.label, self.worker, settings, held, self.built["merges"], key)
 
-    def judge_training(self, ladder: Ladder, reference: Reference) -> None:
+    def judge_training(self, ladder: Ladder, reference: Reference, observed: Future[Observed] | None) -> None:
         """Climb the ladder. What ends it early fails the lane, whose speed would be of nothing known."""
-        if not self.alive:
+        if not self.alive or observed is None:
             return
         if self.loaded["digest"] != reference.digest:
             mine = self.loaded["digest"]
@@ -399,8 +409,7 @@ class Lane:
             self.training = Training(ladder.optimizer.says(), rungs=(Rung("weights", 0, "INVALID", says=reason),))
             return
         with self.step("climbing the ladder of training"):
-            self.error, self.training = ladder.judge(self.learner())
-            self.worker.request("rest")
+            self.error, self.training = ladder.judge(self.learner(), observed.result())
 
     def judge_training_again(self, ladder: Ladder, reference: Reference) -> None:
         """Look at a later launch, too: its weights, and one step."""
@@ -461,8 +470,8 @@ def _route(adapter: type[Framework], reference: Reference, by_onnx: bool) -> str
     return f"canonical -> {adapter.name}"
 
 
-def _average_rss(worker: Worker, work: Callable[[], object]) -> float | None:
-    """Mean resident memory in MiB while ``work`` runs, sampled every 10 ms."""
+def _average_rss(worker: Worker, work: Callable[[], dict[str, Any]]) -> tuple[float | None, dict[str, Any]]:
+    """Mean resident memory in MiB while ``work`` runs, sampled every 10 ms; and what it returns."""
     samples: list[float] = []
     done = threading.Event()
 
@@ -476,8 +485,8 @@ def _average_rss(worker: Worker, work: Callable[[], object]) -> float | None:
     sampler = threading.Thread(target=sample, daemon=True)
     sampler.start()
     try:
-        work()
+        reply = work()
     finally:
         done.set()
         sampler.join()
-    return sum(samples) / len(samples) if samples else None
+    return sum(samples) / len(samples) if samples else None, reply

@@ -1,8 +1,9 @@
 """A framework's forward pass, or its training step, timed by the harness, and by a loop written by hand, in turns in one process.
 
-python -m xverify.selftest.byhand FRAMEWORK MODEL THREADS FOLDER TASK: prints {"ours": [...], "by_hand": [...]}, seconds a call of
-blocks in pairs. FOLDER is of the run's own, for weights and inputs. One process, one callable of the framework (a module, a
-function, a session) and one input for both: in two processes memory lies differently, and that is more than what is measured here.
+python -m xverify.selftest.byhand FRAMEWORK MODEL THREADS FOLDER TASK CORES: prints {"ours": [...], "by_hand": [...]}, seconds a
+call of blocks in pairs. FOLDER is of the run's own, for weights and inputs; CORES: those to run on, or "". One process, one
+callable of the framework (a module, a function, a session) and one input for both: in two processes memory lies differently, and
+that is more than what is measured here.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from .. import data, probe
 from ..optimizers import optimizer
@@ -191,7 +194,9 @@ def measure(name: str, model: str, threads: int, space: Path, task: str) -> dict
 def main() -> None:
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    name, model, threads, space, task = sys.argv[1:]
+    name, model, threads, space, task, cores = sys.argv[1:]
+    if cores:
+        psutil.Process().cpu_affinity([int(core) for core in cores.split(",")])
     replies.write(json.dumps(measure(name, model, int(threads), Path(space), task)))
     replies.close()
     os._exit(0)
