@@ -133,8 +133,8 @@ def _statistics(model: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def truth(models: Models, inputs: Sequence[Tensor], target: Tensor) -> dict[str, Any]:
-    """A training step's loss, gradients and running statistics in float64, with floors (rms) of each.
+def truth(models: Models, inputs: Sequence[Tensor], target: Tensor, repeats: int = REPEATS) -> dict[str, Any]:
+    """A training step's loss, gradients and running statistics in float64, with floors (rms) of each. repeats: noisy passes.
 
     {"loss", "loss_floor", "floors": {parameter: rms}, "sizes": {parameter: rms}, "statistics": {name: rms of the floor},
     "terms": {batch norm: values a channel}, "momentum": {batch norm: its momentum}, "arrays": {"gradient/name", "statistic/name"}}
@@ -164,16 +164,16 @@ def truth(models: Models, inputs: Sequence[Tensor], target: Tensor) -> dict[str,
     statistics = {name: _square(value - ends[name]) for name, value in _statistics(models.narrow).items()}
     moves = [abs(own_loss - loss)]
     noise = Noise(models.seed)
-    for _ in range(REPEATS):
+    for _ in range(repeats):
         buffers = dict(models.wide.named_buffers())
         for name, value in start.items():
             buffers[name].copy_(value)
         moved_loss, moved = _noisy_step(models.wide, wide, target, noise)
         moves.append(abs(moved_loss - loss))
         for name, g in exact.items():
-            squares[name] += _square(moved[name] - g) / REPEATS
+            squares[name] += _square(moved[name] - g) / repeats
         for name, value in _statistics(models.wide).items():
-            statistics[name] += _square(value - ends[name]) / REPEATS
+            statistics[name] += _square(value - ends[name]) / repeats
     sizes = {name: math.sqrt(_square(g)) for name, g in exact.items()}
     return {
         "loss": loss,

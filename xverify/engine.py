@@ -450,8 +450,9 @@ class Run:
         place.mkdir()
         request = self.request
         python = request.python.get(adapter.name, sys.executable)
-        device = "cpu" if label == "reference" else request.device  # what is right is computed where float64 is at home
-        worker = Worker(adapter, python, place, request.threads, device, request.timeout, request.pin)
+        reference = label == "reference"
+        device = "cpu" if reference else request.device  # what is right is computed where float64 is at home
+        worker = Worker(adapter, python, place, request.threads, device, request.timeout, request.pin, reference)
         worker.beat = lambda seconds, line: self.watch.beat(label, seconds, line)
         self.workers.append(worker)
         return worker

@@ -320,7 +320,6 @@ RESNET152_RANDOM = Experiment(
             "resnet152", "train", 8, 10, 1000,
             (
                 entry("torch:eager", 8, GPU=took(220, 227, 3.2)),
-                extra("torch:script", 8),
                 entry("jittor", 9.5, GPU=took(201, 206, 4.4)),
                 entry("tensorflow:graph", 7, GPU=took(221, 225, 7.1)),
                 entry("tensorflow:xla", 10, GPU=took(221, 225, 7.1)),

@@ -34,7 +34,7 @@ CURVE = {"quick": 10, "standard": 50, "rigorous": 50}
 REPLICAS = 3
 # Seconds of a step of the reference, from which on a quick run looks at less: its first state, without a curve.
 LONG = 1.5
-FEWER = 2  # items on which layers are judged then
+FEWER = 2  # items on which layers are judged then; and noise moves the whole step once, not twice
 FIRST = 4  # steps after which replicas that have parted go no further
 BAND = 10  # times the spread of three replicas, within which a curve may be rounding alone, too
 SPREAD = 1e-3  # of the loss: where rounding alone pulls replicas so far apart, a curve tells nothing more
@@ -102,7 +102,7 @@ class Ladder:
         self.widened: dict[tuple[int, float], dict[str, float]] = {}
         self.captured: set[tuple[str, ...]] = set()
         self.replayed: dict[tuple[str, ...], tuple[list[Rung], Layers]] = {}
-        self.few = reference.few_training
+        self.few, self.once = reference.few_training, False
         self.no_curve = ""
         self.losses: list[float] = []
         self.low: list[float] = []
@@ -130,7 +130,7 @@ class Ladder:
             self.no_curve = (
                 f"a step of the reference takes {seconds:.0f} s: --effort standard draws it, and looks at later steps"
             )
-            self.few = self.reference.fewer_training(FEWER)
+            self.few, self.once = self.reference.fewer_training(FEWER), True
         self.states = [start]
         if curve:
             self._draw_band(start, count)
@@ -307,7 +307,8 @@ class Ladder:
     def _truth(self, index: int) -> dict[str, Any]:
         if index not in self.truths:
             self._phase(f"the step after {self.states[index]['steps']} in float64, and its noise")
-            self.truths[index] = self._ask("learn_truth", index, path=str(self._truth_path(index)))
+            path = str(self._truth_path(index))
+            self.truths[index] = self._ask("learn_truth", index, path=path, once=self.once)
         return self.truths[index]
 
     def _ask(self, operation: str, index: int, **more: Any) -> dict[str, Any]:

@@ -169,14 +169,17 @@ class Learning:
 
     # -- what only the reference is asked -----------------------------------------------------------------------------
 
-    def do_learn_truth(self, state: State, inputs: str, case: int, path: str, seed: int) -> dict[str, Any]:
-        """Loss, gradients and running statistics of a step in float64, with their floors: see backward.truth."""
+    def do_learn_truth(self, state: State, inputs: str, case: int, path: str, seed: int, once: bool) -> dict[str, Any]:
+        """Loss, gradients and running statistics of a step in float64, with their floors: see backward.truth.
+
+        once: measured by one noisy pass.
+        """
         from . import backward
 
         models = self._learning_models(state, seed)
         batch = [self.framework.to_native(array, None) for array in self._batches(inputs)[case]]
         try:
-            found = backward.truth(models, batch[:-1], batch[-1])
+            found = backward.truth(models, batch[:-1], batch[-1], 1 if once else backward.REPEATS)
         finally:
             self._relearn(models, state)
         npz.save_file(found.pop("arrays"), Path(path))

@@ -35,7 +35,8 @@ class Worker:
 
     folder: a directory of the run's own, which is the worker's current directory, so that nothing there hides a module, and
     the place of its temporary files, which so go with it.
-    timeout: seconds that any one request may take. pin: the cores that it may use; (): those of this process.
+    timeout: seconds that any one request may take. pin: the cores that it may use; (): those of this process. patient: its
+    threads sleep when they wait for one another, instead of spinning: for what is on no clock, and runs beside others.
     """
 
     def __init__(
@@ -47,7 +48,9 @@ class Worker:
         device: str,
         timeout: float,
         pin: Sequence[int] = (),
+        patient: bool = False,
     ) -> None:
+        self.patient = patient
         self.adapter, self.python, self.folder, self.pin = adapter, python, folder, pin
         self.threads, self.device, self.timeout = threads, device, timeout
         self.log = folder / "worker.log"
@@ -80,6 +83,8 @@ class Worker:
 
     def _spawn(self) -> None:
         environment = {**os.environ, **self.adapter.variables(self.threads, self.device), "TMPDIR": str(self.folder)}
+        if self.patient:
+            environment["OMP_WAIT_POLICY"] = "PASSIVE"
         if not _same_interpreter(self.python):
             library = self.folder / "lib"
             _lend_package(library)
