@@ -317,3 +317,13 @@ def test_nothing_is_left_behind(xverify, tmp_path, monkeypatch):
     done = compared(xverify, tmp_path, "killed", model=leaves + MODEL)
     assert done.row("numpy")["status"] == "ok"
     assert os.listdir(tmp_path / "temporary") == []
+
+
+def test_only_what_is_on_no_clock_is_told_how_to_wait(xverify, tmp_path, monkeypatch):
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    (tmp_path / "told").mkdir()
+    told = f"open({str(tmp_path / 'told')!r} + '/' + os.path.basename(os.getcwd()), 'w').write(os.getenv('OMP_WAIT_POLICY', ''))"
+    compared(xverify, tmp_path, model=f"import os\n{told}\n{MODEL}")
+    found = {path.name: path.read_text() for path in (tmp_path / "told").iterdir()}
+    assert found["reference"] == "PASSIVE"
+    assert found["subject-0"] == found["subject-1"] == ""

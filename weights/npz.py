@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import struct
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 SUFFIXES = (".npz",)
+MAPPED = 2**16  # bytes, from which on an array is mapped
 
 
 def load_file(path: Path, trust: bool = False) -> dict[str, np.ndarray]:
@@ -16,20 +21,31 @@ def load_file(path: Path, trust: bool = False) -> dict[str, np.ndarray]:
 
 
 class OnDisk(Mapping[str, np.ndarray]):
-    """The arrays of several files as one mapping. Each is read when it is looked up, and not kept.
+    """The arrays of several files that ``save_file`` wrote as one mapping.
 
-    The files stay open as long as the mapping lives: reading the directory of one with 2,000 arrays takes 10 ms.
+    Each is mapped when it is looked up: nothing is copied, no checksum computed, and the system keeps of it what it has room for.
     """
 
     def __init__(self, *paths: Path) -> None:
-        self.places: dict[str, np.lib.npyio.NpzFile] = {}
+        self.places: dict[str, tuple[Path, int]] = {}
         for path in paths:
-            archive = np.load(path, allow_pickle=False)
-            self.places.update(dict.fromkeys(archive.files, archive))
+            with zipfile.ZipFile(path) as archive:
+                for member in archive.infolist():
+                    self.places[member.filename.removesuffix(".npy")] = path, member.header_offset
 
     def __getitem__(self, name: str) -> np.ndarray:
-        array: np.ndarray = self.places[name][name]
-        return array
+        path, place = self.places[name]
+        with path.open("rb") as file:
+            file.seek(
+                place + 26
+            )  # of a member's own header, of 30 bytes: the lengths of its name and of what else it has
+            file.seek(place + 30 + sum(struct.unpack("<HH", file.read(4))))
+            known = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+            shape, fortran, dtype = known[np.lib.format.read_magic(file)](file)
+            order: Literal["C", "F"] = "F" if fortran else "C"
+            if math.prod(shape) * dtype.itemsize < MAPPED:
+                return np.fromfile(file, dtype, math.prod(shape)).reshape(shape, order=order)
+            return np.asarray(np.memmap(file, dtype, "c", file.tell(), shape, order))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.places)
@@ -40,8 +56,6 @@ class OnDisk(Mapping[str, np.ndarray]):
 
 def save_file(arrays: dict[str, np.ndarray], path: Path) -> None:
     # Through a file object: np.savez would append .npz, and a name of a tensor could collide with its own arguments.
-    import zipfile
-
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:

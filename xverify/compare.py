@@ -39,13 +39,14 @@ def compare(
     cases: Sequence[int],
     floors: Mapping[str, float] | None = None,
     layers: Layers | None = None,
+    constant: bool | None = None,
 ) -> Error:
     """Judge one row.
 
     outputs: "case/name" -> what the subject computed on these cases, in canonical layout. truth: the same in float64 (or the
     best there is). float32: what stands for the reference framework's own float32 result. floors: "case/name" -> rms of the
     noise of all layers; None: it was not modelled, and the error of ``float32`` is the floor. layers: what a replay of the
-    subject's framework found.
+    subject's framework found. constant: what ``is_constant`` says of the truth, where that is known.
     """
     expected = [(case, name) for case in cases for name in spec.outputs]
     keys = {protocol.key(case, name) for case, name in expected}
@@ -61,7 +62,7 @@ def compare(
     rho = math.inf if worst is None else _measure(worst)
     if reasons:
         verdict, reason = "INVALID", reasons[0]
-    elif _constant(truth, expected):
+    elif is_constant(truth, spec, cases) if constant is None else constant:
         verdict, reason = (
             "UNTESTED",
             "an output of the reference is the same for every input: no fault could show in it",
@@ -198,9 +199,10 @@ def _quotient(error: float, floor: float) -> float:
     return error / floor if floor else (0.0 if error == 0 else math.inf)
 
 
-def _constant(truth: Mapping[str, np.ndarray], expected: list[tuple[int, str]]) -> bool:
-    for name in {name for _, name in expected}:
-        keys = [protocol.key(case, other) for case, other in expected if other == name]
+def is_constant(truth: Mapping[str, np.ndarray], spec: ModelSpec, cases: Sequence[int]) -> bool:
+    """Whether an output is one value, or the same on every one of several cases: no fault could show in it."""
+    for name in spec.outputs:
+        keys = [protocol.key(case, name) for case in cases]
         if _all_same(truth[key] for key in keys):
             return True
         if len(keys) > 1 and all(_alike(truth, keys, values) for values in (PART, None)):

@@ -396,8 +396,9 @@ class Run:
             return
         self.reference.evaluate()
         self._replay()
-        for lane in self.lanes:
-            lane.judge(self.reference)
+        with ThreadPoolExecutor(host.cores()) as pool:  # numpy's loops let go of the interpreter
+            for done in [pool.submit(lane.judge, self.reference) for lane in self.lanes]:
+                done.result()
 
     def _climb(self, ladder: Ladder) -> None:
         """Judge every lane, while the next one does by itself what is judged of it then."""

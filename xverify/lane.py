@@ -384,6 +384,7 @@ class Lane:
             range(self.request.cases),
             reference.floors,
             self.layers,
+            reference.constant,
         )
         if error.verdict == "DIFFERENT":
             share = compare.unsteady(outputs, npz.OnDisk(self.again))
@@ -436,7 +437,14 @@ class Lane:
             outputs = npz.OnDisk(*self.kept.values())
             cases = sorted(self.kept)
             error = compare.compare(
-                outputs, reference.truth, reference.float32, self.model.spec, cases, reference.floors, self.error.layers
+                outputs,
+                reference.truth,
+                reference.float32,
+                self.model.spec,
+                cases,
+                reference.floors,
+                self.error.layers,
+                reference.constant,
             )
         if WORSE.index(error.verdict) > WORSE.index(self.error.verdict):
             reason = f"in launch {self.launch + 1}: {error.reason}"

@@ -110,6 +110,7 @@ class Learning:
         _, slots = self._slots()
         arrays = {f"gradient/{self.canonical_names[name]}": array for name, array in gradients.items()}
         arrays |= {f"weight/{name}": array for name, array in self._weights_now().items()}
+        Path(path).unlink(missing_ok=True)  # whoever has the file of the step before mapped keeps it
         npz.save_file({**arrays, **{f"slot/{key}": array for key, array in slots.items()}}, Path(path))
         sparse = [self.canonical_names[name] for name in self.learner.sparse]
         return {"loss": loss, "step_loss": stepped, "sparse": sparse}

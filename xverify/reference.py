@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from . import data, environments, frameworks, host, probe, protocol
+from . import compare, data, environments, frameworks, host, probe, protocol
 from .errors import Crashed, SpecError, SubjectError, TimedOut, Unsupported, WeightsError
 from .layers import Place, match, summarise
 from .process import Worker
@@ -56,6 +56,7 @@ class Reference:
         self.onnx_weights: Path | None = None
         self.onnx_problem: str | None = None
         self.truth: Mapping[str, np.ndarray] = {}
+        self.constant = False
         self.float32: Mapping[str, np.ndarray] = {}
         self.output_shapes: dict[str, tuple[int, ...]] = {}
         self.precision = "float64"
@@ -157,6 +158,7 @@ class Reference:
                 npz.save_file(probe.perturb(npz.load_file(source), self.request.seed), target)
             self.truth, self.float32 = self.float32, self._outputs("moved", *moved)
             self.precision = "float32"
+        self.constant = compare.is_constant(self.truth, self.model.spec, range(self.request.cases))
 
     @property
     def replays(self) -> bool:

@@ -41,6 +41,29 @@ def test_arrays_stay_on_the_disk_until_they_are_looked_up(tmp_path):
         found["fc.scale"]
 
 
+def test_arrays_on_the_disk_are_those_that_were_written(tmp_path):
+    large = np.random.default_rng(0).standard_normal((300, 400)).astype(np.float32)  # mapped, and the others read
+    arrays = {
+        "large": large,
+        "0/wide": large.astype(np.float64),
+        "turned": np.asfortranarray(large),
+        "every second": large[:, ::2],
+        "whole": np.arange(7),
+        "one": np.float32(3).reshape(()),
+        "none": np.zeros((0, 4), np.float32),
+    }
+    npz.save_file(arrays, tmp_path / "a.npz")
+    found = npz.OnDisk(tmp_path / "a.npz")
+    assert list(found) == list(arrays)
+    for name, array in arrays.items():
+        assert found[name].dtype == array.dtype
+        assert found[name].shape == array.shape
+        np.testing.assert_array_equal(found[name], array)
+    assert isinstance(found["large"].base, np.memmap)
+    found["large"][:] = 0  # is nobody else's
+    assert found["large"].any()
+
+
 @pytest.mark.parametrize("suffix", READ_WITHOUT_FRAMEWORK)
 def test_a_truncated_file_is_refused(tmp_path, suffix):
     path = tmp_path / f"w{suffix}"
