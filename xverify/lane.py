@@ -30,7 +30,7 @@ from .watch import Watch
 from .weights import npz
 
 WORSE = ("IDENTICAL", "EQUAL", "DRIFT", "UNTESTED", "DIFFERENT", "INVALID")
-LONG_CALL = 1.0  # seconds, from which on no call is made to measure memory alone
+LONG_CALL = 0.3  # seconds, from which on no call is made to measure memory alone
 STEADY_SECONDS = 10.0  # a warm-up that is not steady by then, and after four windows of blocks, is not going to be
 
 
@@ -287,29 +287,32 @@ class Lane:
             if self.traces is not None:
                 retraces = self.worker.request("traces")["traces"] - self.traces
             if self.first:
-                if (
-                    self.request.cases > 1 and not self.request.trains
-                ):  # no step can be kept from another: it moves weights
-                    alone = [self.worker.request("block", case=case, calls=1) for case in range(self.request.cases)]
-                    self.alone = min(reply["seconds"] for reply in alone)
                 self.timed_cases = len(self.kept)
                 if self.request.trains:
                     self.peak = self.worker.peak_rss_mib()
                 self._measure_memory()
-                if not self.request.trains:
+                if not self.request.trains:  # no step can be kept from another: it moves weights
+                    self._call_again()
                     self._complete_outputs()
                 self.worker.request("rest")
             per_call = (faults - self.faults) / calls if faults is not None and self.faults is not None else None
             self.launches.append(replace(self.launched(), retraces=retraces, faults_per_call=per_call))
 
+    def _call_again(self) -> None:
+        """One more call on each input in turn, by themselves. The last one's outputs are kept, of another call on that input."""
+        last = self.request.cases - 1
+        self.again = self.worker.folder / "again.npz"
+        alone = [self.worker.request("block", case=case, calls=1)["seconds"] for case in range(last)]
+        reply = self.worker.request("block", case=last, calls=1, keep=str(self.again))
+        if alone:
+            self.alone = min(*alone, reply["seconds"])
+
     def _complete_outputs(self) -> None:
-        """The outputs of input cases that too few calls left out, and one of another call on the same input."""
+        """The outputs of input cases that too few calls left out."""
         for case in set(range(self.request.cases)) - set(self.kept):
             path = self.worker.folder / f"outputs-{case}.npz"
             self.worker.request("block", case=case, calls=1, keep=str(path))
             self.kept[case] = path
-        self.again = self.worker.folder / "again.npz"
-        self.worker.request("block", case=0, calls=1, keep=str(self.again))
 
     def launched(self) -> Launch:
         """The launch that runs, as far as it has come: it is warm."""
