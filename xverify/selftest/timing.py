@@ -219,7 +219,7 @@ def _beside_a_loop(name: str, model: str, task: str) -> Check:
                 return Check(title, str(error), accepted, None)
         pin = ",".join(map(str, SETTINGS.get("pin", ())))
         command = [sys.executable, "-m", "xverify.selftest.byhand", name, model, "1", folder, task, pin]
-        settings = {**os.environ, **adapter.variables(1, "cpu")}
+        settings = {**os.environ, **adapter.variables(1, "cpu"), "TMPDIR": folder}
         launches: list[_Launch] = []
         while not launches or (len(launches) < 2 * LAUNCHES and not _Launch.typical(launches).inside):
             for _ in range(LAUNCHES):
