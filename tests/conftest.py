@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -71,6 +72,11 @@ class Outcome:
 def counts(row: dict[str, Any], verdict: str | None) -> bool:
     """Whether a row's speed has this verdict, or would have it if this machine were not too noisy."""
     return row["speed"]["verdict"] == verdict or row["speed"]["noisy"]
+
+
+def hear_interrupts() -> None:
+    """In a new process: jobs that a shell starts in the background ignore SIGINT, and so would all that they start."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import tracemalloc
 from importlib import import_module
 
 import pytest
-from conftest import FAULTY, MODEL, SPEC, counts, write_folder
+from conftest import FAULTY, MODEL, SPEC, counts, hear_interrupts, write_folder
 
 import xverify as package
 from xverify.watch import Watch
@@ -294,7 +294,12 @@ def test_an_interrupted_run_keeps_what_it_measured(tmp_path):
     command = [sys.executable, "-m", "xverify", "run", str(folder), "--subjects", "numpy,honest", "--rerun", "10000000"]
     environment = {**os.environ, "XVERIFY_FRAMEWORKS": str(FAULTY)}
     process = subprocess.Popen(
-        [*command, "--json", str(file)], env=environment, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+        [*command, "--json", str(file)],
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        preexec_fn=hear_interrupts,
     )
     for line in process.stderr:
         if line.startswith("timing: round 1 "):

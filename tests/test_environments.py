@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import write_folder
+from conftest import hear_interrupts, write_folder
 
 from xverify import environments, frameworks
 
@@ -324,6 +324,7 @@ def test_an_interruption_leaves_nothing_and_ends_the_installer(adapters, tmp_pat
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "XVERIFY_FRAMEWORKS": str(adapters), "XVERIFY_ENVIRONMENTS": str(place.parent)},
+        preexec_fn=hear_interrupts,
     )
     while not place.exists():
         assert process.poll() is None
