@@ -36,9 +36,8 @@ class OnDisk(Mapping[str, np.ndarray]):
     def __getitem__(self, name: str) -> np.ndarray:
         path, place = self.places[name]
         with path.open("rb") as file:
-            file.seek(
-                place + 26
-            )  # of a member's own header, of 30 bytes: the lengths of its name and of what else it has
+            # A member's own header has 30 bytes; the last four are the lengths of its name and of what else stands before it.
+            file.seek(place + 26)
             file.seek(place + 30 + sum(struct.unpack("<HH", file.read(4))))
             known = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
             shape, fortran, dtype = known[np.lib.format.read_magic(file)](file)

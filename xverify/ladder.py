@@ -102,7 +102,7 @@ class Ladder:
         self.widened: dict[tuple[int, float], dict[str, float]] = {}
         self.captured: set[tuple[str, ...]] = set()
         self.replayed: dict[tuple[str, ...], tuple[list[Rung], Layers]] = {}
-        self.few, self.once = reference.few_training, False
+        self.few = reference.few_training
         self.no_curve = ""
         self.losses: list[float] = []
         self.low: list[float] = []
@@ -130,7 +130,7 @@ class Ladder:
             self.no_curve = (
                 f"a step of the reference takes {seconds:.0f} s: --effort standard draws it, and looks at later steps"
             )
-            self.few, self.once = self.reference.fewer_training(FEWER), True
+            self.few = self.reference.fewer_training(FEWER)
         self.states = [start]
         if curve:
             self._draw_band(start, count)
@@ -308,7 +308,7 @@ class Ladder:
         if index not in self.truths:
             self._phase(f"the step after {self.states[index]['steps']} in float64, and its noise")
             path = str(self._truth_path(index))
-            self.truths[index] = self._ask("learn_truth", index, path=path, once=self.once)
+            self.truths[index] = self._ask("learn_truth", index, path=path, once=bool(self.no_curve))
         return self.truths[index]
 
     def _ask(self, operation: str, index: int, **more: Any) -> dict[str, Any]:
