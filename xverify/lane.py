@@ -288,21 +288,25 @@ class Lane:
                 retraces = self.worker.request("traces")["traces"] - self.traces
             if self.first:
                 self.timed_cases = len(self.kept)
-                if self.request.trains:
+                if self.request.trains:  # no step can be kept from another: it moves weights
                     self.peak = self.worker.peak_rss_mib()
-                self._measure_memory()
-                if not self.request.trains:  # no step can be kept from another: it moves weights
+                else:
                     self._call_again()
                     self._complete_outputs()
+                self._measure_memory()
                 self.worker.request("rest")
             per_call = (faults - self.faults) / calls if faults is not None and self.faults is not None else None
             self.launches.append(replace(self.launched(), retraces=retraces, faults_per_call=per_call))
 
     def _call_again(self) -> None:
-        """One more call on each input in turn, by themselves. The last one's outputs are kept, of another call on that input."""
-        last = self.request.cases - 1
+        """One more call on each input in turn, each on another input than the call before, from the last timed block's on.
+
+        The last one's outputs are kept, of another call on that block's input.
+        """
+        cases, last = self.request.cases, self.samples[-1].case
         self.again = self.worker.folder / "again.npz"
-        alone = [self.worker.request("block", case=case, calls=1)["seconds"] for case in range(last)]
+        others = [(last + step) % cases for step in range(1, cases)]
+        alone = [self.worker.request("block", case=case, calls=1)["seconds"] for case in others]
         reply = self.worker.request("block", case=last, calls=1, keep=str(self.again))
         if alone:
             self.alone = min(*alone, reply["seconds"])
