@@ -5,9 +5,10 @@ from types import SimpleNamespace
 import pytest
 
 from xverify.errors import Crashed
-from xverify.ladder import WIDER, Ladder, Learner, Local
+from xverify.ladder import Ladder, Learner
 from xverify.optimizers import optimizer
 from xverify.records import Error, Layers, Rung
+from xverify.rungs import WIDER, Local, judge_loss
 from xverify.step import Step
 from xverify.watch import Watch
 
@@ -41,13 +42,10 @@ def test_a_later_launch_is_judged_with_the_room_of_the_first():
 
 
 def test_a_loss_is_named_rounding_when_its_layers_round_as_far_and_is_never_excused():
-    ladder = object.__new__(Ladder)
-    ladder._rows = lambda: (8,)
-
     def judged(floors, rounding):
         step = Step(0, 0, {}, {}, {}, {}, {"loss": 2.0, "loss_floor": 1e-6}, {})
         loss = 2.0 + floors * 1e-6
-        rung = ladder._loss(step, {"loss": loss, "step_loss": loss}, rounding)
+        rung = judge_loss(step, {"loss": loss, "step_loss": loss}, 8, rounding)
         return rung.verdict, rung.difference
 
     assert judged(9, 1.0) == ("EQUAL", "")

@@ -10,15 +10,13 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from . import host, optimizers, probe, rule
-from .compare import OWN_DRIFT, OWN_EQUAL
+from . import probe
 from .errors import Crashed, Failed, SubjectError, TimedOut
 from .layers import summarise
 from .optimizers import Optimizer
@@ -26,7 +24,8 @@ from .process import Worker
 from .records import Curve, Error, Layers, Rung, Training
 from .reference import Reference
 from .request import Request
-from .step import OWN, STATISTICS, Parameter, Size, State, Statistic, Step, rms
+from .rungs import Local, judge_gradients, judge_loss, judge_statistics, judge_update
+from .step import Size, State, Step
 from .weights import normal_form, npz
 
 STEPS = {"quick": (0, 2), "standard": (0, 1, 2, 5, 20), "rigorous": (0, 1, 2, 5, 20)}
@@ -38,8 +37,6 @@ FEWER = 2  # items on which layers are judged then; and noise moves the whole st
 FIRST = 4  # steps after which replicas that have parted go no further
 BAND = 10  # times the spread of three replicas, within which a curve may be rounding alone, too
 SPREAD = 1e-3  # of the loss: where rounding alone pulls replicas so far apart, a curve tells nothing more
-WIDER = 100.0  # times the rounding of float32: what moves activations past their kinks for certain
-NULL = 0.01  # a gradient whose floor is more than this part of its size is rounding alone
 RANKS = ("EQUAL", "DRIFT", "DIFFERENT", "INVALID")
 
 
@@ -67,27 +64,6 @@ class Observed:
     step: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Local:
-    """What the rungs layer by layer leave for those of whole steps.
-
-    wider: times the rounding of float32 that may explain gradients, where every layer by itself is right; else None.
-    rounding: times the rounding of float32 by which a layer is off that is right, but less accurate by its formula.
-    """
-
-    wider: float | None = WIDER
-    rounding: float = 1.0
-
-    @classmethod
-    def of(cls, rungs: Sequence[Rung]) -> Local:
-        """What these rungs leave."""
-        clean = all(rung.verdict == "EQUAL" or rung.difference for rung in rungs)
-        return cls(
-            wider=max(WIDER, *(rung.ratio or 0.0 for rung in rungs)) if clean else None,
-            rounding=max((rung.ratio or 1.0 for rung in rungs if "rounding" in rung.difference), default=1.0),
-        )
-
-
 class Ladder:
     """The reference's side: states, exact steps and the loss curve, made once and kept in files."""
 
@@ -108,30 +84,32 @@ class Ladder:
         self.low: list[float] = []
         self.high: list[float] = []
 
-    def prepare(self, curve: bool = True) -> None:
+    def prepare(self, curve: bool = True, seconds: float = 0.0) -> None:
         """Train the reference: the states that every rung begins from, and the band that curves are seen in.
 
-        curve: without, ``climb`` alone can be asked. Raises Failed when the reference's own loss is not finite.
+        curve: without, ``climb`` alone can be asked. seconds: what a step of the reference is known to take; when that is too
+        long for a quick run, it is not trained at all. Raises Failed when the reference's own loss is not finite.
         """
-        self._phase("training in float32")
         self.layers = self.reference.list_layers()
-        begun = self.worker.request(
-            "learn",
-            inputs=str(self.reference.training),
-            mode="eager",
-            optimizer=self.optimizer.to_dict(),
-            match=False,
-        )
-        start = {"weights": str(self.reference.weights), "slots": "", "steps": 0}
         steps, count = list(STEPS[self.request.effort]), CURVE[self.request.effort]
-        seconds = begun["second_step_seconds"]
-        if self.request.effort == "quick" and seconds > LONG:
-            steps, curve = steps[:1], False
+        start = {"weights": str(self.reference.weights), "slots": "", "steps": 0}
+        self.states = [start]
+        quick = self.request.effort == "quick"
+        if not (quick and seconds > LONG):
+            self._phase("training in float32")
+            seconds = self.worker.request(
+                "learn",
+                inputs=str(self.reference.training),
+                mode="eager",
+                optimizer=self.optimizer.to_dict(),
+                match=False,
+            )["second_step_seconds"]
+        if quick and seconds > LONG:
             self.no_curve = (
                 f"a step of the reference takes {seconds:.0f} s: --effort standard draws it, and looks at later steps"
             )
             self.few = self.reference.fewer_training(FEWER)
-        self.states = [start]
+            return
         if curve:
             self._draw_band(start, count)
         reply = self.worker.request("trajectory", state=start, at=steps, folder=str(self.space))
@@ -296,12 +274,12 @@ class Ladder:
         taken = npz.OnDisk(_stepped_in(learner))
         step = Step(index, state["steps"], taken, before, slots, exact, truth, learner.merges)
         rungs = [
-            self._loss(step, reply, local.rounding),
-            self._gradients(step, local.wider, untested, size),
-            self._update(learner, step, reply["sparse"]),
+            judge_loss(step, reply, self._rows(), local.rounding),
+            judge_gradients(step, local.wider, lambda times: self._widened(index, times), untested, size),
+            judge_update(step, self.optimizer, learner.optimizer.forms, reply["sparse"]),
         ]
         if truth["statistics"]:
-            rungs.append(self._statistics(step, local.rounding))
+            rungs.append(judge_statistics(step, local.rounding))
         return rungs
 
     def _truth(self, index: int) -> dict[str, Any]:
@@ -330,90 +308,10 @@ class Ladder:
     def _truth_path(self, index: int) -> Path:
         return self.space / f"truth-{index}.npz"
 
-    def _loss(self, step: Step, reply: Mapping[str, float], rounding: float) -> Rung:
-        """The loss of one batch, which is as far off as the layers it comes from: Local.rounding."""
-        right, floor = step.truth["loss"], step.truth["loss_floor"]
-        for what, loss in (("gradients", reply["loss"]), ("the timed step", reply["step_loss"])):
-            if not math.isfinite(loss):
-                return Rung(
-                    "loss", step.number, "INVALID", math.inf, f"the loss is {loss}; the reference's is {right:.6g}"
-                )
-            ratio = abs(loss - right) / floor if floor else math.inf * (loss != right)
-            if ratio > OWN_EQUAL:
-                verdict = "DRIFT" if ratio <= OWN_DRIFT else "DIFFERENT"
-                says = f"{loss:.8g} with {what}; the reference has {right:.8g}, {ratio:.3g} x its floor away"
-                rows = math.prod(self._rows())
-                for name, factor in (("the sum over all rows", rows), ("divided once more by the rows", 1 / rows)):
-                    if rows > 1 and abs(loss / (right * factor) - 1) < 1e-3:
-                        says += f": it is {name}, not their mean"
-                difference = "rounding" if verdict == "DRIFT" and ratio <= rounding else ""
-                return Rung("loss", step.number, verdict, ratio, says, difference, compared=1, known=1)
-        ratio = abs(reply["loss"] - right) / floor if floor else 0.0
-        return Rung("loss", step.number, "EQUAL", ratio, compared=1, known=1)
-
-    def _rows(self) -> tuple[int, ...]:
-        """The shape of the labels of a batch."""
+    def _rows(self) -> int:
+        """The labels of a batch, which its loss is the mean over."""
         (output,) = self.reference.model.spec.outputs.values()
-        return output.sized(self.request.batch)[:-1]
-
-    def _gradients(self, step: Step, wider: float | None, untested: list[str], size: Size) -> Rung:
-        truth, merges, known = step.truth, step.merges, 0
-        away: dict[str, float] = {}  # rms, by the reference's name
-        missing: list[str] = []
-        still: list[str] = []
-        for name, floor in truth["floors"].items():
-            own = next((merged for merged, parts in merges.items() if name in parts), name)
-            if merges.get(own, (name,))[0] != name:
-                continue  # the second of two that are stored as one
-            known += 1
-            if f"gradient/{own}" not in step.taken:
-                missing.append(own)
-                continue
-            gradient, right = step.taken[f"gradient/{own}"], step.exact[f"gradient/{name}"]
-            if gradient.shape != right.shape or not np.isfinite(gradient).all():
-                what = (
-                    f"shape {gradient.shape}, not {right.shape}" if gradient.shape != right.shape else "NaN or infinity"
-                )
-                return Rung(
-                    "gradients", step.number, "INVALID", math.inf, f"{own}: its gradient has {what}", known=known
-                )
-            if not gradient.any() and floor <= NULL * truth["sizes"][name] and truth["sizes"][name]:
-                still.append(own)
-                continue
-            if not floor <= NULL * truth["sizes"][name] or not truth["sizes"][name]:
-                untested.append(own)
-                continue
-            residual = gradient - right
-            size.add(residual, right)
-            away[name] = rms(residual)
-        counts: dict[str, Any] = {"compared": len(away), "known": known}
-        if missing:
-            says = f"{_few(missing)} {'has' if len(missing) == 1 else 'have'} no gradient: frozen, or not a parameter there"
-            return Rung("gradients", step.number, "DIFFERENT", math.inf, says, **counts)
-        if still:
-            says = f"{_few(still)}: the gradient is zero: frozen, or cut off from the loss"
-            return Rung("gradients", step.number, "DIFFERENT", math.inf, says, **counts)
-        if not away:
-            return Rung("gradients", step.number, "UNTESTED", None, "every gradient is rounding alone", **counts)
-        worst, place = max((rms / truth["floors"][name], name) for name, rms in away.items())
-        if worst <= rule.EQUAL_RHO or (wider and worst <= rule.COHERENT_RHO):
-            return Rung("gradients", step.number, "EQUAL", worst, **counts)
-        says = f"{place}: {worst:.3g} x the noise of all layers"
-        if wider:
-            floors = self._widened(step.index, wider)
-            beyond = [name for name, rms in away.items() if rms > rule.COHERENT_RHO * truth["floors"][name]]
-            worst, place = max((away[name] / max(floors[name], truth["floors"][name]), name) for name in beyond)
-            if worst <= rule.EQUAL_RHO:
-                loose = [name for name in beyond if floors[name] > NULL * truth["sizes"][name]]
-                untested += loose
-                says += f"; within that of {wider:.3g} times the rounding, which moves activations past their kinks"
-                verdict = "EQUAL" if len(loose) < len(away) else "UNTESTED"
-                return Rung(
-                    "gradients", step.number, verdict, worst, says, compared=len(away) - len(loose), known=known
-                )
-            says = f"{place}: {worst:.3g} x the noise of layers that round {wider:.3g} times as far as float32"
-        verdict = "DRIFT" if worst <= rule.DRIFT_RHO else "DIFFERENT"
-        return Rung("gradients", step.number, verdict, worst, says, **counts)
+        return math.prod(output.sized(self.request.batch)[:-1])
 
     def _widened(self, index: int, times: float) -> dict[str, float]:
         """How far rounding so many times as large moves every gradient of a step."""
@@ -421,95 +319,6 @@ class Ladder:
             self._phase(f"the step after {self.states[index]['steps']} with {times:.3g} times the rounding")
             self.widened[index, times] = self._ask("learn_widened", index, times=times)["floors"]
         return self.widened[index, times]
-
-    def _update(self, learner: Learner, step: Step, sparse: Sequence[str]) -> Rung:
-        """How the weights and the optimizer's slots moved, from the framework's own gradients."""
-        failing: list[Parameter] = []
-        names = [key.removeprefix("gradient/") for key in step.taken if key.startswith("gradient/")]
-        if not names:
-            return Rung("update", step.number, "DIFFERENT", math.inf, "no parameter learns")
-        rho, says = 0.0, ""
-
-        def judge(name: str) -> tuple[float, str, Parameter]:
-            each = Parameter(name, step, self.optimizer)
-            return *each.judge(self.optimizer, each.parts), each
-
-        with ThreadPoolExecutor(host.cores()) as pool:  # numpy's loops let go of the interpreter
-            for ratio, what, each in pool.map(judge, names):
-                if ratio > optimizers.EQUAL_RHO:
-                    failing.append(each)
-                if ratio > rho:
-                    rho, worst, says = ratio, each, f"{each.name}: {what} is {ratio:.3g} x its floor"
-        counts: dict[str, Any] = {"compared": len(names), "known": len(names)}
-        if not failing:
-            return Rung("update", step.number, "EQUAL", rho, **counts)
-        difference = self._named(learner, failing, sparse)
-        if difference:
-            text = "; ".join(f"{name}: {optimizers.FORMS.get(name) or OWN[name]}" for name in difference.split(", "))
-            return Rung("update", step.number, "DRIFT", rho, text, difference, **counts)
-        verdict = "DRIFT" if rho <= optimizers.DRIFT_RHO else "DIFFERENT"
-        explained = self._explained(worst, failing)
-        return Rung("update", step.number, verdict, rho, f"{says}: {explained}" if explained else says, **counts)
-
-    def _named(self, learner: Learner, failing: Sequence[Parameter], sparse: Sequence[str]) -> str:
-        """The framework's own differences that explain every parameter that fails, '' when they do not."""
-        own = learner.optimizer.forms
-        for forms in dict.fromkeys(((), own)):
-            form, names = replace(self.optimizer, forms=forms), list(forms)
-            for each in failing:
-                if each.judge(form, each.parts)[0] <= optimizers.EQUAL_RHO:
-                    continue
-                if each.parts > 1 and each.judge(form, 1)[0] <= optimizers.EQUAL_RHO:
-                    names.append("one bias")
-                elif each.name in sparse and "square" in self.optimizer.slots:
-                    names.append("repeated rows")
-                else:
-                    break
-            else:
-                return ", ".join(dict.fromkeys(names))
-        return ""
-
-    def _explained(self, worst: Parameter, failing: Sequence[Parameter]) -> str:
-        """What a wrong step does instead, of the catalogue."""
-        if not np.any(worst.after - worst.before):
-            still = [each.name for each in failing if not np.any(each.after - each.before)]
-            return f"{_few(still)} did not move: frozen"
-        for _, says, other in optimizers.alternatives(self.optimizer):
-            if all(each.judge(other, each.parts)[0] <= optimizers.EQUAL_RHO for each in failing[:3]):
-                return says
-        for factor, says in ((2.0, "the gradient of the step before is still in it: it was not zeroed"),):
-            if all(each.judge(self.optimizer, each.parts, factor)[0] <= optimizers.EQUAL_RHO for each in failing[:3]):
-                return says
-        scale = worst.scale(self.optimizer)
-        if math.isfinite(scale):
-            scaled = replace(self.optimizer, lr=self.optimizer.lr * scale)
-            if all(each.judge(scaled, each.parts)[0] <= optimizers.DRIFT_RHO for each in failing[:3]):
-                return f"behaves as learning rate {scaled.lr:.6g}; it should be {self.optimizer.lr:g}"
-        return ""
-
-    def _statistics(self, step: Step, rounding: float) -> Rung:
-        """Running means and variances of batch norms, which are as far off as what they are computed from: Local.rounding."""
-        found = [Statistic(name, step) for name in step.truth["statistics"]]
-        counts: dict[str, Any] = {"compared": len(found), "known": len(found)}
-        broken = next((each for each in found if not np.isfinite(each.theirs).all()), None)
-        if broken is not None:
-            return Rung("statistics", step.number, "INVALID", math.inf, f"{broken.name} has NaN or infinity")
-        worst = max(found, key=lambda each: each.ratio)
-        failing = [each for each in found if each.ratio > rule.EQUAL_RHO]
-        if not failing:
-            return Rung("statistics", step.number, "EQUAL", worst.ratio, **counts)
-        plain = f"{worst.name}: {worst.ratio:.3g} x its floor"
-        for limit, lossy in ((rule.DRIFT_RHO, False), (max(rule.DRIFT_RHO, rounding), True)):
-            if lossy and rounding == 1.0:
-                break
-            if lossy and all(each.within(each.right, limit, lossy) for each in failing):
-                return Rung("statistics", step.number, "DRIFT", worst.ratio, plain, "rounding", **counts)
-            for difference, says, form in STATISTICS:
-                if all(each.within(form(each), limit, lossy) for each in failing):
-                    verdict = "DRIFT" if difference else "DIFFERENT"
-                    return Rung("statistics", step.number, verdict, worst.ratio, says, difference, **counts)
-        verdict = "DRIFT" if worst.ratio <= rule.DRIFT_RHO else "DIFFERENT"
-        return Rung("statistics", step.number, verdict, worst.ratio, plain, **counts)
 
     # -- the curve ----------------------------------------------------------------------------------------------------
 
@@ -615,7 +424,3 @@ def _layered(name: str, layers: Layers) -> Rung:
         return Rung(name, 0, "EQUAL", ratio, **count)
     verdict = "DRIFT" if layers.rounding else layers.verdict
     return Rung(name, 0, verdict, ratio, first.says(), "rounding" if layers.rounding else "", **count)
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -292,31 +292,28 @@ class Lane:
                     self.peak = self.worker.peak_rss_mib()
                 else:
                     self._call_again()
-                    self._complete_outputs()
                 self._measure_memory()
                 self.worker.request("rest")
             per_call = (faults - self.faults) / calls if faults is not None and self.faults is not None else None
             self.launches.append(replace(self.launched(), retraces=retraces, faults_per_call=per_call))
 
     def _call_again(self) -> None:
-        """One more call on each input in turn, each on another input than the call before, from the last timed block's on.
+        """One more call on each input, each on another than the call before: the last timed block's input comes last.
 
-        The last one's outputs are kept, of another call on that block's input.
+        Kept are the second outputs of that one, and the outputs of inputs that too few timed calls left out.
         """
         cases, last = self.request.cases, self.samples[-1].case
         self.again = self.worker.folder / "again.npz"
-        others = [(last + step) % cases for step in range(1, cases)]
-        alone = [self.worker.request("block", case=case, calls=1)["seconds"] for case in others]
-        reply = self.worker.request("block", case=last, calls=1, keep=str(self.again))
-        if alone:
-            self.alone = min(*alone, reply["seconds"])
-
-    def _complete_outputs(self) -> None:
-        """The outputs of input cases that too few calls left out."""
-        for case in set(range(self.request.cases)) - set(self.kept):
-            path = self.worker.folder / f"outputs-{case}.npz"
-            self.worker.request("block", case=case, calls=1, keep=str(path))
-            self.kept[case] = path
+        seconds: list[float] = []
+        for case in [(last + step) % cases for step in range(1, cases + 1)]:
+            path = self.again if case == last else self.worker.folder / f"outputs-{case}.npz"
+            wanted = case == last or case not in self.kept
+            reply = self.worker.request("block", case=case, calls=1, keep=str(path) if wanted else None)
+            seconds.append(reply["seconds"])
+            if case != last:
+                self.kept.setdefault(case, path)
+        if cases > 1:
+            self.alone = min(seconds)
 
     def launched(self) -> Launch:
         """The launch that runs, as far as it has come: it is warm."""
