@@ -1,5 +1,6 @@
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -201,6 +202,11 @@ def test_work_that_vanishes_is_seen_in_blocks_of_twice_the_calls():
     assert timing.vanished(of_sizes(1.0, 1.0, generator=generator)) == pytest.approx(1.0, rel=0.05)
     assert timing.vanished(of_sizes(1.0, 1.7, generator=generator)) == pytest.approx(1.7, rel=0.05)
     assert timing.vanished(samples([1.0] * 8)) is None, "blocks of one size tell nothing"
+
+
+def test_work_is_not_said_to_vanish_because_the_machine_is_noisy():
+    stalled = of_sizes(1.0, 1.1, generator=random.Random(5))
+    assert timing.vanished([replace(sample, dropped="another process used a core") for sample in stalled]) is None
 
 
 def test_a_call_on_a_new_input_takes_no_longer_than_any():

@@ -120,7 +120,7 @@ def fault(lane: Lane) -> str | None:
             f"Let it meet every input case first (--warmup {lane.request.cases} or more), and let no Python value that "
             "changes from call to call reach the graph"
         )
-    growth = timing.vanished(timing.clean(lane.samples))
+    growth = timing.vanished(lane.samples)
     if growth is not None:
         return f"WORK_VANISHED: 2n calls take {growth:.2f} times what n take, so not every call does its work"
     if timing.amortised(lane.alone, seconds):

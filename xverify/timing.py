@@ -292,10 +292,11 @@ def _claim(found: Estimate) -> tuple[float, str]:
 def vanished(samples: Sequence[Sample]) -> float | None:
     """time(2n) / time(n), when it is surely under 1.9: then work was left out of some calls. None: nothing was found.
 
-    Blocks of n and of 2n calls on the same case are compared in each launch; literal runs have blocks of one length.
+    Blocks of n and of 2n calls on the same case are compared in each launch; literal runs have blocks of one length. Of noisy
+    rounds nothing is said: what stalls a block once has as much of a long one.
     """
     changes: list[float] = []
-    for found in by_launch(samples).values():
+    for found in by_launch([sample for sample in samples if not sample.dropped]).values():
         by_case: dict[int, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
         for sample in found:
             by_case[sample.case][sample.calls].append(sample.seconds / sample.calls)
