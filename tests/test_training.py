@@ -107,7 +107,7 @@ class Slow(nn.Linear):
     steps = 0
 
     def forward(self, x):
-        if self.training and Slow.steps < 2:
+        if self.training and Slow.steps < 3:  # those that are known before a step is judged
             Slow.steps += 1
             time.sleep(2.2)
         return super().forward(x)

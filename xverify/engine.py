@@ -393,9 +393,8 @@ class Run:
             self.ladder = Ladder(self.request, self.reference)
             # A subject that is the reference's own code has been timed; where none is, the reference makes two steps to tell.
             own = (self.reference.framework, "eager")
-            same = [lane.prepared for lane in self.lanes if lane.active and (lane.adapter.name, lane.mode) == own]
-            seconds = max((each["second_step_seconds"] for each in same), default=0.0)
-            self.ladder.prepare(seconds=seconds)
+            same = [lane for lane in self.lanes if lane.active and (lane.adapter.name, lane.mode) == own]
+            self.ladder.prepare(seconds=max((lane.seconds_per_call for lane in same), default=0.0))
             self._climb(self.ladder)
             return
         self.reference.evaluate()

@@ -87,8 +87,8 @@ class Ladder:
     def prepare(self, curve: bool = True, seconds: float = 0.0) -> None:
         """Train the reference: the states that every rung begins from, and the band that curves are seen in.
 
-        curve: without, ``climb`` alone can be asked. seconds: what a step of the reference is known to take; when that is too
-        long for a quick run, it is not trained at all. Raises Failed when the reference's own loss is not finite.
+        curve: without, ``climb`` alone can be asked. seconds: what a step of the reference is known to take, or 0; when that is
+        too long for a quick run, it is not trained at all. Raises Failed when the reference's own loss is not finite.
         """
         self.layers = self.reference.list_layers()
         steps, count = list(STEPS[self.request.effort]), CURVE[self.request.effort]
@@ -97,13 +97,14 @@ class Ladder:
         quick = self.request.effort == "quick"
         if not (quick and seconds > LONG):
             self._phase("training in float32")
-            seconds = self.worker.request(
+            begun = self.worker.request(
                 "learn",
                 inputs=str(self.reference.training),
                 mode="eager",
                 optimizer=self.optimizer.to_dict(),
                 match=False,
-            )["second_step_seconds"]
+            )
+            seconds = seconds or begun["second_step_seconds"]
         if quick and seconds > LONG:
             self.no_curve = (
                 f"a step of the reference takes {seconds:.0f} s: --effort standard draws it, and looks at later steps"
