@@ -1,4 +1,4 @@
-"""A framework's forward pass, or its training step, timed by the harness, and by a loop written by hand, in turns in one process.
+"""A framework's forward pass, or its training step, timed by the harness, and by a loop written by hand, in pairs in one process.
 
 python -m xverify.selftest.byhand FRAMEWORK MODEL THREADS FOLDER TASK CORES: prints {"ours": [...], "by_hand": [...]}, seconds a
 call of blocks in pairs. FOLDER is of the run's own, for weights and inputs; CORES: those to run on, or "". One process, one
