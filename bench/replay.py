@@ -16,11 +16,14 @@ from pathlib import Path
 
 import torch
 
-from xverify import capture, passes, probe, replay
-from xverify.captured import Capture
-from xverify.framework import Source
-from xverify.frameworks import load
-from xverify.spec import find_model
+from xverify.framework import capture
+from xverify.framework.adapter import Source
+from xverify.framework.discovery import load
+from xverify.replay import forward as replay
+from xverify.replay import stepping as passes
+from xverify.replay.tensors import Capture
+from xverify.workload import probe
+from xverify.workload.spec import find_model
 
 THREADS, REPEATS = 1, 3
 MIB = 1024 * 1024

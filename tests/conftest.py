@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from xverify.selftest import planted
+from xverify.selftest.planted import _work as planted
 
 FAULTY = Path(__file__).parent / "faulty"
 PLANTED = Path(planted.__file__).parent

@@ -10,7 +10,7 @@ FRAMEWORKS = ("torch", "jittor", "jittor_utils", "tensorflow", "keras", "onnx", 
 
 
 @pytest.mark.parametrize(
-    "statement", ["import xverify", "import xverify.commands as c; c.parser(); import xverify.engine"]
+    "statement", ["import xverify", "import xverify.commands._main as c; c.parser(); import xverify.engine.run"]
 )
 def test_importing_xverify_imports_no_framework(statement, tmp_path):
     code = f"{statement}\nimport sys\nprint([name for name in {FRAMEWORKS} if name in sys.modules])"
@@ -39,7 +39,7 @@ def test_torchvision_is_declared_once_however_many_adapters_are_made(tmp_path):
         pytest.skip("torchvision is not installed")
     code = """
 import torch
-from xverify import frameworks
+from xverify.framework import discovery as frameworks
 
 def fails(path):
     raise OSError("no CUDA here")

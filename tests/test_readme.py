@@ -53,8 +53,8 @@ def test_the_python_example_runs(tmp_path, capsys):
 
 
 def test_every_command_and_model_of_the_readme_exists():
-    from xverify.commands import commands
-    from xverify.spec import zoo
+    from xverify.commands._main import commands
+    from xverify.workload.spec import zoo
 
     told = set(re.findall(r"`xverify (\w+)", README))
     assert set(commands()) <= told <= {*commands(), "models"} | {"run"}
@@ -62,7 +62,7 @@ def test_every_command_and_model_of_the_readme_exists():
 
 
 def test_the_table_of_what_runs_what_is_the_command_s(capsys):
-    from xverify.commands import main
+    from xverify.commands._main import main
 
     assert main(["list", "--markdown"]) == 0
     [table] = re.findall(r"<!-- xverify list --markdown -->\n(.*?)<!-- end of the table -->", README, re.DOTALL)

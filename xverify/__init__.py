@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from .engine import run
+    from .engine.run import run
     from .errors import XverifyError
-    from .records import Result, Row
-    from .spec import ModelSpec, TensorSpec
+    from .results.records import Result, Row
+    from .workload.spec import ModelSpec, TensorSpec
 
 __all__ = ["ModelSpec", "Result", "Row", "TensorSpec", "XverifyError", "__version__", "run"]
 
 # Loaded on first use: a worker in another interpreter has numpy, and perhaps nothing else of ours.
 _HOME = {
-    "ModelSpec": ".spec",
-    "Result": ".records",
-    "Row": ".records",
-    "TensorSpec": ".spec",
+    "ModelSpec": ".workload.spec",
+    "Result": ".results.records",
+    "Row": ".results.records",
+    "TensorSpec": ".workload.spec",
     "XverifyError": ".errors",
-    "run": ".engine",
+    "run": ".engine.run",
 }
 
 

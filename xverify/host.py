@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from .framework import Framework
+from .framework.adapter import Framework
 
 
 def cores() -> int:

@@ -9,11 +9,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from xverify.weights import digest, npz
 
-from xverify import frameworks, host, probe, protocol
+from xverify import host
 from xverify.errors import Failed, Unsupported
-from xverify.process import Worker
-from xverify.reference import build_arguments
-from xverify.spec import find_model, load_folder
+from xverify.framework import discovery as frameworks
+from xverify.reference.reference import build_arguments
+from xverify.worker import protocol
+from xverify.worker.process import Worker
+from xverify.workload import probe
+from xverify.workload.spec import find_model, load_folder
 
 pytestmark = pytest.mark.slow
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from xverify import frameworks
+from xverify.framework import discovery as frameworks
 
 pytestmark = pytest.mark.slow
 MIB = 2**20

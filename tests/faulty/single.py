@@ -1,6 +1,6 @@
 """A framework without a float64 form."""
 
-from xverify.framework import Framework
+from xverify.framework.adapter import Framework
 from xverify.frameworks.numpy import Adapter as Numpy
 
 

@@ -1,6 +1,6 @@
 """Jittor, real, with a wait that does nothing."""
 
-from xverify.frameworks import load
+from xverify.framework.discovery import load
 
 
 class Adapter(load("jittor")):

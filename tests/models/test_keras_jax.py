@@ -12,7 +12,7 @@ import pytest
 from conftest import counts
 from test_zoo import SMALL, agree
 
-from xverify.spec import zoo
+from xverify.workload.spec import zoo
 
 pytestmark = pytest.mark.slow
 

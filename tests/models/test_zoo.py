@@ -8,7 +8,7 @@ import pytest
 from conftest import counts
 
 from xverify.commands.list import catalogue
-from xverify.spec import zoo
+from xverify.workload.spec import zoo
 
 pytestmark = pytest.mark.slow
 

@@ -11,11 +11,11 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from .. import timing
 from ..errors import UsageError
-from ..records import Sample
 from ..report.terminal import COLOURS, console
-from ..results import read
+from ..results.file import read
+from ..results.records import Sample
+from ..timing import statistics as timing
 
 HELP = "compare two results of one model: which row is faster or slower, equal or different"
 EXAMPLE = """examples:

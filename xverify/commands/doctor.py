@@ -9,8 +9,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from .. import __version__, environments, frameworks, host
-from ..framework import Framework
+from .. import __version__, host
+from ..environments import store as environments
+from ..framework import discovery as frameworks
+from ..framework.adapter import Framework
 from ..report import terminal
 
 HELP = "what is installed, what would run, and what to type for what is missing"

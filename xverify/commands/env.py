@@ -9,9 +9,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from .. import environments, frameworks
 from ..environments import create as making
+from ..environments import store as environments
 from ..errors import UsageError, nearest
+from ..framework import discovery as frameworks
 from ..report import terminal
 
 HELP = "environments of their own for frameworks that cannot share one"

@@ -6,7 +6,7 @@ from pathlib import Path
 from ..errors import UsageError, nearest
 from ..report import layers
 from ..report.terminal import console
-from ..results import read
+from ..results.file import read
 
 HELP = "the layers of a result: which differs first, by how much, and what it behaves as"
 EXAMPLE = """examples:

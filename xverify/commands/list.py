@@ -6,11 +6,13 @@ from typing import Any
 
 from rich.table import Table
 
-from .. import environments, frameworks, host
-from ..framework import Framework
+from .. import host
+from ..environments import store as environments
+from ..framework import discovery as frameworks
+from ..framework.adapter import Framework
+from ..reference.request import offered, order
 from ..report import terminal
-from ..request import offered, order
-from ..spec import find_model, zoo
+from ..workload.spec import find_model, zoo
 
 HELP = "the models, the frameworks and their modes, and which can run here"
 EXAMPLE = "examples:\n  xverify list\n  xverify list --json\n  xverify list --markdown"

@@ -8,11 +8,12 @@ from typing import Any
 
 from rich.table import Table
 
-from .. import frameworks, host
+from .. import host
 from ..errors import UsageError
-from ..optimizer_probe import MODEL, PROBED, Probed, probe
+from ..framework import discovery as frameworks
 from ..report.terminal import COLOURS, console, watcher
-from ..spec import find_model
+from ..training.optimizer_probe import MODEL, PROBED, Probed, probe
+from ..workload.spec import find_model
 
 HELP = "compare the optimizers of all frameworks with torch's mathematics, without a model to train"
 EXAMPLE = """examples:

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from .. import data
-from ..engine import run
+from ..engine.run import run
 from ..errors import UsageError, XverifyError
-from ..experiments import EXPERIMENTS, Experiment, Outcome, Part, Reproduction, check_scale, find, readable
-from ..records import Result
-from ..report import experiments as report
+from ..progress import Watch
 from ..report.terminal import console, watcher
-from ..spec import find_model
-from ..watch import Watch
+from ..reproduce import report
+from ..reproduce.records import EXPERIMENTS, Experiment, Outcome, Part, Reproduction, check_scale, find, readable
+from ..results.records import Result
+from ..workload import datasets as data
+from ..workload.spec import find_model
 
 HELP = "run a published experiment, and print what was published beside what is measured"
 EXAMPLE = """examples:

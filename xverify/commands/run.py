@@ -3,12 +3,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..engine import run
+from ..engine.run import run
 from ..errors import UsageError
-from ..optimizers import SLOTS
+from ..reference.request import DEVICES, TASKS
 from ..report import curves
 from ..report.terminal import console, render, watcher
-from ..request import DEVICES, TASKS
+from ..workload.optimizers import SLOTS
 
 HELP = "verify and time a model in several frameworks"
 EXAMPLE = """examples:

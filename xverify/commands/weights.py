@@ -9,8 +9,8 @@ from rich.console import Console
 
 from .. import weights
 from ..errors import UsageError
-from ..reference import export_onnx
-from ..spec import find_model
+from ..reference.reference import export_onnx
+from ..workload.spec import find_model
 
 HELP = "convert, digest and compare weight files between frameworks"
 EXAMPLE = """examples:

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import UsageError, XverifyError
-from ..process import kill_group
-from ..watch import Watch
-from . import STAMP, Environment, digest, find, interpreter, pins, root
+from ..progress import Watch
+from ..worker.process import kill_group
+from .store import STAMP, Environment, digest, find, interpreter, pins, root
 
 try:
     import fcntl

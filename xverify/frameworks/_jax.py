@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from xverify.capture import Recorder
 from xverify.errors import Unsupported
-from xverify.framework import Framework
+from xverify.framework.adapter import Framework
+from xverify.framework.capture import Recorder
 
 
 class Jax(Framework):

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from xverify.errors import Unsupported
-from xverify.framework import Batch, Framework, Source, Training
-from xverify.optimizers import Optimizer, update
+from xverify.framework.adapter import Batch, Framework, Source, Training
 from xverify.weights import tensorflow as weights
+from xverify.workload.optimizers import Optimizer, update
 
 NATIVE_LAYOUT = {"NCHW": "NHWC", "NCL": "NLC"}
 

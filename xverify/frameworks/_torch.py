@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from xverify.errors import Unsupported
-from xverify.framework import Framework
+from xverify.framework.adapter import Framework
 
 MIB = 1024 * 1024
 

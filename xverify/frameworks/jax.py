@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from xverify.framework import Source
+from xverify.framework.adapter import Source
 from xverify.frameworks._jax import Jax
 
 

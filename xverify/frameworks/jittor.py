@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from xverify.errors import Unsupported
-from xverify.framework import Batch, Framework, Source, Training
-from xverify.optimizers import Optimizer, update
+from xverify.framework.adapter import Batch, Framework, Source, Training
 from xverify.weights import jittor as weights
+from xverify.workload.optimizers import Optimizer, update
 
 
 def eager(framework: Framework, model: Any, example: tuple[Any, ...]) -> Any:

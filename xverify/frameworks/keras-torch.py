@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from xverify.framework import Batch, Training
+from xverify.framework.adapter import Batch, Training
 from xverify.frameworks._keras import Keras, Learner, canonical, native
 from xverify.frameworks._torch import OnTorch
-from xverify.optimizers import Optimizer
+from xverify.workload.optimizers import Optimizer
 
 
 def eager(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from xverify.framework import Framework, Source
+from xverify.framework.adapter import Framework, Source
 
 
 def eager(framework: Framework, model: Any, example: tuple[Any, ...]) -> Any:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from xverify.capture import Recorder
 from xverify.errors import Unsupported
-from xverify.framework import Framework, Source
+from xverify.framework.adapter import Framework, Source
+from xverify.framework.capture import Recorder
 from xverify.weights import onnx as weights
 
 EXPOSED = 48  # layers whose values one run exposes: a session takes a second to make, and values take memory

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from xverify.framework import Batch, Training
+from xverify.framework.adapter import Batch, Training
 from xverify.frameworks._keras import Keras, Learner, canonical, native
-from xverify.optimizers import Optimizer
+from xverify.workload.optimizers import Optimizer
 
 
 def eager(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from xverify.errors import Unsupported
-from xverify.framework import Source
+from xverify.framework.adapter import Source
 from xverify.frameworks.tensorflow import Adapter as TensorFlow
 from xverify.frameworks.tensorflow import eager, graph
 from xverify.weights import tensorlayer as weights

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from xverify.framework import Batch, Framework, Source, Training
+from xverify.framework.adapter import Batch, Framework, Source, Training
 from xverify.frameworks._torch import OnTorch
-from xverify.optimizers import Optimizer
-from xverify.spec import ModelFolder
 from xverify.weights import torch as weights
+from xverify.workload.optimizers import Optimizer
+from xverify.workload.spec import ModelFolder
 
 
 def eager(framework: Framework, model: Any, example: tuple[Any, ...]) -> Any:

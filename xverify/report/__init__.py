@@ -1,1 +1,4 @@
-"""Reports: the same result in the terminal, and later in other formats; one file a format."""
+"""One output format of a result a file.
+
+It may import results, verdict, timing, and everything below those.
+"""

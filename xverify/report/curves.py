@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import UsageError
-from ..records import Curve, Result, Row
+from ..results.records import Curve, Result, Row
 
 FORMATS = (".png", ".svg")
 MARKS = "ox+*#@%&"  # of subjects, in turn

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from .. import rule
+from ..verdict import limits as rule
 
 LOW, HIGH, WIDTH = 0.1, 1e6, 35
 COLOURS = {"EQUAL": "green", "DRIFT": "yellow", "DIFFERENT": "red"}

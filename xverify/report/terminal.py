@@ -14,10 +14,10 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from .. import rule
-from ..compare import OWN_EQUAL
-from ..records import Result, Row
-from ..watch import Watch
+from ..progress import Watch
+from ..results.records import Result, Row
+from ..verdict import limits as rule
+from ..verdict.outputs import OWN_EQUAL
 from . import curves, layers, training
 from .layers import coverage
 

@@ -10,8 +10,8 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from ..optimizers import FORMS
-from ..records import Curve, Row, Rung, Training
+from ..results.records import Curve, Row, Rung, Training
+from ..workload.optimizers import FORMS
 
 LADDER = ("weights", "forward", "loss", "backward", "gradients", "update", "statistics", "curve")
 RANKS = ("IDENTICAL", "EQUAL", "UNTESTED", "DRIFT", "DIFFERENT", "INVALID")

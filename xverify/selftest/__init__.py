@@ -1,1 +1,4 @@
-"""xverify put to the test on the machine where it runs: what it says of speeds that are known beforehand."""
+"""The timing engine put to the test on the machine where it runs, on speeds that are known beforehand.
+
+It may import run and everything below it; only commands imports it.
+"""

@@ -20,12 +20,13 @@ from typing import Any
 
 import psutil
 
-from .. import data, probe
-from ..optimizers import optimizer
-from ..reference import build_arguments
-from ..spec import find_model
+from ..reference.reference import build_arguments
 from ..weights import npz
-from ..worker import Session
+from ..worker.session import Session
+from ..workload import datasets as data
+from ..workload import probe
+from ..workload.optimizers import optimizer
+from ..workload.spec import find_model
 
 # A short call shows what a call costs beside its work. Long training steps tell nothing of it: the harness came out 0.6 to 2.6%
 # faster than the loop by hand on steps of convolutional networks in some processes, and equal in others; why is not known.

@@ -23,15 +23,17 @@ from typing import Any, NamedTuple
 import psutil
 from scipy import stats
 
-from .. import frameworks, host, timing
-from ..engine import run
+from .. import host
+from ..engine.run import run
 from ..errors import SubjectError
-from ..process import kill_group
-from ..records import Result, Row
-from ..reference import export_onnx
-from ..spec import find_model
+from ..framework import discovery as frameworks
+from ..reference.reference import export_onnx
+from ..results.records import Result, Row
+from ..timing import statistics as timing
+from ..worker.process import kill_group
+from ..workload.spec import find_model
 from . import byhand
-from .planted import SLOWER
+from .planted._work import SLOWER
 
 HERE = Path(__file__).parent
 OVERHEAD, OVERHEAD_SECONDS = 0.005, 2e-6

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from xverify.selftest.planted import Numpy
+from xverify.selftest.planted._work import Numpy
 
 
 class Promise:

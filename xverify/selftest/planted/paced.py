@@ -1,6 +1,6 @@
 """Work, filled up to six milliseconds."""
 
-from xverify.selftest.planted import Numpy, paced, working
+from xverify.selftest.planted._work import Numpy, paced, working
 
 
 class Adapter(Numpy):

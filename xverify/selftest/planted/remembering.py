@@ -1,6 +1,6 @@
 """Computes an input only when it is not that of the call before: right, but only a block's first call does its work."""
 
-from xverify.selftest.planted import Numpy, working
+from xverify.selftest.planted._work import Numpy, working
 
 
 def eager(framework, model, example):

@@ -1,6 +1,6 @@
 """The same as work: no difference is to be found."""
 
-from xverify.selftest.planted import Numpy, working
+from xverify.selftest.planted._work import Numpy, working
 
 
 class Adapter(Numpy):

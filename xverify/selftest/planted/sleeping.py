@@ -1,6 +1,6 @@
 """Five per cent slower than paced, idle meanwhile."""
 
-from xverify.selftest.planted import Numpy, sleeping, working
+from xverify.selftest.planted._work import Numpy, sleeping, working
 
 
 class Adapter(Numpy):

@@ -1,6 +1,6 @@
 """Five per cent slower than paced, busy."""
 
-from xverify.selftest.planted import Numpy, spinning, working
+from xverify.selftest.planted._work import Numpy, spinning, working
 
 
 class Adapter(Numpy):

@@ -1,6 +1,6 @@
 """Four milliseconds of work, and an honest model."""
 
-from xverify.selftest.planted import Numpy, working
+from xverify.selftest.planted._work import Numpy, working
 
 
 class Adapter(Numpy):

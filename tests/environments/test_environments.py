@@ -1,0 +1,568 @@
+"""Environments, made and used from outside: real interpreters with packages that this one has not."""
+
+import importlib.metadata
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import psutil
+import pytest
+from conftest import hear_interrupts, write_folder
+
+from xverify.environments import store as environments
+from xverify.framework import discovery as frameworks
+
+ROOT = Path(__file__).parents[2]
+FAST = ("--warmup", 1, "--rerun", 8)
+NUMPY = f"numpy=={importlib.metadata.version('numpy')}"
+
+ADAPTER = """
+from xverify.frameworks.numpy import Adapter as Numpy
+
+class Adapter(Numpy):
+    name = {name!r}
+    needs = {needs!r}
+    isolated = {isolated!r}
+    usual = ("eager",)
+
+    def __init__(self, threads, device):
+        for module in self.needs.values():
+            __import__(module)
+        super().__init__(threads, device)
+"""
+# name: what it needs, where it lives
+ADAPTERS = {
+    "walled": ({"walled-engine": "walled_engine"}, ""),
+    "apart": ({"numpy": "numpy"}, "walled"),  # installed here, but not to be run here
+    "plain": ({"numpy": "numpy"}, ""),
+}
+
+
+@pytest.fixture(scope="module")
+def adapters(tmp_path_factory):
+    """A folder of adapters, with the pins of one of them and the package that nothing else has."""
+    folder = tmp_path_factory.mktemp("adapters")
+    for name, (needs, isolated) in ADAPTERS.items():
+        (folder / f"{name}.py").write_text(ADAPTER.format(name=name, needs=needs, isolated=isolated))
+    info = "walled_engine-1.0.dist-info"
+    files = {
+        "walled_engine.py": "",
+        f"{info}/METADATA": "Metadata-Version: 2.1\nName: walled-engine\nVersion: 1.0\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    files[f"{info}/RECORD"] = "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"])
+    with zipfile.ZipFile(folder / "walled_engine-1.0-py3-none-any.whl", "w") as wheel:
+        for name, text in files.items():
+            wheel.writestr(name, text)
+    (folder / "walled.txt").write_text(f"# its engine\n{NUMPY}\n./walled_engine-1.0-py3-none-any.whl\n")
+    (folder / "notes.txt").write_text("no adapter is called notes\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def made(adapters, tmp_path_factory):
+    """The folder of environments with ``walled`` in it, made in place of a half-made one; and what making it said."""
+    root = tmp_path_factory.mktemp("environments")
+    half_made(root / "walled")
+    done = subprocess.run(
+        [sys.executable, "-m", "xverify", "env", "create", "walled"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "XVERIFY_FRAMEWORKS": str(adapters), "XVERIFY_ENVIRONMENTS": str(root)},
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not (root / "walled" / "half").exists()
+    return root, done
+
+
+def half_made(folder):
+    """What an interrupted creation leaves: an interpreter that starts, and no stamp."""
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "python").symlink_to(sys.executable)
+    (folder / "pyvenv.cfg").write_text("")
+    (folder / "half").write_text("")
+
+
+def interpreter(root):
+    return str(root / "walled" / "bin" / "python")
+
+
+@pytest.fixture
+def call(xverify, adapters, tmp_path, monkeypatch):
+    """The command line with these adapters, and with no environment yet, unless ``root`` says where some are."""
+
+    def call(*arguments, root=tmp_path / "environments", frameworks=adapters):
+        monkeypatch.setenv("XVERIFY_ENVIRONMENTS", str(root))
+        return xverify(*arguments, frameworks=frameworks)
+
+    return call
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write_folder(tmp_path / "port", ("numpy", *ADAPTERS))
+
+
+# -- made, and used ---------------------------------------------------------------------------------------------------
+
+
+def test_making_one_says_its_steps_and_writes_its_stamp(made, adapters):
+    root, done = made
+    assert "walled: making " in done.stderr
+    assert "walled: installing walled.txt with " in done.stderr
+    assert re.search(r"walled is ready, for .*walled 1\.0", done.stdout)
+    stamp = json.loads((root / "walled" / "xverify.json").read_text())
+    assert stamp["name"] == "walled"
+    assert stamp["python"] == sys.version.split()[0]
+    assert stamp["pins"] == environments.digest(adapters / "walled.txt")
+    assert stamp["packages"]["walled-engine"] == "1.0"
+
+
+def test_a_run_takes_the_framework_from_there_and_says_so(made, call, folder):
+    root, _ = made
+    done = call("run", folder, "--subjects", "numpy,walled,apart,plain", *FAST, root=root)
+    assert done.code == 0, done.out + done.err
+    ran = {row["subject"].split(":")[0]: row["environment"] for row in done.result["rows"]}
+    assert ran["walled"]["interpreter"] == ran["apart"]["interpreter"] == interpreter(root)
+    assert ran["walled"]["python"] == sys.version.split()[0]
+    assert ran["numpy"]["interpreter"] == ran["plain"]["interpreter"] == sys.executable
+    assert done.result["settings"]["python"] == {"walled": interpreter(root), "apart": interpreter(root)}
+    assert done.row("walled")["error"]["verdict"] in ("IDENTICAL", "EQUAL")
+    assert "have changed" not in done.out
+
+
+def test_it_is_among_the_usual_subjects_once_it_is_there(made, call, folder):
+    root, _ = made
+    missing = call("run", folder, *FAST)
+    assert {row["framework"] for row in missing.result["rows"]} == {"apart", "plain"}
+    assert "walled is not covered: it is not installed (pip install 'xverify[walled]', or" in missing.out
+    assert "xverify env create walled)" in missing.out
+    found = call("run", folder, *FAST, root=root)
+    assert {row["framework"] for row in found.result["rows"]} == {"walled", "apart", "plain"}
+
+
+def test_an_interpreter_that_is_named_goes_first(made, call, folder):
+    root, _ = made
+    done = call("run", folder, "--subjects", "numpy,apart", "--python", f"apart={sys.executable}", *FAST, root=root)
+    assert done.row("apart")["environment"]["interpreter"] == sys.executable
+    done = call("run", folder, "--subjects", "numpy,walled", "--python", f"walled={sys.executable}", *FAST, root=root)
+    assert done.row("walled")["status"] == "not-installed"
+
+
+def test_what_is_installed_here_and_shares_runs_here(made, call, folder, tmp_path):
+    """An environment for it changes nothing, and says so."""
+    root, _ = made
+    (tmp_path / "environments").mkdir()
+    shutil.copytree(root / "walled", tmp_path / "environments" / "plain", symlinks=True)
+    done = call("run", folder, "--subjects", "numpy,plain", *FAST)
+    assert done.row("plain")["environment"]["interpreter"] == sys.executable
+
+
+def test_doctor_says_where_it_runs_or_what_to_type(made, call):
+    root, _ = made
+    done = call("doctor", root=root)
+    assert re.search(rf"✓ walled +1\.0: walled.*\n +in {re.escape(interpreter(root))} \(Python", done.out)
+    assert not re.search(r"✓ plain .*\n +in ", done.out)
+    done = call("doctor")
+    assert re.search(
+        r"✗ walled .*Type: pip install 'xverify\[walled\]', or apart from the others: xverify env create walled",
+        done.out,
+    )
+    assert re.search(r"✗ jax .*Type: xverify env create jax\n", done.out)  # never beside the others
+
+
+def test_list_is_for_people_and_for_programs(made, call):
+    root, _ = made
+    found = json.loads(call("env", "list", "--json", root=root).out)
+    assert found["folder"] == str(root)
+    [there] = found["environments"]
+    assert there["name"] == "walled"
+    assert sorted(there["frameworks"]) == ["apart", "walled"]
+    assert there["python"] == sys.version.split()[0]
+    assert there["current"] is True
+    assert there["interpreter"] == interpreter(root)
+    assert there["bytes"] > 1e6
+    assert "walled" not in found["available"]
+    assert "jax" in found["available"]["jax"]
+    assert "notes" not in found["available"]
+    shown = call("env", "list", root=root).out
+    assert re.search(r"walled +\S+, \S+ +\d\S+ +[\d,]+ MiB", shown)
+    assert "xverify env create jax" in shown
+    assert "walled" in json.loads(call("env", "list", "--json").out)["available"]
+
+
+def test_making_it_again_leaves_it_alone(made, call):
+    root, _ = made
+    before = (root / "walled" / "xverify.json").stat().st_mtime_ns
+    done = call("env", "create", "walled", root=root)
+    assert done.code == 0
+    assert "walled is there already" in done.out
+    assert (root / "walled" / "xverify.json").stat().st_mtime_ns == before
+
+
+def test_changed_pins_are_said_and_it_stays_when_the_new_one_fails(made, call, adapters, folder, tmp_path):
+    root, _ = made
+    changed = tmp_path / "changed"
+    shutil.copytree(adapters, changed)
+    pins = (changed / "walled.txt").read_text()
+    (changed / "walled.txt").write_text(pins + "# a comment changes nothing\n")
+    assert json.loads(call("env", "list", "--json", root=root, frameworks=changed).out)["environments"][0]["current"]
+    (changed / "walled.txt").write_text(pins + "./no-such-package-1.0-py3-none-any.whl\n")
+    assert not json.loads(call("env", "list", "--json", root=root, frameworks=changed).out)["environments"][0][
+        "current"
+    ]
+    assert "its pins have changed. Type: xverify env create walled" in call("doctor", root=root, frameworks=changed).out
+    done = call("env", "create", "walled", root=root, frameworks=changed)
+    assert done.code == 3
+    assert "walled is made anew: its pins have changed" in done.out
+    assert "no-such-package" in done.err
+    assert os.listdir(root / "walled")
+    done = call("run", folder, "--subjects", "numpy,walled", *FAST, root=root, frameworks=changed)
+    assert done.row("walled")["error"]["verdict"] in ("IDENTICAL", "EQUAL")
+    assert "the pins of walled's environment have changed: xverify env create walled" in done.out
+
+
+def test_an_environment_that_lacks_what_a_framework_needs_does_not_serve_it(made, call, folder, tmp_path):
+    root, _ = made
+    place = tmp_path / "environments" / "walled"
+    shutil.copytree(root / "walled", place, symlinks=True)
+    stamp = json.loads((place / "xverify.json").read_text())
+    del stamp["packages"]["walled-engine"]
+    (place / "xverify.json").write_text(json.dumps(stamp))
+    assert json.loads(call("env", "list", "--json").out)["environments"][0]["frameworks"] == ["apart"]
+    assert call("run", folder, "--subjects", "numpy,walled", *FAST).row("walled")["status"] == "not-installed"
+
+
+def test_they_stand_in_the_cache_folder_unless_another_is_named(monkeypatch, tmp_path):
+    monkeypatch.delenv("XVERIFY_ENVIRONMENTS", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert environments.root() == Path.home() / ".cache" / "xverify" / "environments"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert environments.root() == tmp_path / "xverify" / "environments"
+    monkeypatch.setenv("XVERIFY_ENVIRONMENTS", "~/mine")
+    assert environments.root() == Path.home() / "mine"
+
+
+# -- not made, or half ------------------------------------------------------------------------------------------------
+
+
+def test_what_is_not_installed_says_how_to_make_its_environment(call, folder):
+    done = call("run", folder, "--subjects", "numpy,walled", *FAST)
+    assert done.code == 3
+    reason = done.row("walled")["reason"]
+    assert "walled_engine is not installed in" in reason
+    assert reason.endswith("xverify env create walled")
+
+
+def test_a_half_made_one_is_ignored_and_can_be_removed(call, folder, tmp_path):
+    place = tmp_path / "environments" / "walled"
+    half_made(place)
+    done = call("run", folder, "--subjects", "numpy,apart", *FAST)
+    assert done.row("apart")["environment"]["interpreter"] == sys.executable
+    assert json.loads(call("env", "list", "--json").out)["environments"] == []
+    assert call("env", "remove", "walled").code == 0
+    assert not place.exists()
+
+
+@pytest.mark.parametrize("stamp", ["", "[]", '{"name": "walled"}', "\\x00"])
+def test_a_stamp_that_cannot_be_read_is_none(monkeypatch, tmp_path, stamp):
+    monkeypatch.setenv("XVERIFY_ENVIRONMENTS", str(tmp_path))
+    half_made(tmp_path / "walled")
+    whole = {"name": "walled", "python": "3.11.7", "pins": "sha256:0", "packages": {}}
+    (tmp_path / "walled" / "xverify.json").write_text(json.dumps(whole))
+    assert environments.find("walled") is not None
+    (tmp_path / "walled" / "xverify.json").write_text(stamp)
+    assert environments.find("walled") is None
+
+
+def test_one_whose_python_is_gone_is_not_there(made, call, tmp_path):
+    root, _ = made
+    place = tmp_path / "environments" / "walled"
+    shutil.copytree(root / "walled", place, symlinks=True)
+    assert json.loads(call("env", "list", "--json").out)["environments"]
+    (place / "bin" / "python").unlink()
+    (place / "bin" / "python").symlink_to(tmp_path / "no-python")
+    assert json.loads(call("env", "list", "--json").out)["environments"] == []
+
+
+def test_a_failure_is_told_in_the_installers_words_and_leaves_nothing(call, adapters, tmp_path):
+    broken = tmp_path / "broken"
+    shutil.copytree(adapters, broken)
+    (broken / "walled.txt").write_text("./no-such-package-1.0-py3-none-any.whl\n")
+    done = call("env", "create", "walled", frameworks=broken)
+    assert done.code == 3
+    assert re.search(r"walled: installing walled\.txt .*failed:\n(.*\n)*.*no-such-package", done.err)
+    assert "walled is ready" not in done.out
+    assert visible(tmp_path / "environments") == []
+
+
+def visible(root):
+    return [name for name in os.listdir(root) if not name.endswith(".lock")]
+
+
+def fake_uv(tmp_path, monkeypatch, script):
+    """Put a uv on the path that writes down what it is asked, then runs a script."""
+    uv = tmp_path / "bin" / "uv"
+    uv.parent.mkdir()
+    uv.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n{script}\n')
+    uv.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{uv.parent}{os.pathsep}{os.environ['PATH']}")
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_leaves_nothing_and_ends_the_installer(adapters, tmp_path, monkeypatch, sent):
+    place = tmp_path / "environments" / "walled"
+    fake_uv(tmp_path, monkeypatch, f"mkdir {place} && sleep 100")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "xverify", "env", "create", "walled"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "XVERIFY_FRAMEWORKS": str(adapters), "XVERIFY_ENVIRONMENTS": str(place.parent)},
+        preexec_fn=hear_interrupts,
+    )
+    while not place.exists():
+        assert process.poll() is None
+    installers = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(sent)
+    assert process.wait(30) == 3
+    assert "interrupted" in process.stderr.read()
+    assert visible(place.parent) == []
+    assert installers
+    _, alive = psutil.wait_procs(installers, timeout=5)
+    assert {installer.status() for installer in alive} <= {psutil.STATUS_ZOMBIE}
+
+
+def test_two_do_not_make_one_at_once(call, tmp_path):
+    fcntl = pytest.importorskip("fcntl")
+    root = tmp_path / "environments"
+    root.mkdir()
+    with (root / ".walled.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = call("env", "create", "walled")
+    assert done.code == 3
+    assert "another xverify is at work there" in done.err
+    assert visible(root) == []
+
+
+def test_a_python_that_cannot_make_environments_says_what_to_install(call, tmp_path, monkeypatch):
+    (tmp_path / "debian").mkdir()
+    (tmp_path / "debian" / "sitecustomize.py").write_text("import sys; sys.modules['ensurepip'] = None")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "debian"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = call("env", "create", "walled")
+    assert done.code == 3
+    package = f"python{sys.version_info.major}.{sys.version_info.minor}-venv"
+    assert done.err.strip().endswith(
+        f"has no ensurepip to make environments with. On Debian type: apt-get install {package}"
+    )
+
+
+def test_uv_is_used_where_it_is(call, tmp_path, monkeypatch):
+    fake_uv(tmp_path, monkeypatch, "[ $1 = venv ] || { echo '× No solution found'; exit 1; }")
+    done = call("env", "create", "walled")
+    assert done.code == 3
+    assert "installing walled.txt with uv (minutes) failed:\n  × No solution found" in done.err
+    venv, install = (tmp_path / "asked").read_text().splitlines()
+    place = tmp_path / "environments" / "walled"
+    assert venv == f"venv --no-project --python {sys.executable} {place}"
+    assert install.startswith(f"pip install --python {place}/bin/python -r ")
+
+
+# -- typed wrong ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["create", "waled"], "unknown environment 'waled'; did you mean 'walled'? Known: "),
+        (["create", "notes"], "unknown environment 'notes'"),
+        (["create", "../walled"], "unknown environment '../walled'"),
+        (["create"], "NAME"),
+        (["remove", "walled"], "unknown environment 'walled'. None is there."),
+        (["fly"], "invalid choice: 'fly'"),
+        ([], "ACTION"),
+    ],
+)
+def test_what_is_typed_wrong_is_answered_in_one_line(call, arguments, says):
+    done = call("env", *arguments)
+    assert done.code == 2
+    assert says in done.err
+
+
+def test_a_wrong_name_to_remove_is_answered_with_the_nearest(made, call):
+    done = call("env", "remove", "waled", root=made[0])
+    assert done.code == 2
+    assert "did you mean 'walled'? Known: walled" in done.err
+    assert call("env", "remove", "..", root=made[0]).code == 2
+    assert (made[0] / "walled" / "xverify.json").exists()
+
+
+def test_remove_deletes_it(made, call, tmp_path):
+    shutil.copytree(made[0] / "walled", tmp_path / "environments" / "walled", symlinks=True)
+    done = call("env", "remove", "walled")
+    assert done.code == 0
+    assert re.search(r"environments/walled is removed \([1-9]\d* MiB\)", done.out)
+    assert visible(tmp_path / "environments") == []
+
+
+@pytest.mark.parametrize("action", ["create", "remove"])
+def test_a_folder_that_is_no_environment_is_never_deleted(call, tmp_path, action):
+    place = tmp_path / "environments" / "walled"
+    place.mkdir(parents=True)
+    (place / "thesis.txt").write_text("years")
+    done = call("env", action, "walled")
+    assert done.code == 2
+    assert "is no environment" in done.err
+    assert (place / "thesis.txt").read_text() == "years"
+
+
+def test_a_place_that_cannot_be_written_is_said(call, tmp_path):
+    (tmp_path / "file").write_text("")
+    done = call("env", "create", "walled", root=tmp_path / "file")
+    assert done.code == 3
+    assert "XVERIFY_ENVIRONMENTS names another place" in done.err
+
+
+# -- the pins that come with xverify ----------------------------------------------------------------------------------
+
+PINS = sorted((ROOT / "xverify" / "environments").glob("*.txt"))
+
+
+def versions(file):
+    lines = (line.split(";")[0].strip() for line in file.read_text().splitlines())
+    pairs = (line.split("==") for line in lines if line and not line.startswith("#"))
+    return {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in pairs}
+
+
+@pytest.mark.parametrize("file", PINS, ids=lambda file: file.stem)
+def test_pins_hold_what_their_frameworks_need(file):
+    pinned = versions(file)
+    assert "numpy" in pinned
+    served = [frameworks.load(name) for name in environments.serves(file.stem)]
+    assert served
+    for adapter in served:
+        assert set(adapter.needs) <= set(pinned), adapter.name
+
+
+@pytest.mark.parametrize("name", ["torch", "onnxruntime"])
+def test_pins_hold_all_that_the_extra_of_that_name_installs(name):
+    """For the frameworks whose workers use it all."""
+    [extra] = re.findall(rf"^{name} = \[(.*)\]$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    needed = set(re.findall(r'"([\w-]+)', extra))
+    assert name in needed
+    assert needed <= set(versions(ROOT / "xverify" / "environments" / f"{name}.txt"))
+
+
+@pytest.mark.parametrize("file", PINS, ids=lambda file: file.stem)
+def test_pins_are_the_tested_set(file):
+    """Where an environment has what the common one has, it has the same; but that JAX wants a newer numpy."""
+    tested, pinned = versions(ROOT / "constraints.txt"), versions(file)
+    other = {name for name in set(pinned) & set(tested) if pinned[name] != tested[name]}
+    assert other == ({"numpy"} if file.stem == "jax" else set())
+
+
+# -- TensorLayer ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tensorlayer(tmp_path_factory):
+    """The folder of environments with TensorLayer's: the user's, or one for these tests."""
+    there = environments.find("tensorlayer")
+    if there and there.current:
+        yield there.folder.parent
+        return
+    root = tmp_path_factory.mktemp("environments")
+    variables = {**os.environ, "XVERIFY_ENVIRONMENTS": str(root)}
+    xverify = [sys.executable, "-m", "xverify", "env"]
+    subprocess.run([*xverify, "create", "tensorlayer"], env=variables, check=True)
+    yield root
+    subprocess.run([*xverify, "remove", "tensorlayer"], env=variables, check=True)
+
+
+def agree(done):
+    assert done.code == 0, done.out + done.err
+    for row in done.result["rows"]:
+        assert row["error"]["verdict"] in ("IDENTICAL", "EQUAL"), row["error"]["reason"]
+        assert row["weights_digest"] == done.result["weights"]["digest"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["mlp", "vgg16"])
+def test_tensorlayer_computes_the_same(call, tensorlayer, model):
+    subjects = "torch:eager,tensorlayer:eager,tensorlayer:graph"
+    small = ("--batch", 1, "--cases", 2, "--warmup", 1, "--rerun", 2)
+    agree(call("run", model, "--subjects", subjects, *small, root=tensorlayer))
+
+
+@pytest.mark.slow
+def test_tensorlayer_learns_with_the_optimizers_of_keras(call, tensorlayer):
+    subjects = ("--subjects", "torch:eager,tensorlayer:eager", "--warmup", 1, "--rerun", 2)
+    done = call("run", "mlp", "--task", "train", "--optimizer", "adam", *subjects, root=tensorlayer)
+    assert done.code == 0, done.out + done.err
+    rungs = done.row("tensorlayer:eager")["training"]["rungs"]
+    assert {rung["verdict"] for rung in rungs if rung["name"] in ("loss", "gradients")} == {"EQUAL"}
+    assert {rung["difference"] for rung in rungs if rung["name"] == "update"} == {"eps-hat"}
+    assert {rung["verdict"] for rung in rungs if rung["name"] == "forward"} == {"UNTESTED"}
+
+
+TINY_SPEC = """
+from xverify import ModelSpec, TensorSpec
+SPEC = ModelSpec(inputs={"x": TensorSpec(("N", 3, 8, 8), layout="NCHW")}, outputs={"y": TensorSpec(("N", 5))})
+"""
+TINY_TORCH = """
+from collections import OrderedDict
+from torch import nn
+
+def build():
+    layers = {"conv": nn.Conv2d(3, 6, 3), "relu": nn.ReLU(), "flatten": nn.Flatten(), "fc": nn.Linear(216, 5)}
+    return nn.Sequential(OrderedDict(layers))
+"""
+TINY_TENSORLAYER = """
+import tensorflow as tf
+from tensorlayer.layers import BatchNorm2d, Conv2d, Dense, Flatten, Input, Lambda, Transpose
+from tensorlayer.models import Model
+
+def build():
+    inputs = Input((None, 8, 8, 3), name="x")
+    x = Conv2d(6, (3, 3), padding="VALID", name="conv")(inputs)
+    x = Lambda(tf.nn.relu, name="relu")(x)
+    x = Transpose((0, 3, 1, 2))(x)
+    x = Flatten()(x)
+    return Model(inputs, Dense(5, name="fc")(x))
+"""
+TRANSPOSE = "    x = Transpose((0, 3, 1, 2))(x)\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("instead", "says"),
+    [
+        (TRANSPOSE, "PASS"),
+        ("", "DIFFERENT"),  # flattened in the order H,W,C
+        (
+            '    x = BatchNorm2d(name="bn")(x)\n' + TRANSPOSE,
+            "BatchNorm2d 'bn' keeps weights that have no known canonical form",
+        ),
+    ],
+)
+def test_tensorlayer_s_order_of_channels_and_unknown_layers(call, tensorlayer, tmp_path, instead, says):
+    port = tmp_path / "port"
+    port.mkdir()
+    (port / "spec.py").write_text(TINY_SPEC)
+    (port / "torch.py").write_text(TINY_TORCH)
+    (port / "tensorlayer.py").write_text(TINY_TENSORLAYER.replace(TRANSPOSE, instead))
+    done = call("run", port, "--subjects", "torch:eager,tensorlayer:eager", *FAST, root=tensorlayer)
+    row = done.row("tensorlayer:eager")
+    if says == "PASS":
+        agree(done)
+    elif says == "DIFFERENT":
+        assert row["error"]["verdict"] == "DIFFERENT"
+    else:
+        assert says in row["reason"]

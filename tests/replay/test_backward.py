@@ -1,0 +1,274 @@
+"""A training step captured and replayed in one process: what a clean port scores, and what a wrong gradient looks like."""
+
+import copy
+import functools
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("greenlet")
+
+from torch import nn  # noqa: E402
+
+from xverify.framework import capture  # noqa: E402
+from xverify.framework.discovery import load  # noqa: E402
+from xverify.replay import backward  # noqa: E402
+from xverify.replay import forward as replay  # noqa: E402
+from xverify.replay import stepping as passes  # noqa: E402
+from xverify.replay.tensors import Capture, rms  # noqa: E402
+
+
+class Net(nn.Module):
+    """A batch norm, in-place layers, a pool with ties, an addition, and a product of weights that no layer holds."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, 1, 1)
+        self.bn = nn.BatchNorm2d(8)
+        self.relu = nn.ReLU(inplace=True)
+        self.pool = nn.MaxPool2d(3, 2, 1)
+        self.conv2 = nn.Conv2d(8, 8, 3, 1, 1)
+        self.scale = nn.Parameter(torch.rand(8, 1, 1) + 0.5)
+        self.fc = nn.Linear(8, 5)
+
+    def forward(self, x):
+        x = self.pool(self.relu(self.bn(self.conv(x))))
+        x = self.relu(self.conv2(x) + x) * self.scale
+        return self.fc(x.mean((2, 3)))
+
+
+@functools.cache
+def adapter():
+    return load("torch")(1, "cpu")
+
+
+def make(seed=0):
+    torch.manual_seed(seed)
+    return Net().train()
+
+
+def batch(seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(4, 3, 9, 9, generator=generator), torch.randint(0, 5, (4,), generator=generator)
+
+
+def captured(tmp_path, port):
+    recorder = capture.TrainingRecorder(
+        tmp_path, lambda v: v.detach().numpy() if isinstance(v, torch.Tensor) else None, adapter().alias
+    )
+    names = {name: name for name in passes.leaves(port)}
+    _, _, gradients = adapter().capture_training(port, batch(), names, recorder)
+    records = {(record["name"], record["call"]): record for record in recorder.records}
+    return Capture(tmp_path, False, records), gradients
+
+
+def models(model):
+    return passes.Models(copy.deepcopy(model).double(), copy.deepcopy(model))
+
+
+def replayed(tmp_path, port, model=None):
+    taken, gradients = captured(tmp_path, port)
+    x, target = batch()
+    reply = backward.Backward(models(model or make()), taken).run([x], target, gradients)
+    return [replay.Finding(**values) for values in reply["findings"]]
+
+
+def failing(findings):
+    return {(finding.layer, finding.what) for finding in findings if finding.verdict != "EQUAL"}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_clean_step_is_equal(tmp_path, seed):
+    findings = replayed(tmp_path, make(seed), make(seed))
+    assert not failing(findings)
+    whats = {finding.what for finding in findings}
+    assert {backward.GIVEN, backward.SENT, f"{backward.GRADIENT} weight", f"{backward.GRADIENT} bias"} == whats
+    assert {"conv", "bn", "relu", "pool", "conv2", "fc"} == {finding.layer for finding in findings}
+
+
+class Leaky(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clamp(min=0)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 1.001
+
+
+class WrongRelu(nn.ReLU):
+    def forward(self, x):
+        return Leaky.apply(x)
+
+
+def test_a_layer_that_sends_back_a_wrong_gradient_is_named(tmp_path):
+    port = make()
+    port.relu = WrongRelu()
+    assert failing(replayed(tmp_path, port)) == {("relu", backward.SENT)}
+
+
+class Detached(Net):
+    def forward(self, x):
+        x = self.pool(self.relu(self.bn(self.conv(x))))
+        x = self.relu(self.conv2(x) + x.detach()) * self.scale  # the shortcut sends nothing back
+        return self.fc(x.mean((2, 3)))
+
+
+def test_a_gradient_lost_between_layers_is_found_where_it_is(tmp_path):
+    port = Detached().train()
+    port.load_state_dict(make().state_dict())
+    assert failing(replayed(tmp_path, port)) == {("pool", backward.GIVEN)}
+
+
+class WrongWeight(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, w):
+        return w.clone()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 1.01
+
+
+class WrongLinear(nn.Linear):
+    def forward(self, x):
+        return nn.functional.linear(x, WrongWeight.apply(self.weight), self.bias)
+
+
+def test_a_wrong_gradient_of_a_weight_is_named(tmp_path):
+    port = make()
+    state = port.state_dict()
+    port.fc = WrongLinear(8, 5)
+    port.load_state_dict(state)
+    assert failing(replayed(tmp_path, port)) == {("fc", f"{backward.GRADIENT} weight")}
+
+
+class OtherTies(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        flipped, where = nn.functional.max_pool2d(x.flip(-1, -2), 3, 2, 1, return_indices=True)
+        ctx.save_for_backward(where)
+        ctx.shape = x.shape
+        return flipped.flip(-1, -2)
+
+    @staticmethod
+    def backward(ctx, g):
+        (where,) = ctx.saved_tensors
+        back = torch.zeros(ctx.shape, dtype=g.dtype).flatten(2)
+        back.scatter_add_(2, where.flatten(2), g.flip(-1, -2).flatten(2))
+        return back.view(ctx.shape).flip(-1, -2)
+
+
+class TiesToTheLast(nn.MaxPool2d):
+    def forward(self, x):
+        return OtherTies.apply(x)
+
+
+def test_another_choice_among_equal_values_is_no_fault(tmp_path):
+    port = make()
+    port.pool = TiesToTheLast(3, 2, 1)
+    assert not failing(replayed(tmp_path, port))
+
+
+def test_truth_is_the_step_in_float64_and_floors_are_those_of_float32(tmp_path):
+    model, (x, target) = make(), batch()
+    found = backward.truth(models(model), [x], target)
+    exact = copy.deepcopy(model).double()
+    loss = backward.loss_of(exact(x.double()), target)
+    loss.backward()
+    assert found["loss"] == pytest.approx(loss.item(), rel=1e-12)
+    statistic = found["arrays"]["statistic/bn.running_var"]
+    assert torch.allclose(torch.from_numpy(statistic), exact.bn.running_var, rtol=1e-9)
+    backward.loss_of(model(x), target).backward()
+    for name, parameter in model.named_parameters():
+        right = exact.get_parameter(name).grad
+        assert torch.allclose(torch.from_numpy(found["arrays"][f"gradient/{name}"]), right, rtol=1e-9, atol=1e-12)
+        share = rms(parameter.grad - right) / found["floors"][name]
+        assert share < 3 or found["floors"][name] > 0.01 * found["sizes"][name], name
+    assert found["floors"]["conv.bias"] > 0.01 * found["sizes"]["conv.bias"]  # batch norm takes a bias away again
+
+
+def beside_a_kink(distance):
+    """A network, and a batch that brings one activation so near to ReLU's kink; the activations are about 1."""
+    torch.manual_seed(3)
+    net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 5))
+    x, target = torch.randn(4, 8), torch.randint(0, 5, (4,))
+    with torch.no_grad():
+        before = net[0].double()(x.double())
+        net[0].bias[0] += distance - before[0, 0]
+    return net.float(), x, target
+
+
+def test_more_rounding_moves_an_activation_past_its_kink():
+    net, x, target = beside_a_kink(2e-6)  # beyond the rounding of float32, within a hundred times of it
+    found = backward.truth(models(net), [x], target)
+    floors = backward.widened(models(net), [x], target, 100)
+    size = found["sizes"]["0.bias"]
+    assert found["floors"]["0.bias"] < 1e-5 * size
+    assert floors["0.bias"] > 1e-3 * size
+    calm, x, target = beside_a_kink(0.5)
+    smooth, floors = backward.truth(models(calm), [x], target), backward.widened(models(calm), [x], target, 100)
+    for name, floor in floors.items():
+        assert 10 < floor / smooth["floors"][name] < 1000, name
+
+
+def test_calibrated_batch_norms_learn_with_their_own_momentum():
+    model, (x, _) = make(), batch()
+    adapter().calibrate(model.eval(), (x,))
+    assert model.bn.momentum == 0.1
+    before = model.bn.running_mean.clone()
+    found = backward.truth(models(model.train()), [x], batch()[1])
+    size = rms(before)
+    assert found["statistics"]["bn.running_mean"] < 1e-5 * size
+
+
+class OnePass(nn.BatchNorm2d):
+    """As Jittor computes it."""
+
+    times = 1.0
+
+    def forward(self, x):
+        mean = x.mean((0, 2, 3), keepdim=True)
+        variance = ((x * x).mean((0, 2, 3), keepdim=True) - mean * mean).clamp(min=0)
+        scale = self.weight.view(1, -1, 1, 1) / (variance + self.eps).sqrt() * self.times
+        return x * scale + (self.bias.view(1, -1, 1, 1) - mean * scale)
+
+
+@pytest.mark.parametrize("places", [1, 5])
+def test_sums_of_a_batch_norm_that_lose_digits_are_explained_going_back(tmp_path, places):
+    def net(kind):
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Conv2d(3, 64, 3), kind(64), nn.ReLU(), nn.Flatten(), nn.LazyLinear(5)).train()
+
+    x, target = torch.randn(4, 3, places + 2, places + 2) * 0.1 + 20, torch.randint(0, 5, (4,))
+    model, port = net(nn.BatchNorm2d), net(OnePass)
+    for each in (model, port):
+        each(x)
+    port.load_state_dict(model.state_dict())
+
+    def judged(folder):
+        folder.mkdir()
+        recorder = capture.TrainingRecorder(
+            folder, lambda v: v.detach().numpy() if isinstance(v, torch.Tensor) else None, adapter().alias
+        )
+        names = {name: name for name in passes.leaves(port)}
+        _, _, gradients = adapter().capture_training(port, (x, target), names, recorder)
+        records = {(record["name"], record["call"]): record for record in recorder.records}
+        return backward.Backward(models(model), Capture(folder, False, records)).run([x], target, gradients)
+
+    reply = judged(tmp_path / "lossy")
+    findings = [replay.Finding(**values) for values in reply["findings"]]
+    assert {each.layer for each in findings if each.verdict == "DIFFERENT"} == {"1"}
+    assert reply["explained"]["1"]["rounding"]
+    port[1].times = 1.5
+    reply = judged(tmp_path / "wrong")
+    assert not reply["explained"].get("1", {}).get("rounding")
+
+
+def test_running_statistics_are_those_of_norms_with_a_momentum_and_no_other_buffers():
+    model, (x, target) = make(), batch()
+    model.register_buffer("scales", torch.ones(3))
+    model.register_buffer("gone", torch.ones(3), persistent=False)
+    assert set(backward.truth(models(model), [x], target)["statistics"]) == {"bn.running_mean", "bn.running_var"}
+    model.bn.momentum = None
+    assert not backward.truth(models(model), [x], target)["statistics"]

@@ -1,0 +1,395 @@
+"""Capture and replay in one process: what a clean port scores, and what a fault looks like."""
+
+import copy
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("greenlet")
+
+from torch import nn  # noqa: E402
+
+from xverify.framework import capture  # noqa: E402
+from xverify.replay import catalogue  # noqa: E402
+from xverify.replay import forward as replay  # noqa: E402
+from xverify.replay import stepping as passes  # noqa: E402
+from xverify.replay.coverage import Coverage  # noqa: E402
+from xverify.replay.tensors import Capture, fit, forms  # noqa: E402
+
+
+class Net(nn.Module):
+    """In-place layers, a layer called twice, an addition and a product between layers, and a layer that holds no others."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, 1, 1)
+        self.bn = nn.BatchNorm2d(8)
+        self.relu = nn.ReLU(inplace=True)
+        self.conv2 = nn.Conv2d(8, 8, 3, 1, 1)
+        self.fc = nn.Linear(8, 5)
+
+    def forward(self, x):
+        x = self.relu(self.bn(self.conv(x)))
+        x = self.relu(self.conv2(x) + x)
+        weights = x.flatten(2).softmax(-1)
+        return self.fc((x.flatten(2) * weights).sum(-1))
+
+
+def make(seed=0):
+    torch.manual_seed(seed)
+    model = Net().eval()
+    with torch.no_grad():
+        model.bn.running_mean.normal_()
+        model.bn.running_var.uniform_(0.1, 2)
+        model.bn.weight.uniform_(0.5, 1.5)
+        model.bn.bias.normal_()
+    return model
+
+
+def judged(tmp_path, port, model=None, x=None, planted=None, channels_last=False):
+    model = model or make()
+    x = torch.randn(2, 3, 6, 6, generator=torch.Generator().manual_seed(1)) if x is None else x
+    recorder = capture.Recorder(tmp_path, lambda v: v.detach().numpy() if isinstance(v, torch.Tensor) else None)
+    with torch.no_grad(), capture.recording({n: [m] for n, m in passes.leaves(port).items()}, "forward", recorder):
+        y = port(x.clone())
+    records = {(r["name"], r["call"]): r for r in recorder.records}
+    models = passes.Models(copy.deepcopy(model).double(), copy.deepcopy(model))
+    captured = Capture(tmp_path, channels_last, records)
+    return replay.replayed(models, captured, [x], {"y": y.numpy()}, planted)
+
+
+def failing(done):
+    return [finding for finding in done.findings if finding.verdict != "EQUAL"]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_clean_port_is_equal(tmp_path, seed):
+    done = judged(tmp_path, make(seed), make(seed))
+    assert not failing(done)
+    assert done.compared == {"conv": 1, "bn": 1, "relu": 2, "conv2": 1, "fc": 1}
+    assert 0 < max(finding.ratio for finding in done.findings) < 3
+    assert done.findings[-1].layer == "(output) y"
+
+
+def test_the_models_are_as_they_were(tmp_path):
+    model = make()
+    models = passes.Models(copy.deepcopy(model).double(), copy.deepcopy(model))
+    replay.Replay(models, Capture()).run([torch.randn(2, 3, 6, 6)])
+    for name, tensor in models.wide.state_dict().items():
+        assert torch.equal(tensor, model.state_dict()[name].to(tensor.dtype)), name
+    models.release()
+    x = torch.randn(2, 3, 6, 6)
+    assert torch.equal(models.narrow(x), model(x))
+
+
+def test_a_fault_is_found_in_its_layer_and_in_no_other(tmp_path):
+    port = make()
+    port.bn.eps = 1e-3
+    done = judged(tmp_path, port)
+    assert {finding.layer for finding in failing(done)} == {"bn"}
+    assert done.explained["bn"]["says"] == "behaves as eps=0.001; the reference has 1e-05"
+
+
+class Forgetful(Net):
+    def forward(self, x):
+        x = self.relu(self.bn(self.conv(x)))
+        x = self.relu(self.conv2(x))  # and no shortcut
+        weights = x.flatten(2).softmax(-1)
+        return self.fc((x.flatten(2) * weights).sum(-1))
+
+
+def test_a_fault_between_layers_is_found_where_it_is(tmp_path):
+    port = Forgetful().eval()
+    port.load_state_dict(make().state_dict())
+    assert {(finding.layer, finding.what) for finding in failing(judged(tmp_path, port))} == {("relu", "input")}
+
+
+class Doubled(Net):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+def test_a_fault_after_the_last_layer_is_found(tmp_path):
+    port = Doubled().eval()
+    port.load_state_dict(make().state_dict())
+    assert [finding.layer for finding in failing(judged(tmp_path, port))] == ["(output) y"]
+
+
+def test_another_shape_ends_the_replay_with_its_layer(tmp_path):
+    port = make()
+    port.conv = nn.Conv2d(3, 8, 3, 1, 0)
+    port.conv.load_state_dict(make().conv.state_dict())
+    first = failing(judged(tmp_path, port))[0]
+    assert (first.layer, first.reason) == ("conv", "output has shape (2, 8, 4, 4), the reference (2, 8, 6, 6)")
+
+
+class Sequence(nn.Module):
+    def __init__(self, batch_first=True):
+        super().__init__()
+        self.lstm = nn.LSTM(4, 5, batch_first=batch_first)
+        self.fc = nn.Linear(5, 3)
+
+    def forward(self, x):
+        if not self.lstm.batch_first:
+            return self.fc(self.lstm(x.transpose(0, 1))[0].transpose(0, 1))
+        return self.fc(self.lstm(x)[0])
+
+
+def test_a_layer_in_another_layout_is_judged_with_what_follows(tmp_path):
+    model, port = Sequence().eval(), Sequence(batch_first=False).eval()
+    port.load_state_dict(model.state_dict())
+    x = torch.randn(2, 7, 4, generator=torch.Generator().manual_seed(0))
+    done = judged(tmp_path, port, model, x)
+    assert not failing(done)
+    assert dict(done.missing) == {"lstm": 1}
+    port.lstm.bias_hh_l0.data.zero_()
+    assert [(finding.layer, finding.what) for finding in failing(judged(tmp_path, port, model, x))] == [("fc", "input")]
+
+
+@pytest.mark.parametrize("factor", [2.0, 1.7])
+def test_the_ratio_of_a_resize_rounds_like_any_constant(tmp_path, factor):
+    """A port may compute its ratio in float32, and take the sizes from it."""
+
+    class Resized(nn.Module):
+        def __init__(self, ratio):
+            super().__init__()
+            self.up = nn.Upsample(scale_factor=ratio, mode="bilinear", align_corners=False)
+
+        def forward(self, x):
+            return self.up(x)
+
+    x = torch.randn(2, 3, 41, 41, generator=torch.Generator().manual_seed(0))
+    assert not failing(judged(tmp_path, Resized(float(np.float32(factor))), Resized(factor), x))
+    wrong = Resized(factor)
+    wrong.up.align_corners = True
+    done = judged(tmp_path, wrong, Resized(factor), x)
+    assert done.explained["up"]["kind"] == "align_corners"
+
+
+class Halved(nn.Linear):
+    def forward(self, x):
+        return super().forward(x).half()
+
+
+def test_a_layer_of_another_dtype_is_compared_all_the_same(tmp_path):
+    model, port = nn.Sequential(nn.Linear(4, 6), nn.Softmax(-1)), nn.Sequential(Halved(4, 6), nn.Softmax(-1))
+    port.load_state_dict(model.state_dict())
+    done = judged(tmp_path, port.eval(), model.eval(), torch.randn(3, 4))
+    assert failing(done)[0].layer == "0"
+    assert failing(done)[0].ratio > 40
+
+
+class Padded(Net):
+    """The same model: the padding is not the convolution's own."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, 1, 0)
+
+    def forward(self, x):
+        return super().forward(nn.functional.pad(x, (1, 1, 1, 1), value=self.value))
+
+    value = 0.0
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1])
+def test_an_image_padded_before_its_convolution_is_judged_with_it(tmp_path, value):
+    port = Padded().eval()
+    port.value = value
+    port.load_state_dict(make().state_dict())
+    done = judged(tmp_path, port)
+    assert {finding.layer for finding in failing(done)} == ({"conv"} if value else set())
+    assert done.compared["conv"] == 1
+
+
+def test_values_that_are_not_finite_differ(tmp_path):
+    port = make()
+    port.fc.weight.data[0, 0] = float("nan")
+    (first,) = [finding for finding in failing(judged(tmp_path, port)) if finding.layer == "fc"]
+    assert "2 NaN" in first.reason
+
+
+def test_layers_that_nobody_captured_are_judged_with_what_follows(tmp_path):
+    model = make()
+    recorder = capture.Recorder(tmp_path, lambda v: v.detach().numpy() if isinstance(v, torch.Tensor) else None)
+    x = torch.randn(2, 3, 6, 6)
+
+    def run(port):
+        recorder = capture.Recorder(tmp_path, lambda v: v.detach().numpy() if isinstance(v, torch.Tensor) else None)
+        with torch.no_grad(), capture.recording({"fc": [port.fc]}, "forward", recorder):
+            port(x.clone())
+        records = {(r["name"], r["call"]): r for r in recorder.records}
+        done = replay.Replay(
+            passes.Models(copy.deepcopy(model).double(), copy.deepcopy(model)), Capture(tmp_path, False, records)
+        )
+        done.run([x])
+        return done
+
+    done = run(make())
+    assert not failing(done)
+    assert set(done.missing) == {"conv", "bn", "relu", "conv2"}
+    faulty = make()
+    faulty.conv2.bias.data.zero_()
+    assert [(finding.layer, finding.what) for finding in failing(run(faulty))] == [("fc", "input")]
+    assert recorder.records == []
+
+
+def test_coverage_says_what_no_test_could_see():
+    model = make()
+    model.bn.bias.data.zero_()
+    model.bn.running_mean.zero_()
+    models = passes.Models(copy.deepcopy(model).double(), copy.deepcopy(model))
+    coverage = Coverage(models)
+    replay.Replay(models, Capture()).run([torch.randn(2, 3, 6, 6)], coverage.visit)
+    assert coverage.untested == ["bn.bias", "bn.running_mean"]
+    assert {"conv.weight", "conv.bias", "bn.weight", "bn.running_var", "bn.eps", "fc.weight"} <= set(coverage.tested)
+
+
+def test_a_cell_whose_state_begins_with_zeros_is_tested_by_its_second_call():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell = nn.LSTMCell(4, 3)
+
+        def forward(self, x):
+            state = self.cell(x)
+            return self.cell(x, state)[0]
+
+    models = passes.Models(Twice().double().eval(), Twice().eval())
+    coverage = Coverage(models)
+    replay.Replay(models, Capture()).run((torch.randn(2, 4),), coverage.visit)
+    assert coverage.untested == []
+    assert "cell.weight_hh" in coverage.tested
+
+
+def test_images_with_channels_last_are_turned():
+    theirs = torch.arange(2 * 4 * 4 * 4.0).reshape(2, 4, 4, 4)  # either layout fits: the kind of layer decides
+    turned = fit(theirs, (2, 4, 4, 4), nn.Conv2d(4, 4, 1), channels_last=True)
+    assert torch.equal(turned, theirs.permute(0, 3, 1, 2))
+    assert fit(theirs, (2, 4, 4, 4), nn.Softmax(-1), channels_last=True) is theirs
+    assert fit(theirs, (2, 4, 4, 4), nn.Conv2d(4, 4, 1), channels_last=False) is theirs
+    assert len(forms(theirs, (2, 4, 4, 4), nn.ReLU(), channels_last=True)) == 2  # the nearer one is taken
+    assert fit(theirs, (2, 4, 5, 4), nn.Conv2d(4, 4, 1), channels_last=True) is None
+
+
+def layers_and_inputs():
+    image = torch.randn(2, 6, 8, 8, generator=torch.Generator().manual_seed(0))
+    row = torch.randn(3, 6, generator=torch.Generator().manual_seed(0))
+    state = torch.randn(3, 5, generator=torch.Generator().manual_seed(2))
+    return [
+        (nn.Conv2d(6, 6, 3, 2, 1), (image,)), (nn.ConvTranspose2d(6, 4, 2, 2), (image,)), (nn.BatchNorm2d(6), (image,)),
+        (nn.LayerNorm(6), (row,)), (nn.Linear(6, 6), (row,)), (nn.GELU(), (row,)), (nn.ReLU(), (row,)), (nn.Hardsigmoid(), (row,)),
+        (nn.MaxPool2d(3, 2, 1), (image,)), (nn.AvgPool2d(3, 2, 1), (image,)), (nn.AdaptiveAvgPool2d(2), (image,)),
+        (nn.Softmax(-1), (row,)),
+        (nn.Upsample(scale_factor=1.5, mode="bilinear"), (image,)), (nn.LSTMCell(6, 5), (row, (state, state.flip(0)))),
+        (nn.Flatten(), (image,)), (nn.Dropout(0.3), (row,)),
+        (nn.Embedding(20, 6), (torch.arange(12).view(3, 4),)),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("layer", "args"),
+    layers_and_inputs(),
+    ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
+)
+def test_no_entry_of_the_catalogue_leaves_a_trace(layer, args):
+    """Each computes something else, or refuses; the layer is then what it was."""
+    layer.eval()
+    if isinstance(layer, nn.BatchNorm2d):
+        layer.running_mean.normal_()
+        layer.running_var.uniform_(0.5, 2)
+    state = copy.deepcopy(layer.state_dict())
+    with torch.no_grad():
+        before = passes.flatten(layer(*args))[0]
+        changed = 0
+        for entry in catalogue.faults(layer):
+            try:
+                other = passes.flatten(entry.forward(layer, layer.forward, *args))[0]
+            except (RuntimeError, ValueError, IndexError, TypeError):
+                continue
+            changed += other.shape != before.shape or not torch.equal(other, before)
+            assert torch.equal(passes.flatten(layer(*args))[0], before), entry.kind
+        assert changed >= 2
+    assert all(torch.equal(tensor, state[name]) for name, tensor in layer.state_dict().items())
+
+
+def test_the_catalogue_has_the_faults_that_porters_make():
+    kinds = {entry.kind for layer, _ in layers_and_inputs() for entry in catalogue.faults(layer)}
+    wanted = {"eps", "momentum", "asymmetric padding", "GELU form", "align_corners", "kernel transposed", "input channels reversed",
+              "gate order", "bias missing", "bias doubled", "NHWC flatten", "dropout left on", "softmax axis", "scaled",
+              "float16 weights", "stride", "ceil_mode", "activation slope", "one stale weight"}  # fmt: skip
+    assert wanted <= kinds
+    assert len(kinds) >= 25
+
+
+def test_recorded_inputs_are_those_before_an_in_place_layer(tmp_path):
+    relu = nn.ReLU(inplace=True)
+    recorder = capture.Recorder(tmp_path, lambda v: v.detach().numpy() if isinstance(v, torch.Tensor) else None)
+    x = torch.tensor([-1.0, 2.0])
+    with capture.recording({"relu": [relu]}, "forward", recorder):
+        relu(x)
+    (record,) = recorder.records
+    assert np.load(tmp_path / record["inputs"][0]).tolist() == [-1.0, 2.0]
+    assert np.load(tmp_path / record["outputs"][0]).tolist() == [0.0, 2.0]
+    assert "forward" not in vars(relu)
+
+
+def chain(seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(256, 5)
+    ).eval()
+
+
+def test_code_between_layers_that_agrees_to_the_bit_needs_one_pass_only(tmp_path, monkeypatch):
+    runs = []
+    run = replay.Replay.run
+    monkeypatch.setattr(replay.Replay, "run", lambda self, *args: runs.append(self.alone) or run(self, *args))
+    assert not failing(judged(tmp_path, chain(), chain(), torch.randn(4, 3, 10, 10)))
+    assert runs == [True]
+    (tmp_path / "other").mkdir()
+    assert not failing(judged(tmp_path / "other", make()))  # a softmax and a sum between its layers
+    assert runs == [True, True, False]
+
+
+def test_a_fault_of_one_item_shows_although_floors_are_measured_on_another(tmp_path):
+    class Spoilt(nn.Conv2d):
+        def forward(self, x):
+            y = super().forward(x)
+            y[-1] *= 1.001
+            return y
+
+    port = chain()
+    port[0] = Spoilt(3, 4, 3)
+    port.load_state_dict(chain().state_dict())
+    found = failing(judged(tmp_path, port.eval(), chain(), torch.randn(4, 3, 10, 10)))
+    assert {finding.layer for finding in found} == {"0"}
+
+
+class OnePass(nn.BatchNorm2d):
+    def forward(self, x):
+        mean = x.mean((0, 2, 3), keepdim=True)
+        variance = (x * x).mean((0, 2, 3), keepdim=True) - mean * mean
+        return (x - mean) / (variance.clamp(min=0) + self.eps).sqrt()
+
+
+def norm(kind):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 4, 3), kind(4), nn.ReLU()).train()
+
+
+def test_a_variance_in_one_pass_is_explained_and_another_fault_is_not(tmp_path):
+    x = torch.randn(4, 3, 10, 10) * 0.05 + 20
+    done = judged(tmp_path, norm(OnePass), norm(nn.BatchNorm2d), x)
+    assert {finding.layer for finding in failing(done)} == {"1"}
+    assert (done.explained["1"]["kind"], done.explained["1"]["rounding"]) == ("rounded sums", True)
+    few = torch.randn(4, 3, 3, 3) * 0.002 + 20  # one value an item, whose variance is lost altogether
+    (tmp_path / "few").mkdir()
+    done = judged(tmp_path / "few", norm(OnePass), norm(nn.BatchNorm2d), few)
+    assert done.explained["1"]["kind"] == "rounded sums"
+    (tmp_path / "other").mkdir()
+    port = norm(nn.BatchNorm2d)
+    port[1].eps = 1e-3
+    done = judged(tmp_path / "other", port, norm(nn.BatchNorm2d), x)
+    assert done.explained["1"]["kind"] == "eps"

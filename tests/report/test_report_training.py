@@ -1,0 +1,332 @@
+import io
+import math
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from rich.console import Console
+
+from xverify.errors import UsageError
+from xverify.report import curves
+from xverify.report.curves import in_terminal
+from xverify.report.terminal import WIDE
+from xverify.report.training import LADDER, ladders
+from xverify.results.records import Curve, Result, Row, Rung, Training
+from xverify.workload.optimizers import FORMS
+
+ADAM = "adam, lr 0.001, betas 0.9 and 0.999, eps 1e-08"
+STEPS = 20
+LOSSES = tuple(2.3 * 0.9**step for step in range(STEPS))
+
+
+def row(subject="torch:eager", *rungs, **training):
+    framework, _, mode = subject.partition(":")
+    return Row(
+        subject, framework, mode, "train", "cpu", 8, "ok", training=Training(ADAM, rungs=tuple(rungs), **training)
+    )
+
+
+def forward_row():
+    return Row("torch:eager", "torch", "eager", "forward", "cpu", 8, "ok")
+
+
+def curve(losses=LOSSES, verdict="EQUAL", says="", judged=STEPS, replicas=STEPS):
+    low = tuple(loss * (1 - 1e-6 * 2**step) for step, loss in enumerate(LOSSES[:replicas]))
+    high = tuple(loss * (1 + 1e-6 * 2**step) for step, loss in enumerate(LOSSES[:replicas]))
+    return Curve(tuple(losses), LOSSES, low, high, judged, verdict, says)
+
+
+def equal(step=0, ratio=1.2):
+    return [Rung(name, step, "EQUAL", ratio) for name in LADDER if name != "curve"]
+
+
+def printed(*rows, width=WIDE, colours=False):
+    console = Console(file=io.StringIO(), width=width, highlight=False, force_terminal=colours)
+    for renderable in ladders(rows):
+        console.print(renderable, soft_wrap=True)
+    return console.file.getvalue()
+
+
+def cells(text, subject):
+    """The cells of a subject's line of the table, the columns' names before it."""
+    head = next(line for line in text.splitlines() if line.startswith(" subject"))
+    line = next(line for line in text.splitlines() if line.startswith(f" {subject} "))
+    starts = [head.index(name) for name in head.split()] + [WIDE]
+    return {name: line[a:b].strip() for name, a, b in zip(head.split(), starts, starts[1:])}
+
+
+# -- the table --------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_printed_of_rows_that_were_not_trained():
+    assert list(ladders([])) == []
+    assert list(ladders([forward_row(), row()])) == []
+
+
+def test_a_sound_row_has_every_rung_in_order_and_nothing_to_say():
+    text = printed(row("torch:eager", *reversed(equal()), curve=curve()))
+    assert text.startswith(f"training with {ADAM}: ")
+    found = cells(text, "torch:eager")
+    assert list(found) == ["subject", *LADDER]
+    assert {found[name] for name in LADDER if name != "curve"} == {"EQUAL 1.2"}
+    assert found["curve"] == "EQUAL"
+    assert text.splitlines()[-1].strip() == ""  # the table is the last
+
+
+@pytest.mark.parametrize(
+    ("verdict", "ratio", "cell", "colour"),
+    [
+        ("IDENTICAL", 0.0, "IDENTICAL 0", "32"),
+        ("EQUAL", 1.25, "EQUAL 1.2", "32"),
+        ("UNTESTED", None, "UNTESTED", "33"),
+        ("DRIFT", 12.4, "DRIFT 12", "33"),
+        ("DIFFERENT", 153.0, "DIFFERENT 153", "1;31"),
+        ("DIFFERENT", 5e4, "DIFFERENT 5e+04", "1;31"),
+        ("INVALID", math.inf, "INVALID ∞", "1;31"),
+        ("INVALID", math.nan, "INVALID NaN", "1;31"),
+        ("UNHEARD-OF", None, "UNHEARD-OF", "1;31"),
+    ],
+)
+def test_a_cell_has_the_worst_verdict_over_the_steps(verdict, ratio, cell, colour):
+    rungs = [Rung("update", 0, "IDENTICAL", 0.0), Rung("update", 1, verdict, ratio), Rung("loss", 2, "EQUAL", 1.0)]
+    assert cells(printed(row("jittor", *rungs)), "jittor")["update"] == cell
+    assert f"\x1b[{colour}m{cell}\x1b[0m" in printed(row("jittor", *rungs), colours=True)
+
+
+def test_the_ratio_is_the_worst_of_the_worst_verdict():
+    rungs = [Rung("update", step, "DIFFERENT", ratio) for step, ratio in enumerate((50.0, 60.0, None))]
+    text = printed(row("jittor", *rungs, Rung("update", 3, "DRIFT", 900.0, difference="eps-hat")))
+    assert cells(text, "jittor")["update"] == "DIFFERENT 60"
+    assert "the worst of steps 0, 1, 2, 3" in text
+
+
+def test_a_rung_that_another_subject_lacks_is_a_dash_and_one_that_all_lack_no_column():
+    text = printed(row("torch:eager", *equal()), row("jittor", Rung("loss", 0, "EQUAL", 1.0)))
+    assert cells(text, "jittor")["statistics"] == "-"
+    assert "curve" not in cells(text, "jittor")
+
+
+def test_where_it_is_narrow_the_subjects_stand_side_by_side():
+    rows = [row(subject, *equal(), curve=curve()) for subject in ("torch:eager", "jittor", "tensorflow:graph")]
+    table = printed(*rows, width=80).splitlines()[2:]
+    assert all(len(line) <= 80 for line in table)
+    assert table[1].split() == ["rung", "torch:eager", "jittor", "tensorflow:graph"]
+    assert [line.split()[0] for line in table[3 : 3 + len(LADDER)]] == list(LADDER)
+    assert "…" not in "".join(table)
+
+
+# -- the sentences ----------------------------------------------------------------------------------------------------
+
+
+def test_the_first_broken_rung_is_named():
+    says = "fc1.weight: its change is 5e+04 x its floor: behaves as eps=1e-07; it should be 1e-08"
+    drifts = Rung("gradients", 0, "DRIFT", 5.0, "fc1.weight: 5 x the noise of all layers")
+    broken = [Rung("update", step, "DIFFERENT", 5e4, says) for step in (0, 1)]
+    text = printed(row("tensorflow:graph", drifts, *broken))
+    assert f"  tensorflow:graph: update, step 0: {says}\n" in text
+    assert "step 1" not in text
+    assert "noise of all layers" in printed(row("tensorflow:graph", drifts))
+
+
+def test_a_broken_rung_without_words_has_its_ratio():
+    assert "  jittor: loss, step 2: DIFFERENT: 77 x its floor\n" in printed(
+        row("jittor", Rung("loss", 2, "DIFFERENT", 77.0))
+    )
+    assert "  jittor: weights, step 0: INVALID\n" in printed(row("jittor", Rung("weights", 0, "INVALID")))
+
+
+def test_a_named_difference_is_yellow_and_explained_once_and_no_fault():
+    rungs = [Rung("update", step, "DRIFT", 2e3, f"eps-hat: {FORMS['eps-hat']}", "eps-hat") for step in (0, 1)]
+    text = printed(row("tensorflow:graph", *equal(), *rungs, forms=("eps-hat",)))
+    assert cells(text, "tensorflow:graph")["update"] == "DRIFT eps-hat"
+    assert text.count(f"  tensorflow:graph: eps-hat: {FORMS['eps-hat']}\n") == 1
+    assert "step 0:" not in text
+    assert "\x1b[33mDRIFT eps-hat\x1b[0m" in printed(row("jittor", *rungs), colours=True)
+
+
+def test_other_differences_bring_their_own_words():
+    both = Rung("update", 0, "DRIFT", 9.0, "eps-hat: as above; one bias: half as far, so it says", "eps-hat, one bias")
+    biased = Rung("statistics", 0, "DRIFT", 9.0, "takes the biased variance: torch's is another", "biased variance")
+    text = printed(row("tensorflow:graph", both, biased))
+    assert cells(text, "tensorflow:graph") == {
+        "subject": "tensorflow:graph",
+        "update": "DRIFT eps-hat, one bias",
+        "statistics": "DRIFT biased variance",
+    }
+    assert f": eps-hat: {FORMS['eps-hat']}\n" in text
+    assert ": one bias: half as far, so it says\n" in text
+    assert ": biased variance: takes the biased variance: torch's is another\n" in text
+
+
+def test_drift_without_a_name_outweighs_one_with():
+    rungs = [Rung("update", 0, "DRIFT", 9e3, "…", "eps-hat"), Rung("update", 1, "DRIFT", 7.0, "fc: 7 x its floor")]
+    text = printed(row("jittor", *rungs))
+    assert cells(text, "jittor")["update"] == "DRIFT 7"
+    assert "update, step 1: fc: 7 x its floor" in text
+
+
+def test_a_form_that_does_not_show_is_told():
+    text = printed(row("tensorflow:graph", *equal(), forms=("eps-hat",)))
+    assert f"eps-hat, which did not show in these steps: {FORMS['eps-hat']}" in text
+
+
+@pytest.mark.parametrize(
+    ("names", "sentence"),
+    [
+        (
+            ("b",),
+            "1 parameter UNTESTED as a whole: b: rounding moves its gradient by over 1% of it",
+        ),
+        (
+            tuple("abcd"),
+            "4 parameters UNTESTED as a whole: a, b, c, d: rounding moves their gradient by over 1% of it",
+        ),
+        (
+            tuple("abcdef"),
+            "6 parameters UNTESTED as a whole: a, b, c, d, …: rounding moves their gradient by over 1% of it",
+        ),
+    ],
+)
+def test_parameters_in_which_no_fault_could_show(names, sentence):
+    assert f"  torch:eager: {sentence}; backward" in printed(row("torch:eager", *equal(), untested=names))
+
+
+def test_rungs_that_could_not_be_judged_say_why():
+    rungs = [Rung(name, 0, "UNTESTED", says="no layer could be captured", known=6) for name in ("forward", "backward")]
+    assert "  jittor: forward, backward UNTESTED: no layer could be captured\n" in printed(row("jittor", *rungs))
+
+
+def test_layers_compared_in_part_and_dropout_held_off():
+    rungs = [
+        Rung("forward", 0, "EQUAL", 1.0, compared=5, known=6),
+        Rung("backward", 0, "EQUAL", 1.0, compared=6, known=6),
+    ]
+    text = printed(row("jittor", *rungs, held=("drop1", "drop2")))
+    assert "  jittor: forward: 5 of 6 layers compared\n" in text
+    assert "backward:" not in text
+    assert "  jittor: dropout held off in drop1, drop2\n" in text
+
+
+def test_what_subjects_share_is_said_once():
+    rows = [row(subject, *equal(), held=("drop",)) for subject in ("torch:eager", "jittor", "numpy")]
+    assert printed(*rows).count("held off") == 1
+    assert "  every subject: dropout held off in drop\n" in printed(*rows)
+    assert "  torch:eager, jittor: dropout held off in drop\n" in printed(*rows[:2], row("numpy", *equal()))
+
+
+def test_where_the_curve_stops_being_judged():
+    # Step 9 of the band: 2 · 10⁻⁶ · 2⁹ of the loss apart.
+    sentence = "curve judged for 9 of 20 steps: rounding alone pulls replicas 0.001 of the loss apart there"
+    assert f"  jittor: {sentence}\n" in printed(row("jittor", *equal(), curve=curve(judged=9)))
+    ended = printed(row("jittor", *equal(), curve=curve(judged=12, replicas=12)))
+    assert "curve judged for 12 of 20 steps: rounding alone pulls replicas apart there" in ended
+    assert "judged" not in printed(row("jittor", *equal(), curve=curve()))
+
+
+@pytest.mark.parametrize("verdict", ["DRIFT", "INVALID"])
+def test_a_curve_that_parts_says_where(verdict):
+    text = printed(row("jittor", curve=curve(verdict=verdict, says="the loss is nan at step 3: it begins in fc")))
+    assert cells(text, "jittor") == {"subject": "jittor", "curve": verdict}
+    assert "  jittor: loss curve: the loss is nan at step 3: it begins in fc\n" in text
+
+
+def test_brackets_are_no_markup():
+    says = "layers[0].weight [/red] differs"
+    assert says in printed(row("jittor", Rung("update", 0, "DIFFERENT", 9.0, says)))
+
+
+# -- curves -----------------------------------------------------------------------------------------------------------
+
+
+def result(*rows):
+    return Result("mlp", ("train",), "PASS", rows, "now", "0", {}, {}, {}, {}, {}, "rule")
+
+
+def diverging():
+    return curve([2.3, 9.0, 1e30, math.nan], "INVALID")
+
+
+def test_no_curve_is_no_picture(tmp_path):
+    assert in_terminal([]) == in_terminal([forward_row(), row("jittor", *equal())]) == ""
+    with pytest.raises(UsageError, match="no subject of mlp has a loss curve"):
+        curves.draw(result(forward_row(), row("jittor", *equal())), tmp_path / "curve.png")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_curves_in_the_terminal():
+    rows = [forward_row(), row("torch:eager", curve=curve(judged=9)), row("jittor", curve=diverging())]
+    text = in_terminal(rows, width=90, height=15, plain=True)
+    lines = text.splitlines()
+    assert "\x1b" not in text
+    assert max(map(len, lines)) <= 90
+    assert ADAM in lines[0]
+    assert "┊" in lines[2]
+    assert lines[14].split() == ["0", "5", "10", "15"]
+    legend = "\n".join(lines[15:])
+    assert "o torch:eager: EQUAL" in legend
+    assert "x jittor: INVALID, not finite at step 3" in legend
+    assert "┊ judged for 9 of 20 steps" in legend
+    assert "1e+30" not in text  # which would leave nothing to see of the others
+
+
+def test_curves_that_coincide_are_all_seen():
+    rows = [row(subject, curve=curve()) for subject in ("a", "b", "c", "d")]
+    picture = "\n".join(in_terminal(rows, plain=True).splitlines()[1:19])
+    assert {mark for mark in "ox+*" if mark in picture} == set("ox+*")
+
+
+def test_curves_have_colours_unless_plain_and_twice_the_same():
+    rows = [row("torch:eager", curve=curve())]
+    coloured = in_terminal(rows)
+    assert "\x1b[38;5;10m" in coloured
+    assert coloured == in_terminal(rows)
+    assert in_terminal(rows, plain=True) == in_terminal(rows, plain=True)
+
+
+@pytest.mark.parametrize("losses", [(math.nan,), (math.inf,), (2.3,), (), (0.0, -1.0, 1e300)])
+def test_curves_of_every_kind_are_drawn(losses, tmp_path):
+    one = row("jittor", curve=curve(losses, "INVALID"))
+    alone = row("jittor", curve=Curve(losses, losses, losses, losses, 1, "INVALID"))
+    for index, each in enumerate((one, alone)):
+        assert "jittor: INVALID" in in_terminal([each], plain=True)
+        curves.draw(result(each), tmp_path / f"{index}.png")
+
+
+def test_a_picture_as_png(tmp_path):
+    file = tmp_path / "curve.PNG"
+    curves.draw(result(row("torch:eager", curve=curve()), row("jittor", curve=diverging())), file)
+    assert file.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_as_svg_has_all_its_words(tmp_path):
+    file = tmp_path / "curve.svg"
+    curves.draw(result(row("torch:eager", curve=curve(judged=9)), row("jittor", curve=diverging())), file)
+    text = file.read_text()
+    assert ElementTree.fromstring(text).tag.endswith("svg")
+    words = (f"mlp, {ADAM}", "step", "loss", "reference", "torch:eager: EQUAL", "jittor: INVALID, not finite at step 3")
+    for word in (*words, "judged for 9 of 20 steps", "band of the reference's replicas"):
+        assert f"<!-- {word} -->" in text
+
+
+def test_another_suffix_is_refused_with_those_that_are_known():
+    for name in ("curve.pdf", "curve"):
+        with pytest.raises(UsageError, match=rf"{name}: .*\.png or \.svg"):
+            curves.draw(result(row(curve=curve())), Path(name))
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="there is no folder"):
+        curves.check(tmp_path / "none" / "curve.png")
+
+
+def test_a_file_that_cannot_be_written_is_refused(tmp_path):
+    (tmp_path / "curve.png").mkdir()
+    with pytest.raises(UsageError, match=r"curve.png: Is a directory"):
+        curves.draw(result(row(curve=curve())), tmp_path / "curve.png")
+
+
+def test_without_matplotlib_the_way_to_it_is_said(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(UsageError, match=r"matplotlib is not installed: pip install 'xverify\[plot\]'"):
+        curves.draw(result(row(curve=curve())), tmp_path / "curve.png")

@@ -1,0 +1,45 @@
+import json
+
+import pytest
+
+from xverify.results.records import Error, Result, Row, overall
+
+
+def row(status="ok", verdict="EQUAL"):
+    error = Error(verdict) if verdict else None
+    return Row("numpy", "numpy", "eager", "forward", "cpu", 1, status, error=error)
+
+
+@pytest.mark.parametrize(
+    ("rows", "verdict", "code"),
+    [
+        ([row(), row()], "PASS", 0),
+        ([row(), row(verdict="DIFFERENT")], "FAIL", 1),
+        ([row(), row(verdict="INVALID")], "FAIL", 1),
+        ([row(), row("crashed", None)], "ERROR", 3),
+        ([row(verdict="DIFFERENT"), row("crashed", None)], "FAIL", 1),
+        ([row(), row(verdict="UNTESTED")], "INCONCLUSIVE", 4),
+        ([row(verdict=None)], "INCONCLUSIVE", 4),
+        ([], "INCONCLUSIVE", 4),
+    ],
+)
+def test_the_whole_verdict_and_its_exit_code(rows, verdict, code):
+    assert overall(rows) == verdict
+    assert result(verdict).exit_code == code
+
+
+def result(verdict="PASS", **host):
+    return Result("m", ("forward",), verdict, (), "now", "0", host, {}, {}, {}, {}, "rule")
+
+
+@pytest.mark.parametrize(("strict", "verdict"), [(False, "PASS"), (True, "FAIL")])
+def test_drift_is_a_warning_unless_strict(strict, verdict):
+    assert overall([row(), row(verdict="DRIFT")], strict) == verdict
+    assert overall([row(), row(verdict="IDENTICAL")], strict) == "PASS"
+
+
+def test_a_result_file_is_json_without_infinities(tmp_path):
+    result(load=float("inf")).write(tmp_path / "r.json")
+    text = (tmp_path / "r.json").read_text()
+    assert json.loads(text, parse_constant=pytest.fail)["host"]["load"] is None
+    assert not list(tmp_path.glob("*.tmp"))

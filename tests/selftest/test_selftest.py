@@ -1,0 +1,153 @@
+"""The selftest of timing: its checks see what they are for, and a whole part of it runs as a user types it."""
+
+import json
+import math
+import random
+from types import SimpleNamespace
+
+import pytest
+
+from xverify.results.records import Sample
+from xverify.selftest import timing
+from xverify.timing import statistics
+
+
+def run_of(ratios, verdict="SAME", reason=None, seed=0, launches=6, spread=0.003, growth=2.0):
+    """A run whose rows take so many times as long as the first."""
+    generator = random.Random(seed)
+    rows = []
+    for index, ratio in enumerate([1.0, *ratios]):
+        samples = tuple(
+            Sample(
+                round_,
+                0,
+                calls,
+                1e-3 * ratio * effect * generator.gauss(1, 0.003) * (calls / 10 if calls == 10 else growth),
+                launch,
+            )
+            for launch in range(launches)
+            for effect in [math.exp(generator.gauss(0, spread))]
+            for round_, calls in enumerate([10, 20] * 8)
+        )
+        first = rows[0].speed.samples if rows else samples
+        found = statistics.ratio(samples, first)
+        speed = SimpleNamespace(
+            samples=samples, verdict=verdict if index else "BASELINE", reason=reason, ratio=found.mean,
+            ratio_ci=(found.low, found.high), launches=range(launches),
+        )  # fmt: skip
+        rows.append(SimpleNamespace(subject=("work", "spinning", "sleeping")[index], status="ok", speed=speed))
+    return SimpleNamespace(rows=rows)
+
+
+def found(monkeypatch, kind, runs, make):
+    made = iter(range(runs))
+    monkeypatch.setattr(timing, "launch", lambda *subjects, **settings: make(next(made)))
+    return {check.name: check for check in timing.KINDS[kind](runs, lambda text: None)}
+
+
+def test_equals_that_are_equal_pass(monkeypatch):
+    checks = found(monkeypatch, "equals", 12, lambda seed: run_of([1.0], seed=seed))
+    assert [check.passed for check in checks.values()] == [True] * 4, checks
+
+
+def test_an_interval_that_misses_the_truth_fails(monkeypatch):
+    checks = found(monkeypatch, "equals", 12, lambda seed: run_of([1.03], seed=seed))
+    assert checks["A/A, real processes: the interval covers 1"].passed is False
+
+
+def test_a_false_verdict_fails(monkeypatch):
+    checks = found(monkeypatch, "equals", 12, lambda seed: run_of([1.0], "SLOWER" if seed == 3 else "SAME", seed=seed))
+    assert checks["A/A, real processes: false FASTER or SLOWER"].passed is False
+
+
+def test_calls_that_do_no_work_fail_the_doubling(monkeypatch):
+    checks = found(monkeypatch, "equals", 4, lambda seed: run_of([1.0], seed=seed, growth=1.2))
+    assert checks["time(2n) / time(n)"].passed is False
+
+
+def test_refused_runs_are_counted_and_nothing_is_claimed_of_them(monkeypatch):
+    checks = found(monkeypatch, "equals", 3, lambda seed: run_of([1.0], "REFUSED", "noise", seed=seed, launches=2))
+    check = checks["A/A, real processes: the interval covers 1"]
+    assert check.passed is None
+    assert "3 of 3 runs refused" in check.found
+
+
+@pytest.mark.parametrize(
+    ("ratio", "verdict", "passed"), [(1.05, "SLOWER", True), (1.05, "AMBIGUOUS", False), (1.0, "SAME", False)]
+)
+def test_a_planted_slowdown_is_to_be_seen(monkeypatch, ratio, verdict, passed):
+    checks = found(monkeypatch, "slower", 5, lambda seed: run_of([ratio, ratio], verdict, seed=seed))
+    assert [check.passed for check in checks.values()] == [passed] * 2
+
+
+def test_a_cheat_that_is_not_refused_fails(monkeypatch):
+    checks = found(monkeypatch, "cheats", 3, lambda seed: run_of([1.0], seed=seed))
+    assert [check.passed for check in checks.values()] == [False] * 3
+
+
+def beside_a_loop(monkeypatch, *ours, hand=1.0):
+    """The check of an overhead, where processes take so many seconds a call, one after the other, and a loop by hand ``hand``."""
+    replies = iter(ours)
+
+    def run(*arguments, **settings):
+        pairs = {"ours": [next(replies)] * 9, "by_hand": [hand] * 9}
+        return SimpleNamespace(returncode=0, stdout=json.dumps(pairs), stderr="")
+
+    monkeypatch.setattr(timing.subprocess, "run", run)
+    check = timing._beside_a_loop("torch", "mlp", "forward")
+    assert next(replies, None) is None
+    return check
+
+
+@pytest.mark.parametrize(
+    ("ours", "passed"),
+    [
+        ([1.001, 1.03, 0.999], True),
+        ([1.02, 1.02, 1.001, 1.001, 1.001, 1.0], True),  # in doubt, told again
+        ([1.02, 1.03, 1.01, 1.02, 1.02, 1.02], False),
+        ([0.98] * 6, False),
+        ([1.02, 1.02, 1.02, 1.02, 1.02, 1.001], None),
+        ([1.02, 1.02, 1.02, 1.02, 1.02, 0.98], None),
+    ],
+)
+def test_overhead_is_told_from_processes(monkeypatch, ours, passed):
+    check = beside_a_loop(monkeypatch, *ours)
+    assert check.passed is passed
+    assert ("by process" in check.found) is (passed is not True)
+
+
+def test_a_few_microseconds_of_a_short_call_are_no_overhead(monkeypatch):
+    assert beside_a_loop(monkeypatch, *[11e-6] * 3, hand=10e-6).passed is True
+
+
+def test_a_loop_by_hand_keeps_to_the_cores_that_a_busy_process_leaves(monkeypatch):
+    with timing.busy(True):
+        seen = []
+        monkeypatch.setattr(timing, "LAUNCHES", 1)
+        done = SimpleNamespace(returncode=0, stdout=json.dumps({"ours": [1.0], "by_hand": [1.0]}), stderr="")
+        monkeypatch.setattr(timing.subprocess, "run", lambda command, **settings: seen.append(command) or done)
+        timing._beside_a_loop("torch", "mlp", "forward")
+        assert seen[0][-1] == ",".join(map(str, timing.SETTINGS.get("pin", ())))
+
+
+@pytest.mark.slow
+def test_cheats_are_caught_as_a_user_runs_it(xverify, tmp_path):
+    done = xverify("selftest", "timing", "--only", "cheats", "--json", tmp_path / "table.json")
+    assert done.code == 0, done.out
+    assert done.out.count("caught") == 6
+    assert [check["passed"] for check in json.loads((tmp_path / "table.json").read_text())] == [True] * 3
+
+
+@pytest.mark.slow
+def test_a_loop_by_hand_runs_beside_the_harness(monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.setattr(timing, "LAUNCHES", 1)
+    check = timing._beside_a_loop("torch", "mlp", "forward")
+    assert check.passed is not None, check
+    assert check.found.startswith("ratio ")
+
+
+def test_unknown_checks(xverify):
+    done = xverify("selftest", "timing", "--only", "cheat")
+    assert done.code == 2
+    assert "cheats" in done.err

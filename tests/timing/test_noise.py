@@ -1,0 +1,105 @@
+import os
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from xverify.timing import noise
+from xverify.timing.noise import Gate, Moment, Seen, look
+
+linux = pytest.mark.skipif(bool(noise.missing()), reason="this system does not tell")
+
+
+def moments(wall, delay=0.0, others=0.0, steal=0.0, ran=None):
+    """What is seen before and after a block of a process with one thread."""
+    ran = wall - delay if ran is None else ran
+    before = Moment(100.0, {"1": (5.0, 1.0)}, 50.0, 3.0, 0.5)
+    after = Moment(100.0 + wall, {"1": (5.0 + ran, 1.0 + delay)}, 50.0 + ran + others, 3.0 + steal, 0.5)
+    return before, after
+
+
+@pytest.mark.parametrize(
+    ("seen", "reason"),
+    [
+        ({}, None),
+        ({"delay": 0.2}, None),  # it has more threads than cores: its own affair
+        ({"others": 0.9}, None),  # another process beside an idle core
+        ({"delay": 0.2, "others": 0.9}, "other processes"),
+        ({"delay": 0.02, "others": 0.9}, None),
+        ({"steal": 0.1}, "steal"),
+        ({"delay": 0.2, "steal": 0.1}, "steal"),
+    ],
+)
+def test_a_block_is_noisy_when_others_made_it_wait(seen, reason):
+    assert Gate().block(*moments(1.0, **seen)) == reason
+
+
+def test_a_tick_or_two_in_a_short_block_prove_nothing():
+    gate = Gate()
+    assert gate.block(*moments(0.06, delay=0.01, others=0.03)) is None
+    assert gate.block(*moments(0.06, delay=0.01, others=0.03)) == "other processes", "the ticks of two blocks do"
+
+
+def test_a_canary_that_takes_longer_flags_the_round(monkeypatch):
+    gate = Gate()
+    assert [gate.canary() for _ in range(3)] == [None, None, None], "three are too few to know what is usual"
+    usual = gate.canaries[0] / 2
+    gate.canaries = [usual] * 9
+    assert gate.canary() == "the machine's speed"
+    assert gate.most["canary"] > 0.05
+
+
+def test_over_three_rounds_in_ten_and_the_machine_is_too_noisy():
+    seen, gate = Seen(), Gate()
+    gate.canary()
+    for index in range(10):
+        gate.round({"steal"} if index < 3 else set())
+    seen.add(gate)
+    assert seen.refusal() is None
+    gate = Gate()
+    gate.canary()
+    gate.round({"steal", "other processes"})
+    seen.add(gate)
+    assert seen.refusal().startswith("4 of 11 rounds were noisy (steal in 4, other processes in 1), the limit is 30%")
+    again = Seen()
+    again.restore(seen.describe())
+    assert again.describe() == seen.describe()
+
+
+@linux
+def test_the_process_that_takes_the_core_is_named(monkeypatch):
+    process = subprocess.Popen(
+        ["bash", "-c", f"exec {sys.executable} -c 'while True: pass' &>/dev/null & echo $!; disown"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    pid = int(process.stdout.readline())
+    process.wait()
+    try:
+        others = [psutil.Process(pid), psutil.Process()]  # whatever else runs on this machine may take more
+        monkeypatch.setattr(psutil, "process_iter", lambda: iter(others))
+        gate = Gate()
+        time.sleep(1.0)
+        said = gate.culprit()
+    finally:
+        os.kill(pid, 9)
+    assert said is not None
+    assert f"(process {pid})" in said
+    assert "of a core: python" in said
+
+
+@linux
+def test_this_process_is_not_its_own_culprit():
+    gate = Gate()
+    before = look(os.getpid())
+    end = time.monotonic() + 0.3
+    while time.monotonic() < end:
+        pass
+    after = look(os.getpid())
+    assert after.at - before.at >= 0.3
+    ran = sum(run for run, _ in after.tasks.values()) - sum(run for run, _ in before.tasks.values())
+    assert 0.05 < ran < 0.5
+    said = gate.culprit()
+    assert said is None or f"(process {os.getpid()})" not in said

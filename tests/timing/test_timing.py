@@ -1,0 +1,222 @@
+import math
+import random
+from dataclasses import replace
+
+import pytest
+
+from xverify.results.records import Sample
+from xverify.timing import statistics as timing
+
+
+def samples(values, calls=1):
+    return [Sample(index, 0, calls, value * calls) for index, value in enumerate(values)]
+
+
+def test_rerun_is_honoured_to_the_call():
+    for rerun in (1, 3, 4, 7, 100, 1000, 12345):
+        plan = timing.plan({"fast": 1e-5, "slow": 0.7}, cases=4, rerun=rerun)
+        assert all(sum(calls) == rerun for calls in plan.calls.values())
+        assert all(len(calls) == plan.rounds and min(calls) >= 1 for calls in plan.calls.values())
+
+
+def test_blocks_last_long_enough_and_every_case_is_met():
+    plan = timing.plan({"fast": 1e-5, "slow": 0.7}, cases=4, rerun=None)
+    assert plan.rounds >= max(4, timing.MIN_ROUNDS)
+    assert plan.calls["fast"][0] * 1e-5 >= timing.BLOCK_SECONDS
+    assert plan.calls["slow"] == [1, 1, 1, 1, 2, 2, 2, 2], "blocks of n and of 2n calls, on every case each"
+
+
+def test_orders_are_counterbalanced():
+    orders = timing.orders(["a", "b", "c"], rounds=10, seed=0)
+    assert all(sorted(order) == ["a", "b", "c"] for order in orders)
+    assert all(orders[i] == orders[i - 1][::-1] for i in range(1, 10, 2))
+    assert len({tuple(order) for order in orders}) > 2
+
+
+def test_seconds_per_call_is_all_seconds_over_all_calls():
+    blocks = [Sample(0, 0, 3, 3.3), Sample(1, 0, 1, 0.9)]
+    found = timing.seconds_per_call(blocks)
+    assert found.mean == pytest.approx(4.2 / 4)
+    assert found.low < found.mean < found.high
+
+
+def test_one_block_has_no_interval():
+    found = timing.seconds_per_call(samples([0.5]))
+    assert found.mean == 0.5
+    assert math.isinf(found.high)
+
+
+def test_the_interval_covers_the_truth_as_often_as_it_says():
+    generator = random.Random(0)
+    hits = 0
+    for _ in range(2000):
+        found = timing.interval([generator.gauss(1.0, 0.1) for _ in range(10)])
+        hits += found.low <= 1.0 <= found.high
+    assert 0.93 <= hits / 2000 <= 0.97
+
+
+def test_a_drift_of_the_machine_leaves_the_ratio_alone():
+    drift = [1.0 + 0.2 * index for index in range(12)]
+    found = timing.ratio(samples([1.05 * value for value in drift]), samples(drift))
+    assert found is not None
+    assert found.mean == pytest.approx(1.05)
+    assert found.low == pytest.approx(1.05)
+    assert found.high == pytest.approx(1.05)
+
+
+def test_a_ratio_needs_common_rounds():
+    assert timing.ratio(samples([1.0, 2.0]), []) is None
+    late = [Sample(7, 0, 1, 1.0)]
+    assert timing.ratio(samples([1.0, 2.0]), late) is None
+
+
+def test_unfinished_work_is_told_from_the_noise_of_a_first_reading():
+    assert timing.unfinished([0.010, 0.011, 0.012], seconds=0.001)
+    assert not timing.unfinished([0.010, 0.0, 0.012], seconds=0.001)
+    assert not timing.unfinished([20e-6] * 4, seconds=10e-6)
+    assert not timing.unfinished([], seconds=1.0)
+
+
+# -- launches, verdicts -----------------------------------------------------------------------------------------------
+
+
+def of_launches(logs, rounds=5):
+    """Samples of a subject and of its baseline, whose log-ratio in each launch is this."""
+    mine = [Sample(index, 0, 1, math.exp(log), launch) for launch, log in enumerate(logs) for index in range(rounds)]
+    return mine, [Sample(index, 0, 1, 1.0, launch) for launch in range(len(logs)) for index in range(rounds)]
+
+
+def test_launches_are_what_an_interval_counts():
+    logs = [0.01, 0.02, 0.03]
+    found = timing.ratio(*of_launches(logs))
+    expected = timing.interval(logs)
+    assert math.log(found.mean) == pytest.approx(expected.mean)
+    assert math.log(found.low) == pytest.approx(expected.low)
+    assert timing.ratio(*of_launches(logs, rounds=50)).low == pytest.approx(found.low), "more rounds prove nothing more"
+
+
+def test_noisy_rounds_do_not_count_while_there_are_others():
+    quiet, noisy = Sample(0, 0, 1, 1.0), Sample(1, 0, 1, 9.0, dropped="steal")
+    assert timing.clean([quiet, noisy]) == [quiet]
+    assert timing.clean([noisy]) == [noisy]
+
+
+@pytest.mark.parametrize(
+    ("percent", "verdict"),
+    [(5, "SLOWER"), (-5, "FASTER"), (0, "SAME"), (2.0, "AMBIGUOUS"), (-2.0, "AMBIGUOUS")],
+)
+def test_a_verdict_says_where_the_whole_interval_lies(percent, verdict):
+    generator = random.Random(1)
+    center = math.log1p(percent / 100)
+    estimate = timing.estimate([center + generator.gauss(0, 0.003) for _ in range(8)])
+    assert timing.verdicts({"a": estimate})["a"][0] == verdict
+
+
+def test_an_interval_that_is_too_wide_is_refused():
+    verdict, reason = timing.verdicts({"a": timing.Estimate(0.5, 0.1, 5)})["a"]
+    assert verdict == "REFUSED"
+    assert "launches differ too much: the interval of the ratio is ±29%" in reason
+
+
+def test_one_claim_holds_just_when_its_interval_does():
+    generator = random.Random(2)
+    for _ in range(500):
+        found = timing.Estimate(generator.gauss(0, 0.03), 0.005, 7)
+        low, high = found.mean - found.half, found.mean + found.half
+        outside = "SLOWER" if low > timing.SAME else "FASTER" if high < -timing.SAME else "AMBIGUOUS"
+        expected = "SAME" if low > -timing.SAME and high < timing.SAME else outside
+        assert timing.verdicts({"a": found})["a"][0] == expected
+
+
+def test_several_claims_are_held_to_more():
+    limit = timing.Estimate(0.0, 1.0, 7).half  # in standard errors
+    edge = timing.Estimate(timing.SAME + 1.01 * limit * 0.005, 0.005, 7)
+    assert timing.verdicts({"a": edge})["a"] == ("SLOWER", None)
+    verdict, reason = timing.verdicts({"a": edge, "b": edge})["a"]
+    assert verdict == "AMBIGUOUS"
+    assert reason == "it would be SLOWER alone, but is not beside 1 others"
+    sure = timing.Estimate(0.5, 0.001, 7)
+    assert timing.verdicts({"a": edge, "b": sure})["a"][0] == "SLOWER", "a sure claim takes nothing from the rest"
+
+
+def test_launches_end_by_width_and_never_by_what_they_say():
+    effort = timing.EFFORTS["standard"]
+    narrow, wide = [0.30, 0.301, 0.302, 0.3, 0.301, 0.3], [0.5, 0.1, 0.5, 0.1, 0.5, 0.1]
+    assert not timing.enough([narrow[:5]], effort), "six at least"
+    assert timing.enough([narrow], effort)
+    assert timing.enough([[0.0, 0.001] * 3], effort)
+    assert not timing.enough([wide], effort)
+    assert not timing.enough([narrow, wide], effort), "the widest decides"
+    assert timing.enough([wide * 2], effort), "twelve at most"
+
+
+def test_the_interval_covers_the_truth_when_launches_end_by_its_width():
+    generator = random.Random(3)
+    effort = timing.EFFORTS["standard"]
+    hits = 0
+    for _ in range(3000):
+        logs = []
+        while not timing.enough([logs], effort):
+            logs.append(generator.gauss(0.0, 0.025))
+        found = timing.interval(logs)
+        hits += found.low <= 0.0 <= found.high
+    assert 0.93 <= hits / 3000 <= 0.97
+
+
+def test_two_runs_are_compared_without_pairs():
+    generator = random.Random(4)
+    hits = 0
+    for _ in range(1000):
+        old = [generator.gauss(0.0, 0.01) for _ in range(6)]
+        new = [generator.gauss(0.05, 0.03) for _ in range(8)]
+        found = timing.change(old, new)
+        hits += abs(found.mean - 0.05) <= found.half
+    assert 0.93 <= hits / 1000 <= 0.97
+
+
+def test_warm_up_ends_when_two_windows_agree_case_by_case():
+    assert timing.window(4) == 4
+    assert timing.window(1) == 4
+    assert timing.window(3) == 6
+    cases = [1.0, 2.0, 3.0, 4.0]  # whose times differ: only the same case compares
+    assert not timing.steady(cases, 4), "one window is nothing to compare"
+    assert timing.steady(cases * 2, 4)
+    assert not timing.steady(cases + [value * 0.9 for value in cases], 4)
+    assert not timing.steady(cases + [value * 0.97 for value in cases], 4), "every block is faster: a trend"
+    assert timing.steady(cases + [value * 0.995 for value in cases], 4)
+    assert timing.steady([*cases, 1.02, 1.98, 3.01, 3.9], 4)
+
+
+def of_sizes(small, large, rounds=8, generator=None):
+    noise = generator.gauss if generator else lambda mean, sd: mean
+    return [
+        Sample(index, index % 4, calls, seconds * noise(1.0, 0.02))
+        for index in range(rounds)
+        for calls, seconds in [(10, small) if index // 4 % 2 == 0 else (20, large)]
+    ]
+
+
+def test_work_that_vanishes_is_seen_in_blocks_of_twice_the_calls():
+    generator = random.Random(5)
+    assert timing.vanished(of_sizes(1.0, 2.0, generator=generator)) is None
+    assert timing.vanished(of_sizes(1.0, 1.0, generator=generator)) == pytest.approx(1.0, rel=0.05)
+    assert timing.vanished(of_sizes(1.0, 1.7, generator=generator)) == pytest.approx(1.7, rel=0.05)
+    assert timing.vanished(samples([1.0] * 8)) is None, "blocks of one size tell nothing"
+
+
+def test_work_is_not_said_to_vanish_because_the_machine_is_noisy():
+    stalled = of_sizes(1.0, 1.1, generator=random.Random(5))
+    assert timing.vanished([replace(sample, dropped="another process used a core") for sample in stalled]) is None
+
+
+def test_a_call_on_a_new_input_takes_no_longer_than_any():
+    assert timing.amortised(alone=2e-3, seconds=60e-9)
+    assert not timing.amortised(alone=120e-6, seconds=20e-6), "sleeping threads have to wake up"
+    assert not timing.amortised(alone=0.21, seconds=0.2)
+
+
+def test_a_percentile_needs_a_thousand_calls():
+    single = [Sample(index, 0, 1, 1.0 + (index >= 990)) for index in range(1000)]
+    assert timing.tail(single) == pytest.approx(2.0, abs=0.05)
+    assert timing.tail(single[:-1]) is None
+    assert timing.tail([Sample(index, 0, 2, 1.0) for index in range(2000)]) is None

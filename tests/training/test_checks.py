@@ -1,0 +1,136 @@
+"""The rungs of one whole step, by arithmetic alone."""
+
+import math
+
+import numpy as np
+import pytest
+
+from xverify.results.records import Rung
+from xverify.training.checks import WIDER, Local, judge_gradients, judge_loss, judge_statistics, judge_update
+from xverify.training.step import Size, Step
+from xverify.workload.optimizers import optimizer
+
+ROUNDED = (
+    Rung("forward", 0, "DRIFT", 142.0, "sums lose digits", "rounding"),
+    Rung("backward", 0, "EQUAL", 2.0),
+)
+FLOOR = 1e-6
+
+
+def test_layers_that_round_more_leave_more_room_and_wrong_ones_none():
+    assert Local.of(ROUNDED) == Local(142.0, 142.0)
+    assert Local.of((Rung("forward", 0, "EQUAL", 1.0), Rung("backward", 0, "EQUAL", 2.0))) == Local(WIDER, 1.0)
+    assert Local.of((*ROUNDED, Rung("backward", 0, "DIFFERENT", 50.0))).wider is None
+    assert Local.of((Rung("forward", 0, "UNTESTED"),) * 2).wider is None
+
+
+def test_a_loss_is_named_rounding_when_its_layers_round_as_far_and_is_never_excused():
+    def judged(floors, rounding):
+        step = Step(0, 0, {}, {}, {}, {}, {"loss": 2.0, "loss_floor": 1e-6}, {})
+        loss = 2.0 + floors * 1e-6
+        rung = judge_loss(step, {"loss": loss, "step_loss": loss}, 8, rounding)
+        return rung.verdict, rung.difference
+
+    assert judged(9, 1.0) == ("EQUAL", "")
+    assert judged(12, 1.0) == ("DRIFT", "")
+    assert judged(12, 11.0) == ("DRIFT", "")
+    assert judged(12, 142.0) == ("DRIFT", "rounding")
+    assert judged(35, 142.0) == ("DIFFERENT", "")
+
+
+def step(taken=(), **more):
+    """A step of parameters a and b, whose exact gradients are 1 and 2, as they should be but for what is taken."""
+    exact = {"gradient/a": np.full(8, 1.0), "gradient/b": np.full((2, 3), 2.0)}
+    before = {"a": np.full(8, 0.5, np.float32), "b": np.full((2, 3), 0.5, np.float32)}
+    found = {key: array.astype(np.float32) for key, array in exact.items()}
+    found |= {f"weight/{name}": before[name] - np.float32(0.1) * found[f"gradient/{name}"] for name in before}
+    found |= dict(taken)
+    truth = {"floors": {"a": FLOOR, "b": FLOOR}, "sizes": {"a": 1.0, "b": 2.0}, **more}
+    return Step(0, 0, {key: array for key, array in found.items() if array is not None}, before, {}, exact, truth, {})
+
+
+def judged(taken=(), wider=WIDER, floors=None, **more):
+    """(verdict, what is said, untested, compared) of these gradients. floors: with layers that round more; asked only if given."""
+    untested = []
+
+    def widened(times):
+        assert times == wider
+        return floors
+
+    rung = judge_gradients(step(taken, **more), wider, widened, untested, Size())
+    assert rung.known == 2 or rung.verdict == "INVALID"
+    return rung.verdict, rung.says, untested, rung.compared
+
+
+def off(name, shape, by):
+    return {f"gradient/{name}": np.full(shape, (1.0 if name == "a" else 2.0) + by, np.float32)}
+
+
+def test_right_gradients_are_equal_and_ask_for_no_other_floor():
+    assert judged() == ("EQUAL", "", [], 2)
+    assert judged(off("a", 8, 20 * FLOOR)) == ("EQUAL", "", [], 2), (
+        "layers that are right add up to more than their noise"
+    )
+
+
+def test_gradients_beside_a_wrong_layer_have_no_more_room_than_noise():
+    assert judged(off("a", 8, 6 * FLOOR), wider=None)[0] == "DRIFT"
+    verdict, says, _, compared = judged(off("b", (2, 3), 40 * FLOOR), wider=None)
+    assert (verdict, compared) == ("DIFFERENT", 2)
+    assert says.startswith("b: ")
+    assert says.endswith("x the noise of all layers")
+
+
+def test_gradients_past_a_kink_are_judged_with_the_noise_that_moves_it():
+    far = off("a", 8, 100 * FLOOR)
+    within = judged(far, floors={"a": 50 * FLOOR, "b": FLOOR})
+    assert (within[0], within[2:]) == ("EQUAL", ([], 2))
+    blurred = judged(off("a", 8, 0.05), floors={"a": 0.04, "b": FLOOR})
+    assert (blurred[0], blurred[2:]) == ("EQUAL", (["a"], 1)), "a floor of 4% of the gradient tells nothing of it"
+    assert judged(far, floors={"a": 2 * FLOOR, "b": FLOOR})[0] == "DIFFERENT"
+
+
+@pytest.mark.parametrize(
+    ("gradient", "verdict", "says"),
+    [
+        (None, "DIFFERENT", "a has no gradient: frozen, or not a parameter there"),
+        (np.zeros(8, np.float32), "DIFFERENT", "a: the gradient is zero: frozen, or cut off from the loss"),
+        (np.ones(9, np.float32), "INVALID", "a: its gradient has shape (9,), not (8,)"),
+        (np.full(8, np.nan, np.float32), "INVALID", "a: its gradient has NaN or infinity"),
+    ],
+)
+def test_a_gradient_that_is_none_says_why(gradient, verdict, says):
+    assert judged({"gradient/a": gradient})[:2] == (verdict, says)
+
+
+def test_a_gradient_that_is_rounding_alone_is_untested_whatever_it_is():
+    null = {"sizes": {"a": 50 * FLOOR, "b": 2.0}}
+    assert judged(off("a", 8, 5.0), **null) == ("EQUAL", "", ["a"], 1)
+    assert judged({"gradient/a": np.zeros(8, np.float32)}, **null) == ("EQUAL", "", ["a"], 1)
+    none = judged(sizes={"a": 0.0, "b": 0.0})
+    assert none == ("UNTESTED", "every gradient is rounding alone", ["a", "b"], 0)
+
+
+def test_an_update_is_judged_by_the_parameter_that_is_farthest_off():
+    settings = optimizer("sgd", lr=0.1)
+    assert judge_update(step(), settings, (), ()).verdict == "EQUAL"
+    half = judge_update(step({"weight/b": np.full((2, 3), 0.4, np.float32)}), settings, (), ())
+    assert half.verdict == "DIFFERENT"
+    assert half.says.startswith("b: its change is ")
+    assert half.says.endswith("behaves as learning rate 0.05; it should be 0.1")
+    still = judge_update(step({"weight/a": np.full(8, 0.5, np.float32)}), settings, (), ())
+    assert still.says.endswith("a did not move: frozen")
+    assert judge_update(step({"gradient/a": None, "gradient/b": None}), settings, (), ()).says == "no parameter learns"
+
+
+def test_running_statistics_that_are_not_finite_are_invalid():
+    name = "bn.running_mean"
+    bn = Step(
+        0, 0,
+        {f"weight/{name}": np.array([math.nan], np.float32)},
+        {name: np.zeros(1, np.float32), "bn.running_var": np.ones(1, np.float32)}, {},
+        {f"statistic/{name}": np.zeros(1), "statistic/bn.running_var": np.ones(1)},
+        {"statistics": {name: 1e-6}, "momentum": {"bn": 0.1}, "terms": {"bn": 8}}, {},
+    )  # fmt: skip
+    rung = judge_statistics(bn, 1.0)
+    assert (rung.verdict, rung.says) == ("INVALID", "bn.running_mean has NaN or infinity")

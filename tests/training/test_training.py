@@ -1,0 +1,191 @@
+"""Training from outside: the ladder on the command line, its refusals, and what it says of a wrong port."""
+
+import gzip
+import json
+import struct
+
+import numpy as np
+import pytest
+
+from xverify import host
+from xverify.framework.discovery import load
+from xverify.workload.spec import find_model
+
+pytestmark = pytest.mark.slow
+QUICK = ["--warmup", "1", "--rerun", "2"]
+RUNGS = {"weights", "forward", "backward", "loss", "gradients", "update"}
+
+
+def run(xverify, *arguments, timeout=600):
+    done = xverify("run", *arguments, *QUICK, timeout=timeout)
+    return done, done.result
+
+
+def test_two_modes_of_torch_learn_alike(xverify, tmp_path):
+    arguments = ["mlp", "--task", "train", "--optimizer", "adam", "--subjects", "torch:eager,torch:script"]
+    done, result = run(xverify, *arguments, "--curve", tmp_path / "loss.svg")
+    assert done.code == 0, done.out + done.err
+    assert result["tasks"] == ["train"]
+    for row in result["rows"]:
+        assert (row["task"], row["error"]["verdict"]) == ("train", "EQUAL")
+        assert {rung["name"] for rung in row["training"]["rungs"]} == RUNGS
+        assert {rung["verdict"] for rung in row["training"]["rungs"]} == {"EQUAL"}
+        assert {rung["step"] for rung in row["training"]["rungs"]} == {0, 2}
+        assert row["speed"]["seconds_per_step"] > 0
+        assert len(row["training"]["curve"]["losses"]) == 10
+        assert row["error"]["compared"] == row["error"]["expected"] == 4
+    assert "gradients" in done.out
+    assert "EQUAL" in done.out
+    assert "torch:script: EQUAL" in (tmp_path / "loss.svg").read_text()
+
+
+def test_a_difference_of_its_own_has_a_name_and_goes_with_match_optimizer(xverify, tmp_path):
+    pytest.importorskip("tensorflow")
+    arguments = ["mlp", "--task", "train", "--optimizer", "adam", "--subjects", "torch:eager,tensorflow:graph"]
+    done, result = run(xverify, *arguments)
+    assert done.code == 0, done.out + done.err
+    row = result["rows"][1]
+    assert row["error"]["verdict"] == "DRIFT"
+    assert {rung["difference"] for rung in row["training"]["rungs"] if rung["name"] == "update"} == {"eps-hat"}
+    assert "eps-hat" in done.out
+    strict, _ = run(xverify, *arguments, "--strict")
+    assert strict.code == 1
+    done, result = run(xverify, *arguments, "--match-optimizer", "--strict")
+    assert done.code == 0, done.out + done.err
+    assert {rung["verdict"] for rung in result["rows"][1]["training"]["rungs"]} == {"EQUAL"}
+
+
+def test_a_folder_without_torch_is_refused(xverify, tmp_path):
+    (tmp_path / "port").mkdir()
+    (tmp_path / "port" / "spec.py").write_text((find_model("mlp").path / "spec.py").read_text())
+    (tmp_path / "port" / "numpy.py").write_text((find_model("mlp").path / "numpy.py").read_text())
+    done = xverify("run", tmp_path / "port", "--task", "train", "--subjects", "numpy")
+    assert done.code == 2
+    assert "torch.py" in done.err
+
+
+def test_both_tasks_are_rows_of_one_result(xverify, tmp_path):
+    done, result = run(xverify, "mlp", "--task", "forward,train", "--subjects", "torch:eager,torch:trace")
+    assert done.code == 0, done.out + done.err
+    assert result["tasks"] == ["forward", "train"]
+    assert [row["task"] for row in result["rows"]] == ["forward", "forward", "train", "train"]
+    assert result["complete"]
+
+
+def test_a_framework_that_does_not_train_says_so(xverify, tmp_path):
+    pytest.importorskip("onnxruntime")
+    done, result = run(xverify, "mlp", "--task", "train", "--subjects", "torch:eager,onnxruntime")
+    assert done.code == 3
+    assert (result["rows"][1]["status"], result["rows"][0]["status"]) == ("unsupported", "ok")
+    assert "not trained" in result["rows"][1]["reason"]
+
+
+def test_batches_of_a_data_set(xverify, tmp_path):
+    noise = np.random.default_rng(0)
+    images, labels = noise.integers(0, 256, (64, 28, 28), np.uint8), noise.integers(0, 10, 64, np.uint8)
+    with gzip.open(tmp_path / "train-images-idx3-ubyte.gz", "wb") as file:
+        file.write(struct.pack(">4I", 2051, 64, 28, 28) + images.tobytes())
+    with gzip.open(tmp_path / "train-labels-idx1-ubyte.gz", "wb") as file:
+        file.write(struct.pack(">2I", 2049, 64) + labels.tobytes())
+    arguments = ["mlp", "--task", "train", "--subjects", "torch:eager", "--data", tmp_path]
+    done, result = run(xverify, *arguments, "--time-input")
+    assert done.code == 0, done.out + done.err
+    assert "64 items" in result["inputs"]["kind"]
+    labels[3] = 11
+    with gzip.open(tmp_path / "train-labels-idx1-ubyte.gz", "wb") as file:
+        file.write(struct.pack(">2I", 2049, 64) + labels.tobytes())
+    done, _ = run(xverify, *arguments)
+    assert done.code == 2
+    assert "11" in done.err
+
+
+SLOW = """
+import time
+from torch import nn
+
+class Slow(nn.Linear):
+    steps = 0
+
+    def forward(self, x):
+        if self.training and Slow.steps < 3:  # those that are known before a step is judged
+            Slow.steps += 1
+            time.sleep(2.2)
+        return super().forward(x)
+
+def build():
+    return nn.Sequential(Slow(16, 8), nn.ReLU(), nn.Linear(8, 3))
+"""
+
+
+# The first is the reference's own code and tells how long its steps are; with the second, which sleeps only when it is traced, the
+# reference has to tell itself.
+@pytest.mark.parametrize("subject", ["torch:eager", "torch:trace"])
+def test_long_steps_are_looked_at_less_and_it_is_said(xverify, tmp_path, subject):
+    (tmp_path / "slow").mkdir()
+    (tmp_path / "slow" / "torch.py").write_text(SLOW)
+    (tmp_path / "slow" / "spec.py").write_text(
+        "from xverify import ModelSpec, TensorSpec\n"
+        "SPEC = ModelSpec(batch=8, inputs={'x': TensorSpec(('N', 16))}, outputs={'logits': TensorSpec(('N', 3))})\n"
+    )
+    done, result = run(xverify, tmp_path / "slow", "--task", "train", "--subjects", subject)
+    assert done.code == 0, done.out + done.err
+    training = result["rows"][0]["training"]
+    assert training["curve"] is None
+    assert ("reference: training in float32" in done.err) == (subject == "torch:trace")
+    verdicts = {rung["name"]: rung["verdict"] for rung in training["rungs"]}
+    assert verdicts == {**dict.fromkeys(RUNGS, "EQUAL"), "curve": "UNTESTED"}
+    assert {rung["step"] for rung in training["rungs"]} == {0}
+    assert "curve UNTESTED: a step of the reference takes 2 s: --effort standard draws it" in done.out
+
+
+def test_training_that_diverges_says_where(xverify, tmp_path):
+    done, result = run(xverify, "mlp", "--task", "train", "--subjects", "torch:eager", "--lr", "1e30")
+    assert done.code == 3
+    assert "diverges" in result["rows"][0]["reason"]
+    assert "at step" in result["rows"][0]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--task", "trian"], "train"),
+        (["--lr", "0.1"], "--lr belongs to --task train"),
+        (["--match-optimizer"], "--match-optimizer belongs to --task train"),
+        (["--task", "train", "--optimizer", "adma"], "adam"),
+        (["--task", "train", "--lr", "-1"], "--lr is -1"),
+        (["--task", "train", "--nesterov"], "--momentum"),
+        (["--task", "train", "--data", "no-such-folder"], "no-such-folder"),
+        (["--curve", "loss.svg"], "--curve loss.svg: there is no loss without --task train"),
+        (["--task", "train", "--curve", "loss.pdf"], ".png or .svg"),
+        (["--task", "forward,train", "--resume", "--json", "r.json"], "--resume"),
+    ],
+)
+def test_bad_input_is_refused(xverify, arguments, says):
+    done = xverify("run", "mlp", "--subjects", "torch:eager", *arguments)
+    assert done.code == 2, done.out + done.err
+    assert says in done.err
+
+
+def test_every_planted_mistake_is_caught_and_named(xverify, tmp_path):
+    done = xverify("mutate", "mlp", "--task", "train", "--json", tmp_path / "score.json", "--quiet", timeout=900)
+    assert done.code == 0, done.out + done.err
+    (score,) = json.loads((tmp_path / "score.json").read_text())
+    assert score["planted"] == score["caught"] >= 12
+    assert score["layer_named"] == score["planted"]
+    assert score["explained"] == score["planted"]
+    assert not score["false_alarms"]
+
+
+def test_the_optimizers_of_every_framework(xverify, tmp_path):
+    done = xverify("optimizers", "--json", tmp_path / "table.json", "--quiet", timeout=900)
+    assert done.code == 0, done.out + done.err
+    table = json.loads((tmp_path / "table.json").read_text())
+    names = {each["framework"] for each in table}
+    assert names == {name for name in ("torch", "jittor", "tensorflow", "keras-torch") if not host.missing(load(name))}
+    assert all(each["verdict"] == "EQUAL" for each in table if each["match"] or each["framework"] == "torch")
+    found = {(each["framework"], each["settings"]["name"]): each["difference"] for each in table if not each["match"]}
+    if ("jittor", "adam") in found:
+        assert found["jittor", "adam"] == "eps-hat"
+    if ("tensorflow", "rmsprop") in found:
+        assert found["tensorflow", "rmsprop"] == "eps-inside"
+    assert xverify("optimizers", "--frameworks", "numpy").code == 2

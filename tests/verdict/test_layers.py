@@ -1,0 +1,77 @@
+"""From findings to layers, and layers with other names matched."""
+
+from dataclasses import asdict
+
+from xverify.verdict.layers import Place, match, summarise
+from xverify.verdict.limits import Finding
+
+
+def reply(*findings, compared, **more):
+    return {
+        "findings": [asdict(f) for f in findings],
+        "compared": compared,
+        "missing": {},
+        "explained": {},
+        "stopped": "",
+        **more,
+    }
+
+
+def found(layer, what, ratio, **more):
+    return Finding(layer, 0, 0, "Linear", what, ratio, ratio, **more)
+
+
+def test_a_layer_is_its_worst_call():
+    layers = summarise(
+        reply(found("a", "input", 0.0), found("a", "output", 0.4), found("a", "output", 99.0), compared={"a": 2}),
+        ["a", "b"],
+        "jittor",
+    )
+    assert layers.layers[0].ratio == 99.0
+    assert layers.layers[0].calls == 2
+    assert layers.verdict == "DIFFERENT"
+    assert layers.first.layer == "a"
+    assert (layers.compared, layers.known, layers.missing) == (1, 2, ("b",))
+
+
+def test_the_first_of_the_worst_is_named():
+    layers = summarise(
+        reply(found("a", "output", 5.0), found("b", "input", 500.0), found("c", "output", 900.0), compared=dict.fromkeys("abc", 1)),
+        ["a", "b", "c"], "jittor",
+    )  # fmt: skip
+    assert layers.first.layer == "b"
+    assert layers.first.says().startswith("what b is given differs first: 500 x")
+
+
+def test_another_precision_is_drift():
+    explained = {"a": {"kind": "TF32 arithmetic", "says": "rounds to TF32", "rounding": True}}
+    layers = summarise(reply(found("a", "output", 900.0), compared={"a": 1}, explained=explained), ["a"], "jittor")
+    assert layers.verdict == "DRIFT"
+    assert layers.first.says() == "a: rounds to TF32"
+
+
+def test_layers_match_by_order_shape_and_kind():
+    image, small = (2, 8, 4, 4), (2, 8, 1, 1)
+    mine = [
+        Place("conv1", "Conv2d", (2, 3, 4, 4), image), Place("bn1", "BatchNorm2d", image, image),
+        Place("relu", "ReLU", image, image),
+        Place("pool", "AdaptiveAvgPool2d", image, small), Place("flatten", "Flatten", small, (2, 8)),
+        Place("fc", "Linear", (2, 8), (2, 10)),
+    ]  # fmt: skip
+    image = (2, 4, 4, 8)
+    theirs = [
+        Place("stem", "Conv2D", (2, 4, 4, 3), image), Place("norm", "BatchNormalization", image, image),
+        Place("average", "GlobalAveragePooling2D", image, (2, 8)),  # two of the reference's in one: neither of them
+        Place("dense", "Dense", (2, 8), (2, 10)),
+    ]  # fmt: skip
+    assert match(mine, theirs, channels_last=True) == {"conv1": "stem", "bn1": "norm", "fc": "dense"}
+    assert match(mine, theirs, channels_last=False) == {"fc": "dense"}
+    assert match(mine, [], channels_last=True) == {}
+
+
+def test_layers_that_have_their_name_keep_it():
+    def places(*names):
+        return [Place(name, "ReLU" if name.startswith(("relu", "act")) else "Linear", (2, 4), (2, 4)) for name in names]
+
+    assert match(places("a", "relu", "b"), places("a", "act", "b"), channels_last=False) == {"relu": "act"}
+    assert match(places("a", "relu", "b"), places("act", "a", "b"), channels_last=False) == {}

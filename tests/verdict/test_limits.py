@@ -1,0 +1,81 @@
+"""The rule by itself: numbers in, classes out."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xverify.verdict import limits as rule
+from xverify.verdict.limits import UNIT, Finding
+
+
+def test_growth_follows_the_random_walk():
+    assert [rule.growth(n) for n in (1, 4, 16, 1600)] == [1.0, 1.0, 2.0, 20.0]
+
+
+def test_ratio_is_the_residual_over_the_floor():
+    size = np.full(8, 1.0)
+    moved = np.full(8, (3 * UNIT) ** 2)
+    own = np.full(8, (2 * UNIT) ** 2)
+    floor = math.sqrt(25 * (9 + 1 / 3) + 4) * UNIT  # κ = 5 at 100 terms
+    ratio, channel = rule.ratios(np.full(8, (7 * floor) ** 2), moved, own, size, 100)
+    assert ratio == pytest.approx(7)
+    assert channel == pytest.approx(7 / math.sqrt(1.01))
+
+
+def test_one_bad_channel_shows_in_c_alone():
+    size = np.ones(1000)
+    residual = np.full(1000, UNIT**2 / 3)
+    residual[17] *= 100**2
+    ratio, channel = rule.ratios(residual, None, None, size, 1)
+    assert rule.classify(ratio) == "EQUAL"
+    assert channel == pytest.approx(100, rel=0.01)
+    assert rule.classify(ratio, channel) == "DIFFERENT"
+
+
+def test_a_channel_of_nearly_nothing_does_not_count_its_last_bits():
+    size = np.array([1.0, 1e-30])
+    residual = np.array([UNIT**2 / 3, (1e-3 * UNIT) ** 2])
+    assert rule.classify(*rule.ratios(residual, None, None, size, 1)) == "EQUAL"
+
+
+def test_no_residual_is_equal_and_one_without_a_floor_is_not():
+    nothing = np.zeros(3)
+    assert rule.ratios(nothing, nothing, nothing, nothing, 9) == (0.0, 0.0)
+    assert rule.classify(*rule.ratios(np.full(3, 1e-30), nothing, nothing, nothing, 9)) == "DIFFERENT"
+
+
+@pytest.mark.parametrize(
+    ("ratio", "channel", "verdict"),
+    [(4, 10, "EQUAL"), (4.01, 0, "DRIFT"), (0, 10.1, "DRIFT"), (40, 60, "DRIFT"), (40.1, 0, "DIFFERENT"),
+     (0, 60.1, "DIFFERENT"), (math.nan, 0, "DIFFERENT"), (math.inf, 0, "DIFFERENT")],
+)  # fmt: skip
+def test_limits_of_a_layer(ratio, channel, verdict):
+    assert rule.classify(ratio, channel) == verdict
+
+
+@pytest.mark.parametrize(
+    ("rho", "layers", "verdict"),
+    [(3, None, "EQUAL"), (3, "EQUAL", "EQUAL"), (3.1, None, "DRIFT"), (10.1, None, "DIFFERENT"),
+     (29, "EQUAL", "EQUAL"), (31, "EQUAL", "DIFFERENT"),  # coherent rounding has an end, too
+     (1, "DRIFT", "DRIFT"), (9, "DRIFT", "DRIFT"), (11, "DRIFT", "DIFFERENT"), (0, "DIFFERENT", "DIFFERENT")],
+)  # fmt: skip
+def test_limits_of_an_output(rho, layers, verdict):
+    assert rule.classify_output(rho, layers) == verdict
+
+
+@given(st.floats(1e-3, 1e3), st.integers(1, 10_000))
+def test_the_ratio_has_no_unit(scale, terms):
+    """Results in other units are judged alike."""
+    residual, moved, own, size = (np.array([a, b]) * UNIT**2 for a, b in ((9, 4), (1, 2), (1, 1), (2, 5)))
+    size = size / UNIT**2
+    once = rule.ratios(residual, moved, own, size, terms)
+    again = rule.ratios(*(scale**2 * values for values in (residual, moved, own, size)), terms)
+    assert again == pytest.approx(once)
+
+
+def test_another_shape_is_different_and_bits_are_counted():
+    assert Finding("conv", 0, 0, "Conv2d", "output", 0.0, 0.0, reason="other shape").verdict == "DIFFERENT"
+    assert Finding("conv", 0, 0, "Conv2d", "output", 0.0, 0.0, rel_rms=8 * UNIT).bits_lost == pytest.approx(3)

@@ -1,0 +1,194 @@
+import tracemalloc
+import weakref
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from xverify import ModelSpec, TensorSpec
+from xverify.results.records import LayerError, Layers
+from xverify.verdict.outputs import OWN_DRIFT, OWN_EQUAL, compare
+
+SPEC = ModelSpec(inputs={"x": TensorSpec(("N", 8))}, outputs={"y": TensorSpec(("N", 50))})
+GENERATOR = np.random.default_rng(0)
+TRUTH = {f"{case}/y": GENERATOR.standard_normal((4, 50)) for case in range(2)}
+FLOAT32 = {
+    key: (value * (1 + 1e-6 * GENERATOR.standard_normal(value.shape))).astype(np.float32)
+    for key, value in TRUTH.items()
+}
+
+
+def judged(change=lambda key, array: array, truth=TRUTH):
+    outputs = {key: change(key, array.copy()) for key, array in FLOAT32.items()}
+    outputs = {key: array for key, array in outputs.items() if array is not None}
+    return compare(outputs, truth, FLOAT32, SPEC, cases=range(2))
+
+
+def test_the_reference_itself_is_identical():
+    error = judged()
+    assert error.verdict == "IDENTICAL"
+    last_bit = judged(lambda key, array: np.nextafter(array, np.float32(9)))
+    assert last_bit.verdict == "EQUAL"
+    assert error.float32_ratio == pytest.approx(1.0)
+    assert error.compared == error.expected == 2
+
+
+def test_the_three_errors_are_what_their_names_say():
+    delta = 0.25
+    error = judged(lambda key, array: (TRUTH[key] + delta).astype(np.float32))
+    assert error.mean_abs == pytest.approx(delta, rel=1e-5)
+    assert error.max_abs == pytest.approx(delta, rel=1e-5)
+    assert error.rel_rms == pytest.approx(delta / min(np.sqrt(np.mean(t**2)) for t in TRUTH.values()), rel=1e-5)
+
+
+def test_the_limit_lies_where_the_rule_says():
+    def scaled(factor):
+        return judged(lambda key, array: (TRUTH[key] + factor * (FLOAT32[key] - TRUTH[key])).astype(np.float32))
+
+    assert scaled(OWN_EQUAL * 0.9).verdict == "EQUAL"
+    assert scaled(OWN_EQUAL * 1.2).verdict == "DRIFT"
+    worse = scaled(OWN_DRIFT * 1.2)
+    assert worse.verdict == "DIFFERENT"
+    assert "case" in worse.reason
+
+
+@pytest.mark.parametrize(
+    ("rho", "layer", "verdict", "says"),
+    [
+        (2.5, None, "EQUAL", None),
+        (9, None, "DRIFT", "y, case 1: error is 9 x the noise of all layers (limit 3)"),
+        (11, None, "DIFFERENT", "11 x the noise of all layers (limit 10)"),
+        (25, "EQUAL", "EQUAL", None),
+        (35, "EQUAL", "DIFFERENT", "every layer that was compared is EQUAL"),
+        (1, "DRIFT", "DRIFT", "fc differs first: 7 x"),
+        (1, "DIFFERENT", "DIFFERENT", "fc differs first: 7 x"),
+    ],
+)
+def test_with_modelled_noise_the_layers_have_their_say(rho, layer, verdict, says):
+    outputs = {key: (TRUTH[key] + rho * 1e-3).astype(np.float32) for key in TRUTH}
+    floors = {"0/y": 2e-3, "1/y": 1e-3}
+    layers = None
+    if layer:
+        layers = Layers((LayerError("fc", "Linear", 1, 7.0, 7.0, 0.0, layer),), compared=1, known=1)
+    error = compare(outputs, TRUTH, FLOAT32, SPEC, cases=range(2), floors=floors, layers=layers)
+    assert error.noise_ratio == pytest.approx(rho, rel=1e-2)
+    assert error.verdict == verdict
+    assert says is None or says in error.reason
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda key, array: None if key == "1/y" else array, "missing"),
+        (lambda key, array: array[:, :49], r"shape \(4, 49\)"),
+        (lambda key, array: array.astype(np.float64), "float64, spec.py says float32"),
+        (lambda key, array: np.where(array > 2, np.nan, array).astype(np.float32), "NaN"),
+        (lambda key, array: np.where(array > 2, np.inf, array).astype(np.float32), "infinite"),
+    ],
+)
+def test_what_cannot_be_compared_is_invalid(change, says):
+    error = judged(change)
+    assert error.verdict == "INVALID"
+    assert says.replace("\\", "") in error.reason
+
+
+def test_an_output_that_nobody_named_is_invalid():
+    outputs = {**FLOAT32, "0/output[1]": np.zeros(3, np.float32)}
+    error = compare(outputs, TRUTH, FLOAT32, SPEC, cases=range(2))
+    assert error.verdict == "INVALID"
+    assert "output[1]" in error.reason
+
+
+def test_swapped_channels_with_the_same_mean_differ():
+    assert judged(lambda key, array: array[:, ::-1].copy()).verdict == "DIFFERENT"
+
+
+def test_nothing_compared_is_never_a_pass():
+    assert compare({}, TRUTH, FLOAT32, SPEC, cases=range(2)).verdict == "INVALID"
+
+
+def test_a_constant_output_shows_no_fault():
+    constant = {key: np.full((4, 50), 0.5) for key in TRUTH}
+    single = {key: value.astype(np.float32) for key, value in constant.items()}
+    assert compare(single, constant, single, SPEC, cases=range(2)).verdict == "UNTESTED"
+
+
+def test_the_same_nan_on_both_sides_is_compared_around():
+    truth = {key: value.copy() for key, value in TRUTH.items()}
+    single = {key: value.copy() for key, value in FLOAT32.items()}
+    for key in truth:
+        truth[key][0, 0] = single[key][0, 0] = np.nan
+    assert compare(single, truth, single, SPEC, cases=range(2)).verdict == "IDENTICAL"
+
+
+def test_integers_are_equal_or_not():
+    spec = ModelSpec(inputs=SPEC.inputs, outputs={"y": TensorSpec(("N", 3), "int64")})
+    truth = {"0/y": np.arange(12).reshape(4, 3)}
+    assert compare(dict(truth), truth, truth, spec, cases=range(1)).verdict == "IDENTICAL"
+    other = {"0/y": truth["0/y"] + (truth["0/y"] == 5)}
+    assert compare(other, truth, truth, spec, cases=range(1)).verdict == "DIFFERENT"
+
+
+def test_one_infinity_is_not_the_other():
+    truth, single, ours = ({key: value.copy() for key, value in arrays.items()} for arrays in (TRUTH, FLOAT32, FLOAT32))
+    truth["0/y"][0, 0] = single["0/y"][0, 0] = np.inf
+    ours["0/y"][0, 0] = -np.inf
+    assert compare(single, truth, single, SPEC, cases=range(2)).verdict in ("EQUAL", "IDENTICAL")
+    error = compare(ours, truth, single, SPEC, cases=range(2))
+    assert error.verdict == "INVALID"
+    assert "0 infinite and 1 negative infinite values, the reference 0 NaN, 1 infinite" in error.reason
+
+
+def test_a_floor_that_overflows_lets_nothing_pass():
+    single = {key: value.copy() for key, value in FLOAT32.items()}
+    single["1/y"][2, 3] = np.inf
+    error = compare(FLOAT32, TRUTH, single, SPEC, cases=range(2))
+    assert error.verdict == "INVALID"
+    assert "of the reference has 0 NaN, 1 infinite and 0 negative infinite values in float32" in error.reason
+
+
+def test_a_large_output_is_compared_in_parts_as_it_would_be_at_once(monkeypatch):
+    at_once = judged()
+    monkeypatch.setattr("xverify.verdict.outputs.PART", 7)
+    in_parts = judged()
+    assert in_parts.float32_ratio == pytest.approx(at_once.float32_ratio, rel=1e-12)
+    assert in_parts.mean_abs == pytest.approx(at_once.mean_abs, rel=1e-12)
+    assert in_parts.max_abs == at_once.max_abs
+    assert judged(lambda key, array: array[:, ::-1].copy()).verdict == "DIFFERENT"
+    assert judged(lambda key, array: np.where(array > 2, np.nan, array).astype(np.float32)).verdict == "INVALID"
+    constant = {key: np.full((4, 50), 0.5, np.float32) for key in TRUTH}
+    assert compare(constant, constant, constant, SPEC, cases=range(2)).verdict == "UNTESTED"
+
+
+def test_large_outputs_are_looked_up_one_at_a_time_and_never_copied(monkeypatch):
+    monkeypatch.setattr("xverify.verdict.outputs.PART", 2**14)
+
+    class Made(Mapping):
+        """Arrays that are made when they are looked up."""
+
+        def __init__(self, dtype):
+            self.dtype, self.alive = dtype, []
+
+        def __getitem__(self, key):
+            array = np.random.default_rng(int(key[0])).random((4, 2**18), np.float32).astype(self.dtype, copy=False)
+            self.alive = [reference for reference in self.alive if reference() is not None]
+            assert not self.alive, "the one before is still held"
+            self.alive.append(weakref.ref(array))
+            return array
+
+        def __iter__(self):
+            return (f"{case}/y" for case in range(3))
+
+        def __len__(self):
+            return 3
+
+    truth, single = Made(np.float64), Made(np.float32)
+    tracemalloc.start()
+    try:
+        error = compare(Made(np.float32), truth, single, SPEC, cases=range(3))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert error.verdict in ("EQUAL", "IDENTICAL")
+    tensor = 4 * 2**18 * 4  # bytes in float32
+    assert peak < (1 + 1 + 2 + 1) * tensor, "ours, float32, float64, and parts of them"

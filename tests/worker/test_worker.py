@@ -1,0 +1,164 @@
+"""The worker's session, in this process and with a clock that ticks one second a look."""
+
+import itertools
+import sys
+
+import numpy as np
+import psutil
+import pytest
+from conftest import MODEL, write_folder
+from xverify.weights import digest, npz
+
+from xverify.worker import protocol
+from xverify.worker.session import Session
+from xverify.workload import probe
+
+LAYOUTS = {"inputs": {"x": None}, "outputs": {"y": None}}
+
+
+class Ticking:
+    def __init__(self):
+        self.ticks = itertools.count()
+
+    def __call__(self):
+        return float(next(self.ticks))
+
+
+@pytest.fixture
+def session(tmp_path, faulty_frameworks):
+    def start(framework="numpy", model=MODEL, names=None):
+        folder = write_folder(tmp_path / "port", (framework,), model=model)
+        session = Session(clock=Ticking())
+        ok(session, "start", framework=framework, threads=1, device="cpu")
+        ok(session, "build", folder=str(folder), options={}, onnx=None, names=names or {}, **LAYOUTS)
+        return session
+
+    return start
+
+
+def ok(session, op, **arguments):
+    reply = session.handle({"op": op, **arguments})
+    assert "ok" in reply, reply
+    return reply["ok"]
+
+
+def cases(tmp_path, count=2):
+    arrays = {protocol.key(case, "x"): np.full((4, 8), case, np.float32) for case in range(count)}
+    npz.save_file(arrays, tmp_path / "inputs.npz")
+    return str(tmp_path / "inputs.npz")
+
+
+def weights(session, tmp_path):
+    arrays = probe.weights(session.shapes, seed=0)
+    npz.save_file(arrays, tmp_path / "weights.npz")
+    return arrays, str(tmp_path / "weights.npz")
+
+
+def test_weights_are_read_back_out_of_the_model(session, tmp_path):
+    live = session()
+    arrays, path = weights(live, tmp_path)
+    assert ok(live, "load", path=path)["digest"] == digest(arrays)
+    live.model.weights["fc2.bias"][1] += 1e-3
+    ok(live, "save", path=str(tmp_path / "saved.npz"))
+    assert digest(npz.load_file(tmp_path / "saved.npz")) != digest(arrays)
+
+
+def test_a_block_times_its_calls_and_nothing_else(session, tmp_path):
+    live = session()
+    ok(live, "load", path=weights(live, tmp_path)[1])
+    ok(live, "prepare", inputs=cases(tmp_path), mode="eager")
+    calls = 0
+
+    def count(x):
+        nonlocal calls
+        calls += 1
+        return x[:, :3]
+
+    live.call = count
+    # The clock ticks once a look: one second from the start of the block to its end, whatever the number of calls.
+    assert ok(live, "block", case=1, calls=25) == {"seconds": 1.0}
+    assert calls == 25
+
+
+def test_the_outputs_that_are_kept_are_those_of_the_last_timed_call(session, tmp_path):
+    live = session()
+    ok(live, "load", path=weights(live, tmp_path)[1])
+    ok(live, "prepare", inputs=cases(tmp_path), mode="eager")
+    serial = itertools.count(1)
+    live.call = lambda x: np.full((4, 3), next(serial), np.float32)
+    reply = ok(live, "block", case=1, calls=7, keep=str(tmp_path / "out.npz"))
+    assert set(reply) == {"seconds", "unfinished_seconds"}
+    kept = npz.load_file(tmp_path / "out.npz")
+    assert list(kept) == ["1/y"]
+    assert (kept["1/y"] == 7).all()
+
+
+def test_memory_is_at_hand_before_the_outputs_are_read(session, tmp_path, monkeypatch):
+    live = session()
+    ok(live, "prepare", inputs=cases(tmp_path), mode="eager")
+    done = []
+    live.framework.wait = lambda outputs: done.append("wait")
+    live.framework.to_numpy = lambda tensor, layout: done.append("read") or np.zeros(3)
+    monkeypatch.setattr("xverify.worker.session.np.ones", lambda size, dtype: done.append((size, dtype)))
+    ok(live, "block", case=0, calls=1, keep=str(tmp_path / "out.npz"), room=48)
+    assert done == ["wait", "wait", "wait", (48, np.uint8), "read", "read"]
+
+
+def test_every_output_of_every_call_is_waited_for(session, tmp_path):
+    live = session()
+    ok(live, "prepare", inputs=cases(tmp_path), mode="eager")
+    waited = []
+    live.framework.wait = waited.append
+    live.call = lambda x: "output"
+    ok(live, "block", case=0, calls=3)
+    assert waited == [(), "output", "output", "output", ()]
+
+
+@pytest.mark.parametrize(
+    ("broken", "says"),
+    [
+        (MODEL.replace("def build", "def make"), "defines no build"),
+        (MODEL.replace("return Net()", "raise KeyError('depth')"), "KeyError: 'depth' ("),
+        ("import no_such_module", "No module named 'no_such_module'"),
+    ],
+)
+def test_what_the_model_file_does_wrong_is_said_with_its_place(session, broken, says):
+    with pytest.raises(AssertionError) as failure:
+        session(model=broken)
+    assert says in str(failure.value)
+    assert "'failed'" in str(failure.value)
+
+
+def test_missing_and_extra_weights_name_both_sides(session, tmp_path):
+    live = session()
+    arrays, path = weights(live, tmp_path)
+    arrays["fc1.weights"] = arrays.pop("fc1.weight")
+    npz.save_file(arrays, tmp_path / "weights.npz")
+    reply = live.handle({"op": "load", "path": path})
+    assert "1 missing (fc1.weight)" in reply["error"]["reason"]
+    assert "did you mean 'fc1.weight'" in reply["error"]["reason"]
+
+
+def test_names_toml_renames_layers_and_parameters(session, tmp_path):
+    theirs = MODEL.replace("fc1.", "dense.").replace('"fc2.bias"', '"fc2.shift"')
+    live = session(model=theirs, names={"fc1": "dense", "fc2.bias": "fc2.shift"})
+    assert set(live.shapes) == {"fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"}
+    arrays, path = weights(live, tmp_path)
+    assert ok(live, "load", path=path)["digest"] == digest(arrays)
+    assert np.array_equal(live.model.weights["dense.weight"], arrays["fc1.weight"])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc alone can be told")
+def test_who_rests_gives_free_memory_back(session):
+    session, process = session(), psutil.Process()
+    blocks = [np.ones(1024) for _ in range(20_000)]
+    last = blocks[-1]  # what is freed below it stays with the process
+    del blocks
+    before = process.memory_info().rss
+    ok(session, "rest")
+    assert before - process.memory_info().rss > 100 * 2**20
+    assert last.all()
+
+
+def test_an_unknown_operation_is_an_error_reply(session):
+    assert "error" in session().handle({"op": "nonsense"})

@@ -1,0 +1,219 @@
+"""The verdict put to the test: plant known faults in a model, one at a time, and see whether each is noticed, found and named.
+
+The reference and the port are two workers of the reference framework with the same weights. A fault of the catalogue is planted in
+a layer of the port; its layers are captured and replayed, as in any run.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..framework import discovery as frameworks
+from ..progress import Watch
+from ..reference.reference import Reference, build_arguments
+from ..reference.request import Request, resolve
+from ..results.records import Layers
+from ..verdict import limits as rule
+from ..verdict.layers import summarise
+from ..worker.process import Worker
+from ..workload.spec import ModelFolder
+
+SEEDS = 5  # of clean runs
+# Entries of the catalogue that compute the same: float16 and TF32 both keep ten bits behind the first.
+ALIKE = {
+    f"{a} {what}": (f"{b} {what}",)
+    for what in ("weights", "arithmetic")
+    for a, b in (("float16", "TF32"), ("TF32", "float16"))
+}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One planted fault. outcome: CAUGHT, UNTESTED when it moves its layer by less than any test could see, or MISSED.
+
+    visible: by how many rounding floors it moves its layer's exact output. found: the first layer that differs. explanation: what
+    that layer was said to behave as.
+    """
+
+    model: str
+    kind: str
+    layer: str
+    says: str
+    visible: float
+    outcome: str
+    verdict: str
+    found: str | None = None
+    explained: str | None = None
+    explanation: str | None = None
+
+    @property
+    def named(self) -> bool:
+        return self.outcome == "CAUGHT" and self.found == self.layer
+
+    @property
+    def understood(self) -> bool:
+        return self.named and self.explained in {self.kind, *ALIKE.get(self.kind, ())}
+
+
+@dataclass(frozen=True)
+class Score:
+    """What became of all trials. clean: runs without a fault; alarms: those of them that were not EQUAL."""
+
+    model: str
+    trials: tuple[Trial, ...]
+    clean: int
+    alarms: tuple[str, ...]
+
+    def count(self, outcome: str) -> int:
+        return sum(trial.outcome == outcome for trial in self.trials)
+
+    @property
+    def named(self) -> int:
+        return sum(trial.named for trial in self.trials)
+
+    @property
+    def understood(self) -> int:
+        return sum(trial.understood for trial in self.trials)
+
+    def to_dict(self) -> dict[str, Any]:
+        totals = {name.lower(): self.count(name) for name in ("CAUGHT", "UNTESTED", "MISSED")}
+        return {
+            "model": self.model,
+            "planted": len(self.trials),
+            **totals,
+            "layer_named": self.named,
+            "explained": self.understood,
+            "clean_runs": self.clean,
+            "false_alarms": list(self.alarms),
+            "trials": [asdict(trial) for trial in self.trials],
+        }
+
+
+def mutate(
+    model: str,
+    *,
+    batch: int | None = None,
+    seed: int = 0,
+    per_kind: int = 1,
+    watch: Watch | None = None,
+    threads: int | None = None,
+) -> Score:
+    """Plant every kind of fault that the model's layers can have, ``per_kind`` times each, at layers drawn by ``seed``."""
+    watch = watch or Watch()
+    request, folder = resolve(model, ["torch:eager"], batch=batch, seed=seed, cases=1, threads=threads)
+    with (
+        tempfile.TemporaryDirectory(prefix="xverify-") as directory,
+        _Bench(request, folder, Path(directory), watch) as bench,
+    ):
+        trials = []
+        plan = list(_plan(bench.port.request("faults")["faults"], seed, per_kind))
+        for index, fault in enumerate(plan):
+            watch.phase("mutate", f"{index + 1} of {len(plan)}: {fault['kind']} in {fault['layer']}")
+            trials.append(bench.trial(fault))
+    clean, alarms = 0, []
+    for other in range(SEEDS):
+        for thread_count in sorted({1, request.threads}):
+            request, folder = resolve(
+                model,
+                ["torch:eager"],
+                batch=batch if other % 2 else 1,
+                seed=seed + other,
+                cases=1,
+                threads=thread_count,
+            )
+            watch.phase("mutate", f"a clean run: seed {seed + other}, {thread_count} threads, batch {request.batch}")
+            with (
+                tempfile.TemporaryDirectory(prefix="xverify-") as directory,
+                _Bench(request, folder, Path(directory), watch) as bench,
+            ):
+                layers = bench.judge(None)
+                clean += 1
+                if layers.verdict != "EQUAL":
+                    first = layers.first
+                    assert first is not None
+                    alarms.append(
+                        f"seed {seed + other}, {thread_count} threads, batch {request.batch}: {layers.verdict}, {first.says()}"
+                    )
+    return Score(folder.name, tuple(trials), clean, tuple(alarms))
+
+
+def _plan(faults: list[dict[str, Any]], seed: int, per_kind: int) -> Iterator[dict[str, Any]]:
+    """Of each kind, as many as asked for, at layers drawn at random."""
+    kinds: dict[str, list[dict[str, Any]]] = {}
+    for fault in faults:
+        kinds.setdefault(fault["kind"], []).append(fault)
+    for kind, found in kinds.items():
+        yield from random.Random(f"{seed} {kind}").sample(found, min(per_kind, len(found)))
+
+
+class _Bench:
+    """A reference and a port with the same weights, alive."""
+
+    def __init__(self, request: Request, folder: ModelFolder, space: Path, watch: Watch) -> None:
+        self.request, self.folder, self.space = request, folder, space
+        torch = frameworks.load("torch")
+        workers = []
+        for name, threads in (("reference", request.threads), ("port", request.threads)):
+            (space / name).mkdir()
+            workers.append(
+                Worker(
+                    torch, request.python.get("torch", sys.executable), space / name, threads, "cpu", request.timeout
+                )
+            )
+        self.reference, self.port = Reference(request, folder, workers[0], watch), workers[1]
+
+    def __enter__(self) -> _Bench:
+        try:
+            self.reference.settle()
+            self.port.start()
+            self.port.request("build", **build_arguments(self.folder, "torch", None))
+            self.port.request("load", path=str(self.reference.weights))
+            self.port.request("prepare", inputs=str(self.reference.inputs), mode="eager")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.reference.worker.close()
+        self.port.close()
+
+    def trial(self, fault: dict[str, Any]) -> Trial:
+        self.port.request("plant", layer=fault["layer"], index=fault["index"])
+        told: dict[str, Any] = {}
+        layers = self.judge((fault["layer"], fault["index"]), told.update)
+        first, visible = layers.first, told["visible"]
+        caught = first is not None
+        outcome = "CAUGHT" if caught else "UNTESTED" if visible < rule.VISIBLE else "MISSED"
+        explained = told["explained"].get(first.layer) if first else None
+        found = None
+        if first is not None:
+            found = first.layer if first.faulty == "output" else f"what {first.layer} is given"
+        return Trial(
+            self.folder.name,
+            fault["kind"],
+            fault["layer"],
+            fault["says"],
+            visible,
+            outcome,
+            layers.verdict,
+            found,
+            explained["kind"] if explained else None,
+            explained["says"] if explained else None,
+        )
+
+    def judge(self, planted: tuple[str, int] | None, tell: Callable[[dict[str, Any]], None] | None = None) -> Layers:
+        """Capture the port as it is, and replay it."""
+        place = self.space / "port" / "layers"
+        known = self.reference.list_layers()
+        captured = self.reference.ask_capture(self.port, place, known)
+        reply = self.reference.ask_replay(captured, place, planted)
+        if tell is not None:
+            tell(reply)
+        return summarise(reply, known, "torch:eager")
