@@ -47,14 +47,14 @@ def main(model: str = "resnet50") -> int:
     batch = folder.spec.batch
     adapter = load("torch")(THREADS, "cpu")
     source, options = Source(folder.code), dict(folder.spec.options)
-    narrow, port = adapter.build(source, options), adapter.build(source, options)
-    wide = adapter.build(source, options, float64=True)
-    weights = probe.weights({name: array.shape for name, array in adapter.save_weights(narrow).items()}, seed=0)
-    for each in (narrow, port, wide):
+    float32_model, port = adapter.build(source, options), adapter.build(source, options)
+    float64_model = adapter.build(source, options, float64=True)
+    weights = probe.weights({name: array.shape for name, array in adapter.save_weights(float32_model).items()}, seed=0)
+    for each in (float32_model, port, float64_model):
         adapter.load_weights(each, weights)
     arrays = probe.inputs(folder.spec, batch, seed=0, cases=1)
     x = tuple(torch.from_numpy(array) for array in arrays.values())
-    whole = [passes.as_wide(tensor) for tensor in x]
+    whole = [passes.as_float64(tensor) for tensor in x]
     with tempfile.TemporaryDirectory() as directory:
         recorder = capture.Recorder(Path(directory), lambda v: v.numpy() if isinstance(v, torch.Tensor) else None)
         layers = {name: [layer] for name, layer in passes.leaves(port).items()}
@@ -73,9 +73,9 @@ def main(model: str = "resnet50") -> int:
         for _ in range(REPEATS):
             begun = time.perf_counter()
             with torch.no_grad():
-                wide(*whole)
+                float64_model(*whole)
             seconds["forward"].append(time.perf_counter() - begun)
-            models = passes.Models(wide, narrow)
+            models = passes.Models(float64_model, float32_model)
             held = reset_peak()
             begun = time.perf_counter()
             replay.replayed(models, captured, x, dict.fromkeys(folder.spec.outputs))

@@ -61,14 +61,15 @@ def digest(arrays: Mapping[str, np.ndarray]) -> str:
     return f"sha256:{sha.hexdigest()}"
 
 
-def normal_form(arrays: Mapping[str, np.ndarray], merges: Mapping[str, Iterable[str]]) -> Arrays:
+def normal_form(arrays: Mapping[str, np.ndarray], fused_parameters: Mapping[str, Iterable[str]]) -> Arrays:
     """Weights with what some framework stores as one tensor added up, in float32.
 
-    merges: name -> the canonical tensors whose sum it is, e.g. ``{"lstm.bias_l0": ("lstm.bias_ih_l0", "lstm.bias_hh_l0")}``
+    fused_parameters: name -> the canonical tensors whose sum it is, e.g.
+    ``{"lstm.bias_l0": ("lstm.bias_ih_l0", "lstm.bias_hh_l0")}``
     for Keras' LSTM, which has one bias where torch has two. A sum that is there already stays.
     """
     result = dict(arrays)
-    for name, parts in merges.items():
+    for name, parts in fused_parameters.items():
         parts = list(parts)
         if name not in result and all(part in result for part in parts):
             result[name] = np.sum([result.pop(part) for part in parts], axis=0, dtype=np.float32)

@@ -105,7 +105,7 @@ def _module_slots(model: Any) -> Any:
         yield ".".join(str(part) for part in path), variable, None
 
 
-def merges(model: Any) -> dict[str, tuple[str, ...]]:
+def fused_parameters(model: Any) -> dict[str, tuple[str, ...]]:
     """What the model stores as one tensor where torch has several: canonical name -> the names whose sum it is.
 
     ``{"lstm.bias_l0": ("lstm.bias_ih_l0", "lstm.bias_hh_l0")}``; weights.normal_form adds them up.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 
-class Watch:
-    """A watcher that says nothing."""
+class Listener:
+    """A listener that says nothing."""
 
     def phase(self, subject: str, doing: str) -> None:
         """A step has begun: which subject (or "reference"), and what it does."""

@@ -1,4 +1,4 @@
-"""What one subject's lane asks of its worker."""
+"""What one subject's candidate asks of its worker."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from xverify.engine.candidate import Lane
+from xverify.engine.candidate import Candidate
 from xverify.results.records import Sample
 
 
@@ -29,14 +29,14 @@ class Remembering:
 @pytest.mark.parametrize("cases", [2, 4])
 @pytest.mark.parametrize("last", [0, 1])
 def test_every_call_alone_is_on_another_input_than_the_call_before(cases, last):
-    lane = Lane(SimpleNamespace(cases=cases), None, None, "eager", Remembering(last), None)
-    lane.samples = [Sample(0, last, 15, 0.06)]
-    lane._call_again()
-    assert lane.alone == 4e-3
+    candidate = Candidate(SimpleNamespace(cases=cases), None, None, "eager", Remembering(last), None)
+    candidate.samples = [Sample(0, last, 15, 0.06)]
+    candidate._call_again()
+    assert candidate.alone == 4e-3
 
 
 def test_a_single_input_case_tells_nothing_about_remembering():
-    lane = Lane(SimpleNamespace(cases=1), None, None, "eager", Remembering(0), None)
-    lane.samples = [Sample(0, 0, 15, 0.06)]
-    lane._call_again()
-    assert lane.alone == 0.0
+    candidate = Candidate(SimpleNamespace(cases=1), None, None, "eager", Remembering(0), None)
+    candidate.samples = [Sample(0, 0, 15, 0.06)]
+    candidate._call_again()
+    assert candidate.alone == 0.0

@@ -13,7 +13,7 @@ import pytest
 from conftest import FAULTY, MODEL, SPEC, counts, hear_interrupts, write_folder
 
 import xverify as package
-from xverify.progress import Watch
+from xverify.progress import Listener
 
 FAST = ("--warmup", 2, "--rerun", 16)
 
@@ -232,11 +232,11 @@ def test_python_returns_the_records_that_the_command_writes(port, tmp_path, faul
     write_folder(port, ("numpy", "honest"))
     events = []
 
-    class Recorder(Watch):
+    class Recorder(Listener):
         def phase(self, subject, doing):
             events.append(subject)
 
-    result = package.run(port, ["numpy", "honest"], rerun=8, warmup=1, json=tmp_path / "r.json", watch=Recorder())
+    result = package.run(port, ["numpy", "honest"], rerun=8, warmup=1, json=tmp_path / "r.json", listener=Recorder())
     assert result.verdict == "PASS"
     assert result.exit_code == 0
     assert [row.subject for row in result.rows] == ["numpy", "honest"]

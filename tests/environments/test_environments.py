@@ -29,7 +29,7 @@ class Adapter(Numpy):
     name = {name!r}
     needs = {needs!r}
     isolated = {isolated!r}
-    usual = ("eager",)
+    default_modes = ("eager",)
 
     def __init__(self, threads, device):
         for module in self.needs.values():

@@ -16,5 +16,5 @@ class Adapter(Numpy):
     modes = {"eager": eager}
     calls = 0
 
-    def traces(self, call):
+    def graph_count(self, call):
         return self.calls // 4

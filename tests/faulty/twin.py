@@ -5,4 +5,4 @@ from xverify.frameworks.torch import Adapter as Torch
 
 class Adapter(Torch):
     name = "twin"
-    usual = ()
+    default_modes = ()

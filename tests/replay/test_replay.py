@@ -76,11 +76,11 @@ def test_the_models_are_as_they_were(tmp_path):
     model = make()
     models = passes.Models(copy.deepcopy(model).double(), copy.deepcopy(model))
     replay.Replay(models, Capture()).run([torch.randn(2, 3, 6, 6)])
-    for name, tensor in models.wide.state_dict().items():
+    for name, tensor in models.float64_model.state_dict().items():
         assert torch.equal(tensor, model.state_dict()[name].to(tensor.dtype)), name
     models.release()
     x = torch.randn(2, 3, 6, 6)
-    assert torch.equal(models.narrow(x), model(x))
+    assert torch.equal(models.float32_model(x), model(x))
 
 
 def test_a_fault_is_found_in_its_layer_and_in_no_other(tmp_path):

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from xverify.errors import Crashed
-from xverify.progress import Watch
+from xverify.progress import Listener
 from xverify.results.records import Error, Layers, Rung
 from xverify.training.checks import Local
 from xverify.training.parity import Ladder, Learner
@@ -49,7 +49,7 @@ class Subject:
 
 def test_the_layers_of_one_subject_speak_for_all_that_build_the_same_model(tmp_path):
     reference = SimpleNamespace(
-        worker=Subject(tmp_path / "reference"), watch=Watch(), space=tmp_path, few_training=tmp_path / "few.npz"
+        worker=Subject(tmp_path / "reference"), listener=Listener(), space=tmp_path, few_training=tmp_path / "few.npz"
     )
     ladder = Ladder(SimpleNamespace(optimizer=optimizer("sgd"), seed=0, cases=1), reference)
     ladder.layers, ladder.states = ["fc"], [{"weights": "", "slots": "", "steps": 0}]
@@ -66,7 +66,7 @@ def test_the_layers_of_one_subject_speak_for_all_that_build_the_same_model(tmp_p
     # The first captured and then crashed: nobody saw its layers, so the second is asked for its own, and the third is not.
     assert [each.asked for each in subjects] == [
         ["learn_capture", "rung"],
-        ["rung", "rest", "learn_capture"],
-        ["rung", "rest"],
+        ["rung", "release_memory", "learn_capture"],
+        ["rung", "release_memory"],
     ]
     assert reference.worker.asked == []  # of another process than the one that works beside

@@ -155,7 +155,7 @@ def test_who_rests_gives_free_memory_back(session):
     last = blocks[-1]  # what is freed below it stays with the process
     del blocks
     before = process.memory_info().rss
-    ok(session, "rest")
+    ok(session, "release_memory")
     assert before - process.memory_info().rss > 100 * 2**20
     assert last.all()
 

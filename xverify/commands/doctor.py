@@ -53,7 +53,7 @@ def main(args: argparse.Namespace) -> int:
     console.print("\n[bold]tools[/]")
     _compiler(console)
     console.print("\n[bold]next[/]")
-    real = [name for name in ready if frameworks.load(name).usual]
+    real = [name for name in ready if frameworks.load(name).default_modes]
     if len(real) < 2:
         console.print("  a comparison needs two frameworks. Type: pip install 'xverify\\[all]'")
         return 3

@@ -60,8 +60,8 @@ def _create(args: argparse.Namespace, console: Console) -> int:
         console.print(f"{name} is made anew: {why}", soft_wrap=True)
     # An end that is asked for politely also ends the installer, which would go on by itself.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with terminal.watcher(args.quiet) as watch:
-        made = making.create(name, watch)
+    with terminal.progress_listener(args.quiet) as listener:
+        made = making.create(name, listener)
     console.print(f"{name} is ready, {_describe(made)}", soft_wrap=True)
     for framework in _served(made):
         adapter = frameworks.load(framework)

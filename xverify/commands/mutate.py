@@ -11,7 +11,7 @@ from ..errors import UsageError, nearest
 from ..mutation.forward import Score, mutate
 from ..mutation.training import mutate_training
 from ..reference.request import TASKS
-from ..report.terminal import console, watcher
+from ..report.terminal import console, progress_listener
 
 HELP = "plant known porting faults in a model, and see whether the verdict catches, finds and explains each"
 EXAMPLE = """examples:
@@ -53,11 +53,11 @@ def main(args: argparse.Namespace) -> int:
     scores = []
     for model in args.models:
         settings = {"batch": args.batch, "seed": args.seed, "threads": args.threads}
-        with watcher(args.quiet) as watch:
+        with progress_listener(args.quiet) as listener:
             if args.task == "train":
-                scores.append(mutate_training(model, watch=watch, **settings))
+                scores.append(mutate_training(model, listener=listener, **settings))
             else:
-                scores.append(mutate(model, per_kind=args.per_kind, watch=watch, **settings))
+                scores.append(mutate(model, per_kind=args.per_kind, listener=listener, **settings))
         if args.json:
             Path(args.json).write_text(json.dumps(_plain([score.to_dict() for score in scores]), indent=1) + "\n")
     if args.markdown:

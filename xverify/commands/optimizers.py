@@ -11,7 +11,7 @@ from rich.table import Table
 from .. import host
 from ..errors import UsageError
 from ..framework import discovery as frameworks
-from ..report.terminal import COLOURS, console, watcher
+from ..report.terminal import COLOURS, console, progress_listener
 from ..training.optimizer_probe import MODEL, PROBED, Probed, probe
 from ..workload.spec import find_model
 
@@ -39,9 +39,9 @@ def main(args: argparse.Namespace) -> int:
     if strange:
         raise UsageError(f"--frameworks {strange[0]}: xverify trains {', '.join(known)}")
     found: list[Probed] = []
-    with watcher(args.quiet) as watch, tempfile.TemporaryDirectory(prefix="xverify-") as directory:
+    with progress_listener(args.quiet) as listener, tempfile.TemporaryDirectory(prefix="xverify-") as directory:
         for name in names:
-            found += probe(known[name], Path(directory), args.seed, watch)
+            found += probe(known[name], Path(directory), args.seed, listener)
     if args.json:
         Path(args.json).write_text(json.dumps([_plain(each) for each in found], indent=1) + "\n")
     _print(found, names)

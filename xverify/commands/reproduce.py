@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ..engine.run import run
 from ..errors import UsageError, XverifyError
-from ..progress import Watch
-from ..report.terminal import console, watcher
+from ..progress import Listener
+from ..report.terminal import console, progress_listener
 from ..reproduce import report
 from ..reproduce.records import EXPERIMENTS, Experiment, Outcome, Part, Reproduction, check_scale, find, readable
 from ..results.records import Result
@@ -75,8 +75,8 @@ def main(args: argparse.Namespace) -> int:
 
     out = console()
     for part in experiment.parts:
-        with watcher(args.quiet) as watch:
-            done = _run(done, part, directory, watch, keep)
+        with progress_listener(args.quiet) as listener:
+            done = _run(done, part, directory, listener, keep)
         if not args.quiet:
             report.show(done, part, out)
         if done.stopped:
@@ -86,7 +86,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _run(
-    done: Reproduction, part: Part, directory: str | None, watch: Watch, keep: Callable[[Reproduction], None]
+    done: Reproduction, part: Part, directory: str | None, listener: Listener, keep: Callable[[Reproduction], None]
 ) -> Reproduction:
     """All repeats of a part. What was measured is kept after each, whatever becomes of the next."""
     experiment = done.experiment
@@ -94,12 +94,12 @@ def _run(
     for repeat in range(done.repeats):
         place = f"part {experiment.place(part) + 1} of {len(experiment.parts)}"
         place += f", repeat {repeat + 1} of {done.repeats}" if done.repeats > 1 else ""
-        watch.note(f"{place}: {part.title}, about {expected}")
+        listener.note(f"{place}: {part.title}, about {expected}")
         try:
             result = run(
                 part.model,
                 [entry.subject for entry in part.entries],
-                watch=watch,
+                listener=listener,
                 **part.settings(done.scale, directory),
             )
             outcome, stopped = Outcome(part, repeat, result), _interrupted(result)

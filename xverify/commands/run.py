@@ -7,7 +7,7 @@ from ..engine.run import run
 from ..errors import UsageError
 from ..reference.request import DEVICES, TASKS
 from ..report import curves
-from ..report.terminal import console, render, watcher
+from ..report.terminal import console, progress_listener, render
 from ..workload.optimizers import SLOTS
 
 HELP = "verify and time a model in several frameworks"
@@ -100,13 +100,13 @@ def main(args: argparse.Namespace) -> int:
         if "train" not in args.task.split(","):
             raise UsageError(f"--curve {args.curve}: there is no loss without --task train")
         curves.check(Path(args.curve))
-    with watcher(args.quiet) as watch:
+    with progress_listener(args.quiet) as listener:
         result = run(
             args.model,
             args.subjects.split(",") if args.subjects is not None else None,
             json=args.json,
             resume=args.resume,
-            watch=watch,
+            listener=listener,
             task=args.task,
             batch=args.batch,
             warmup=args.warmup,

@@ -1,4 +1,4 @@
-"""One subject on its way through a run, step by step. A subject's failure ends its own lane and no other."""
+"""One subject on its way through a run, step by step. A subject's failure ends its own candidate and no other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import numpy as np
 from .. import host
 from ..errors import Crashed, Failed, SubjectError, Unsupported
 from ..framework.adapter import Framework
-from ..progress import Watch
+from ..progress import Listener
 from ..reference.reference import Reference, build_arguments
 from ..reference.request import Request
 from ..results.records import Error, Launch, Layers, Memory, Row, Rung, Sample, Speed, Training
@@ -37,7 +37,7 @@ STEADY_SECONDS = 10.0  # a warm-up that is not steady by then, and after four wi
 
 
 @dataclass
-class Lane:
+class Candidate:
     """Facts gather here from step to step and launch to launch; ``row`` freezes them.
 
     worker: of the launch that runs. alone: seconds of a single call on an input that the call before had not. launches, samples:
@@ -49,7 +49,7 @@ class Lane:
     adapter: type[Framework]
     mode: str
     worker: Worker
-    watch: Watch
+    listener: Listener
     failure: SubjectError | None = None
     resting: bool = False
     launch: int = 0
@@ -68,7 +68,7 @@ class Lane:
     peak: float | None = None
     average: float | None = None
     unfinished: list[float] = field(default_factory=list)
-    traces: int | None = None
+    graph_count: int | None = None
     faults: int | None = None
     alone: float = 0.0
     memory: Memory = field(default_factory=Memory)
@@ -113,7 +113,7 @@ class Lane:
     def step(self, doing: str) -> Iterator[None]:
         """Announce a step, and keep its failure."""
         if doing:
-            self.watch.phase(self.label, doing)
+            self.listener.phase(self.label, doing)
         try:
             yield
         except SubjectError as error:
@@ -123,7 +123,7 @@ class Lane:
             self.worker.close()
 
     def abandon(self, reason: str) -> None:
-        """End a lane that has not failed by itself: its reason is the run's, however its process dies."""
+        """End a candidate that has not failed by itself: its reason is the run's, however its process dies."""
         self.failure = self.failure or Failed(reason)
         self.worker.kill()
 
@@ -171,11 +171,11 @@ class Lane:
                 "load", path=str(reference.onnx_weights if by_onnx else reference.weights)
             )
 
-    def prove(self, merges: dict[str, tuple[str, ...]]) -> None:
+    def prove(self, fused_parameters: dict[str, tuple[str, ...]]) -> None:
         """Read the weights again in the form that every framework of the run can hold, when that is not the canonical one."""
-        if self.active and merges:
+        if self.active and fused_parameters:
             with self.step(""):
-                self.loaded = self.worker.request("digest", merges=merges)
+                self.loaded = self.worker.request("digest", fused_parameters=fused_parameters)
 
     def warm(self, reference: Reference) -> None:
         """First step, second step, and warm-up: on the clock, so nothing else may run."""
@@ -188,9 +188,9 @@ class Lane:
                 self.warmed["steady"] = None
             else:
                 self.warmed = self._warm_until_steady()
-            self.traces = self.worker.request("traces")["traces"]
+            self.graph_count = self.worker.request("graph_count")["graph_count"]
             self.faults = self.worker.page_faults()
-            self.watch.warm(self.label, self.request.batch / self.seconds_per_call)
+            self.listener.warm(self.label, self.request.batch / self.seconds_per_call)
 
     def _prepare(self, reference: Reference) -> dict[str, Any]:
         """The first two steps; once more in a new process, when the framework's own compiler fell over and asks for that."""
@@ -206,12 +206,12 @@ class Lane:
         except Crashed:
             if not self.worker.wants_restart():
                 raise
-        self.watch.phase(self.label, "its compiler crashed: starting it again")
+        self.listener.phase(self.label, "its compiler crashed: starting it again")
         self.worker.close()
         self.started = self.worker.start()
         self.build(reference)
-        if reference.merges:
-            self.prove(reference.merges)
+        if reference.fused_parameters:
+            self.prove(reference.fused_parameters)
         return self.worker.request(operation, **arguments)
 
     def _warm_calls(self, calls: int) -> dict[str, Any]:
@@ -286,8 +286,8 @@ class Lane:
             faults = self.worker.page_faults()
             calls = sum(sample.calls for sample in self.samples if sample.launch == self.launch)
             retraces = None
-            if self.traces is not None:
-                retraces = self.worker.request("traces")["traces"] - self.traces
+            if self.graph_count is not None:
+                retraces = self.worker.request("graph_count")["graph_count"] - self.graph_count
             if self.first:
                 self.timed_cases = len(self.kept)
                 if self.request.trains:  # no step can be kept from another: it moves weights
@@ -295,7 +295,7 @@ class Lane:
                 else:
                     self._call_again()
                 self._measure_memory()
-                self.worker.request("rest")
+                self.worker.request("release_memory")
             per_call = (faults - self.faults) / calls if faults is not None and self.faults is not None else None
             self.launches.append(replace(self.launched(), retraces=retraces, faults_per_call=per_call))
 
@@ -355,7 +355,7 @@ class Lane:
         Layers that the framework has under other names, and no names.toml to say so, are matched by order and shape. Raises
         SubjectError, which takes nothing from what was timed.
         """
-        self.watch.phase(self.label, "capturing its layers")
+        self.listener.phase(self.label, "capturing its layers")
         wanted = reference.list_layers()
         self.captured = reference.ask_capture(self.worker, self.captured_in, wanted)
         called = {record["name"] for record in self.captured["records"]}
@@ -400,13 +400,13 @@ class Lane:
         self.error = replace(error, timed_cases=self.timed_cases)
 
     def learner(self) -> Learner:
-        """This lane as one that learns: it has made its first step."""
+        """This candidate as one that learns: it has made its first step."""
         settings = Optimizer.from_dict(self.prepared["optimizer"])
         held, key = tuple(self.prepared["held"]), (*self.build_key, str(self.request.match_optimizer))
-        return Learner(self.label, self.worker, settings, held, self.built["merges"], key)
+        return Learner(self.label, self.worker, settings, held, self.built["fused_parameters"], key)
 
     def judge_training(self, ladder: Ladder, reference: Reference, observed: Future[Observed] | None) -> None:
-        """Climb the ladder. What ends it early fails the lane, whose speed would be of nothing known."""
+        """Climb the ladder. What ends it early fails the candidate, whose speed would be of nothing known."""
         if not self.alive or observed is None:
             return
         if self.loaded["digest"] != reference.digest:

@@ -16,7 +16,7 @@ from ..results.records import Launch, Sample
 from ..timing import statistics as timing
 from ..timing.noise import Seen
 from ..workload.spec import ModelFolder
-from .candidate import Lane
+from .candidate import Candidate
 
 # What may differ from the earlier run: how much is measured, not what.
 FREE = ("effort", "max_seconds", "timeout", "strict", "notes", "trust")
@@ -37,18 +37,21 @@ class Earlier:
         broken = any(row["status"] in ("crashed", "timeout", "failed") for row in self.result["rows"])
         return bool(self.result["complete"]) and not more and not broken
 
-    def into(self, lanes: Sequence[Lane], seen: Seen) -> None:
-        """Give every lane the launches that it has finished. A lane whose framework has changed since fails when it starts."""
+    def into(self, candidates: Sequence[Candidate], seen: Seen) -> None:
+        """Give every candidate the launches that it has finished.
+
+        A candidate whose framework has changed since fails when it starts.
+        """
         rows = {row["subject"]: row for row in self.result["rows"]}
         count = max((each["launch"] + 1 for row in rows.values() for each in _launches(row)), default=0)
-        for lane in lanes:
-            row = rows[lane.label]
-            lane.launch = count
-            lane.launches = [Launch(**each) for each in _launches(row)]
-            whole = {each.launch for each in lane.launches}
+        for candidate in candidates:
+            row = rows[candidate.label]
+            candidate.launch = count
+            candidate.launches = [Launch(**each) for each in _launches(row)]
+            whole = {each.launch for each in candidate.launches}
             samples = [Sample(**each) for each in row["speed"]["samples"]] if whole else []
-            lane.samples = [sample for sample in samples if sample.launch in whole]
-            lane.expected = row["environment"] if whole else {}
+            candidate.samples = [sample for sample in samples if sample.launch in whole]
+            candidate.expected = row["environment"] if whole else {}
         seen.restore(self.result["noise"])
 
 

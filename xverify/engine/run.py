@@ -22,7 +22,7 @@ from .. import __version__, host
 from ..errors import SubjectError, UsageError
 from ..framework import discovery as frameworks
 from ..framework.adapter import Framework
-from ..progress import Watch
+from ..progress import Listener
 from ..reference.reference import Reference
 from ..reference.request import Request, resolve
 from ..results.records import Layers, Result, overall
@@ -34,7 +34,7 @@ from ..verdict import outputs as compare
 from ..worker.process import Worker
 from ..workload import optimizers
 from ..workload.spec import ModelFolder
-from .candidate import Lane
+from .candidate import Candidate
 from .resume import Earlier, earlier_run
 
 
@@ -44,7 +44,7 @@ def run(
     *,
     json: str | Path | None = None,
     resume: bool = False,
-    watch: Watch | None = None,
+    listener: Listener | None = None,
     **settings: Any,
 ) -> Result:
     """Verify and time a model: what ``xverify run`` does, with the same options, returning the same records.
@@ -61,7 +61,7 @@ def run(
         _check_writable(file)
     tasks = [task.strip() for task in settings.pop("task", "forward").split(",") if task.strip()]
     if len(tasks) > 1:
-        return _in_turn(list(dict.fromkeys(tasks)), model, subjects, file, resume, watch or Watch(), settings)
+        return _in_turn(list(dict.fromkeys(tasks)), model, subjects, file, resume, listener or Listener(), settings)
     request, folder = resolve(model, subjects, task=tasks[0] if tasks else "", **settings)
     earlier = None
     if resume:
@@ -70,7 +70,7 @@ def run(
         earlier = earlier_run(file, request, folder)
         if earlier is not None and earlier.finished(request):
             raise UsageError(f"{file} is complete: there is nothing to resume; a higher --effort would add launches")
-    return Run(request, folder, watch or Watch(), file, earlier).execute()
+    return Run(request, folder, listener or Listener(), file, earlier).execute()
 
 
 def _in_turn(
@@ -79,7 +79,7 @@ def _in_turn(
     subjects: list[str] | tuple[str, ...] | None,
     file: Path | None,
     resume: bool,
-    watch: Watch,
+    listener: Listener,
     settings: dict[str, Any],
 ) -> Result:
     """One task after another, to one result with the rows of all."""
@@ -100,7 +100,7 @@ def _in_turn(
     ]
     whole: Result | None = None
     for request, folder in requests:
-        done = Run(request, folder, watch, None).execute()
+        done = Run(request, folder, listener, None).execute()
         if whole is not None:
             rows = (*whole.rows, *done.rows)
             timeline = {name: whole.timeline.get(name, 0.0) + seconds for name, seconds in done.timeline.items()}
@@ -150,9 +150,14 @@ class Run:
     """
 
     def __init__(
-        self, request: Request, folder: ModelFolder, watch: Watch, file: Path | None, earlier: Earlier | None = None
+        self,
+        request: Request,
+        folder: ModelFolder,
+        listener: Listener,
+        file: Path | None,
+        earlier: Earlier | None = None,
     ) -> None:
-        self.request, self.folder, self.watch, self.file = request, folder, watch, file
+        self.request, self.folder, self.listener, self.file = request, folder, listener, file
         self.effort = timing.EFFORTS[request.effort]
         self.created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         self.notes = list(request.notes)
@@ -161,7 +166,7 @@ class Run:
         self.earlier = earlier
         self.complete = False
         self.ladder: Ladder | None = None
-        self.merges: dict[str, tuple[str, ...]] = {}
+        self.fused_parameters: dict[str, tuple[str, ...]] = {}
         self.launch_seconds: list[float] = []
         self.workers: list[Worker] = []
         self.coming: dict[str, tuple[Worker, Future[dict[str, Any]]]] = {}
@@ -169,19 +174,19 @@ class Run:
     def execute(self) -> Result:
         """Run the request to its result."""
         for note in self.notes:
-            self.watch.note(note)
+            self.listener.note(note)
         with tempfile.TemporaryDirectory(prefix="xverify-") as directory:
             self.space = Path(directory)
             adapter = frameworks.load(self.request.reference)
             worker = self._worker(adapter, self.space / "reference", "reference")
-            self.reference = Reference(self.request, self.folder, worker, self.watch)
-            self.lanes = []
+            self.reference = Reference(self.request, self.folder, worker, self.listener)
+            self.candidates = []
             for index, subject in enumerate(self.request.subjects):
                 adapter, mode = frameworks.parse_subject(subject)
                 worker = self._worker(adapter, self.space / f"subject-{index}", subject)
-                self.lanes.append(Lane(self.request, self.folder, adapter, mode, worker, self.watch))
+                self.candidates.append(Candidate(self.request, self.folder, adapter, mode, worker, self.listener))
             if self.earlier is not None:
-                self.earlier.into(self.lanes, self.seen)
+                self.earlier.into(self.candidates, self.seen)
             self.beside = ThreadPoolExecutor(max_workers=min(2, host.cores()))
             try:
                 self._measure()
@@ -204,7 +209,7 @@ class Run:
         """What there is by now."""
         reference = self.reference
         noisy = self.seen.refusal()
-        rows = tuple(lane.row(speed) for lane, speed in zip(self.lanes, speeds(self.lanes, noisy)))
+        rows = tuple(candidate.row(speed) for candidate, speed in zip(self.candidates, speeds(self.candidates, noisy)))
         return Result(
             model=self.folder.name,
             tasks=(self.request.task,),
@@ -222,7 +227,7 @@ class Run:
             timeline={
                 **{f"{what}_seconds": seconds for what, seconds in self.clock.spent.items()},
                 "total_seconds": time.monotonic() - self.clock.begun,
-                "unavoidable_seconds": sum(lane.unavoidable for lane in self.lanes),
+                "unavoidable_seconds": sum(candidate.unavoidable for candidate in self.candidates),
             },
             item=self.folder.spec.item,
             noise=self.seen.describe(),
@@ -245,28 +250,32 @@ class Run:
                     return
             self._launch()
             with self.clock.doing("judging"):
-                for lane in self.lanes:
+                for candidate in self.candidates:
                     if self.ladder is not None:
-                        lane.judge_training_again(self.ladder, self.reference)
+                        candidate.judge_training_again(self.ladder, self.reference)
                     else:
-                        lane.judge_again(self.reference)
+                        candidate.judge_again(self.reference)
             self._begin_next()
 
     def _settle(self) -> None:
         """Settle what every subject gets, and build the first launch's processes."""
-        reference, lanes = self.reference, self.lanes
-        by_onnx = [lane for lane in lanes if lane.adapter.runs_export or lane.adapter.weights_route == "onnx"]
+        reference, candidates = self.reference, self.candidates
+        by_onnx = [
+            candidate
+            for candidate in candidates
+            if candidate.adapter.runs_export or candidate.adapter.weights_route == "onnx"
+        ]
         try:
-            started = {lane.label: self.beside.submit(lane.start) for lane in lanes}
+            started = {candidate.label: self.beside.submit(candidate.start) for candidate in candidates}
 
-            def build(lane: Lane) -> None:
-                started[lane.label].result()
-                lane.build(reference)
+            def build(candidate: Candidate) -> None:
+                started[candidate.label].result()
+                candidate.build(reference)
 
             reference.settle()
-            built = [self.beside.submit(build, lane) for lane in lanes if lane not in by_onnx]
+            built = [self.beside.submit(build, candidate) for candidate in candidates if candidate not in by_onnx]
             reference.export()
-            built += [self.beside.submit(build, lane) for lane in by_onnx]
+            built += [self.beside.submit(build, candidate) for candidate in by_onnx]
             reference.check()
             for done in built:
                 done.result()
@@ -274,45 +283,51 @@ class Run:
             self.beside.shutdown(wait=False, cancel_futures=True)
             self._abandon(error)
             raise
-        self.merges = {name: tuple(parts) for lane in lanes for name, parts in lane.built.get("merges", {}).items()}
-        reference.take_normal_form(self.merges)
-        for lane in lanes:
-            lane.prove(self.merges)
+        self.fused_parameters = {
+            name: tuple(parts)
+            for candidate in candidates
+            for name, parts in candidate.built.get("fused_parameters", {}).items()
+        }
+        reference.take_normal_form(self.fused_parameters)
+        for candidate in candidates:
+            candidate.prove(self.fused_parameters)
 
     def _launch(self) -> None:
         """Warm up and time the processes that stand ready, write down what there is, and say it."""
         begun = time.monotonic()
         with self.clock.doing("warming"):
-            for lane in self.lanes:
-                lane.warm(self.reference)
+            for candidate in self.candidates:
+                candidate.warm(self.reference)
         with self.clock.doing("timing"):
-            self._interleave([lane for lane in self.lanes if lane.active])
+            self._interleave([candidate for candidate in self.candidates if candidate.active])
         with self.clock.doing("judging"):
-            for lane in self.lanes:
-                lane.finish()
+            for candidate in self.candidates:
+                candidate.finish()
         self.launch_seconds.append(time.monotonic() - begun)
         if self.file is not None:
             self.result().write(self.file)
-        done = max((len(lane.launches) for lane in self.lanes), default=0)
+        done = max((len(candidate.launches) for candidate in self.candidates), default=0)
         if done:
-            self.watch.launched(done, self.effort.least, "; ".join(self._so_far()))
+            self.listener.launched(done, self.effort.least, "; ".join(self._so_far()))
 
     def _so_far(self) -> Iterator[str]:
-        for lane, speed in zip(self.lanes, speeds(self.lanes)):
+        for candidate, speed in zip(self.candidates, speeds(self.candidates)):
             if speed is not None:
-                beside = f" ({speed.ratio:.3f} x)" if speed.ratio is not None and lane is not self.lanes[0] else ""
-                yield f"{lane.label} {speed.fps:,.4g} a second{beside}"
+                beside = (
+                    f" ({speed.ratio:.3f} x)" if speed.ratio is not None and candidate is not self.candidates[0] else ""
+                )
+                yield f"{candidate.label} {speed.fps:,.4g} a second{beside}"
 
-    def _interleave(self, lanes: list[Lane]) -> None:
+    def _interleave(self, candidates: list[Candidate]) -> None:
         """Rounds of one block a subject, one subject at a time; each round on the next input case."""
-        if not lanes:
+        if not candidates:
             return
         request, gate = self.request, noise.Gate()
-        by_label = {lane.label: lane for lane in lanes}
-        launch = max(lane.launch for lane in lanes)
+        by_label = {candidate.label: candidate for candidate in candidates}
+        launch = max(candidate.launch for candidate in candidates)
         seconds = timing.LAUNCH_SECONDS if self.clock.left is None else min(timing.LAUNCH_SECONDS, self.clock.left / 2)
         plan = timing.plan(
-            {label: lane.seconds_per_call for label, lane in by_label.items()},
+            {label: candidate.seconds_per_call for label, candidate in by_label.items()},
             request.cases,
             request.rerun,
             self.effort.rounds,
@@ -328,10 +343,10 @@ class Run:
                 reasons.add(by_label[label].block(gate, index, index % request.cases, calls, keep))
             noisy = gate.round({reason for reason in reasons if reason})
             if noisy:
-                for lane in lanes:
-                    lane.drop(index, noisy)
+                for candidate in candidates:
+                    candidate.drop(index, noisy)
             done = index + 1
-            self.watch.timing(done, plan.rounds, (time.monotonic() - begun) / done * (plan.rounds - done))
+            self.listener.timing(done, plan.rounds, (time.monotonic() - begun) / done * (plan.rounds - done))
         self.seen.add(gate)
 
     # -- launch after launch ------------------------------------------------------------------------------------------
@@ -339,30 +354,36 @@ class Run:
     def _begin_next(self) -> None:
         """Start the next launch's processes beside whatever else there is to do, unless there is to be none."""
         self.coming = {}
-        lanes = [lane for lane in self.lanes if lane.active and (lane.error is None or fault(lane) is None)]
-        if not self._wants_more(lanes):
+        candidates = [
+            candidate
+            for candidate in self.candidates
+            if candidate.active and (candidate.error is None or fault(candidate) is None)
+        ]
+        if not self._wants_more(candidates):
             return
-        for lane in lanes:
-            place = self.space / f"subject-{self.lanes.index(lane)}-launch-{lane.launch + 1}"
-            worker = self._worker(lane.adapter, place, lane.label)
-            self.coming[lane.label] = worker, self.beside.submit(worker.start)
+        for candidate in candidates:
+            place = self.space / f"subject-{self.candidates.index(candidate)}-launch-{candidate.launch + 1}"
+            worker = self._worker(candidate.adapter, place, candidate.label)
+            self.coming[candidate.label] = worker, self.beside.submit(worker.start)
 
-    def _wants_more(self, lanes: list[Lane]) -> bool:
+    def _wants_more(self, candidates: list[Candidate]) -> bool:
         """Whether another launch of these would tell more, and there is time for one."""
-        baseline = self.lanes[0]
-        if baseline not in lanes or (len(lanes) == 1 and len(self.lanes) > 1):
+        baseline = self.candidates[0]
+        if baseline not in candidates or (len(candidates) == 1 and len(self.candidates) > 1):
             return False
-        if len(lanes) == 1:
+        if len(candidates) == 1:
             seconds = [math.log(one) for one in timing.launch_seconds(timing.clean(baseline.samples))]
             medians = [seconds]
         else:
-            medians = [log_ratios(lane, baseline) for lane in lanes if lane is not baseline]
+            medians = [log_ratios(candidate, baseline) for candidate in candidates if candidate is not baseline]
         done = len(baseline.launches)
         if done >= self.effort.most or timing.enough(medians, self.effort):
             return False
         if done >= HOPELESS and self.seen.refusal():
             return False  # more launches on this machine would be as noisy
-        starts = sum(lane.launches[-1].import_seconds + lane.launches[-1].build_seconds for lane in lanes)
+        starts = sum(
+            candidate.launches[-1].import_seconds + candidate.launches[-1].build_seconds for candidate in candidates
+        )
         left, needed = self.clock.left, max(self.launch_seconds, default=0.0) + starts
         if left is None or left > needed:
             return True
@@ -374,23 +395,23 @@ class Run:
         return False
 
     def _take_next(self) -> bool:
-        """Let the processes that were started be the lanes' own, and build their models; whether there is a launch."""
+        """Let the processes that were started be the candidates' own, and build their models; whether there is a launch."""
         coming, self.coming = self.coming, {}
-        going = [lane for lane in self.lanes if lane.label in coming and fault(lane) is None]
+        going = [candidate for candidate in self.candidates if candidate.label in coming and fault(candidate) is None]
         if not self._wants_more(going):
             going = []
         for label, (worker, started) in coming.items():
-            if label not in {lane.label for lane in going}:
+            if label not in {candidate.label for candidate in going}:
                 started.cancel()
                 worker.close()
-        for lane in self.lanes:
-            lane.resting = lane not in going
-        for lane in going:
-            lane.renew(*coming[lane.label])
-        for built in [self.beside.submit(lane.build, self.reference) for lane in going]:
+        for candidate in self.candidates:
+            candidate.resting = candidate not in going
+        for candidate in going:
+            candidate.renew(*coming[candidate.label])
+        for built in [self.beside.submit(candidate.build, self.reference) for candidate in going]:
             built.result()
-        for lane in going:
-            lane.prove(self.merges)
+        for candidate in going:
+            candidate.prove(self.fused_parameters)
         return bool(going)
 
     def _judge(self) -> None:
@@ -398,62 +419,70 @@ class Run:
             self.ladder = Ladder(self.request, self.reference)
             # A subject that is the reference's own code has been timed; where none is, the reference makes two steps to tell.
             own = (self.reference.framework, "eager")
-            same = [lane for lane in self.lanes if lane.active and (lane.adapter.name, lane.mode) == own]
-            self.ladder.prepare(seconds=max((lane.seconds_per_call for lane in same), default=0.0))
+            same = [
+                candidate
+                for candidate in self.candidates
+                if candidate.active and (candidate.adapter.name, candidate.mode) == own
+            ]
+            self.ladder.prepare(seconds=max((candidate.seconds_per_call for candidate in same), default=0.0))
             self._climb(self.ladder)
             return
         self.reference.evaluate()
         self._replay()
         with ThreadPoolExecutor(host.cores()) as pool:  # numpy's loops let go of the interpreter
-            for done in [pool.submit(lane.judge, self.reference) for lane in self.lanes]:
+            for done in [pool.submit(candidate.judge, self.reference) for candidate in self.candidates]:
                 done.result()
 
     def _climb(self, ladder: Ladder) -> None:
-        """Judge every lane, while the next one does by itself what is judged of it then."""
+        """Judge every candidate, while the next one does by itself what is judged of it then."""
 
-        def observe(lane: Lane | None) -> Future[Observed] | None:
-            return self.beside.submit(ladder.observe, lane.learner()) if lane is not None and lane.alive else None
+        def observe(candidate: Candidate | None) -> Future[Observed] | None:
+            return (
+                self.beside.submit(ladder.observe, candidate.learner())
+                if candidate is not None and candidate.alive
+                else None
+            )
 
-        observed = observe(self.lanes[0])
-        for lane, following in zip_longest(self.lanes, self.lanes[1:]):
+        observed = observe(self.candidates[0])
+        for candidate, following in zip_longest(self.candidates, self.candidates[1:]):
             if observed is not None:
                 wait([observed])
             coming = observe(following)
-            lane.judge_training(ladder, self.reference, observed)
-            lane.worker.close()
+            candidate.judge_training(ladder, self.reference, observed)
+            candidate.worker.close()
             observed = coming
 
     def _replay(self) -> None:
         """Judge the layers of every framework, once for all its modes that build the same model."""
         done: dict[tuple[str, str], Layers] = {}
-        for lane in self.lanes:
-            if lane.alive and self.reference.list_layers() and lane.build_key not in done:
-                done[lane.build_key] = self._replayed(lane)
-            lane.worker.close()
-        for lane in self.lanes:
-            lane.layers = done.get(lane.build_key)
+        for candidate in self.candidates:
+            if candidate.alive and self.reference.list_layers() and candidate.build_key not in done:
+                done[candidate.build_key] = self._replayed(candidate)
+            candidate.worker.close()
+        for candidate in self.candidates:
+            candidate.layers = done.get(candidate.build_key)
 
-    def _replayed(self, lane: Lane) -> Layers:
-        """What a replay of this lane found. What stops it takes nothing from the outputs that were timed."""
+    def _replayed(self, candidate: Candidate) -> Layers:
+        """What a replay of this candidate found. What stops it takes nothing from the outputs that were timed."""
         reference, known = self.reference, len(self.reference.list_layers())
         if self.clock.left is not None and self.clock.left <= 0:
-            return Layers(known=known, subject=lane.label, stopped="--max-seconds left no time for its layers")
+            return Layers(known=known, subject=candidate.label, stopped="--max-seconds left no time for its layers")
         try:
-            if not lane.capture(reference):
-                return Layers(known=known, subject=lane.label)
-            return reference.replay(lane.captured, lane.captured_in, lane.label, lane.matched)
+            if not candidate.capture(reference):
+                return Layers(known=known, subject=candidate.label)
+            return reference.replay(candidate.captured, candidate.captured_in, candidate.label, candidate.matched)
         except SubjectError as error:
-            return Layers(known=known, subject=lane.label, stopped=f"layers not compared: {error}")
+            return Layers(known=known, subject=candidate.label, stopped=f"layers not compared: {error}")
         finally:
-            shutil.rmtree(lane.captured_in, ignore_errors=True)
+            shutil.rmtree(candidate.captured_in, ignore_errors=True)
 
     def _abandon(self, error: BaseException) -> None:
         reason = "interrupted by the user"
         if not isinstance(error, KeyboardInterrupt):
             status = f"{error.status}: " if isinstance(error, SubjectError) else ""
             reason = f"no reference: {self.request.reference} {status}{error}"
-        for lane in self.lanes:
-            lane.abandon(reason)
+        for candidate in self.candidates:
+            candidate.abandon(reason)
 
     def _worker(self, adapter: type[Framework], place: Path, label: str) -> Worker:
         place.mkdir()
@@ -462,7 +491,7 @@ class Run:
         reference = label == "reference"
         device = "cpu" if reference else request.device  # what is right is computed where float64 is at home
         worker = Worker(adapter, python, place, request.threads, device, request.timeout, request.pin, reference)
-        worker.beat = lambda seconds, line: self.watch.beat(label, seconds, line)
+        worker.beat = lambda seconds, line: self.listener.beat(label, seconds, line)
         self.workers.append(worker)
         return worker
 

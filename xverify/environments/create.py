@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import UsageError, XverifyError
-from ..progress import Watch
+from ..progress import Listener
 from ..worker.process import kill_group
 from .store import STAMP, Environment, digest, find, interpreter, pins, root
 
@@ -36,7 +36,7 @@ NOISE = (
 )
 
 
-def create(name: str, watch: Watch) -> Environment:
+def create(name: str, listener: Listener) -> Environment:
     """Make an environment from its pins, in place of what stands there. Raises XverifyError with the installer's last lines.
 
     A whole one that stands there comes back when the new one fails.
@@ -60,7 +60,7 @@ def create(name: str, watch: Watch) -> Environment:
             install = [*pip, "install", "-r", str(file)]
 
         def step(doing: str, command: list[str]) -> str:
-            return _step(name, doing, command, file.parent, watch)
+            return _step(name, doing, command, file.parent, listener)
 
         step(f"making {folder}", make)
         step(f"installing {file.name} with {'uv' if uv else 'pip'} (minutes)", install)
@@ -137,9 +137,9 @@ def _put_aside(folder: Path) -> Path:
     return aside
 
 
-def _step(name: str, doing: str, command: list[str], place: Path, watch: Watch) -> str:
+def _step(name: str, doing: str, command: list[str], place: Path, listener: Listener) -> str:
     """Run a command to its end, passing on the last line that it prints, which is returned. place: its current directory."""
-    watch.phase(name, doing)
+    listener.phase(name, doing)
     begun, lines = time.monotonic(), [""]
     process = subprocess.Popen(
         command,
@@ -157,7 +157,7 @@ def _step(name: str, doing: str, command: list[str], place: Path, watch: Watch) 
     try:
         while reader.is_alive():
             reader.join(1)
-            watch.beat(name, time.monotonic() - begun, lines[-1])
+            listener.beat(name, time.monotonic() - begun, lines[-1])
         code = process.wait()
     except BaseException:
         kill_group(process)

@@ -86,9 +86,9 @@ class Framework:
     # A mode that is another way to write the model: the options that its ``build`` gets besides.
     mode_options: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     # The mode whose subject is written as the framework's name alone ("jittor"); None: the mode is always written.
-    bare: ClassVar[str | None] = None
+    implicit_mode: ClassVar[str | None] = None
     # The modes that run when the user names no subject.
-    usual: ClassVar[tuple[str, ...]] = ()
+    default_modes: ClassVar[tuple[str, ...]] = ()
     # "onnx": weights travel by way of the reference's ONNX export when there is one; "canonical": directly.
     weights_route: ClassVar[str] = "canonical"
     # Whether the model itself is that export, rather than a file of the folder.
@@ -173,11 +173,11 @@ class Framework:
         """MiB of the device: peak_mib that this framework took, used_mib by all, total_mib; {} on the CPU, or untold."""
         return {}
 
-    def merges(self, model: Any) -> dict[str, tuple[str, ...]]:
+    def fused_parameters(self, model: Any) -> dict[str, tuple[str, ...]]:
         """Weights that this framework stores as one where the canonical form has several: name -> what it is the sum of."""
         return {}
 
-    def traces(self, call: Callable[..., Any]) -> int | None:
+    def graph_count(self, call: Callable[..., Any]) -> int | None:
         """How many graphs have been traced or compiled for this callable so far; None when its mode makes none."""
         return None
 
@@ -215,10 +215,10 @@ class Framework:
         """
         raise Unsupported(f"{self.name} is not trained by xverify")
 
-    def rest(self) -> None:
+    def release_memory(self) -> None:
         """Give up memory that the framework keeps for later calls."""
 
-    def still(self, model: Any) -> list[str]:
+    def disable_dropout(self, model: Any) -> list[str]:
         """Turn dropout off for good, wherever the model has it; returns the layers' names."""
         return []
 
@@ -261,7 +261,7 @@ class Framework:
     @classmethod
     def label(cls, mode: str) -> str:
         """How a subject of this framework is written: ``torch:eager``, or ``jittor`` for the bare mode."""
-        return cls.name if mode == cls.bare else f"{cls.name}:{mode}"
+        return cls.name if mode == cls.implicit_mode else f"{cls.name}:{mode}"
 
     @classmethod
     def subjects(cls) -> Iterator[str]:

@@ -54,7 +54,7 @@ def parse_subject(text: str) -> tuple[type[Framework], str]:
     """``framework[:mode]`` -> (adapter, mode). Raises UsageError with what is known."""
     name, _, mode = text.strip().partition(":")
     adapter = load(name)
-    mode = mode or adapter.bare or next(iter(adapter.modes))
+    mode = mode or adapter.implicit_mode or next(iter(adapter.modes))
     if mode not in adapter.modes:
         raise UsageError(
             f"unknown mode {mode!r} of {name}{nearest(mode, adapter.modes)} Known: {', '.join(adapter.subjects())}"

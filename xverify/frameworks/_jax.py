@@ -43,7 +43,7 @@ class Jax(Framework):
         """``function(weights, *inputs)`` under jit, with these. They are arguments: XLA would fold constants."""
         return partial(self.jax.jit(function), weights)
 
-    def traces(self, call: Callable[..., Any]) -> int | None:
+    def graph_count(self, call: Callable[..., Any]) -> int | None:
         return call.func._cache_size() if isinstance(call, partial) else None  # type: ignore[attr-defined]
 
     def to_native(self, array: np.ndarray, layout: str | None) -> Any:

@@ -68,7 +68,7 @@ class Keras(Framework):
         """A gradient as a plain tensor."""
         raise NotImplementedError
 
-    def still(self, model: Any) -> list[str]:
+    def disable_dropout(self, model: Any) -> list[str]:
         import keras
 
         held = []
@@ -104,8 +104,8 @@ class Keras(Framework):
     def layers(self, model: Any) -> dict[str, list[Any]]:
         return weights.layers(model)
 
-    def merges(self, model: Any) -> dict[str, tuple[str, ...]]:
-        return weights.merges(model)
+    def fused_parameters(self, model: Any) -> dict[str, tuple[str, ...]]:
+        return weights.fused_parameters(model)
 
 
 class Learner(Training):
@@ -126,7 +126,7 @@ class Learner(Training):
         self.learnt = framework.trainable(model)
         self.names = [name for name, _, _ in self.learnt]
         self.variables = [variable for _, variable, _ in self.learnt]
-        parts = framework.merges(model)
+        parts = framework.fused_parameters(model)
         times = [len(parts.get(name, "x")) for name in self.names]
         self.optimizer, self.optim = _exact(optimizer, times) if match else _own(optimizer)
         self.optim.build(self.variables)

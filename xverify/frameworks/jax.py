@@ -36,7 +36,7 @@ class Adapter(Jax):
     name = "jax"
     needs = {"jax": "jax"}
     modes = {"jit": jit, "eager": eager}
-    bare = "jit"
+    implicit_mode = "jit"
 
     def build(self, source: Source, options: Mapping[str, Any], float64: bool = False) -> Any:
         self.jax.config.update("jax_enable_x64", float64)  # else an array of 64 bits becomes one of 32

@@ -26,9 +26,9 @@ class Adapter(Framework):
     name = "jittor"
     needs = {"jittor": "jittor"}
     modes = {"eager": eager}
-    bare = "eager"
+    implicit_mode = "eager"
     layer_method = "execute"
-    usual = ("eager",)
+    default_modes = ("eager",)
     trains = True
     matched = False
     devices = ("cpu", "cuda")
@@ -115,7 +115,7 @@ class Adapter(Framework):
             **({"use_cuda": self.jt.flags.use_cuda, "cudnn": bool(self.jt.cudnn)} if self.device == "cuda" else {}),
         }
 
-    def rest(self) -> None:
+    def release_memory(self) -> None:
         self.jt.gc()
 
     def inference(self) -> AbstractContextManager[Any]:
@@ -126,7 +126,7 @@ class Adapter(Framework):
         self.matched = match
         return Learner(self, model, batch, optimizer, match)
 
-    def still(self, model: Any) -> list[str]:
+    def disable_dropout(self, model: Any) -> list[str]:
         held = []
         for name, module in model.named_modules():
             if "Dropout" in type(module).__name__ and getattr(module, "p", None):

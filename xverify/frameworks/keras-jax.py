@@ -28,7 +28,7 @@ class Adapter(Keras, Jax):
     name = "keras-jax"
     needs = {"keras": "keras", "jax": "jax"}
     modes = {"jit": jit, "eager": eager}
-    bare = "jit"
+    implicit_mode = "jit"
     backend = "jax"
 
     def __init__(self, threads: int, device: str) -> None:

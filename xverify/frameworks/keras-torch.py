@@ -22,7 +22,7 @@ class Adapter(OnTorch, Keras):
     name = "keras-torch"
     needs = {"keras": "keras", "torch": "torch"}
     modes = {"eager": eager}
-    bare = "eager"
+    implicit_mode = "eager"
     backend = "torch"
     trains = True
 

@@ -21,7 +21,7 @@ class Adapter(Framework):
     name = "numpy"
     needs = {"numpy": "numpy"}
     modes = {"eager": eager}
-    bare = "eager"
+    implicit_mode = "eager"
 
     def __init__(self, threads: int, device: str) -> None:
         self.threads = threads

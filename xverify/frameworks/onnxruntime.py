@@ -28,8 +28,8 @@ class Adapter(Framework):
     name = "onnxruntime"
     needs = {"onnxruntime": "onnxruntime", "onnx": "onnx"}
     modes = {"all": optimized, "basic": basic}
-    bare = "all"
-    usual = ("all",)
+    implicit_mode = "all"
+    default_modes = ("all",)
     runs_export = True
 
     def __init__(self, threads: int, device: str) -> None:

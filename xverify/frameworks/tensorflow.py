@@ -29,7 +29,7 @@ class Adapter(Keras):
     needs = {"tensorflow-cpu": "tensorflow"}
     modes = {"eager": eager, "graph": graph, "xla": xla, "while": graph}
     mode_options = {"while": {"loop": "while"}}
-    usual = ("eager", "graph")
+    default_modes = ("eager", "graph")
     trains = True
     weights_route = "onnx"
     backend = "tensorflow"
@@ -91,7 +91,7 @@ class Adapter(Keras):
         self.tape.watch(node)
         return node
 
-    def traces(self, call: Callable[..., Any]) -> int | None:
+    def graph_count(self, call: Callable[..., Any]) -> int | None:
         count = getattr(call, "experimental_get_tracing_count", None)  # of a tf.function
         return count() if count else None
 

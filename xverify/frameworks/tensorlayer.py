@@ -23,7 +23,7 @@ class Adapter(TensorFlow):
     file = ""
     modes = {"eager": eager, "graph": graph}
     mode_options = {}
-    usual = ()  # type: ignore[assignment]  # its parent's has two
+    default_modes = ()  # type: ignore[assignment]  # its parent's has two
     weights_route = "canonical"
 
     def __init__(self, threads: int, device: str) -> None:
@@ -56,7 +56,7 @@ class Adapter(TensorFlow):
     def trainable(self, model: Any) -> list[Slot]:
         return weights.slots(model)
 
-    def still(self, model: Any) -> list[str]:
+    def disable_dropout(self, model: Any) -> list[str]:
         held = []
         for layer in model.all_layers:
             if type(layer).__name__ == "Dropout" and layer.keep < 1:
@@ -64,7 +64,7 @@ class Adapter(TensorFlow):
                 held.append(layer.name)
         return held
 
-    def merges(self, model: Any) -> dict[str, tuple[str, ...]]:
+    def fused_parameters(self, model: Any) -> dict[str, tuple[str, ...]]:
         return {}
 
     def environment(self) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class Adapter(OnTorch):
     name = "torch"
     needs = {"torch": "torch"}
     modes = {"eager": eager, "trace": trace, "script": script, "compile": compiled, "channels-last": channels_last}
-    usual = ("eager",)
+    default_modes = ("eager",)
     trains = True
 
     def __init__(self, threads: int, device: str) -> None:
@@ -92,7 +92,7 @@ class Adapter(OnTorch):
         context: AbstractContextManager[Any] = self.torch.inference_mode()
         return context
 
-    def traces(self, call: Callable[..., Any]) -> int | None:
+    def graph_count(self, call: Callable[..., Any]) -> int | None:
         if not hasattr(call, "_orig_mod"):  # what torch.compile wraps
             return None
         from torch._dynamo.utils import counters
@@ -138,7 +138,7 @@ class Adapter(OnTorch):
     def training(self, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool) -> Training:
         return Learner(self, model, mode, batch, optimizer)
 
-    def still(self, model: Any) -> list[str]:
+    def disable_dropout(self, model: Any) -> list[str]:
         nn, held = self.torch.nn, []
         for name, module in model.named_modules():
             if isinstance(module, nn.modules.dropout._DropoutNd) and module.p:

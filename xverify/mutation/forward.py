@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..framework import discovery as frameworks
-from ..progress import Watch
+from ..progress import Listener
 from ..reference.reference import Reference, build_arguments
 from ..reference.request import Request, resolve
 from ..results.records import Layers
@@ -101,20 +101,20 @@ def mutate(
     batch: int | None = None,
     seed: int = 0,
     per_kind: int = 1,
-    watch: Watch | None = None,
+    listener: Listener | None = None,
     threads: int | None = None,
 ) -> Score:
     """Plant every kind of fault that the model's layers can have, ``per_kind`` times each, at layers drawn by ``seed``."""
-    watch = watch or Watch()
+    listener = listener or Listener()
     request, folder = resolve(model, ["torch:eager"], batch=batch, seed=seed, cases=1, threads=threads)
     with (
         tempfile.TemporaryDirectory(prefix="xverify-") as directory,
-        _Bench(request, folder, Path(directory), watch) as bench,
+        _Bench(request, folder, Path(directory), listener) as bench,
     ):
         trials = []
         plan = list(_plan(bench.port.request("faults")["faults"], seed, per_kind))
         for index, fault in enumerate(plan):
-            watch.phase("mutate", f"{index + 1} of {len(plan)}: {fault['kind']} in {fault['layer']}")
+            listener.phase("mutate", f"{index + 1} of {len(plan)}: {fault['kind']} in {fault['layer']}")
             trials.append(bench.trial(fault))
     clean, alarms = 0, []
     for other in range(SEEDS):
@@ -127,10 +127,10 @@ def mutate(
                 cases=1,
                 threads=thread_count,
             )
-            watch.phase("mutate", f"a clean run: seed {seed + other}, {thread_count} threads, batch {request.batch}")
+            listener.phase("mutate", f"a clean run: seed {seed + other}, {thread_count} threads, batch {request.batch}")
             with (
                 tempfile.TemporaryDirectory(prefix="xverify-") as directory,
-                _Bench(request, folder, Path(directory), watch) as bench,
+                _Bench(request, folder, Path(directory), listener) as bench,
             ):
                 layers = bench.judge(None)
                 clean += 1
@@ -155,7 +155,7 @@ def _plan(faults: list[dict[str, Any]], seed: int, per_kind: int) -> Iterator[di
 class _Bench:
     """A reference and a port with the same weights, alive."""
 
-    def __init__(self, request: Request, folder: ModelFolder, space: Path, watch: Watch) -> None:
+    def __init__(self, request: Request, folder: ModelFolder, space: Path, listener: Listener) -> None:
         self.request, self.folder, self.space = request, folder, space
         torch = frameworks.load("torch")
         workers = []
@@ -166,7 +166,7 @@ class _Bench:
                     torch, request.python.get("torch", sys.executable), space / name, threads, "cpu", request.timeout
                 )
             )
-        self.reference, self.port = Reference(request, folder, workers[0], watch), workers[1]
+        self.reference, self.port = Reference(request, folder, workers[0], listener), workers[1]
 
     def __enter__(self) -> _Bench:
         try:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..framework import discovery as frameworks
-from ..progress import Watch
+from ..progress import Listener
 from ..reference.reference import Reference, build_arguments
 from ..reference.request import Request, resolve
 from ..results.records import Rung
@@ -28,10 +28,10 @@ CLEAN = 2  # seeds of clean runs, each with every optimizer that a mistake is pl
 
 
 def mutate_training(
-    model: str, *, batch: int | None = None, seed: int = 0, threads: int | None = None, watch: Watch | None = None
+    model: str, *, batch: int | None = None, seed: int = 0, threads: int | None = None, listener: Listener | None = None
 ) -> Score:
     """Plant every mistake that the model can have. "Layer named" counts the rung; a score as mutation.mutate's."""
-    watch = watch or Watch()
+    listener = listener or Listener()
     request, folder = resolve(model, ["torch:eager"], task="train", batch=batch, seed=seed, cases=2, threads=threads)
     found: dict[str, list[Rung]] = {}
     clean, alarms = 0, []
@@ -39,10 +39,10 @@ def mutate_training(
         for settings in dict.fromkeys(mistake.asked for mistake in MISTAKES):
             planted = [mistake for mistake in MISTAKES if mistake.asked == settings] if other == 0 else []
             asked = replace(request, optimizer=settings, seed=seed + other)
-            with _pair(asked, folder, watch) as (reference, port):
+            with _pair(asked, folder, listener) as (reference, port):
                 ladder = Ladder(asked, reference)
                 ladder.prepare(curve=False)
-                watch.phase("mutate", f"a clean run: seed {seed + other}, {settings.says()}")
+                listener.phase("mutate", f"a clean run: seed {seed + other}, {settings.says()}")
                 rungs = _climb(ladder, port, folder, settings, "")
                 clean += 1
                 broken = next((rung for rung in rungs if rung.verdict not in ("EQUAL", "UNTESTED")), None)
@@ -52,7 +52,7 @@ def mutate_training(
                 for mistake in planted:
                     if mistake.norms and not any(rung.name == "statistics" for rung in rungs):
                         continue  # the model has no batch norm
-                    watch.phase("mutate", f"{mistake.kind}, with {settings.says()}")
+                    listener.phase("mutate", f"{mistake.kind}, with {settings.says()}")
                     found[mistake.kind] = _climb(ladder, port, folder, mistake.made or settings, mistake.plant)
     trials = [_trial(folder.name, each, found[each.kind]) for each in MISTAKES if each.kind in found]
     return Score(folder.name, tuple(trials), clean, tuple(alarms))
@@ -70,7 +70,7 @@ def _climb(ladder: Ladder, port: Worker, folder: ModelFolder, settings: Optimize
 
 
 @contextmanager
-def _pair(request: Request, folder: ModelFolder, watch: Watch) -> Iterator[tuple[Reference, Worker]]:
+def _pair(request: Request, folder: ModelFolder, listener: Listener) -> Iterator[tuple[Reference, Worker]]:
     """A reference with its batches and weights settled, and the process of a port."""
     torch = frameworks.load("torch")
     python = request.python.get("torch", sys.executable)
@@ -80,7 +80,7 @@ def _pair(request: Request, folder: ModelFolder, watch: Watch) -> Iterator[tuple
             place = Path(directory) / name
             place.mkdir()
             workers.append(Worker(torch, python, place, request.threads, "cpu", request.timeout))
-        reference, port = Reference(request, folder, workers[0], watch), workers[1]
+        reference, port = Reference(request, folder, workers[0], listener), workers[1]
         try:
             reference.settle()
             port.start()

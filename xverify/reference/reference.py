@@ -15,7 +15,7 @@ from .. import host
 from ..environments import store as environments
 from ..errors import Crashed, SpecError, SubjectError, TimedOut, Unsupported, WeightsError
 from ..framework import discovery as frameworks
-from ..progress import Watch
+from ..progress import Listener
 from ..results.records import Layers
 from ..verdict import outputs as compare
 from ..verdict.layers import Place, match, summarise
@@ -43,8 +43,8 @@ class Reference:
     their files one by one.
     """
 
-    def __init__(self, request: Request, model: ModelFolder, worker: Worker, watch: Watch) -> None:
-        self.request, self.model, self.worker, self.watch = request, model, worker, watch
+    def __init__(self, request: Request, model: ModelFolder, worker: Worker, listener: Listener) -> None:
+        self.request, self.model, self.worker, self.listener = request, model, worker, listener
         self.framework = request.reference
         self.space = worker.folder
         self.weights = self.space / "weights.npz"
@@ -56,7 +56,7 @@ class Reference:
         self.digest: str | None = None
         self.inputs_digest: str | None = None
         self.shapes: dict[str, tuple[int, ...]] = {}
-        self.merges: dict[str, tuple[str, ...]] = {}
+        self.fused_parameters: dict[str, tuple[str, ...]] = {}
         self.source = ""
         self.onnx: Path | None = None
         self.onnx_weights: Path | None = None
@@ -145,11 +145,11 @@ class Reference:
         self.float32 = self._outputs("float32", self.inputs, self.weights)
         self._check_outputs()
 
-    def take_normal_form(self, merges: dict[str, tuple[str, ...]]) -> None:
+    def take_normal_form(self, fused_parameters: dict[str, tuple[str, ...]]) -> None:
         """Take the digest in a form that every framework of the run can hold: see weights.normal_form."""
-        self.merges = merges
-        if merges:
-            self.digest = digest(normal_form(npz.load_file(self.weights), merges))
+        self.fused_parameters = fused_parameters
+        if fused_parameters:
+            self.digest = digest(normal_form(npz.load_file(self.weights), fused_parameters))
 
     def evaluate(self) -> None:
         """Compute what is right: in float64, or, where the framework cannot, measure the floor by perturbation."""
@@ -280,7 +280,7 @@ class Reference:
             "parameters": sum(size for name, size in sizes.items() if name not in statistics),
             "statistics": len(statistics),
             "source": self.source,
-            "normal_form": self.merges,
+            "normal_form": self.fused_parameters,
         }
 
     def describe_inputs(self) -> dict[str, Any]:
@@ -293,7 +293,7 @@ class Reference:
     # -- steps --------------------------------------------------------------------------------------------------------
 
     def _phase(self, doing: str) -> None:
-        self.watch.phase("reference", doing)
+        self.listener.phase("reference", doing)
 
     def _settle_weights(self) -> dict[str, np.ndarray]:
         path = self.request.weights

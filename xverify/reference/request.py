@@ -216,10 +216,10 @@ def _subjects(
     notes = []
     chosen = []
     for adapter in sorted(frameworks.load_all().values(), key=order):
-        if not adapter.usual or not offered(folder, adapter) or (task == "train" and not adapter.trains):
+        if not adapter.default_modes or not offered(folder, adapter) or (task == "train" and not adapter.trains):
             continue
         if _available(adapter, interpreters):
-            chosen += [(adapter, mode) for mode in adapter.usual]
+            chosen += [(adapter, mode) for mode in adapter.default_modes]
         else:
             notes.append(f"{adapter.name} is not covered: it is not installed ({environments.remedy(adapter)})")
     if not chosen:

@@ -27,7 +27,7 @@ from ..verdict import limits as rule
 from ..verdict.limits import UNIT, Finding
 from . import forward as replay
 from . import stepping as passes
-from .stepping import Models, Noise, as_narrow, as_wide, filled, flatten
+from .stepping import Models, Noise, as_float32, as_float64, filled, flatten
 from .tensors import Capture, Floors, channel_axis, equal, forms, judge, mean_squares, rms
 
 REPEATS = 2  # noisy passes; with float32's own error that makes three measures of the floor
@@ -53,7 +53,7 @@ def gradient_terms(module: nn.Module, inputs: Sequence[Tensor], given: Tensor) -
 
 @contextmanager
 def noisy(model: nn.Module, noise: Noise, times: float = 1.0) -> Iterator[None]:
-    """Within it, every layer of the wide model moves what it returns, and the gradient that it is given, by rounding.
+    """Within it, every layer of the float64 model moves what it returns, and the gradient that it is given, by rounding.
 
     times: as many times as far.
     """
@@ -94,7 +94,7 @@ def _step(model: nn.Module, inputs: Sequence[Tensor], target: Tensor) -> tuple[f
 
 
 def _noisy_step(
-    model: nn.Module, wide: Sequence[Tensor], target: Tensor, noise: Noise, times: float = 1.0
+    model: nn.Module, float64_inputs: Sequence[Tensor], target: Tensor, noise: Noise, times: float = 1.0
 ) -> tuple[float, dict[str, Tensor]]:
     """Loss and gradients where inputs, weights and what layers give, forward and backward, move by rounding, so many times."""
     exactly = {name: p.detach().clone() for name, p in model.named_parameters()}
@@ -102,7 +102,7 @@ def _noisy_step(
         noise.move_(parameter.data, times * UNIT)
     try:
         with noisy(model, noise, times):
-            return _step(model, [noise.moved(tensor, times * UNIT) for tensor in wide], target)
+            return _step(model, [noise.moved(tensor, times * UNIT) for tensor in float64_inputs], target)
     finally:
         for name, parameter in model.named_parameters():
             parameter.data.copy_(exactly[name])
@@ -114,11 +114,11 @@ def widened(models: Models, inputs: Sequence[Tensor], target: Tensor, times: flo
     Rounding moves an activation past a kink, as of a ReLU at zero, only now and then; it does so surely where there is more of
     it. The models' running statistics are other ones afterwards.
     """
-    wide = [as_wide(tensor) for tensor in inputs]
-    _, exact = _step(models.wide, wide, target)
+    float64_inputs = [as_float64(tensor) for tensor in inputs]
+    _, exact = _step(models.float64_model, float64_inputs, target)
     noise, squares = Noise(models.seed), dict.fromkeys(exact, 0.0)
     for _ in range(REPEATS):
-        _, moved = _noisy_step(models.wide, wide, target, noise, times)
+        _, moved = _noisy_step(models.float64_model, float64_inputs, target, noise, times)
         for name, g in exact.items():
             squares[name] += _square(moved[name] - g) / REPEATS
     return {name: math.sqrt(value) for name, value in squares.items()}
@@ -142,8 +142,8 @@ def truth(models: Models, inputs: Sequence[Tensor], target: Tensor, repeats: int
     "terms": {batch norm: values a channel}, "momentum": {batch norm: its momentum}, "arrays": {"gradient/name", "statistic/name"}}
     The models' running statistics are other ones afterwards.
     """
-    wide = [as_wide(tensor) for tensor in inputs]
-    start = _statistics(models.wide)
+    float64_inputs = [as_float64(tensor) for tensor in inputs]
+    start = _statistics(models.float64_model)
     terms: dict[str, int] = {}
     norms = {name: layer for name, layer in models.layers.items() if isinstance(layer, NORMS)}
     hooks = [
@@ -153,28 +153,30 @@ def truth(models: Models, inputs: Sequence[Tensor], target: Tensor, repeats: int
         for name, layer in norms.items()
     ]
     # A loss sums over all classes: rounding grows with their number as in any sum.
-    final = models.wide.register_forward_hook(lambda _, __, result: sizes_of.append(flatten(result)[0].shape[-1]))
+    final = models.float64_model.register_forward_hook(
+        lambda _, __, result: sizes_of.append(flatten(result)[0].shape[-1])
+    )
     sizes_of: list[int] = []
-    loss, exact = _step(models.wide, wide, target)
+    loss, exact = _step(models.float64_model, float64_inputs, target)
     final.remove()
     classes = sizes_of[0]
     for hook in hooks:
         hook.remove()
-    ends = _statistics(models.wide)
-    own_loss, own = _step(models.narrow, [as_narrow(tensor) for tensor in inputs], target)
+    ends = _statistics(models.float64_model)
+    own_loss, own = _step(models.float32_model, [as_float32(tensor) for tensor in inputs], target)
     squares = {name: _square(own[name] - g) for name, g in exact.items()}
-    statistics = {name: _square(value - ends[name]) for name, value in _statistics(models.narrow).items()}
+    statistics = {name: _square(value - ends[name]) for name, value in _statistics(models.float32_model).items()}
     moves = [abs(own_loss - loss)]
     noise = Noise(models.seed)
     for _ in range(repeats):
-        buffers = dict(models.wide.named_buffers())
+        buffers = dict(models.float64_model.named_buffers())
         for name, value in start.items():
             buffers[name].copy_(value)
-        moved_loss, moved = _noisy_step(models.wide, wide, target, noise)
+        moved_loss, moved = _noisy_step(models.float64_model, float64_inputs, target, noise)
         moves.append(abs(moved_loss - loss))
         for name, g in exact.items():
             squares[name] += _square(moved[name] - g) / repeats
-        for name, value in _statistics(models.wide).items():
+        for name, value in _statistics(models.float64_model).items():
             statistics[name] += _square(value - ends[name]) / repeats
     sizes = {name: math.sqrt(_square(g)) for name, g in exact.items()}
     return {
@@ -249,11 +251,11 @@ class _Swap(torch.autograd.Function):
 
 
 class _Pass(passes.Pass):
-    """One forward and backward pass over a capture. what: "exact", "moved" or "narrow"."""
+    """One forward and backward pass over a capture. what: "exact", "moved" or "float32"."""
 
     def __init__(self, replayed: Backward, what: str, inputs: Sequence[Tensor], target: Tensor) -> None:
         models = replayed.models
-        super().__init__(models.narrow if what == "narrow" else models.wide, inputs)
+        super().__init__(models.float32_model if what == "float32" else models.float64_model, inputs)
         self.replayed, self.what, self.target = replayed, what, target
 
     def run(self, _: Any = None) -> Any:
@@ -263,15 +265,15 @@ class _Pass(passes.Pass):
         """A captured tensor as this pass takes it."""
         if not tensor.is_floating_point():
             return tensor
-        if self.what == "narrow":
-            return as_narrow(tensor)
-        return self.replayed.noise.moved(as_wide(tensor)) if self.what == "moved" else as_wide(tensor)
+        if self.what == "float32":
+            return as_float32(tensor)
+        return self.replayed.noise.moved(as_float64(tensor)) if self.what == "moved" else as_float64(tensor)
 
     def ask(self, layer: str, args: Any) -> Any:
         call = self.calls[layer]
         self.calls[layer] += 1
         models = self.replayed.models
-        module = (models.twins if self.what == "narrow" else models.layers)[layer]
+        module = (models.float32_layers if self.what == "float32" else models.layers)[layer]
         held = self.replayed.held(layer, call, args, module)
         if held is None:
             return models.compute(module, args)
@@ -315,17 +317,17 @@ class Backward:
         self.apart: dict[tuple[tuple[str, int], int, str], np.ndarray] = {}  # mean squares by channel
         self.sent: dict[tuple[str, int], list[Tensor | None]] = {}
         self.explained: dict[str, dict[str, Any]] = {}
-        self.names = {id(p): name for name, p in self.models.wide.named_parameters()}
+        self.names = {id(p): name for name, p in self.models.float64_model.named_parameters()}
 
     def run(self, inputs: Sequence[Tensor], target: Tensor, gradients: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """Judge every layer, and the parameters' gradients; {"findings", "compared"} as replay.Replay.report."""
-        wide = [as_wide(tensor) for tensor in inputs]
-        self._go("exact", wide, target)
-        glue = {name: p.grad for name, p in self.models.wide.named_parameters() if p.grad is not None}
+        float64_inputs = [as_float64(tensor) for tensor in inputs]
+        self._go("exact", float64_inputs, target)
+        glue = {name: p.grad for name, p in self.models.float64_model.named_parameters() if p.grad is not None}
         self._parameters(gradients, glue)
         if self.unlike:
-            self._go("moved", [self.noise.moved(tensor) for tensor in wide], target)
-            self._go("narrow", [as_narrow(tensor) for tensor in inputs], target)
+            self._go("moved", [self.noise.moved(tensor) for tensor in float64_inputs], target)
+            self._go("float32", [as_float32(tensor) for tensor in inputs], target)
             self._between()
         worst = {each.layer: max(each.ratio, each.channel_ratio) for each in self.findings if each.what == SENT}
         for finding in self.findings:
@@ -362,14 +364,18 @@ class Backward:
             return None
         given = [o.detach() if tensor is None else tensor for tensor, o in zip(inputs, own)]
         with torch.no_grad():  # float32 is enough to tell which captured tensor is which
-            result = self.models.compute(self.models.twins[name], filled(args, [as_narrow(t).clone() for t in given]))
+            result = self.models.compute(
+                self.models.float32_layers[name], filled(args, [as_float32(t).clone() for t in given])
+            )
         near = flatten(result)
         outputs, back = self._fitting(record["outputs"], record["output_gradients"], near, layer)
         if outputs[0] is None:
             return None
         if any(tensor is None for tensor in outputs):  # a state that the framework keeps to itself
             with torch.no_grad():
-                exact = self.models.compute(self.models.layers[name], filled(args, [as_wide(t).clone() for t in given]))
+                exact = self.models.compute(
+                    self.models.layers[name], filled(args, [as_float64(t).clone() for t in given])
+                )
             outputs = [e if tensor is None else tensor for tensor, e in zip(outputs, flatten(exact))]
         values = [tensor for tensor in outputs if tensor is not None]
         empty = passes.replace(result, lambda tensor: tensor.new_empty(0))
@@ -393,8 +399,10 @@ class Backward:
                 continue
             form, place, which = choices[0]
             if len(choices) > 1:
-                wide = mine.detach().double()
-                form, place, which = min(choices, key=lambda choice: float(torch.dist(choice[0].double(), wide)))
+                float64_inputs = mine.detach().double()
+                form, place, which = min(
+                    choices, key=lambda choice: float(torch.dist(choice[0].double(), float64_inputs))
+                )
             _, file = left.pop(which)
             gradient = None
             if file is not None:
@@ -419,9 +427,9 @@ class Backward:
                 self.findings.append(Finding(name, call, index, kind, GIVEN, 0.0, 0.0, 1, 0.0, 0.0, 0.0))
             else:
                 self.unlike[(name, call), index] = (own.double(), theirs, axis)
-            given.append(as_wide(theirs))
+            given.append(as_float64(theirs))
         self.compared[name] += 1
-        sent, moved, own_sent = (self._product(held, given, what) for what in ("exact", "moved", "narrow"))
+        sent, moved, own_sent = (self._product(held, given, what) for what in ("exact", "moved", "float32"))
         result: list[Tensor | None] = []
         floats = [index for index, tensor in enumerate(held.inputs) if tensor.is_floating_point()]
         back = next((g for g in given if g is not None), held.outputs[0])
@@ -447,13 +455,13 @@ class Backward:
 
     def _product(self, held: Held, given: Sequence[Tensor | None], what: str) -> tuple[list[Any], list[Any]]:
         """The vector-Jacobian product of a layer: gradients of its float inputs, and of its parameters."""
-        layer = (self.models.twins if what == "narrow" else self.models.layers)[held.layer]
-        twin = self.models.twins[held.layer]
+        layer = (self.models.float32_layers if what == "float32" else self.models.layers)[held.layer]
+        twin = self.models.float32_layers[held.layer]
 
         def taken(tensor: Tensor) -> Tensor:
-            if what == "narrow":
-                return as_narrow(tensor)
-            return self.noise.moved(as_wide(tensor)) if what == "moved" else as_wide(tensor)
+            if what == "float32":
+                return as_float32(tensor)
+            return self.noise.moved(as_float64(tensor)) if what == "moved" else as_float64(tensor)
 
         def product() -> tuple[list[Any], list[Any]]:
             with torch.enable_grad():
@@ -484,11 +492,11 @@ class Backward:
         self, layer: nn.Module, kind: str, exact: Sequence[Any], moved: Sequence[Any], own: Sequence[Any], back: Tensor
     ) -> None:
         """Add a call's share to the gradients of the layer's parameters."""
-        for parameter, g, near, narrow in zip(layer.parameters(recurse=False), exact, moved, own):
+        for parameter, g, near, float32_outputs in zip(layer.parameters(recurse=False), exact, moved, own):
             if g is None:
                 continue
             axis = 0
-            squares = mean_squares(near, axis, exact=g), mean_squares(narrow, axis, exact=g)
+            squares = mean_squares(near, axis, exact=g), mean_squares(float32_outputs, axis, exact=g)
             # Every value of a gradient sums over all places where its parameter was used.
             terms = max(1, back.numel() // max(1, parameter.shape[0]))
             name = self.names[id(parameter)]
@@ -521,7 +529,7 @@ class Backward:
     def _between(self) -> None:
         """The code between layers, where it does not agree to the bit."""
         for (key, index), (exact, theirs, axis) in self.unlike.items():
-            moved, own = (self.apart.get((key, index, what)) for what in ("moved", "narrow"))
+            moved, own = (self.apart.get((key, index, what)) for what in ("moved", "float32"))
             if moved is None or own is None:
                 continue
             kind, floor = type(self.models.layers[key[0]]).__name__, Floors(exact, moved, own)
@@ -555,7 +563,7 @@ class Backward:
         deviation is, B three times as far and by what E[g x] - E[x] E[g] loses, D by what the means lose.
         """
         layer: Any = self.models.layers[held.layer]
-        x, y = as_wide(held.inputs[0]), as_wide(theirs)
+        x, y = as_float64(held.inputs[0]), as_float64(theirs)
         if g is None or not layer.training or y.shape != x.shape or not bool(torch.isfinite(y).all()):
             return
         axes = [axis for axis in range(x.dim()) if axis != 1]

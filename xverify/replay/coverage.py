@@ -36,7 +36,7 @@ class Coverage:
         return [key for key, visible in self.visible.items() if not visible]
 
     def visit(self, name: str, args: Any) -> None:
-        layer, twin = self.models.layers[name], self.models.twins[name]
+        layer, twin = self.models.layers[name], self.models.float32_layers[name]
         spoilers = [each for each in _spoilers(layer, twin) if not self.visible.get(f"{name}.{each[0]}")]
         if not spoilers:
             return

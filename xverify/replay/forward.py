@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from ..verdict import limits as rule
 from ..verdict.limits import UNIT, Finding
 from . import catalogue
-from .stepping import COPIES, Halt, Models, Noise, Pass, as_narrow, as_wide, filled, flatten, reduction, replace
+from .stepping import COPIES, Halt, Models, Noise, Pass, as_float32, as_float64, filled, flatten, reduction, replace
 from .tensors import SPATIAL, Capture, Floors, channel_axis, describe, equal, fit, forms, judge, mean_squares, stretches
 
 OUTPUT = "(output)"
@@ -92,14 +92,14 @@ class Replay:
 
         visit: called with (layer, arguments) at the first calls of each layer that was not captured, in float64.
         """
-        wide = [as_wide(tensor) for tensor in inputs]
+        float64_inputs = [as_float64(tensor) for tensor in inputs]
         self.visit = visit
-        self.items = wide[0].shape[0] if wide and wide[0].dim() else 0
-        self.passes = [Pass(self.models.wide, wide)]
+        self.items = float64_inputs[0].shape[0] if float64_inputs and float64_inputs[0].dim() else 0
+        self.passes = [Pass(self.models.float64_model, float64_inputs)]
         if not self.alone:
             self.passes += [
-                Pass(self.models.wide, [self.noise.moved(tensor) for tensor in wide]),
-                Pass(self.models.narrow, [as_narrow(tensor) for tensor in inputs]),
+                Pass(self.models.float64_model, [self.noise.moved(tensor) for tensor in float64_inputs]),
+                Pass(self.models.float32_model, [as_float32(tensor) for tensor in inputs]),
             ]
         with torch.no_grad():
             return self._steps()
@@ -131,7 +131,7 @@ class Replay:
         """A layer that was not captured: each pass computes its own."""
         name = steps[0].layer
         self.missing[name] += 1
-        layer, twin = self.models.layers[name], self.models.twins[name]
+        layer, twin = self.models.layers[name], self.models.float32_layers[name]
         size = UNIT if isinstance(layer, COPIES) else UNIT * rule.growth(reduction(layer, flatten(steps[0].args)))
         if self.visit is not None and steps[0].call < MEASURED_CALLS:
             self.visit(name, replace(steps[0].args, Tensor.clone))
@@ -185,14 +185,14 @@ class Replay:
             if finding.verdict != "EQUAL" and index == 0:
                 self._explain(finding, found[1], floor, filled(steps[0].args, given))
         returned += [floor.exact for floor in floors[len(returned) :]]
-        replies = [[as_wide(tensor) for tensor in returned]]
+        replies = [[as_float64(tensor) for tensor in returned]]
         if not self.alone:
             replies += [
                 [
                     self.noise.move_(tensor.to(torch.float64, copy=True) if tensor.is_floating_point() else tensor)
                     for tensor in returned
                 ],
-                [as_narrow(tensor) for tensor in returned],
+                [as_float32(tensor) for tensor in returned],
             ]
         for step, reply in zip(steps, replies):
             for tensor, changed in zip(flatten(step.args), in_place):
@@ -228,7 +228,7 @@ class Replay:
                 exactly = own.is_floating_point() and all(
                     torch.equal(a, b.double()) for a, b in stretches(own, fitted, axis=-1)
                 )
-                result.append(own if exactly else as_wide(fitted))
+                result.append(own if exactly else as_float64(fitted))
             else:
                 # Nothing captured, or what another division of the work gives: an image that was padded before. The layer is
                 # then judged together with the code before it.
@@ -249,7 +249,7 @@ class Replay:
 
     def _measure(self, name: str, args: Any, exact: list[Tensor]) -> list[Floors]:
         """The floors of a layer's outputs on these inputs. After some calls of a layer they are known, relative to its size."""
-        layer, twin = self.models.layers[name], self.models.twins[name]
+        layer, twin = self.models.layers[name], self.models.float32_layers[name]
         earlier = self.shares.get(name, [])
         if len(earlier) >= MEASURED_CALLS and all(len(shares) == len(exact) for shares in earlier):
             return [self._known(y, [shares[i] for shares in earlier], layer) for i, y in enumerate(exact)]
@@ -264,11 +264,11 @@ class Replay:
         changes = [mean_squares(y, axis, exact=x) for x, y, axis in zip(parts, moved, axes)]
         del moved
         copy = may_overwrite(layer)
-        narrow = flatten(
-            self.models.compute(twin, replace(args, lambda t: as_narrow(t).clone() if copy else as_narrow(t)))
+        float32_outputs = flatten(
+            self.models.compute(twin, replace(args, lambda t: as_float32(t).clone() if copy else as_float32(t)))
         )
-        errors = [mean_squares(y, axis, exact=x) for x, y, axis in zip(parts, narrow, axes)]
-        del narrow
+        errors = [mean_squares(y, axis, exact=x) for x, y, axis in zip(parts, float32_outputs, axes)]
+        del float32_outputs
         if not all(y.is_floating_point() and y.dim() for y in exact):
             return [Floors(*each) for each in zip(exact, changes, errors)]
         sizes = [float(mean_squares(y, axis).mean()) or 1.0 for y, axis in zip(parts, axes)]
@@ -393,7 +393,7 @@ class Replay:
         Then every channel is the exact one, scaled and shifted. A sum of n terms loses at most n units of rounding (Higham 2002,
         4.2), so E[x²] - E[x]² loses 3n + 2 units of E[x²], which may be all of a variance, but for eps.
         """
-        exact, x = floor.exact, as_wide(flatten(args)[0])
+        exact, x = floor.exact, as_float64(flatten(args)[0])
         if theirs.shape != exact.shape or not bool(torch.isfinite(theirs).all()):
             return False
         axes = [axis for axis in range(exact.dim()) if axis != 1]

@@ -100,11 +100,11 @@ def filled(values: Any, supply: Sequence[Tensor]) -> Any:
     return replace(values, lambda tensor: next(given))
 
 
-def as_wide(tensor: Tensor) -> Tensor:
+def as_float64(tensor: Tensor) -> Tensor:
     return tensor.double() if tensor.is_floating_point() else tensor
 
 
-def as_narrow(tensor: Tensor) -> Tensor:
+def as_float32(tensor: Tensor) -> Tensor:
     return tensor.float() if tensor.is_floating_point() else tensor
 
 
@@ -187,19 +187,19 @@ class Pass(greenlet.greenlet):
 
 @dataclass
 class Models:
-    """The reference in float64, and its float32 twin with the same weights."""
+    """The reference in float64, and its float32 copy with the same weights."""
 
-    wide: nn.Module
-    narrow: nn.Module
+    float64_model: nn.Module
+    float32_model: nn.Module
     seed: int = 0
     layers: dict[str, nn.Module] = field(init=False)
-    twins: dict[str, nn.Module] = field(init=False)
+    float32_layers: dict[str, nn.Module] = field(init=False)
     forwards: dict[nn.Module, Callable[..., Any]] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.layers, self.twins = leaves(self.wide), leaves(self.narrow)
+        self.layers, self.float32_layers = leaves(self.float64_model), leaves(self.float32_model)
         self.forwards = {}
-        for layers in (self.layers, self.twins):
+        for layers in (self.layers, self.float32_layers):
             for name, layer in layers.items():
                 self.forwards[layer] = layer.forward
                 object.__setattr__(layer, "forward", _interceptor(name, layer.forward))
@@ -223,7 +223,7 @@ class Models:
             sides = [int(side * factor) for side, factor in zip(x.shape[2:], factors)]
             moved = [factor * (1 + size * float(noise.pool[index])) for index, factor in enumerate(factors)]
             return torch._C._nn.upsample_bilinear2d(x, sides, bool(layer.align_corners), *moved)
-        with moved_layer(layer, self.twins[name], noise, size):
+        with moved_layer(layer, self.float32_layers[name], noise, size):
             return self.compute(layer, args)
 
 
@@ -239,7 +239,7 @@ def order(models: Models, inputs: Sequence[Tensor]) -> dict[str, tuple[tuple[int
     """Layers in the order of their first call -> the shapes of their first input and output."""
     found: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {}
     hooks = []
-    for name, layer in models.twins.items():
+    for name, layer in models.float32_layers.items():
 
         def note(_layer: nn.Module, args: Any, result: Any, name: str = name) -> None:
             if flatten(args) and flatten(result):
@@ -248,7 +248,7 @@ def order(models: Models, inputs: Sequence[Tensor]) -> dict[str, tuple[tuple[int
         hooks.append(layer.register_forward_hook(note))
     try:
         with torch.no_grad():
-            models.narrow(*inputs)
+            models.float32_model(*inputs)
     finally:
         for hook in hooks:
             hook.remove()

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..verdict import limits as rule
 from ..verdict.limits import UNIT, Finding
-from .stepping import as_narrow
+from .stepping import as_float32
 
 # Layers whose channels are torch's axis 1, and the last axis of frameworks that keep images as N,H,W,C.
 SPATIAL = (
@@ -120,9 +120,9 @@ def stretches(*tensors: Tensor, axis: int) -> Iterator[tuple[Tensor, ...]]:
 
 def equal(mine: Tensor, theirs: Tensor) -> bool:
     """Whether a tensor, rounded to float32 if it is wide, is the other to the bit."""
-    if as_narrow(mine[:0] if mine.dim() else mine).dtype != theirs.dtype or mine.shape != theirs.shape:
+    if as_float32(mine[:0] if mine.dim() else mine).dtype != theirs.dtype or mine.shape != theirs.shape:
         return False
-    return all(torch.equal(as_narrow(a), b) for a, b in stretches(mine, theirs, axis=-1))
+    return all(torch.equal(as_float32(a), b) for a, b in stretches(mine, theirs, axis=-1))
 
 
 def mean_squares(tensor: Tensor, axis: int, exact: Tensor | None = None) -> np.ndarray:

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from ..progress import Watch
+from ..progress import Listener
 from ..results.records import Result, Row
 from ..verdict import limits as rule
 from ..verdict.outputs import OWN_EQUAL
@@ -47,11 +47,11 @@ def console() -> Console:
 
 
 @contextmanager
-def watcher(quiet: bool) -> Iterator[Watch]:
+def progress_listener(quiet: bool) -> Iterator[Listener]:
     """Progress on standard error: live in a terminal, a line a step elsewhere, nothing when quiet."""
     console = Console(stderr=True, highlight=False)
     if quiet:
-        yield Watch()
+        yield Listener()
     elif console.is_terminal:
         progress = Progress(
             SpinnerColumn(),
@@ -68,7 +68,7 @@ def watcher(quiet: bool) -> Iterator[Watch]:
         yield _Lines()
 
 
-class _Live(Watch):
+class _Live(Listener):
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
         self.task = progress.add_task("starting", total=None, left="")
@@ -103,7 +103,7 @@ class _Live(Watch):
         self.progress.console.print(f"[yellow]note:[/] {escape(text)}")
 
 
-class _Lines(Watch):
+class _Lines(Listener):
     def __init__(self) -> None:
         self.said: dict[str, float] = {}
 

@@ -6,62 +6,62 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..engine.candidate import Lane
+from ..engine.candidate import Candidate
 from ..results.records import Speed
 from . import statistics as timing
 
 MAX_RESTLESS = 0.3  # share of launches that may have begun before warm-up was over
 
 
-def speeds(lanes: Sequence[Lane], refused: str | None = None) -> list[Speed | None]:
-    """One a lane, in order; the first lane is the baseline. refused: why no lane's speed may be judged, or None."""
-    baseline = lanes[0]
-    figures = [_figures(lane, baseline) for lane in lanes]
-    refusals = [refusal(lane) for lane in lanes]
+def speeds(candidates: Sequence[Candidate], refused: str | None = None) -> list[Speed | None]:
+    """One a candidate, in order; the first candidate is the baseline. refused: why no candidate's speed may be judged, or None."""
+    baseline = candidates[0]
+    figures = [_figures(candidate, baseline) for candidate in candidates]
+    refusals = [refusal(candidate) for candidate in candidates]
     estimates = {}
-    for lane, why in zip(lanes[1:], refusals[1:]):
-        logs = log_ratios(lane, baseline)
+    for candidate, why in zip(candidates[1:], refusals[1:]):
+        logs = log_ratios(candidate, baseline)
         if why is None and len(logs) > 1:
-            estimates[lane.label] = timing.estimate(logs)
+            estimates[candidate.label] = timing.estimate(logs)
     verdicts = timing.verdicts(estimates)
     few = "one launch: no verdict on speed"
     if len(baseline.launches) > 1:
         few = "fewer than two launches could be compared with the baseline's"
     result: list[Speed | None] = []
-    for lane, found, why in zip(lanes, figures, refusals):
+    for candidate, found, why in zip(candidates, figures, refusals):
         if found is None:
             result.append(None)
             continue
-        verdict, reason = verdicts.get(lane.label, (None, few))
+        verdict, reason = verdicts.get(candidate.label, (None, few))
         if why or refused:
             verdict, reason = "REFUSED", why or refused
-        elif lane is baseline:
+        elif candidate is baseline:
             verdict, reason = "BASELINE", None
         elif refusals[0] is not None:
             verdict, reason = None, f"no verdict beside a baseline that is refused: {refusals[0]}"
-        noisy = verdict == "REFUSED" and fault(lane) is None
+        noisy = verdict == "REFUSED" and fault(candidate) is None
         result.append(replace(found, verdict=verdict, reason=reason, noisy=noisy))
     return result
 
 
-def log_ratios(lane: Lane, baseline: Lane) -> list[float]:
+def log_ratios(candidate: Candidate, baseline: Candidate) -> list[float]:
     """For each launch the median over its rounds of log(time / the baseline's time)."""
-    found = timing.log_ratios(timing.clean(lane.samples), timing.clean(baseline.samples))
+    found = timing.log_ratios(timing.clean(candidate.samples), timing.clean(baseline.samples))
     return [statistics.median(logs) for logs in found.values()]
 
 
-def _figures(lane: Lane, baseline: Lane) -> Speed | None:
-    if not lane.samples:
+def _figures(candidate: Candidate, baseline: Candidate) -> Speed | None:
+    if not candidate.samples:
         return None
     # --rerun N is N calls, whatever the machine did meanwhile; the ratio is of quiet rounds all the same.
-    quiet = timing.clean(lane.samples)
-    counted = quiet if lane.request.rerun is None else lane.samples
+    quiet = timing.clean(candidate.samples)
+    counted = quiet if candidate.request.rerun is None else candidate.samples
     seconds = timing.seconds_per_call(counted)
     ratio = timing.ratio(quiet, timing.clean(baseline.samples))
-    batch = lane.request.batch
-    launches = tuple(lane.launches)
+    batch = candidate.request.batch
+    launches = tuple(candidate.launches)
     retraces = [launch.retraces for launch in launches if launch.retraces is not None]
-    first = launches[0] if launches else lane.launched()
+    first = launches[0] if launches else candidate.launched()
     return Speed(
         fps=batch / seconds.mean,
         fps_ci=(batch / seconds.high, batch / seconds.low if seconds.low > 0 else None),
@@ -78,54 +78,54 @@ def _figures(lane: Lane, baseline: Lane) -> Speed | None:
         compile_seconds=max(0.0, first.first_step_seconds - first.second_step_seconds),
         import_seconds=first.import_seconds,
         build_seconds=first.build_seconds,
-        samples=tuple(lane.samples),
+        samples=tuple(candidate.samples),
         retraces=sum(retraces) if retraces else None,
         launches=launches,
         p99_seconds=timing.tail(counted),
     )
 
 
-def refusal(lane: Lane) -> str | None:
-    """Why the speed of this lane is not to be counted, whatever it is; None when nothing speaks against it."""
-    why = fault(lane)
-    restless = sum(launch.steady is False for launch in lane.launches)
-    if why is None and restless > MAX_RESTLESS * len(lane.launches):
+def refusal(candidate: Candidate) -> str | None:
+    """Why the speed of this candidate is not to be counted, whatever it is; None when nothing speaks against it."""
+    why = fault(candidate)
+    restless = sum(launch.steady is False for launch in candidate.launches)
+    if why is None and restless > MAX_RESTLESS * len(candidate.launches):
         return (
-            f"NO_STEADY_STATE: in {restless} of {len(lane.launches)} launches its calls still got faster or slower after "
-            f"{max(launch.warmup_calls for launch in lane.launches)} of them; say how many to wait for with --warmup"
+            f"NO_STEADY_STATE: in {restless} of {len(candidate.launches)} launches its calls still got faster or slower after "
+            f"{max(launch.warmup_calls for launch in candidate.launches)} of them; say how many to wait for with --warmup"
         )
     return why
 
 
-def fault(lane: Lane) -> str | None:
-    """What is wrong with this lane's speed that no further launch could mend; None when there is nothing."""
-    if not lane.samples:
+def fault(candidate: Candidate) -> str | None:
+    """What is wrong with this candidate's speed that no further launch could mend; None when there is nothing."""
+    if not candidate.samples:
         return None
-    seconds = timing.seconds_per_call(timing.clean(lane.samples)).mean
-    if timing.unfinished(lane.unfinished, seconds):
+    seconds = timing.seconds_per_call(timing.clean(candidate.samples)).mean
+    if timing.unfinished(candidate.unfinished, seconds):
         return (
-            f"{min(lane.unfinished):.2g} s of computation were left after its wait, against {seconds:.2g} s a call "
+            f"{min(candidate.unfinished):.2g} s of computation were left after its wait, against {seconds:.2g} s a call "
             "timed: the adapter's wait does not wait for the outputs"
         )
-    if lane.error is None:
+    if candidate.error is None:
         return "its outputs were not compared"
-    if lane.error.verdict in ("DIFFERENT", "INVALID"):
+    if candidate.error.verdict in ("DIFFERENT", "INVALID"):
         return "it does not compute the same"
-    if not lane.alive:
-        return f"it ended in launch {lane.launch + 1}: {lane.failure}"
-    retraces = sum(launch.retraces or 0 for launch in lane.launches)
+    if not candidate.alive:
+        return f"it ended in launch {candidate.launch + 1}: {candidate.failure}"
+    retraces = sum(launch.retraces or 0 for launch in candidate.launches)
     if retraces:
         return (
             f"retraced {retraces} time{'s' * (retraces > 1)} while it was timed: its seconds hold compilation. "
-            f"Let it meet every input case first (--warmup {lane.request.cases} or more), and let no Python value that "
+            f"Let it meet every input case first (--warmup {candidate.request.cases} or more), and let no Python value that "
             "changes from call to call reach the graph"
         )
-    growth = timing.vanished(lane.samples)
+    growth = timing.vanished(candidate.samples)
     if growth is not None:
         return f"WORK_VANISHED: 2n calls take {growth:.2f} times what n take, so not every call does its work"
-    if timing.amortised(lane.alone, seconds):
+    if timing.amortised(candidate.alone, seconds):
         return (
-            f"WORK_VANISHED: a call on a new input takes {lane.alone:.2g} s, on the same input again {seconds:.2g} s: "
+            f"WORK_VANISHED: a call on a new input takes {candidate.alone:.2g} s, on the same input again {seconds:.2g} s: "
             "something remembers results"
         )
     return None

@@ -84,10 +84,10 @@ class Gradients:
     @classmethod
     def of(cls, step: Step, size: Size) -> Gradients:
         """Those of this step. size: grows by every one that is compared."""
-        found, merges = cls(), step.merges
+        found, fused_parameters = cls(), step.fused_parameters
         for name, floor in step.truth["floors"].items():
-            own = next((merged for merged, parts in merges.items() if name in parts), name)
-            if merges.get(own, (name,))[0] != name:
+            own = next((merged for merged, parts in fused_parameters.items() if name in parts), name)
+            if fused_parameters.get(own, (name,))[0] != name:
                 continue  # the second of two that are stored as one
             found.known += 1
             if f"gradient/{own}" not in step.taken:

@@ -15,7 +15,7 @@ from .. import host
 from ..environments import store as environments
 from ..errors import Unsupported
 from ..framework.adapter import Framework
-from ..progress import Watch
+from ..progress import Listener
 from ..reference.reference import build_arguments
 from ..weights import npz
 from ..worker import protocol
@@ -51,7 +51,7 @@ class Probed:
     says: str = ""
 
 
-def probe(adapter: type[Framework], space: Path, seed: int, watch: Watch) -> list[Probed]:
+def probe(adapter: type[Framework], space: Path, seed: int, listener: Listener) -> list[Probed]:
     """Every optimizer of PROBED, the framework's own and the exact one; one that the framework lacks is a record with its reason.
 
     Raises SubjectError when the framework itself cannot run.
@@ -69,7 +69,7 @@ def probe(adapter: type[Framework], space: Path, seed: int, watch: Watch) -> lis
         worker.start()
         for match in (False, True):
             for settings in PROBED:
-                watch.phase(adapter.name, settings.says() + (", matched" if match else ""))
+                listener.phase(adapter.name, settings.says() + (", matched" if match else ""))
                 found.append(_probed(worker, adapter, batches, settings, match, seed))
     finally:
         worker.close()

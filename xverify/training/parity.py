@@ -48,7 +48,7 @@ class Learner:
     worker: Worker
     optimizer: Optimizer
     held: tuple[str, ...]
-    merges: Mapping[str, tuple[str, ...]]
+    fused_parameters: Mapping[str, tuple[str, ...]]
     key: tuple[str, ...]
 
 
@@ -151,7 +151,7 @@ class Ladder:
             captured = self._capture(learner)
             self.captured.add(learner.key)
         step = self._step(learner, 0)
-        learner.worker.request("rest")
+        learner.worker.request("release_memory")
         return Observed(captured, step)
 
     def judge(self, learner: Learner, observed: Observed) -> tuple[Error, Training]:
@@ -209,7 +209,7 @@ class Ladder:
 
     def _capture(self, learner: Learner) -> dict[str, Any]:
         """What a subject's worker captured of its layers, forward and backward; {"stopped": why} where it could not."""
-        self.reference.watch.phase(learner.label, "capturing its layers, forward and backward")
+        self.reference.listener.phase(learner.label, "capturing its layers, forward and backward")
         folder = _captured_in(learner)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
@@ -253,7 +253,7 @@ class Ladder:
     def _step(self, learner: Learner, index: int) -> dict[str, Any]:
         """A step from this state, as the subject makes it, into its file; what its worker says of it."""
         state = self.states[index]
-        self.reference.watch.phase(learner.label, f"one step from the reference's state after {state['steps']}")
+        self.reference.listener.phase(learner.label, f"one step from the reference's state after {state['steps']}")
         return learner.worker.request("rung", state=state, case=self._case(index), path=str(_stepped_in(learner)))
 
     def _rungs(
@@ -268,12 +268,12 @@ class Ladder:
         """The rungs of one whole step. reply: of ``_step``; untested, size: what is found out about it on the way."""
         state, truth = self.states[index], self._truth(index)
         before: Mapping[str, np.ndarray] = npz.OnDisk(Path(state["weights"]))
-        if learner.merges:
-            before = normal_form(dict(before), learner.merges)
+        if learner.fused_parameters:
+            before = normal_form(dict(before), learner.fused_parameters)
         slots = npz.OnDisk(Path(state["slots"])) if state["slots"] else {}
         exact = npz.OnDisk(self._truth_path(index))
         taken = npz.OnDisk(_stepped_in(learner))
-        step = Step(index, state["steps"], taken, before, slots, exact, truth, learner.merges)
+        step = Step(index, state["steps"], taken, before, slots, exact, truth, learner.fused_parameters)
         rungs = [
             judge_loss(step, reply, self._rows(), local.rounding),
             judge_gradients(step, local.wider, lambda times: self._widened(index, times), untested, size),
@@ -325,7 +325,7 @@ class Ladder:
 
     def _curve(self, learner: Learner, rungs: Sequence[Rung]) -> Curve:
         """The free run, judged as long as rounding alone leaves the replicas together."""
-        self.reference.watch.phase(learner.label, f"its loss curve, {len(self.losses)} steps")
+        self.reference.listener.phase(learner.label, f"its loss curve, {len(self.losses)} steps")
         losses = learner.worker.request("curve", state=self.states[0], steps=len(self.losses))["losses"]
         judged = self._judged()
         spreads = [high - low for low, high in zip(self.low, self.high)]
@@ -400,7 +400,7 @@ class Ladder:
         )
 
     def _phase(self, doing: str) -> None:
-        self.reference.watch.phase("reference", doing)
+        self.reference.listener.phase("reference", doing)
 
 
 LOCAL = ("forward", "backward")

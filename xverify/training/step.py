@@ -30,7 +30,8 @@ class Step:
     """The step after ``number`` others, from the reference's state of this index.
 
     taken: what the subject computed and left behind. before: the weights, as the subject stores them; slots: the optimizer's.
-    exact: gradients and statistics in float64; truth: what backward.truth says besides. merges: see Framework.merges.
+    exact: gradients and statistics in float64; truth: what backward.truth says besides.
+    fused_parameters: see Framework.fused_parameters.
     """
 
     index: int
@@ -40,7 +41,7 @@ class Step:
     slots: Arrays
     exact: Arrays
     truth: Mapping[str, Any]
-    merges: Mapping[str, tuple[str, ...]]
+    fused_parameters: Mapping[str, tuple[str, ...]]
 
 
 @dataclass
@@ -77,7 +78,7 @@ class Parameter:
 
     def __init__(self, name: str, step: Step, settings: Optimizer) -> None:
         self.name, self.steps = name, step.number
-        parts = step.merges.get(name, (name,))
+        parts = step.fused_parameters.get(name, (name,))
         self.parts, stored = len(parts), parts[0]
         self.noise: float = step.truth["floors"][stored]
         whole = step.before[name]

@@ -94,17 +94,17 @@ class Session(Learning):
         own = self.framework.save_weights(self.model)
         self.canonical_names = rename(own, self.names)
         self.shapes = {self.canonical_names[name]: array.shape for name, array in own.items()}
-        self.merges = self.framework.merges(self.model)
-        return {"seconds": seconds, "shapes": self.shapes, "merges": self.merges}
+        self.fused_parameters = self.framework.fused_parameters(self.model)
+        return {"seconds": seconds, "shapes": self.shapes, "fused_parameters": self.fused_parameters}
 
     def do_load(self, path: str) -> dict[str, Any]:
         """Load weights, read them back out of the model, and report the digest of what was read."""
         self._write(self.model, npz.load_file(Path(path)))
         return self.do_digest({})
 
-    def do_digest(self, merges: dict[str, list[str]]) -> dict[str, Any]:
-        """The digest of the weights as they stand in the model, in the normal form of these merges."""
-        return {"digest": canonical.digest(canonical.normal_form(self._read(self.model), merges))}
+    def do_digest(self, fused_parameters: dict[str, list[str]]) -> dict[str, Any]:
+        """The digest of the weights as they stand in the model, in the normal form of these fused_parameters."""
+        return {"digest": canonical.digest(canonical.normal_form(self._read(self.model), fused_parameters))}
 
     def do_save(self, path: str) -> None:
         npz.save_file(self._read(self.model), Path(path))
@@ -122,7 +122,7 @@ class Session(Learning):
         return canonical.to_canonical(own, source=f"{self.framework.name}'s weights")
 
     def _write(self, model: Any, arrays: canonical.Arrays) -> None:
-        arrays = canonical.normal_form(arrays, self.merges)
+        arrays = canonical.normal_form(arrays, self.fused_parameters)
         canonical.check(arrays, self.shapes, source="the weights")
         self.framework.load_weights(model, {own: arrays[name] for own, name in self.canonical_names.items()})
 
@@ -249,10 +249,10 @@ class Session(Learning):
 
         if not hasattr(self, "models"):
             passes.return_freed_memory()
-            wide = self.framework.build(self.source, self.options, float64=True)
-            for model in (wide, self.model):
+            float64_model = self.framework.build(self.source, self.options, float64=True)
+            for model in (float64_model, self.model):
                 self._write(model, npz.load_file(Path(weights)))
-            self.models = passes.Models(wide, self.model, seed)
+            self.models = passes.Models(float64_model, self.model, seed)
         return self.models
 
     # -- run ----------------------------------------------------------------------------------------------------------
@@ -299,17 +299,17 @@ class Session(Learning):
         """What framework.device_memory tells."""
         return dict(self.framework.device_memory())
 
-    def do_rest(self) -> None:
+    def do_release_memory(self) -> None:
         """Give free memory back to the system, which others need while this subject waits: of a training step, half and more."""
         gc.collect()
-        self.framework.rest()
+        self.framework.release_memory()
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
         if trim is not None:
             trim(0)
 
-    def do_traces(self) -> dict[str, Any]:
+    def do_graph_count(self) -> dict[str, Any]:
         """How many graphs the callable has made so far; None when it makes none."""
-        return {"traces": self.framework.traces(self.call)}
+        return {"graph_count": self.framework.graph_count(self.call)}
 
     def do_capture(self, inputs: str, case: int, folder: str, wanted: list[str] | None) -> dict[str, Any]:
         """Run one untimed pass on this case of these inputs, and write what every layer took and gave into a folder.

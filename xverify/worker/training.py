@@ -39,7 +39,7 @@ class Learning:
     clock: Callable[[], float]
     canonical_names: dict[str, str]
     shapes: dict[str, tuple[int, ...]]
-    merges: Mapping[str, tuple[str, ...]]
+    fused_parameters: Mapping[str, tuple[str, ...]]
     _block: Callable[[int, int], tuple[float, Any]]
     _write: Callable[[Any, canonical.Arrays], None]
     _read: Callable[[Any], canonical.Arrays]
@@ -59,7 +59,7 @@ class Learning:
             return tuple(self.framework.to_native(array, layout) for array, layout in zip(batch, layouts))
 
         self.batches = [native(batch) for batch in arrays]
-        held = self.framework.still(self.model)
+        held = self.framework.disable_dropout(self.model)
         start = self.clock()
         self.learner = self.framework.training(self.model, mode, self.batches[0], Optimizer.from_dict(optimizer), match)
         self.cases, self.call = self.batches, self.learner.step
@@ -84,7 +84,7 @@ class Learning:
         for own in self.learner.names:
             name = self.canonical_names[own]
             # Of parameters that are stored as their sum, all have the same gradient, and so the same slots.
-            stored = name if protocol.slot(name, 0) in found else self.merges.get(name, (name,))[0]
+            stored = name if protocol.slot(name, 0) in found else self.fused_parameters.get(name, (name,))[0]
             count = len(self.learner.optimizer.slots)
             keys = [protocol.slot(stored, index) for index in range(count)]
             slots[own] = [found[key] for key in keys] if found else self._zeros(own, count)
@@ -223,8 +223,8 @@ class Learning:
 
     def _learning_models(self, state: State, seed: int) -> Any:
         models = self._models(state["weights"], seed)
-        for model in (models.wide, models.narrow):
-            self.framework.still(model)
+        for model in (models.float64_model, models.float32_model):
+            self.framework.disable_dropout(model)
             model.train()
         self._relearn(models, state)
         return models
@@ -232,7 +232,7 @@ class Learning:
     def _relearn(self, models: Any, state: State) -> None:
         """A pass in training changes running statistics: as they were."""
         arrays = npz.load_file(Path(state["weights"]))
-        for model in (models.wide, models.narrow):
+        for model in (models.float64_model, models.float32_model):
             self._write(model, arrays)
 
     # -- shared -------------------------------------------------------------------------------------------------------
