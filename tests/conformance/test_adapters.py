@@ -13,9 +13,9 @@ from xverify import host
 from xverify.errors import Failed, Unsupported
 from xverify.framework import discovery as frameworks
 from xverify.reference.reference import build_arguments
-from xverify.worker import protocol
 from xverify.worker.process import Worker
 from xverify.workload import probe
+from xverify.workload.keys import case_key
 from xverify.workload.spec import find_model, load_folder
 
 pytestmark = pytest.mark.slow
@@ -89,7 +89,7 @@ def test_the_loaded_weights_are_the_ones_that_compute(mlp):
     for seed in (1, 2):
         w = probe.weights(mlp.shapes, seed)
         load(mlp, w)
-        y = outputs(mlp, inputs)[protocol.key(0, "logits")]
+        y = outputs(mlp, inputs)[case_key(0, "logits")]
         right = (
             np.maximum(x @ w["fc1.weight"].T.astype(np.float64) + w["fc1.bias"], 0) @ w["fc2.weight"].T + w["fc2.bias"]
         )
@@ -147,7 +147,7 @@ def test_every_mode_runs_and_agrees(mlp):
         mlp.request("prepare", inputs=str(mlp.folder / "inputs.npz"), mode=mode)
         for case in range(2):
             mlp.request("block", case=case, calls=2, keep=str(mlp.folder / "outputs.npz"))
-            results.append(npz.load_file(mlp.folder / "outputs.npz")[protocol.key(case, "logits")])
+            results.append(npz.load_file(mlp.folder / "outputs.npz")[case_key(case, "logits")])
     assert np.abs(results[0] - results[1]).max() > 0.1
     for case in range(2):
         for other in results[case::2]:

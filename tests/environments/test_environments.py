@@ -506,10 +506,10 @@ def test_tensorlayer_learns_with_the_optimizers_of_keras(call, tensorlayer):
     subjects = ("--subjects", "torch:eager,tensorlayer:eager", "--warmup", 1, "--rerun", 2)
     done = call("run", "mlp", "--task", "train", "--optimizer", "adam", *subjects, root=tensorlayer)
     assert done.code == 0, done.out + done.err
-    rungs = done.row("tensorlayer:eager")["training"]["rungs"]
-    assert {rung["verdict"] for rung in rungs if rung["name"] in ("loss", "gradients")} == {"EQUAL"}
-    assert {rung["difference"] for rung in rungs if rung["name"] == "update"} == {"eps-hat"}
-    assert {rung["verdict"] for rung in rungs if rung["name"] == "forward"} == {"UNTESTED"}
+    checks = done.row("tensorlayer:eager")["training"]["checks"]
+    assert {check["verdict"] for check in checks if check["name"] in ("loss", "gradients")} == {"EQUAL"}
+    assert {check["difference"] for check in checks if check["name"] == "update"} == {"eps-hat"}
+    assert {check["verdict"] for check in checks if check["name"] == "forward"} == {"UNTESTED"}
 
 
 TINY_SPEC = """

@@ -11,19 +11,19 @@ from xverify.errors import UsageError
 from xverify.report import curves
 from xverify.report.curves import in_terminal
 from xverify.report.terminal import WIDE
-from xverify.report.training import LADDER, ladders
-from xverify.results.records import Curve, Result, Row, Rung, Training
-from xverify.workload.optimizers import FORMS
+from xverify.report.training import LADDER, training_tables
+from xverify.results.records import Check, Curve, Result, Row, Training
+from xverify.workload.optimizers import VARIANTS
 
 ADAM = "adam, lr 0.001, betas 0.9 and 0.999, eps 1e-08"
 STEPS = 20
 LOSSES = tuple(2.3 * 0.9**step for step in range(STEPS))
 
 
-def row(subject="torch:eager", *rungs, **training):
+def row(subject="torch:eager", *checks, **training):
     framework, _, mode = subject.partition(":")
     return Row(
-        subject, framework, mode, "train", "cpu", 8, "ok", training=Training(ADAM, rungs=tuple(rungs), **training)
+        subject, framework, mode, "train", "cpu", 8, "ok", training=Training(ADAM, checks=tuple(checks), **training)
     )
 
 
@@ -38,12 +38,12 @@ def curve(losses=LOSSES, verdict="EQUAL", says="", judged=STEPS, replicas=STEPS)
 
 
 def equal(step=0, ratio=1.2):
-    return [Rung(name, step, "EQUAL", ratio) for name in LADDER if name != "curve"]
+    return [Check(name, step, "EQUAL", ratio) for name in LADDER if name != "curve"]
 
 
 def printed(*rows, width=WIDE, colours=False):
     console = Console(file=io.StringIO(), width=width, highlight=False, force_terminal=colours)
-    for renderable in ladders(rows):
+    for renderable in training_tables(rows):
         console.print(renderable, soft_wrap=True)
     return console.file.getvalue()
 
@@ -60,8 +60,8 @@ def cells(text, subject):
 
 
 def test_nothing_is_printed_of_rows_that_were_not_trained():
-    assert list(ladders([])) == []
-    assert list(ladders([forward_row(), row()])) == []
+    assert list(training_tables([])) == []
+    assert list(training_tables([forward_row(), row()])) == []
 
 
 def test_a_sound_row_has_every_rung_in_order_and_nothing_to_say():
@@ -89,20 +89,20 @@ def test_a_sound_row_has_every_rung_in_order_and_nothing_to_say():
     ],
 )
 def test_a_cell_has_the_worst_verdict_over_the_steps(verdict, ratio, cell, colour):
-    rungs = [Rung("update", 0, "IDENTICAL", 0.0), Rung("update", 1, verdict, ratio), Rung("loss", 2, "EQUAL", 1.0)]
-    assert cells(printed(row("jittor", *rungs)), "jittor")["update"] == cell
-    assert f"\x1b[{colour}m{cell}\x1b[0m" in printed(row("jittor", *rungs), colours=True)
+    checks = [Check("update", 0, "IDENTICAL", 0.0), Check("update", 1, verdict, ratio), Check("loss", 2, "EQUAL", 1.0)]
+    assert cells(printed(row("jittor", *checks)), "jittor")["update"] == cell
+    assert f"\x1b[{colour}m{cell}\x1b[0m" in printed(row("jittor", *checks), colours=True)
 
 
 def test_the_ratio_is_the_worst_of_the_worst_verdict():
-    rungs = [Rung("update", step, "DIFFERENT", ratio) for step, ratio in enumerate((50.0, 60.0, None))]
-    text = printed(row("jittor", *rungs, Rung("update", 3, "DRIFT", 900.0, difference="eps-hat")))
+    checks = [Check("update", step, "DIFFERENT", ratio) for step, ratio in enumerate((50.0, 60.0, None))]
+    text = printed(row("jittor", *checks, Check("update", 3, "DRIFT", 900.0, difference="eps-hat")))
     assert cells(text, "jittor")["update"] == "DIFFERENT 60"
     assert "the worst of steps 0, 1, 2, 3" in text
 
 
 def test_a_rung_that_another_subject_lacks_is_a_dash_and_one_that_all_lack_no_column():
-    text = printed(row("torch:eager", *equal()), row("jittor", Rung("loss", 0, "EQUAL", 1.0)))
+    text = printed(row("torch:eager", *equal()), row("jittor", Check("loss", 0, "EQUAL", 1.0)))
     assert cells(text, "jittor")["statistics"] == "-"
     assert "curve" not in cells(text, "jittor")
 
@@ -111,7 +111,7 @@ def test_where_it_is_narrow_the_subjects_stand_side_by_side():
     rows = [row(subject, *equal(), curve=curve()) for subject in ("torch:eager", "jittor", "tensorflow:graph")]
     table = printed(*rows, width=80).splitlines()[2:]
     assert all(len(line) <= 80 for line in table)
-    assert table[1].split() == ["rung", "torch:eager", "jittor", "tensorflow:graph"]
+    assert table[1].split() == ["training_step", "torch:eager", "jittor", "tensorflow:graph"]
     assert [line.split()[0] for line in table[3 : 3 + len(LADDER)]] == list(LADDER)
     assert "…" not in "".join(table)
 
@@ -121,8 +121,8 @@ def test_where_it_is_narrow_the_subjects_stand_side_by_side():
 
 def test_the_first_broken_rung_is_named():
     says = "fc1.weight: its change is 5e+04 x its floor: behaves as eps=1e-07; it should be 1e-08"
-    drifts = Rung("gradients", 0, "DRIFT", 5.0, "fc1.weight: 5 x the noise of all layers")
-    broken = [Rung("update", step, "DIFFERENT", 5e4, says) for step in (0, 1)]
+    drifts = Check("gradients", 0, "DRIFT", 5.0, "fc1.weight: 5 x the noise of all layers")
+    broken = [Check("update", step, "DIFFERENT", 5e4, says) for step in (0, 1)]
     text = printed(row("tensorflow:graph", drifts, *broken))
     assert f"  tensorflow:graph: update, step 0: {says}\n" in text
     assert "step 1" not in text
@@ -131,44 +131,44 @@ def test_the_first_broken_rung_is_named():
 
 def test_a_broken_rung_without_words_has_its_ratio():
     assert "  jittor: loss, step 2: DIFFERENT: 77 x its floor\n" in printed(
-        row("jittor", Rung("loss", 2, "DIFFERENT", 77.0))
+        row("jittor", Check("loss", 2, "DIFFERENT", 77.0))
     )
-    assert "  jittor: weights, step 0: INVALID\n" in printed(row("jittor", Rung("weights", 0, "INVALID")))
+    assert "  jittor: weights, step 0: INVALID\n" in printed(row("jittor", Check("weights", 0, "INVALID")))
 
 
 def test_a_named_difference_is_yellow_and_explained_once_and_no_fault():
-    rungs = [Rung("update", step, "DRIFT", 2e3, f"eps-hat: {FORMS['eps-hat']}", "eps-hat") for step in (0, 1)]
-    text = printed(row("tensorflow:graph", *equal(), *rungs, forms=("eps-hat",)))
+    checks = [Check("update", step, "DRIFT", 2e3, f"eps-hat: {VARIANTS['eps-hat']}", "eps-hat") for step in (0, 1)]
+    text = printed(row("tensorflow:graph", *equal(), *checks, variants=("eps-hat",)))
     assert cells(text, "tensorflow:graph")["update"] == "DRIFT eps-hat"
-    assert text.count(f"  tensorflow:graph: eps-hat: {FORMS['eps-hat']}\n") == 1
+    assert text.count(f"  tensorflow:graph: eps-hat: {VARIANTS['eps-hat']}\n") == 1
     assert "step 0:" not in text
-    assert "\x1b[33mDRIFT eps-hat\x1b[0m" in printed(row("jittor", *rungs), colours=True)
+    assert "\x1b[33mDRIFT eps-hat\x1b[0m" in printed(row("jittor", *checks), colours=True)
 
 
 def test_other_differences_bring_their_own_words():
-    both = Rung("update", 0, "DRIFT", 9.0, "eps-hat: as above; one bias: half as far, so it says", "eps-hat, one bias")
-    biased = Rung("statistics", 0, "DRIFT", 9.0, "takes the biased variance: torch's is another", "biased variance")
+    both = Check("update", 0, "DRIFT", 9.0, "eps-hat: as above; one bias: half as far, so it says", "eps-hat, one bias")
+    biased = Check("statistics", 0, "DRIFT", 9.0, "takes the biased variance: torch's is another", "biased variance")
     text = printed(row("tensorflow:graph", both, biased))
     assert cells(text, "tensorflow:graph") == {
         "subject": "tensorflow:graph",
         "update": "DRIFT eps-hat, one bias",
         "statistics": "DRIFT biased variance",
     }
-    assert f": eps-hat: {FORMS['eps-hat']}\n" in text
+    assert f": eps-hat: {VARIANTS['eps-hat']}\n" in text
     assert ": one bias: half as far, so it says\n" in text
     assert ": biased variance: takes the biased variance: torch's is another\n" in text
 
 
 def test_drift_without_a_name_outweighs_one_with():
-    rungs = [Rung("update", 0, "DRIFT", 9e3, "…", "eps-hat"), Rung("update", 1, "DRIFT", 7.0, "fc: 7 x its floor")]
-    text = printed(row("jittor", *rungs))
+    checks = [Check("update", 0, "DRIFT", 9e3, "…", "eps-hat"), Check("update", 1, "DRIFT", 7.0, "fc: 7 x its floor")]
+    text = printed(row("jittor", *checks))
     assert cells(text, "jittor")["update"] == "DRIFT 7"
     assert "update, step 1: fc: 7 x its floor" in text
 
 
 def test_a_form_that_does_not_show_is_told():
-    text = printed(row("tensorflow:graph", *equal(), forms=("eps-hat",)))
-    assert f"eps-hat, which did not show in these steps: {FORMS['eps-hat']}" in text
+    text = printed(row("tensorflow:graph", *equal(), variants=("eps-hat",)))
+    assert f"eps-hat, which did not show in these steps: {VARIANTS['eps-hat']}" in text
 
 
 @pytest.mark.parametrize(
@@ -193,16 +193,18 @@ def test_parameters_in_which_no_fault_could_show(names, sentence):
 
 
 def test_rungs_that_could_not_be_judged_say_why():
-    rungs = [Rung(name, 0, "UNTESTED", says="no layer could be captured", known=6) for name in ("forward", "backward")]
-    assert "  jittor: forward, backward UNTESTED: no layer could be captured\n" in printed(row("jittor", *rungs))
+    checks = [
+        Check(name, 0, "UNTESTED", says="no layer could be captured", known=6) for name in ("forward", "backward")
+    ]
+    assert "  jittor: forward, backward UNTESTED: no layer could be captured\n" in printed(row("jittor", *checks))
 
 
 def test_layers_compared_in_part_and_dropout_held_off():
-    rungs = [
-        Rung("forward", 0, "EQUAL", 1.0, compared=5, known=6),
-        Rung("backward", 0, "EQUAL", 1.0, compared=6, known=6),
+    checks = [
+        Check("forward", 0, "EQUAL", 1.0, compared=5, known=6),
+        Check("backward", 0, "EQUAL", 1.0, compared=6, known=6),
     ]
-    text = printed(row("jittor", *rungs, held=("drop1", "drop2")))
+    text = printed(row("jittor", *checks, held=("drop1", "drop2")))
     assert "  jittor: forward: 5 of 6 layers compared\n" in text
     assert "backward:" not in text
     assert "  jittor: dropout held off in drop1, drop2\n" in text
@@ -233,7 +235,7 @@ def test_a_curve_that_parts_says_where(verdict):
 
 def test_brackets_are_no_markup():
     says = "layers[0].weight [/red] differs"
-    assert says in printed(row("jittor", Rung("update", 0, "DIFFERENT", 9.0, says)))
+    assert says in printed(row("jittor", Check("update", 0, "DIFFERENT", 9.0, says)))
 
 
 # -- curves -----------------------------------------------------------------------------------------------------------

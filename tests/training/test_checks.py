@@ -1,35 +1,35 @@
-"""The rungs of one whole step, by arithmetic alone."""
+"""The checks of one whole step, by arithmetic alone."""
 
 import math
 
 import numpy as np
 import pytest
 
-from xverify.results.records import Rung
+from xverify.results.records import Check
 from xverify.training.checks import WIDER, Local, judge_gradients, judge_loss, judge_statistics, judge_update
 from xverify.training.step import Size, Step
 from xverify.workload.optimizers import optimizer
 
 ROUNDED = (
-    Rung("forward", 0, "DRIFT", 142.0, "sums lose digits", "rounding"),
-    Rung("backward", 0, "EQUAL", 2.0),
+    Check("forward", 0, "DRIFT", 142.0, "sums lose digits", "rounding"),
+    Check("backward", 0, "EQUAL", 2.0),
 )
 FLOOR = 1e-6
 
 
 def test_layers_that_round_more_leave_more_room_and_wrong_ones_none():
     assert Local.of(ROUNDED) == Local(142.0, 142.0)
-    assert Local.of((Rung("forward", 0, "EQUAL", 1.0), Rung("backward", 0, "EQUAL", 2.0))) == Local(WIDER, 1.0)
-    assert Local.of((*ROUNDED, Rung("backward", 0, "DIFFERENT", 50.0))).wider is None
-    assert Local.of((Rung("forward", 0, "UNTESTED"),) * 2).wider is None
+    assert Local.of((Check("forward", 0, "EQUAL", 1.0), Check("backward", 0, "EQUAL", 2.0))) == Local(WIDER, 1.0)
+    assert Local.of((*ROUNDED, Check("backward", 0, "DIFFERENT", 50.0))).wider is None
+    assert Local.of((Check("forward", 0, "UNTESTED"),) * 2).wider is None
 
 
 def test_a_loss_is_named_rounding_when_its_layers_round_as_far_and_is_never_excused():
     def judged(floors, rounding):
         step = Step(0, 0, {}, {}, {}, {}, {"loss": 2.0, "loss_floor": 1e-6}, {})
         loss = 2.0 + floors * 1e-6
-        rung = judge_loss(step, {"loss": loss, "step_loss": loss}, 8, rounding)
-        return rung.verdict, rung.difference
+        check = judge_loss(step, {"loss": loss, "step_loss": loss}, 8, rounding)
+        return check.verdict, check.difference
 
     assert judged(9, 1.0) == ("EQUAL", "")
     assert judged(12, 1.0) == ("DRIFT", "")
@@ -57,9 +57,9 @@ def judged(taken=(), wider=WIDER, floors=None, **more):
         assert times == wider
         return floors
 
-    rung = judge_gradients(step(taken, **more), wider, widened, untested, Size())
-    assert rung.known == 2 or rung.verdict == "INVALID"
-    return rung.verdict, rung.says, untested, rung.compared
+    check = judge_gradients(step(taken, **more), wider, widened, untested, Size())
+    assert check.known == 2 or check.verdict == "INVALID"
+    return check.verdict, check.says, untested, check.compared
 
 
 def off(name, shape, by):
@@ -132,5 +132,5 @@ def test_running_statistics_that_are_not_finite_are_invalid():
         {f"statistic/{name}": np.zeros(1), "statistic/bn.running_var": np.ones(1)},
         {"statistics": {name: 1e-6}, "momentum": {"bn": 0.1}, "terms": {"bn": 8}}, {},
     )  # fmt: skip
-    rung = judge_statistics(bn, 1.0)
-    assert (rung.verdict, rung.says) == ("INVALID", "bn.running_mean has NaN or infinity")
+    check = judge_statistics(bn, 1.0)
+    assert (check.verdict, check.says) == ("INVALID", "bn.running_mean has NaN or infinity")

@@ -1,4 +1,4 @@
-"""Training from outside: the ladder on the command line, its refusals, and what it says of a wrong port."""
+"""Training from outside: the parity on the command line, its refusals, and what it says of a wrong port."""
 
 import gzip
 import json
@@ -28,9 +28,9 @@ def test_two_modes_of_torch_learn_alike(xverify, tmp_path):
     assert result["tasks"] == ["train"]
     for row in result["rows"]:
         assert (row["task"], row["error"]["verdict"]) == ("train", "EQUAL")
-        assert {rung["name"] for rung in row["training"]["rungs"]} == RUNGS
-        assert {rung["verdict"] for rung in row["training"]["rungs"]} == {"EQUAL"}
-        assert {rung["step"] for rung in row["training"]["rungs"]} == {0, 2}
+        assert {check["name"] for check in row["training"]["checks"]} == RUNGS
+        assert {check["verdict"] for check in row["training"]["checks"]} == {"EQUAL"}
+        assert {check["step"] for check in row["training"]["checks"]} == {0, 2}
         assert row["speed"]["seconds_per_step"] > 0
         assert len(row["training"]["curve"]["losses"]) == 10
         assert row["error"]["compared"] == row["error"]["expected"] == 4
@@ -46,13 +46,13 @@ def test_a_difference_of_its_own_has_a_name_and_goes_with_match_optimizer(xverif
     assert done.code == 0, done.out + done.err
     row = result["rows"][1]
     assert row["error"]["verdict"] == "DRIFT"
-    assert {rung["difference"] for rung in row["training"]["rungs"] if rung["name"] == "update"} == {"eps-hat"}
+    assert {check["difference"] for check in row["training"]["checks"] if check["name"] == "update"} == {"eps-hat"}
     assert "eps-hat" in done.out
     strict, _ = run(xverify, *arguments, "--strict")
     assert strict.code == 1
     done, result = run(xverify, *arguments, "--match-optimizer", "--strict")
     assert done.code == 0, done.out + done.err
-    assert {rung["verdict"] for rung in result["rows"][1]["training"]["rungs"]} == {"EQUAL"}
+    assert {check["verdict"] for check in result["rows"][1]["training"]["checks"]} == {"EQUAL"}
 
 
 def test_a_folder_without_torch_is_refused(xverify, tmp_path):
@@ -132,9 +132,9 @@ def test_long_steps_are_looked_at_less_and_it_is_said(xverify, tmp_path, subject
     training = result["rows"][0]["training"]
     assert training["curve"] is None
     assert ("reference: training in float32" in done.err) == (subject == "torch:trace")
-    verdicts = {rung["name"]: rung["verdict"] for rung in training["rungs"]}
+    verdicts = {check["name"]: check["verdict"] for check in training["checks"]}
     assert verdicts == {**dict.fromkeys(RUNGS, "EQUAL"), "curve": "UNTESTED"}
-    assert {rung["step"] for rung in training["rungs"]} == {0}
+    assert {check["step"] for check in training["checks"]} == {0}
     assert "curve UNTESTED: a step of the reference takes 2 s: --effort standard draws it" in done.out
 
 

@@ -9,9 +9,9 @@ import pytest
 from conftest import MODEL, write_folder
 from xverify.weights import digest, npz
 
-from xverify.worker import protocol
 from xverify.worker.session import Session
 from xverify.workload import probe
+from xverify.workload.keys import case_key
 
 LAYOUTS = {"inputs": {"x": None}, "outputs": {"y": None}}
 
@@ -43,7 +43,7 @@ def ok(session, op, **arguments):
 
 
 def cases(tmp_path, count=2):
-    arrays = {protocol.key(case, "x"): np.full((4, 8), case, np.float32) for case in range(count)}
+    arrays = {case_key(case, "x"): np.full((4, 8), case, np.float32) for case in range(count)}
     npz.save_file(arrays, tmp_path / "inputs.npz")
     return str(tmp_path / "inputs.npz")
 

@@ -8,7 +8,7 @@ from ..errors import UsageError
 from ..reference.request import DEVICES, TASKS
 from ..report import curves
 from ..report.terminal import console, progress_listener, render
-from ..workload.optimizers import SLOTS
+from ..workload.optimizers import STATE_NAMES
 
 HELP = "verify and time a model in several frameworks"
 EXAMPLE = """examples:
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="seconds that one step of a subject may take (default: 1800)",
     )
     learning = parser.add_argument_group("training (--task train)")
-    learning.add_argument("--optimizer", metavar="NAME", help=f"one of: {', '.join(SLOTS)} (default: sgd)")
+    learning.add_argument("--optimizer", metavar="NAME", help=f"one of: {', '.join(STATE_NAMES)} (default: sgd)")
     learning.add_argument("--lr", type=float, metavar="X", help="learning rate (default: torch's)")
     learning.add_argument("--momentum", type=float, metavar="X", help="of sgd (default: 0)")
     learning.add_argument("--nesterov", action="store_true", help="Nesterov's form of the momentum")

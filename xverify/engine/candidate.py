@@ -21,10 +21,10 @@ from ..framework.adapter import Framework
 from ..progress import Listener
 from ..reference.reference import Reference, build_arguments
 from ..reference.request import Request
-from ..results.records import Error, Launch, Layers, Memory, Row, Rung, Sample, Speed, Training
+from ..results.records import Check, Error, Launch, Layers, Memory, Row, Sample, Speed, Training
 from ..timing import statistics as timing
 from ..timing.noise import Gate, look
-from ..training.parity import Ladder, Learner, Observed
+from ..training.parity import Learner, Observed, TrainingParity
 from ..verdict import outputs as compare
 from ..weights import npz
 from ..worker.process import Worker
@@ -405,20 +405,20 @@ class Candidate:
         held, key = tuple(self.prepared["held"]), (*self.build_key, str(self.request.match_optimizer))
         return Learner(self.label, self.worker, settings, held, self.built["fused_parameters"], key)
 
-    def judge_training(self, ladder: Ladder, reference: Reference, observed: Future[Observed] | None) -> None:
-        """Climb the ladder. What ends it early fails the candidate, whose speed would be of nothing known."""
+    def judge_training(self, parity: TrainingParity, reference: Reference, observed: Future[Observed] | None) -> None:
+        """Climb the parity. What ends it early fails the candidate, whose speed would be of nothing known."""
         if not self.alive or observed is None:
             return
         if self.loaded["digest"] != reference.digest:
             mine = self.loaded["digest"]
             reason = f"other weights after loading: digest {mine}, the reference has {reference.digest}"
             self.error = Error("INVALID", reason)
-            self.training = Training(ladder.optimizer.says(), rungs=(Rung("weights", 0, "INVALID", says=reason),))
+            self.training = Training(parity.optimizer.says(), checks=(Check("weights", 0, "INVALID", says=reason),))
             return
-        with self.step("climbing the ladder of training"):
-            self.error, self.training = ladder.judge(self.learner(), observed.result())
+        with self.step("climbing the parity of training"):
+            self.error, self.training = parity.judge(self.learner(), observed.result())
 
-    def judge_training_again(self, ladder: Ladder, reference: Reference) -> None:
+    def judge_training_again(self, parity: TrainingParity, reference: Reference) -> None:
         """Look at a later launch, too: its weights, and one step."""
         if not self.active or self.error is None:
             return
@@ -428,7 +428,7 @@ class Candidate:
                     self.error, verdict="INVALID", reason="other weights after loading in a later launch"
                 )
             else:
-                self.error = ladder.again(self.learner(), self.error)
+                self.error = parity.again(self.learner(), self.error)
 
     def judge_again(self, reference: Reference) -> None:
         """Compare what a later launch computed, too: its weights, and the outputs of its last timed calls."""

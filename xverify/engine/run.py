@@ -29,7 +29,7 @@ from ..results.records import Layers, Result, overall
 from ..timing import noise
 from ..timing import statistics as timing
 from ..timing.speed import fault, log_ratios, speeds
-from ..training.parity import Ladder, Observed
+from ..training.parity import Observed, TrainingParity
 from ..verdict import outputs as compare
 from ..worker.process import Worker
 from ..workload import optimizers
@@ -165,7 +165,7 @@ class Run:
         self.seen = noise.Seen()
         self.earlier = earlier
         self.complete = False
-        self.ladder: Ladder | None = None
+        self.parity: TrainingParity | None = None
         self.fused_parameters: dict[str, tuple[str, ...]] = {}
         self.launch_seconds: list[float] = []
         self.workers: list[Worker] = []
@@ -251,8 +251,8 @@ class Run:
             self._launch()
             with self.clock.doing("judging"):
                 for candidate in self.candidates:
-                    if self.ladder is not None:
-                        candidate.judge_training_again(self.ladder, self.reference)
+                    if self.parity is not None:
+                        candidate.judge_training_again(self.parity, self.reference)
                     else:
                         candidate.judge_again(self.reference)
             self._begin_next()
@@ -416,7 +416,7 @@ class Run:
 
     def _judge(self) -> None:
         if self.request.trains:
-            self.ladder = Ladder(self.request, self.reference)
+            self.parity = TrainingParity(self.request, self.reference)
             # A subject that is the reference's own code has been timed; where none is, the reference makes two steps to tell.
             own = (self.reference.framework, "eager")
             same = [
@@ -424,8 +424,8 @@ class Run:
                 for candidate in self.candidates
                 if candidate.active and (candidate.adapter.name, candidate.mode) == own
             ]
-            self.ladder.prepare(seconds=max((candidate.seconds_per_call for candidate in same), default=0.0))
-            self._climb(self.ladder)
+            self.parity.prepare(seconds=max((candidate.seconds_per_call for candidate in same), default=0.0))
+            self._judge_training(self.parity)
             return
         self.reference.evaluate()
         self._replay()
@@ -433,12 +433,12 @@ class Run:
             for done in [pool.submit(candidate.judge, self.reference) for candidate in self.candidates]:
                 done.result()
 
-    def _climb(self, ladder: Ladder) -> None:
+    def _judge_training(self, parity: TrainingParity) -> None:
         """Judge every candidate, while the next one does by itself what is judged of it then."""
 
         def observe(candidate: Candidate | None) -> Future[Observed] | None:
             return (
-                self.beside.submit(ladder.observe, candidate.learner())
+                self.beside.submit(parity.observe, candidate.learner())
                 if candidate is not None and candidate.alive
                 else None
             )
@@ -448,7 +448,7 @@ class Run:
             if observed is not None:
                 wait([observed])
             coming = observe(following)
-            candidate.judge_training(ladder, self.reference, observed)
+            candidate.judge_training(parity, self.reference, observed)
             candidate.worker.close()
             observed = coming
 

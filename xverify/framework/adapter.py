@@ -42,7 +42,7 @@ class Training:
     """A model that learns in one mode: what an adapter's ``training`` returns.
 
     The weights are the model's own, and are read and written through the adapter. names: the parameters that learn, by the
-    framework's own names, which are ``save_weights``'. optimizer: the settings, with the forms in which the framework's own
+    framework's own names, which are ``save_weights``'. optimizer: the settings, with the variants in which the framework's own
     optimizer differs from torch's.
     """
 
@@ -63,12 +63,12 @@ class Training:
         """An update alone, by these gradients by name, in canonical layout."""
         raise NotImplementedError
 
-    def slots(self) -> tuple[int, dict[str, list[np.ndarray]]]:
-        """How many steps were made, and the optimizer's state by name, in the order of ``optimizer.slots``."""
+    def optimizer_state(self) -> tuple[int, dict[str, list[np.ndarray]]]:
+        """How many steps were made, and the optimizer's state by name, in the order of ``optimizer.state_names``."""
         raise NotImplementedError
 
-    def set_slots(self, steps: int, slots: Mapping[str, Sequence[np.ndarray]]) -> None:
-        """Set what ``slots`` returns."""
+    def set_optimizer_state(self, steps: int, state: Mapping[str, Sequence[np.ndarray]]) -> None:
+        """Set what ``optimizer_state`` returns."""
         raise NotImplementedError
 
 

@@ -111,8 +111,8 @@ class Keras(Framework):
 class Learner(Training):
     """Keras' optimizer on the model's variables. wrap: makes a function of native tensors what the mode runs."""
 
-    # The attributes of Keras' optimizers that hold what Optimizer.slots names.
-    SLOTS = {
+    # The attributes of Keras' optimizers that hold what Optimizer.state_names names.
+    STATE_NAMES = {
         "sgd": ("momentums",),
         "adam": ("_momentums", "_velocities"),
         "adamw": ("_momentums", "_velocities"),
@@ -168,7 +168,7 @@ class Learner(Training):
     def _held(self, index: int) -> list[Any]:
         if self.match:
             return [kept[index] for kept in self.optim.kept]
-        names = self.SLOTS[self.optimizer.name][: len(self.optimizer.slots)]
+        names = self.STATE_NAMES[self.optimizer.name][: len(self.optimizer.state_names)]
         return [getattr(self.optim, name)[index] for name in names]
 
     @property
@@ -176,34 +176,34 @@ class Learner(Training):
         """Keras' SGD keeps -lr times the momentum."""
         return -self.optimizer.lr if self.optimizer.name == "sgd" and not self.match else 1.0
 
-    def slots(self) -> tuple[int, dict[str, list[np.ndarray]]]:
+    def optimizer_state(self) -> tuple[int, dict[str, list[np.ndarray]]]:
         kept = {}
         for index, (name, _, axes) in enumerate(self.learnt):
             arrays = [np.array(self.framework.to_numpy(slot.value, None)) for slot in self._held(index)]
             kept[name] = [weights.to_canonical(array / np.float32(self._scale), axes) for array in arrays]
         return int(self.optim.iterations.numpy()), kept
 
-    def set_slots(self, steps: int, slots: Mapping[str, Sequence[np.ndarray]]) -> None:
+    def set_optimizer_state(self, steps: int, state: Mapping[str, Sequence[np.ndarray]]) -> None:
         self.optim.iterations.assign(steps)
         for index, (name, _, axes) in enumerate(self.learnt):
-            for held, array in zip(self._held(index), slots[name]):
+            for held, array in zip(self._held(index), state[name]):
                 held.assign(weights.from_canonical(array * np.float32(self._scale), axes))
 
 
 def _own(o: Optimizer) -> tuple[Optimizer, Any]:
-    """Keras' own optimizer, and the settings with its forms."""
+    """Keras' own optimizer, and the settings with its variants."""
     from keras import optimizers
 
     decay = o.weight_decay or None
     decoupled = ("decoupled",) if decay and o.name != "adamw" else ()
     if o.name == "sgd":
-        return replace(o, forms=decoupled), optimizers.SGD(o.lr, float(o.momentum), o.nesterov, weight_decay=decay)
+        return replace(o, variants=decoupled), optimizers.SGD(o.lr, float(o.momentum), o.nesterov, weight_decay=decay)
     if o.name == "rmsprop":
-        forms = ("eps-inside", *decoupled)
-        return replace(o, forms=forms), optimizers.RMSprop(o.lr, o.alpha, epsilon=o.eps, weight_decay=decay)
+        variants = ("eps-inside", *decoupled)
+        return replace(o, variants=variants), optimizers.RMSprop(o.lr, o.alpha, epsilon=o.eps, weight_decay=decay)
     kind = optimizers.Adam if o.name == "adam" else optimizers.AdamW
     made = kind(learning_rate=o.lr, beta_1=o.beta1, beta_2=o.beta2, epsilon=o.eps, weight_decay=decay)
-    return replace(o, forms=("eps-hat", *decoupled)), made
+    return replace(o, variants=("eps-hat", *decoupled)), made
 
 
 def _exact(o: Optimizer, times: Sequence[int]) -> tuple[Optimizer, Any]:
@@ -215,7 +215,7 @@ def _exact(o: Optimizer, times: Sequence[int]) -> tuple[Optimizer, Any]:
         def build(self, variables: Any) -> None:
             if not self.built:
                 super().build(variables)
-                self.kept = [self.add_optimizer_variables(variables, slot) for slot in o.slots]
+                self.kept = [self.add_optimizer_variables(variables, slot) for slot in o.state_names]
 
         def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
             index = self._get_variable_index(variable)

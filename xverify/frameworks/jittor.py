@@ -175,8 +175,8 @@ def learnt_by(model: Any) -> dict[str, Any]:
 class Learner(Training):
     """jittor.optim on the model's parameters."""
 
-    # The lists of Jittor's parameter groups that hold what Optimizer.slots names.
-    SLOTS = {"sgd": ("values",), "adam": ("m", "values"), "adamw": ("m", "values"), "rmsprop": ("values",)}
+    # The lists of Jittor's parameter groups that hold what Optimizer.state_names names.
+    STATE_NAMES = {"sgd": ("values",), "adam": ("m", "values"), "adamw": ("m", "values"), "rmsprop": ("values",)}
 
     def __init__(self, framework: Adapter, model: Any, batch: Batch, optimizer: Optimizer, match: bool) -> None:
         self.framework, self.jt, self.model = framework, framework.jt, model
@@ -192,7 +192,7 @@ class Learner(Training):
             _match_norms(framework.jt, model)
 
     def _own(self, o: Optimizer, parameters: list[Any]) -> tuple[Optimizer, Any]:
-        """Jittor's own optimizer, and the settings with its forms."""
+        """Jittor's own optimizer, and the settings with its variants."""
         optim = self.jt.optim
         if o.name == "sgd":
             return o.plain, optim.SGD(parameters, o.lr, o.momentum, o.weight_decay, nesterov=o.nesterov)
@@ -201,12 +201,12 @@ class Learner(Training):
                 raise Unsupported("jittor.optim.RMSprop has no weight decay; --match-optimizer has")
             return o.plain, optim.RMSprop(parameters, o.lr, o.eps, o.alpha)
         kind = optim.Adam if o.name == "adam" else optim.AdamW
-        forms = ("eps-hat",) if o.name == "adam" else ()
-        return replace(o, forms=forms), kind(parameters, o.lr, o.eps, (o.beta1, o.beta2), o.weight_decay)
+        variants = ("eps-hat",) if o.name == "adam" else ()
+        return replace(o, variants=variants), kind(parameters, o.lr, o.eps, (o.beta1, o.beta2), o.weight_decay)
 
     def _exact(self, o: Optimizer, parameters: list[Any]) -> tuple[Optimizer, Any]:
         """torch's mathematics in Jittor's operations."""
-        jt, names = self.jt, self.SLOTS[o.name][: len(o.slots)]
+        jt, names = self.jt, self.STATE_NAMES[o.name][: len(o.state_names)]
 
         base: Any = jt.optim.Optimizer
 
@@ -247,18 +247,18 @@ class Learner(Training):
         self.optim.step()
         self.jt.sync_all()
 
-    def slots(self) -> tuple[int, dict[str, list[np.ndarray]]]:
+    def optimizer_state(self) -> tuple[int, dict[str, list[np.ndarray]]]:
         (group,) = self.optim.param_groups
-        held = [group[slot] for slot in self.SLOTS[self.optimizer.name][: len(self.optimizer.slots)]]
+        held = [group[slot] for slot in self.STATE_NAMES[self.optimizer.name][: len(self.optimizer.state_names)]]
         return self.optim.n_step, {
             name: [slot[index].numpy() for slot in held] for index, name in enumerate(self.parameters)
         }
 
-    def set_slots(self, steps: int, slots: Mapping[str, Sequence[np.ndarray]]) -> None:
+    def set_optimizer_state(self, steps: int, state: Mapping[str, Sequence[np.ndarray]]) -> None:
         (group,) = self.optim.param_groups
         self.optim.n_step = steps
         for index, name in enumerate(self.parameters):
-            for slot, array in zip(self.SLOTS[self.optimizer.name], slots[name]):
+            for slot, array in zip(self.STATE_NAMES[self.optimizer.name], state[name]):
                 group[slot][index].update(self.jt.array(array).stop_grad())
 
 

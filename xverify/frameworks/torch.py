@@ -171,7 +171,7 @@ def _arrays(parameters: Mapping[str, Any], gradients: Sequence[Any]) -> dict[str
 class Learner(Training):
     """torch.optim on the model's parameters; the model's forward pass in the mode."""
 
-    SLOTS = {
+    STATE_NAMES = {
         "sgd": ("momentum_buffer",),
         "adam": ("exp_avg", "exp_avg_sq"),
         "adamw": ("exp_avg", "exp_avg_sq"),
@@ -222,22 +222,24 @@ class Learner(Training):
         self.optim.step()
         self.steps += 1
 
-    def slots(self) -> tuple[int, dict[str, list[np.ndarray]]]:
+    def optimizer_state(self) -> tuple[int, dict[str, list[np.ndarray]]]:
         kept = {}
         for name, parameter in self.parameters.items():
             state = self.optim.state.get(parameter, {})
-            held = [state.get(slot) for slot in self.SLOTS[self.optimizer.name][: len(self.optimizer.slots)]]
+            held = [
+                state.get(slot) for slot in self.STATE_NAMES[self.optimizer.name][: len(self.optimizer.state_names)]
+            ]
             kept[name] = _zeros_for_none(held, parameter)
         return self.steps, kept
 
-    def set_slots(self, steps: int, slots: Mapping[str, Sequence[np.ndarray]]) -> None:
+    def set_optimizer_state(self, steps: int, state: Mapping[str, Sequence[np.ndarray]]) -> None:
         self.optim.state.clear()
         self.steps = steps
         if not steps:
             return
-        for name, arrays in slots.items():
+        for name, arrays in state.items():
             parameter = self.parameters[name]
-            names = self.SLOTS[self.optimizer.name]
+            names = self.STATE_NAMES[self.optimizer.name]
             native = {slot: self.framework.to_native(array, None) for slot, array in zip(names, arrays)}
             if self.optimizer.name != "sgd":
                 native["step"] = self.torch.tensor(float(steps))

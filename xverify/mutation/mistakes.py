@@ -14,14 +14,14 @@ from ..workload.optimizers import Optimizer, optimizer, update
 
 @dataclass(frozen=True)
 class Mistake:
-    """One fault: what it is planted in, the rung that it breaks first, and what the report must say of it.
+    """One fault: what it is planted in, the check that it breaks first, and what the report must say of it.
 
     asked: the settings that the run asks for. made: those that the port learns with. plant: done to its learner besides.
     norms: it needs a batch norm. named: it is a framework's own difference, which is a warning.
     """
 
     kind: str
-    rung: str
+    check: str
     says: str
     asked: Optimizer
     made: Optimizer | None = None
@@ -111,7 +111,7 @@ def _formula(change: Callable[[Optimizer], Optimizer]) -> Callable[[Any], None]:
 
     def plant(learner: Any) -> None:
         torch, settings = learner.torch, change(learner.optimizer)
-        names = learner.SLOTS[learner.optimizer.name]
+        names = learner.STATE_NAMES[learner.optimizer.name]
 
         def step(*_: Any) -> None:
             with torch.no_grad():
@@ -135,8 +135,8 @@ PLANTS: Mapping[str, Callable[[Any], None]] = {
     "sum": _sum,
     "accumulate": _accumulate,
     "frozen": _frozen,
-    "eps-hat": _formula(lambda o: replace(o, forms=("eps-hat",))),
-    "eps-inside": _formula(lambda o: replace(o, forms=("eps-inside",))),
-    "decoupled": _formula(lambda o: replace(o, forms=("decoupled",))),
+    "eps-hat": _formula(lambda o: replace(o, variants=("eps-hat",))),
+    "eps-inside": _formula(lambda o: replace(o, variants=("eps-inside",))),
+    "decoupled": _formula(lambda o: replace(o, variants=("decoupled",))),
     "no momentum": _formula(lambda o: replace(o, momentum=0.0)),
 }

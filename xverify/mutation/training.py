@@ -1,4 +1,4 @@
-"""The ladder of training put to the test: plant known mistakes in a port's training, and see which rung breaks, and what is said.
+"""The parity of training put to the test: plant known mistakes in a port's training, and see which check breaks, and what is said.
 
 The reference and the port are two workers of torch with the same weights. Every mistake learns with the optimizer that shows it.
 """
@@ -16,8 +16,8 @@ from ..framework import discovery as frameworks
 from ..progress import Listener
 from ..reference.reference import Reference, build_arguments
 from ..reference.request import Request, resolve
-from ..results.records import Rung
-from ..training.parity import Ladder, Learner
+from ..results.records import Check
+from ..training.parity import Learner, TrainingParity
 from ..worker.process import Worker
 from ..workload.optimizers import Optimizer
 from ..workload.spec import ModelFolder
@@ -30,43 +30,45 @@ CLEAN = 2  # seeds of clean runs, each with every optimizer that a mistake is pl
 def mutate_training(
     model: str, *, batch: int | None = None, seed: int = 0, threads: int | None = None, listener: Listener | None = None
 ) -> Score:
-    """Plant every mistake that the model can have. "Layer named" counts the rung; a score as mutation.mutate's."""
+    """Plant every mistake that the model can have. "Layer named" counts the check; a score as mutation.mutate's."""
     listener = listener or Listener()
     request, folder = resolve(model, ["torch:eager"], task="train", batch=batch, seed=seed, cases=2, threads=threads)
-    found: dict[str, list[Rung]] = {}
+    found: dict[str, list[Check]] = {}
     clean, alarms = 0, []
     for other in range(CLEAN):
         for settings in dict.fromkeys(mistake.asked for mistake in MISTAKES):
             planted = [mistake for mistake in MISTAKES if mistake.asked == settings] if other == 0 else []
             asked = replace(request, optimizer=settings, seed=seed + other)
             with _pair(asked, folder, listener) as (reference, port):
-                ladder = Ladder(asked, reference)
-                ladder.prepare(curve=False)
+                parity = TrainingParity(asked, reference)
+                parity.prepare(curve=False)
                 listener.phase("mutate", f"a clean run: seed {seed + other}, {settings.says()}")
-                rungs = _climb(ladder, port, folder, settings, "")
+                checks = _judge_training(parity, port, folder, settings, "")
                 clean += 1
-                broken = next((rung for rung in rungs if rung.verdict not in ("EQUAL", "UNTESTED")), None)
+                broken = next((check for check in checks if check.verdict not in ("EQUAL", "UNTESTED")), None)
                 if broken is not None:
                     what = f"{broken.name}: {broken.verdict}, {broken.says}"
                     alarms.append(f"seed {seed + other}, {settings.says()}: {what}")
                 for mistake in planted:
-                    if mistake.norms and not any(rung.name == "statistics" for rung in rungs):
+                    if mistake.norms and not any(check.name == "statistics" for check in checks):
                         continue  # the model has no batch norm
                     listener.phase("mutate", f"{mistake.kind}, with {settings.says()}")
-                    found[mistake.kind] = _climb(ladder, port, folder, mistake.made or settings, mistake.plant)
+                    found[mistake.kind] = _judge_training(parity, port, folder, mistake.made or settings, mistake.plant)
     trials = [_trial(folder.name, each, found[each.kind]) for each in MISTAKES if each.kind in found]
     return Score(folder.name, tuple(trials), clean, tuple(alarms))
 
 
-def _climb(ladder: Ladder, port: Worker, folder: ModelFolder, settings: Optimizer, plant: str) -> list[Rung]:
-    """The rungs of whole steps of a port, built anew, that learns with these settings."""
-    reference = ladder.reference
+def _judge_training(
+    parity: TrainingParity, port: Worker, folder: ModelFolder, settings: Optimizer, plant: str
+) -> list[Check]:
+    """The checks of whole steps of a port, built anew, that learns with these settings."""
+    reference = parity.reference
     port.request("build", **build_arguments(folder, "torch", None))
     port.request("load", path=str(reference.weights))
     port.request("learn", inputs=str(reference.training), mode="eager", optimizer=settings.to_dict(), match=False)
     if plant:
         port.request("mistake", plant=plant)
-    return ladder.climb(Learner("torch:eager", port, replace(settings, forms=()), (), {}, ()))
+    return parity.judge_steps(Learner("torch:eager", port, replace(settings, variants=()), (), {}, ()))
 
 
 @contextmanager
@@ -90,23 +92,23 @@ def _pair(request: Request, folder: ModelFolder, listener: Listener) -> Iterator
                 worker.close()
 
 
-def _trial(model: str, mistake: Mistake, rungs: list[Rung]) -> Trial:
-    broken = [rung for rung in rungs if rung.verdict in ("DIFFERENT", "INVALID", "DRIFT")]
+def _trial(model: str, mistake: Mistake, checks: list[Check]) -> Trial:
+    broken = [check for check in checks if check.verdict in ("DIFFERENT", "INVALID", "DRIFT")]
     first = next(iter(broken), None)
-    understood = [rung for rung in broken if mistake.says in f"{rung.difference} {rung.says}"]
+    understood = [check for check in broken if mistake.says in f"{check.difference} {check.says}"]
     return Trial(
         model,
         mistake.kind,
-        mistake.rung,
+        mistake.check,
         mistake.kind,
         visible=float("inf"),
         outcome="CAUGHT" if broken else "MISSED",
         verdict=max(
-            (rung.verdict for rung in broken), default="EQUAL", key=("EQUAL", "DRIFT", "DIFFERENT", "INVALID").index
+            (check.verdict for check in broken), default="EQUAL", key=("EQUAL", "DRIFT", "DIFFERENT", "INVALID").index
         ),
         found=first.name if first else None,
         explained=mistake.kind if understood else None,
         explanation="; ".join(
-            f"{rung.name}, step {rung.step}: {rung.difference} {rung.says}" for rung in (understood or broken)[:1]
+            f"{check.name}, step {check.step}: {check.difference} {check.says}" for check in (understood or broken)[:1]
         ),
     )

@@ -22,10 +22,10 @@ from ..verdict.layers import Place, match, summarise
 from ..weights import check, digest, load_file, normal_form, npz
 from ..weights import onnx as onnx_weights
 from ..weights import torch as torch_weights
-from ..worker import protocol
 from ..worker.process import Worker
 from ..workload import datasets as data
 from ..workload import probe
+from ..workload.keys import case_key
 from ..workload.spec import ModelFolder
 from .request import Request
 
@@ -243,7 +243,7 @@ class Reference:
         self.untested, self.tested = reply["untested"], reply["tested"]
         self.floors = {}
         for name in self.model.spec.outputs:
-            cases = [key for case in range(self.request.cases) if (key := protocol.key(case, name)) in reply["floors"]]
+            cases = [key for case in range(self.request.cases) if (key := case_key(case, name)) in reply["floors"]]
             shares = [reply["floors"][key] for key in cases]
             relative = [share["floor"] / share["size"] if share["size"] else 0.0 for share in shares]
             pooled = math.sqrt(sum(value**2 for value in relative) / len(relative)) if relative else 0.0

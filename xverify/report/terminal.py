@@ -150,7 +150,7 @@ def render(
         console.print(_table(result, console))
         if details:
             console.print(_details(result))
-        for part in training.ladders(result.rows):
+        for part in training.training_tables(result.rows):
             console.print(part, soft_wrap=True)
         plot = curves.in_terminal(result.rows, min(100, console.width), plain=not console.is_terminal)
         if plot:

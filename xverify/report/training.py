@@ -1,4 +1,4 @@
-"""What a training run found: the rungs of every subject in one table, and sentences on those that do not hold."""
+"""What a training run found: the checks of every subject in one table, and sentences on those that do not hold."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from ..results.records import Curve, Row, Rung, Training
-from ..workload.optimizers import FORMS
+from ..results.records import Check, Curve, Row, Training
+from ..workload.optimizers import VARIANTS
 
 LADDER = ("weights", "forward", "loss", "backward", "gradients", "update", "statistics", "curve")
 RANKS = ("IDENTICAL", "EQUAL", "UNTESTED", "DRIFT", "DIFFERENT", "INVALID")
@@ -19,17 +19,17 @@ BROKEN = ("DIFFERENT", "INVALID")
 FEW = 4  # names in a sentence
 
 
-def ladders(rows: Iterable[Row]) -> Iterator[RenderableType]:
-    """A table of the rungs, and what there is to say of them. Nothing for rows that were not trained."""
+def training_tables(rows: Iterable[Row]) -> Iterator[RenderableType]:
+    """A table of the checks, and what there is to say of them. Nothing for rows that were not trained."""
     trained = {row.subject: row.training for row in rows if row.training is not None}
     cells = {subject: _cells(training) for subject, training in trained.items()}
     if any(cells.values()):
         learnt = list(trained.values())
-        steps = [str(step) for step in sorted({rung.step for training in learnt for rung in training.rungs})]
+        steps = [str(step) for step in sorted({check.step for training in learnt for check in training.checks})]
         listed = f"; the worst of steps {', '.join(steps)}" if len(steps) > 1 else ""
         yield Text.assemble(
             ("training", "bold"),
-            f" with {learnt[0].optimizer}: each rung by itself, from the reference's own state{listed}\n",
+            f" with {learnt[0].optimizer}: each check by itself, from the reference's own state{listed}\n",
             ("figures: the largest residual over its floor of rounding; up to a few is rounding alone", "dim"),
         )
         yield _Ladders(cells)
@@ -37,13 +37,13 @@ def ladders(rows: Iterable[Row]) -> Iterator[RenderableType]:
 
 
 class _Ladders:
-    """Subjects downwards and rungs across, or the other way round where that is too wide."""
+    """Subjects downwards and checks across, or the other way round where that is too wide."""
 
     def __init__(self, cells: dict[str, dict[str, Text]]) -> None:
-        found = dict.fromkeys(name for rungs in cells.values() for name in rungs)
+        found = dict.fromkeys(name for checks in cells.values() for name in checks)
         names = [name for name in LADDER if name in found] + [name for name in found if name not in LADDER]
         self.across = _table("subject", names, {s: [c.get(n) for n in names] for s, c in cells.items()})
-        self.down = _table("rung", list(cells), {n: [c.get(n) for c in cells.values()] for n in names})
+        self.down = _table("training_step", list(cells), {n: [c.get(n) for c in cells.values()] for n in names})
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         wide = console.measure(self.across, options=options.update(width=1000)).maximum > options.max_width
@@ -60,28 +60,28 @@ def _table(corner: str, head: Sequence[str], body: dict[str, list[Text | None]])
 
 
 def _cells(training: Training) -> dict[str, Text]:
-    by_name: dict[str, list[Rung]] = {}
-    for rung in training.rungs:
-        by_name.setdefault(rung.name, []).append(rung)
-    cells = {name: _cell(rungs) for name, rungs in by_name.items()}
+    by_name: dict[str, list[Check]] = {}
+    for check in training.checks:
+        by_name.setdefault(check.name, []).append(check)
+    cells = {name: _cell(checks) for name, checks in by_name.items()}
     if training.curve is not None:
         cells["curve"] = _coloured(training.curve.verdict)
     return cells
 
 
-def _cell(rungs: Sequence[Rung]) -> Text:
-    """The worst verdict of a rung over the steps: by name when it is the framework's own, else with its worst ratio."""
+def _cell(checks: Sequence[Check]) -> Text:
+    """The worst verdict of a check over the steps: by name when it is the framework's own, else with its worst ratio."""
 
-    def severity(rung: Rung) -> tuple[int, bool]:
-        return _rank(rung.verdict), not rung.difference  # drift without a name is the worse
+    def severity(check: Check) -> tuple[int, bool]:
+        return _rank(check.verdict), not check.difference  # drift without a name is the worse
 
-    worst = max(map(severity, rungs))
-    those = [rung for rung in rungs if severity(rung) == worst]
+    worst = max(map(severity, checks))
+    those = [check for check in checks if severity(check) == worst]
     verdict = those[0].verdict
     if verdict == "DRIFT" and those[0].difference:
-        names = dict.fromkeys(name for rung in those for name in rung.difference.split(", "))
+        names = dict.fromkeys(name for check in those for name in check.difference.split(", "))
         return _coloured(verdict, ", ".join(names))
-    ratios = [rung.ratio for rung in those if rung.ratio is not None]
+    ratios = [check.ratio for check in those if check.ratio is not None]
     return _coloured(verdict, _figure(max(ratios, key=_size)) if ratios else "")
 
 
@@ -114,7 +114,7 @@ def _figure(ratio: float) -> str:
 
 
 def _sentences(trained: dict[str, Training]) -> Iterator[Text]:
-    """The first broken rung of each subject, then what is worth to know; what several subjects share is said once."""
+    """The first broken check of each subject, then what is worth to know; what several subjects share is said once."""
     said: dict[tuple[str, str], list[str]] = {}
     for kind in (_breaks, _curve_says, _differs, _unseen, _leaves_out):
         for subject, training in trained.items():
@@ -147,28 +147,28 @@ def _curve_says(training: Training) -> Said:
 def _differs(training: Training) -> Said:
     """What the framework's own differences mean."""
     told: set[str] = set()
-    for rung in training.rungs:
-        for name in filter(None, rung.difference.split(", ")):
+    for check in training.checks:
+        for name in filter(None, check.difference.split(", ")):
             if name not in told:
                 told.add(name)
-                yield _colour("DRIFT"), f"{name}: {_meaning(name, rung)}"
-    for name in training.forms:
+                yield _colour("DRIFT"), f"{name}: {_meaning(name, check)}"
+    for name in training.variants:
         if name not in told:
-            yield "dim", f"{name}, which did not show in these steps: {FORMS.get(name, 'a form of its own')}"
+            yield "dim", f"{name}, which did not show in these steps: {VARIANTS.get(name, 'a form of its own')}"
 
 
-def _meaning(name: str, rung: Rung) -> str:
-    """A form's text; else the clause of that name in what the rung says, or all of it."""
-    clauses = [clause for clause in rung.says.split("; ") if clause.startswith(f"{name}: ")]
-    return FORMS.get(name) or next(iter(clauses), rung.says).removeprefix(f"{name}: ")
+def _meaning(name: str, check: Check) -> str:
+    """A form's text; else the clause of that name in what the check says, or all of it."""
+    clauses = [clause for clause in check.says.split("; ") if clause.startswith(f"{name}: ")]
+    return VARIANTS.get(name) or next(iter(clauses), check.says).removeprefix(f"{name}: ")
 
 
 def _unseen(training: Training) -> Said:
-    """Rungs and parameters of which nothing could be said."""
+    """Checks and parameters of which nothing could be said."""
     reasons: dict[str, dict[str, None]] = {}
-    for rung in training.rungs:
-        if rung.verdict == "UNTESTED":
-            reasons.setdefault(rung.says, {})[rung.name] = None
+    for check in training.checks:
+        if check.verdict == "UNTESTED":
+            reasons.setdefault(check.says, {})[check.name] = None
     for says, names in reasons.items():
         yield _colour("UNTESTED"), f"{', '.join(names)} UNTESTED" + (f": {says}" if says else "")
     count = len(training.untested)
@@ -183,9 +183,9 @@ def _unseen(training: Training) -> Said:
 
 def _leaves_out(training: Training) -> Said:
     """What was compared in part or otherwise than a training run would have it."""
-    for rung in training.rungs:
-        if rung.name in ("forward", "backward") and 0 < rung.compared < rung.known:
-            yield "dim", f"{rung.name}: {rung.compared} of {rung.known} layers compared"
+    for check in training.checks:
+        if check.name in ("forward", "backward") and 0 < check.compared < check.known:
+            yield "dim", f"{check.name}: {check.compared} of {check.known} layers compared"
     if training.held:
         yield "dim", f"dropout held off in {_few(training.held)}"
     if training.curve is not None and training.curve.judged < len(training.curve.reference):

@@ -18,7 +18,7 @@ from rich.table import Table
 
 from .. import __version__
 from ..report.terminal import COLOURS, refused
-from ..report.training import ladders
+from ..report.training import training_tables
 from ..results.records import Result, Row, Speed
 from ..workload.spec import find_model
 from .records import GLANCE, WHERE, Entry, Experiment, Outcome, Part, Reproduction, readable
@@ -341,7 +341,7 @@ def about(done: Reproduction) -> Iterator[str]:
         yield done.stopped
 
 
-# -- forms ------------------------------------------------------------------------------------------------------------
+# -- variants ------------------------------------------------------------------------------------------------------------
 
 
 def show(done: Reproduction, part: Part, console: Console) -> None:
@@ -361,7 +361,7 @@ def show(done: Reproduction, part: Part, console: Console) -> None:
     console.print(table)
     first = next((outcome.result for outcome in done.of(part) if outcome.result is not None), None)
     trained = [row for row in first.rows if row.training is not None] if first else []
-    for renderable in ladders(trained):
+    for renderable in training_tables(trained):
         console.print(renderable)
     told = [row.subject for row in trained if row.status == "ok" and row.error is not None and row.error.reason]
     for text in foundation(done, part, found, told):

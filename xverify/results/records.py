@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 SCHEMA_VERSION = 1
+# Fields that have a new name: files keep the earlier one beside it.
+EARLIER_NAMES = {"checks": "rungs", "variants": "forms"}
 FULL = 0.9  # share of a device's memory
 
 
@@ -139,8 +141,8 @@ class Layers:
 
 
 @dataclass(frozen=True)
-class Rung:
-    """One rung of the ladder of training, at one step: weights, forward, loss, backward, gradients, update, statistics.
+class Check:
+    """One check of the parity of training, at one step: weights, forward, loss, backward, gradients, update, statistics.
 
     step: the number of steps that the state comes from. ratio: the worst residual over its floor. says: what differs, and where.
     difference: the name of a difference that is the framework's own and no fault, as "eps-hat". compared, known: how many
@@ -176,31 +178,31 @@ class Curve:
 
 @dataclass(frozen=True)
 class Training:
-    """How a row learns. optimizer: its settings, in torch's terms. forms: where the framework's own differs from torch's.
+    """How a row learns. optimizer: its settings, in torch's terms. variants: where the framework's own differs from torch's.
 
-    rungs: in the order of the ladder, step after step. untested: parameters whose gradient is rounding alone, so that no fault of
+    checks: in the order of the parity, step after step. untested: parameters whose gradient is rounding alone, so that no fault of
     it could show. held: layers whose dropout was turned off.
     """
 
     optimizer: str
-    forms: tuple[str, ...] = ()
-    rungs: tuple[Rung, ...] = ()
+    variants: tuple[str, ...] = ()
+    checks: tuple[Check, ...] = ()
     curve: Curve | None = None
     untested: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
     layers: Layers | None = None
 
     @property
-    def first(self) -> Rung | None:
-        """The first rung that breaks: DIFFERENT or INVALID, else one that drifts without a name; None when all hold."""
-        broken = [rung for rung in self.rungs if rung.verdict in ("DIFFERENT", "INVALID")]
-        drifting = [rung for rung in self.rungs if rung.verdict == "DRIFT" and not rung.difference]
+    def first(self) -> Check | None:
+        """The first check that breaks: DIFFERENT or INVALID, else one that drifts without a name; None when all hold."""
+        broken = [check for check in self.checks if check.verdict in ("DIFFERENT", "INVALID")]
+        drifting = [check for check in self.checks if check.verdict == "DRIFT" and not check.difference]
         return next(iter(broken or drifting), None)
 
     @property
     def differences(self) -> tuple[str, ...]:
         """The names of the framework's own differences."""
-        return tuple(dict.fromkeys(rung.difference for rung in self.rungs if rung.difference))
+        return tuple(dict.fromkeys(check.difference for check in self.checks if check.difference))
 
 
 @dataclass(frozen=True)
@@ -361,7 +363,8 @@ def overall(rows: tuple[Row, ...] | list[Row], strict: bool = False) -> str:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        plain = {str(key): _plain(item) for key, item in value.items()}
+        return plain | {old: plain[new] for new, old in EARLIER_NAMES.items() if new in plain}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):

@@ -1,4 +1,4 @@
-"""The rungs of one whole step: the loss, gradients, update and statistics that a subject made, beside the exact ones; pure."""
+"""The checks of one whole step: the loss, gradients, update and statistics that a subject made, beside the exact ones; pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .. import host
-from ..results.records import Rung
+from ..results.records import Check
 from ..verdict import limits as rule
 from ..verdict.outputs import OWN_DRIFT, OWN_EQUAL
 from ..workload import optimizers
@@ -24,7 +24,7 @@ NULL = 0.01  # a gradient whose floor is more than this part of its size is roun
 
 @dataclass(frozen=True)
 class Local:
-    """What the rungs layer by layer leave for those of whole steps.
+    """What the checks layer by layer leave for those of whole steps.
 
     wider: times the rounding of float32 that may explain gradients, where every layer by itself is right; else None.
     rounding: times the rounding of float32 by which a layer is off that is right, but less accurate by its formula.
@@ -34,16 +34,16 @@ class Local:
     rounding: float = 1.0
 
     @classmethod
-    def of(cls, rungs: Sequence[Rung]) -> Local:
-        """What these rungs leave."""
-        clean = all(rung.verdict == "EQUAL" or rung.difference for rung in rungs)
+    def of(cls, checks: Sequence[Check]) -> Local:
+        """What these checks leave."""
+        clean = all(check.verdict == "EQUAL" or check.difference for check in checks)
         return cls(
-            wider=max(WIDER, *(rung.ratio or 0.0 for rung in rungs)) if clean else None,
-            rounding=max((rung.ratio or 1.0 for rung in rungs if "rounding" in rung.difference), default=1.0),
+            wider=max(WIDER, *(check.ratio or 0.0 for check in checks)) if clean else None,
+            rounding=max((check.ratio or 1.0 for check in checks if "rounding" in check.difference), default=1.0),
         )
 
 
-def judge_loss(step: Step, reply: Mapping[str, float], rows: int, rounding: float) -> Rung:
+def judge_loss(step: Step, reply: Mapping[str, float], rows: int, rounding: float) -> Check:
     """The loss of one batch, which is as far off as the layers it comes from: Local.rounding.
 
     reply: the ``loss`` that goes with the gradients, and the timed step's own, ``step_loss``. rows: that it is the mean of.
@@ -52,7 +52,7 @@ def judge_loss(step: Step, reply: Mapping[str, float], rows: int, rounding: floa
     for what, found in (("gradients", reply["loss"]), ("the timed step", reply["step_loss"])):
         if not math.isfinite(found):
             says = f"the loss is {found}; the reference's is {right:.6g}"
-            return Rung("loss", step.number, "INVALID", math.inf, says)
+            return Check("loss", step.number, "INVALID", math.inf, says)
         ratio = abs(found - right) / floor if floor else math.inf * (found != right)
         if ratio > OWN_EQUAL:
             verdict = "DRIFT" if ratio <= OWN_DRIFT else "DIFFERENT"
@@ -61,9 +61,9 @@ def judge_loss(step: Step, reply: Mapping[str, float], rows: int, rounding: floa
                 if rows > 1 and abs(found / (right * factor) - 1) < 1e-3:
                     says += f": it is {name}, not their mean"
             difference = "rounding" if verdict == "DRIFT" and ratio <= rounding else ""
-            return Rung("loss", step.number, verdict, ratio, says, difference, compared=1, known=1)
+            return Check("loss", step.number, verdict, ratio, says, difference, compared=1, known=1)
     ratio = abs(reply["loss"] - right) / floor if floor else 0.0
-    return Rung("loss", step.number, "EQUAL", ratio, compared=1, known=1)
+    return Check("loss", step.number, "EQUAL", ratio, compared=1, known=1)
 
 
 @dataclass
@@ -119,7 +119,7 @@ def judge_gradients(
     widened: Callable[[float], Mapping[str, float]],
     untested: list[str],
     size: Size,
-) -> Rung:
+) -> Check:
     """The gradient of every parameter, by the whole model's noise.
 
     wider: Local.wider. widened: from times the rounding of float32 to each gradient's floor then; asked only where needed.
@@ -130,25 +130,25 @@ def judge_gradients(
     untested += found.null
     counts: dict[str, Any] = {"compared": len(away), "known": found.known}
 
-    def rung(verdict: str, ratio: float | None, says: str = "") -> Rung:
-        return Rung("gradients", step.number, verdict, ratio, says, **counts)
+    def check(verdict: str, ratio: float | None, says: str = "") -> Check:
+        return Check("gradients", step.number, verdict, ratio, says, **counts)
 
     if found.broken:
-        return Rung("gradients", step.number, "INVALID", math.inf, found.broken, known=found.known)
+        return Check("gradients", step.number, "INVALID", math.inf, found.broken, known=found.known)
     if found.missing:
         have = "has" if len(found.missing) == 1 else "have"
-        return rung(
+        return check(
             "DIFFERENT", math.inf, f"{_few(found.missing)} {have} no gradient: frozen, or not a parameter there"
         )
     if found.still:
-        return rung(
+        return check(
             "DIFFERENT", math.inf, f"{_few(found.still)}: the gradient is zero: frozen, or cut off from the loss"
         )
     if not away:
-        return rung("UNTESTED", None, "every gradient is rounding alone")
+        return check("UNTESTED", None, "every gradient is rounding alone")
     worst, place = max((distance / floors[name], name) for name, distance in away.items())
     if worst <= rule.EQUAL_RHO or (wider and worst <= rule.COHERENT_RHO):
-        return rung("EQUAL", worst)
+        return check("EQUAL", worst)
     says = f"{place}: {worst:.3g} x the noise of all layers"
     if wider:
         wide = widened(wider)
@@ -159,19 +159,19 @@ def judge_gradients(
             untested += loose
             counts["compared"] -= len(loose)
             says += f"; within that of {wider:.3g} times the rounding, which moves activations past their kinks"
-            return rung("EQUAL" if counts["compared"] else "UNTESTED", worst, says)
+            return check("EQUAL" if counts["compared"] else "UNTESTED", worst, says)
         says = f"{place}: {worst:.3g} x the noise of layers that round {wider:.3g} times as far as float32"
-    return rung("DRIFT" if worst <= rule.DRIFT_RHO else "DIFFERENT", worst, says)
+    return check("DRIFT" if worst <= rule.DRIFT_RHO else "DIFFERENT", worst, says)
 
 
-def judge_update(step: Step, settings: Optimizer, forms: tuple[str, ...], sparse: Sequence[str]) -> Rung:
-    """How the weights and the optimizer's slots moved, from the framework's own gradients.
+def judge_update(step: Step, settings: Optimizer, variants: tuple[str, ...], sparse: Sequence[str]) -> Check:
+    """How the weights and the optimizer's optimizer_state moved, from the framework's own gradients.
 
-    forms: in which its own optimizer differs by its formula. sparse: parameters whose gradients come as rows.
+    variants: in which its own optimizer differs by its formula. sparse: parameters whose gradients come as rows.
     """
     names = [key.removeprefix("gradient/") for key in step.taken if key.startswith("gradient/")]
     if not names:
-        return Rung("update", step.number, "DIFFERENT", math.inf, "no parameter learns")
+        return Check("update", step.number, "DIFFERENT", math.inf, "no parameter learns")
 
     def judge(name: str) -> tuple[float, str, Parameter]:
         each = Parameter(name, step, settings)
@@ -186,26 +186,26 @@ def judge_update(step: Step, settings: Optimizer, forms: tuple[str, ...], sparse
                 rho, worst, says = ratio, each, f"{each.name}: {what} is {ratio:.3g} x its floor"
     counts: dict[str, Any] = {"compared": len(names), "known": len(names)}
     if worst is None or not failing:
-        return Rung("update", step.number, "EQUAL", rho, **counts)
-    difference = _named(settings, forms, failing, sparse)
+        return Check("update", step.number, "EQUAL", rho, **counts)
+    difference = _named(settings, variants, failing, sparse)
     if difference:
-        text = "; ".join(f"{name}: {optimizers.FORMS.get(name) or OWN[name]}" for name in difference.split(", "))
-        return Rung("update", step.number, "DRIFT", rho, text, difference, **counts)
+        text = "; ".join(f"{name}: {optimizers.VARIANTS.get(name) or OWN[name]}" for name in difference.split(", "))
+        return Check("update", step.number, "DRIFT", rho, text, difference, **counts)
     verdict = "DRIFT" if rho <= optimizers.DRIFT_RHO else "DIFFERENT"
     explained = _explained(settings, worst, failing)
-    return Rung("update", step.number, verdict, rho, f"{says}: {explained}" if explained else says, **counts)
+    return Check("update", step.number, verdict, rho, f"{says}: {explained}" if explained else says, **counts)
 
 
 def _named(settings: Optimizer, own: tuple[str, ...], failing: Sequence[Parameter], sparse: Sequence[str]) -> str:
     """The framework's own differences that explain every parameter that fails, '' when they do not."""
-    for forms in dict.fromkeys(((), own)):
-        form, names = replace(settings, forms=forms), list(forms)
+    for variants in dict.fromkeys(((), own)):
+        form, names = replace(settings, variants=variants), list(variants)
         for each in failing:
             if each.judge(form, each.parts)[0] <= optimizers.EQUAL_RHO:
                 continue
             if each.parts > 1 and each.judge(form, 1)[0] <= optimizers.EQUAL_RHO:
                 names.append("one bias")
-            elif each.name in sparse and "square" in settings.slots:
+            elif each.name in sparse and "square" in settings.state_names:
                 names.append("repeated rows")
             else:
                 break
@@ -232,29 +232,29 @@ def _explained(settings: Optimizer, worst: Parameter, failing: Sequence[Paramete
     return ""
 
 
-def judge_statistics(step: Step, rounding: float) -> Rung:
+def judge_statistics(step: Step, rounding: float) -> Check:
     """Running means and variances of batch norms, which are as far off as what they are computed from: Local.rounding."""
     found = [Statistic(name, step) for name in step.truth["statistics"]]
     counts: dict[str, Any] = {"compared": len(found), "known": len(found)}
     broken = next((each for each in found if not np.isfinite(each.theirs).all()), None)
     if broken is not None:
-        return Rung("statistics", step.number, "INVALID", math.inf, f"{broken.name} has NaN or infinity")
+        return Check("statistics", step.number, "INVALID", math.inf, f"{broken.name} has NaN or infinity")
     worst = max(found, key=lambda each: each.ratio)
     failing = [each for each in found if each.ratio > rule.EQUAL_RHO]
     if not failing:
-        return Rung("statistics", step.number, "EQUAL", worst.ratio, **counts)
+        return Check("statistics", step.number, "EQUAL", worst.ratio, **counts)
     plain = f"{worst.name}: {worst.ratio:.3g} x its floor"
     for limit, lossy in ((rule.DRIFT_RHO, False), (max(rule.DRIFT_RHO, rounding), True)):
         if lossy and rounding == 1.0:
             break
         if lossy and all(each.within(each.right, limit, lossy) for each in failing):
-            return Rung("statistics", step.number, "DRIFT", worst.ratio, plain, "rounding", **counts)
+            return Check("statistics", step.number, "DRIFT", worst.ratio, plain, "rounding", **counts)
         for difference, says, form in STATISTICS:
             if all(each.within(form(each), limit, lossy) for each in failing):
                 verdict = "DRIFT" if difference else "DIFFERENT"
-                return Rung("statistics", step.number, verdict, worst.ratio, says, difference, **counts)
+                return Check("statistics", step.number, verdict, worst.ratio, says, difference, **counts)
     verdict = "DRIFT" if worst.ratio <= rule.DRIFT_RHO else "DIFFERENT"
-    return Rung("statistics", step.number, verdict, worst.ratio, plain, **counts)
+    return Check("statistics", step.number, verdict, worst.ratio, plain, **counts)
 
 
 def _few(names: Sequence[str]) -> str:

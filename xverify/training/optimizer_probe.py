@@ -1,4 +1,4 @@
-"""Optimizers without a model to train: the same weights, slots and gradients for every framework, and how each moves them.
+"""Optimizers without a model to train: the same weights, state and gradients for every framework, and how each moves them.
 
 Gradients are log-uniform from 1e-10 to 10, so that eps counts. Each step begins from torch's mathematics' own state of that step.
 """
@@ -18,11 +18,11 @@ from ..framework.adapter import Framework
 from ..progress import Listener
 from ..reference.reference import build_arguments
 from ..weights import npz
-from ..worker import protocol
 from ..worker.process import Worker
 from ..workload import datasets as data
 from ..workload import optimizers
-from ..workload.optimizers import FORMS, Optimizer, optimizer
+from ..workload.keys import state_key
+from ..workload.optimizers import VARIANTS, Optimizer, optimizer
 from ..workload.spec import find_model
 
 MODEL = "mlp"  # whose parameters are moved; nothing of it is computed but its first step
@@ -86,7 +86,7 @@ def _probed(
     except Unsupported as error:
         return Probed(adapter.name, settings, match, "UNSUPPORTED", None, says=str(error))
     shapes = {name: tuple(shape) for name, shape in built["shapes"].items()}
-    return _steps(worker, adapter.name, shapes, settings, tuple(reply["optimizer"]["forms"]), match, seed)
+    return _steps(worker, adapter.name, shapes, settings, tuple(reply["optimizer"]["variants"]), match, seed)
 
 
 def _steps(
@@ -94,44 +94,49 @@ def _steps(
     name: str,
     shapes: dict[str, tuple[int, ...]],
     settings: Optimizer,
-    forms: tuple[str, ...],
+    variants: tuple[str, ...],
     match: bool,
     seed: int,
 ) -> Probed:
     """Several updates, each judged by itself; the worst of them."""
     noise = np.random.default_rng(seed)
     weights = {key: noise.normal(0, 0.05, shape).astype(np.float32) for key, shape in shapes.items()}
-    slots = {key: [np.zeros(shape, np.float32) for _ in settings.slots] for key, shape in shapes.items()}
+    optimizer_state = {
+        key: [np.zeros(shape, np.float32) for _ in settings.state_names] for key, shape in shapes.items()
+    }
     worst, own = 0.0, 0.0
     for step in range(STEPS):
         gradients = {
             key: (10.0 ** noise.uniform(-10, 1, shape) * noise.choice((-1, 1), shape)).astype(np.float32)
             for key, shape in shapes.items()
         }
-        files = [worker.folder / f"{what}.npz" for what in ("weights", "slots", "gradients", "after")]
-        flat = {protocol.slot(key, i): array for key, arrays in slots.items() for i, array in enumerate(arrays)}
+        files = [worker.folder / f"{what}.npz" for what in ("weights", "optimizer_state", "gradients", "after")]
+        flat = {state_key(key, i): array for key, arrays in optimizer_state.items() for i, array in enumerate(arrays)}
         for path, arrays in zip(files, (weights, flat, gradients)):
             npz.save_file(arrays, path)
-        state = {"weights": str(files[0]), "slots": str(files[1]), "steps": step}
+        state = {"weights": str(files[0]), "optimizer_state": str(files[1]), "steps": step}
         worker.request("apply", state=state, gradients=str(files[2]), path=str(files[3]))
         after = npz.load_file(files[3])
         for key, w in weights.items():
-            taken = after[f"weight/{key}"], [after[f"slot/{protocol.slot(key, i)}"] for i in range(len(slots[key]))]
+            taken = (
+                after[f"weight/{key}"],
+                [after[f"state/{state_key(key, i)}"] for i in range(len(optimizer_state[key]))],
+            )
 
-            given = w, gradients[key], slots[key], step + 1, *taken
+            given = w, gradients[key], optimizer_state[key], step + 1, *taken
             worst = max(worst, optimizers.judge(settings, *given)[0])
-            own = max(own, optimizers.judge(replace(settings, forms=forms), *given)[0])
+            own = max(own, optimizers.judge(replace(settings, variants=variants), *given)[0])
         for key, w in weights.items():
             new, values = optimizers.update(
                 settings, w.astype(np.float64), gradients[key].astype(np.float64),
-                [slot.astype(np.float64) for slot in slots[key]], step + 1, np.sqrt,
+                [slot.astype(np.float64) for slot in optimizer_state[key]], step + 1, np.sqrt,
             )  # fmt: skip
             weights[key] = new.astype(np.float32)
-            slots[key] = [value.astype(np.float32) for value in values]
+            optimizer_state[key] = [value.astype(np.float32) for value in values]
     if worst <= optimizers.EQUAL_RHO:
         return Probed(name, settings, match, "EQUAL", worst)
-    if forms and own <= optimizers.EQUAL_RHO:
-        says = "; ".join(FORMS[form] for form in forms)
-        return Probed(name, settings, match, "DRIFT", worst, ", ".join(forms), says)
+    if variants and own <= optimizers.EQUAL_RHO:
+        says = "; ".join(VARIANTS[form] for form in variants)
+        return Probed(name, settings, match, "DRIFT", worst, ", ".join(variants), says)
     verdict = "DRIFT" if worst <= optimizers.DRIFT_RHO else "DIFFERENT"
     return Probed(name, settings, match, verdict, worst, says=f"{worst:.3g} x its floor")

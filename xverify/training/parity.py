@@ -1,8 +1,8 @@
-"""The ladder of training: where does a framework's learning part from the reference's?
+"""The parity of training: where does a framework's learning part from the reference's?
 
-weights -> forward -> loss -> backward -> gradients -> update -> statistics, and the same again from later states. Every rung begins
-from the reference's own state of that step, so that a fault colours no other rung. Forward and backward are judged layer by layer
-(``replay``, ``backward``), the rest by what the timed callable itself returns and leaves behind.
+weights -> forward -> loss -> backward -> gradients -> update -> statistics, and the same again from later states. Every check
+begins from the reference's own state of that step, so that a fault colours no other check. Forward and backward are judged layer by
+layer (``replay``, ``backward``), the rest by what the timed callable itself returns and leaves behind.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from ..errors import Crashed, Failed, SubjectError, TimedOut
 from ..reference.reference import Reference
 from ..reference.request import Request
-from ..results.records import Curve, Error, Layers, Rung, Training
+from ..results.records import Check, Curve, Error, Layers, Training
 from ..verdict.layers import summarise
 from ..weights import normal_form, npz
 from ..worker.process import Worker
@@ -64,7 +64,7 @@ class Observed:
     step: dict[str, Any]
 
 
-class Ladder:
+class TrainingParity:
     """The reference's side: states, exact steps and the loss curve, made once and kept in files."""
 
     def __init__(self, request: Request, reference: Reference) -> None:
@@ -77,7 +77,7 @@ class Ladder:
         self.truths: dict[int, dict[str, Any]] = {}
         self.widened: dict[tuple[int, float], dict[str, float]] = {}
         self.captured: set[tuple[str, ...]] = set()
-        self.replayed: dict[tuple[str, ...], tuple[list[Rung], Layers]] = {}
+        self.replayed: dict[tuple[str, ...], tuple[list[Check], Layers]] = {}
         self.few = reference.few_training
         self.no_curve = ""
         self.losses: list[float] = []
@@ -85,14 +85,14 @@ class Ladder:
         self.high: list[float] = []
 
     def prepare(self, curve: bool = True, seconds: float = 0.0) -> None:
-        """Train the reference: the states that every rung begins from, and the band that curves are seen in.
+        """Train the reference: the states that every check begins from, and the band that curves are seen in.
 
-        curve: without, ``climb`` alone can be asked. seconds: what a step of the reference is known to take, or 0; when that is
-        too long for a quick run, it is not trained at all. Raises Failed when the reference's own loss is not finite.
+        curve: without, ``judge_steps`` alone can be asked. seconds: what a step of the reference is known to take, or 0; when that
+        is too long for a quick run, it is not trained at all. Raises Failed when the reference's own loss is not finite.
         """
         self.layers = self.reference.list_layers()
         steps, count = list(STEPS[self.request.effort]), CURVE[self.request.effort]
-        start = {"weights": str(self.reference.weights), "slots": "", "steps": 0}
+        start = {"weights": str(self.reference.weights), "optimizer_state": "", "steps": 0}
         self.states = [start]
         quick = self.request.effort == "quick"
         if not (quick and seconds > LONG):
@@ -155,25 +155,25 @@ class Ladder:
         return Observed(captured, step)
 
     def judge(self, learner: Learner, observed: Observed) -> tuple[Error, Training]:
-        """All rungs of a subject, and the verdict that they come to."""
+        """All checks of a subject, and the verdict that they come to."""
         known = len(self.reference.shapes)
         by_layer, layers = self._local(learner, observed.captured)
         local = Local.of(by_layer)
         # With other weights it would not have come this far.
-        rungs = [Rung("weights", 0, "EQUAL", compared=known, known=known), *by_layer]
+        checks = [Check("weights", 0, "EQUAL", compared=known, known=known), *by_layer]
         untested: list[str] = []
         size = Size()
         for index in range(len(self.states)):
             reply = self._step(learner, index) if index else observed.step
-            rungs += self._rungs(learner, index, reply, local, untested, size)
+            checks += self._rungs(learner, index, reply, local, untested, size)
         if self.no_curve:
-            rungs.append(Rung("curve", 0, "UNTESTED", says=self.no_curve))
-        rungs = sorted(rungs, key=lambda rung: rung.step)
-        curve = None if self.no_curve else self._curve(learner, rungs)
+            checks.append(Check("curve", 0, "UNTESTED", says=self.no_curve))
+        checks = sorted(checks, key=lambda check: check.step)
+        curve = None if self.no_curve else self._curve(learner, checks)
         learnt = Training(
             optimizer=self.optimizer.says(),
-            forms=learner.optimizer.forms,
-            rungs=tuple(rungs),
+            variants=learner.optimizer.variants,
+            checks=tuple(checks),
             curve=curve,
             untested=tuple(dict.fromkeys(untested)),
             held=learner.held,
@@ -181,31 +181,31 @@ class Ladder:
         )
         return self._error(learnt, size), learnt
 
-    def climb(self, learner: Learner) -> list[Rung]:
-        """The rungs of whole steps alone, without those layer by layer."""
+    def judge_steps(self, learner: Learner) -> list[Check]:
+        """The checks of whole steps alone, without those layer by layer."""
         return [
-            rung
+            check
             for index in range(len(self.states))
-            for rung in self._rungs(learner, index, self._step(learner, index), Local(), [], Size())
+            for check in self._rungs(learner, index, self._step(learner, index), Local(), [], Size())
         ]
 
     def again(self, learner: Learner, error: Error) -> Error:
         """Another launch's first step: the loss, the update and the statistics must hold there, too."""
         local = Local.of(self._local(learner, None)[0])
-        rungs = self._rungs(learner, 0, self._step(learner, 0), local, [], Size())
-        broken = next((rung for rung in rungs if rung.verdict in ("DIFFERENT", "INVALID")), None)
+        checks = self._rungs(learner, 0, self._step(learner, 0), local, [], Size())
+        broken = next((check for check in checks if check.verdict in ("DIFFERENT", "INVALID")), None)
         if broken is None or error.verdict in ("DIFFERENT", "INVALID"):
             return error
         return replace(error, verdict=broken.verdict, reason=f"in a later launch: {broken.name}: {broken.says}")
 
     # -- layer by layer -----------------------------------------------------------------------------------------------
 
-    def _local(self, learner: Learner, captured: dict[str, Any] | None) -> tuple[list[Rung], Layers]:
-        """The rungs forward and backward, once for all modes that build the same model. captured: what was, if it was."""
+    def _local(self, learner: Learner, captured: dict[str, Any] | None) -> tuple[list[Check], Layers]:
+        """The checks forward and backward, once for all modes that build the same model. captured: what was, if it was."""
         if learner.key not in self.replayed:
             self.replayed[learner.key] = self._replay(learner, captured or self._capture(learner))
-        rungs, layers = self.replayed[learner.key]
-        return list(rungs), layers
+        checks, layers = self.replayed[learner.key]
+        return list(checks), layers
 
     def _capture(self, learner: Learner) -> dict[str, Any]:
         """What a subject's worker captured of its layers, forward and backward; {"stopped": why} where it could not."""
@@ -223,7 +223,7 @@ class Ladder:
             return {"stopped": str(error)}
         return captured if captured["records"] else {"stopped": "no layer could be captured"}
 
-    def _replay(self, learner: Learner, captured: dict[str, Any]) -> tuple[list[Rung], Layers]:
+    def _replay(self, learner: Learner, captured: dict[str, Any]) -> tuple[list[Check], Layers]:
         known, folder = self.layers, _captured_in(learner)
         try:
             if "stopped" in captured:
@@ -242,7 +242,7 @@ class Ladder:
             raise
         except SubjectError as error:
             empty = Layers(known=len(known), subject=learner.label, stopped=str(error))
-            return [Rung(name, 0, "UNTESTED", says=str(error), known=len(known)) for name in LOCAL], empty
+            return [Check(name, 0, "UNTESTED", says=str(error), known=len(known)) for name in LOCAL], empty
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         found = [(name, summarise(reply[name], known, learner.label)) for name in LOCAL]
@@ -254,7 +254,9 @@ class Ladder:
         """A step from this state, as the subject makes it, into its file; what its worker says of it."""
         state = self.states[index]
         self.reference.listener.phase(learner.label, f"one step from the reference's state after {state['steps']}")
-        return learner.worker.request("rung", state=state, case=self._case(index), path=str(_stepped_in(learner)))
+        return learner.worker.request(
+            "training_step", state=state, case=self._case(index), path=str(_stepped_in(learner))
+        )
 
     def _rungs(
         self,
@@ -264,24 +266,24 @@ class Ladder:
         local: Local,
         untested: list[str],
         size: Size,
-    ) -> list[Rung]:
-        """The rungs of one whole step. reply: of ``_step``; untested, size: what is found out about it on the way."""
+    ) -> list[Check]:
+        """The checks of one whole step. reply: of ``_step``; untested, size: what is found out about it on the way."""
         state, truth = self.states[index], self._truth(index)
         before: Mapping[str, np.ndarray] = npz.OnDisk(Path(state["weights"]))
         if learner.fused_parameters:
             before = normal_form(dict(before), learner.fused_parameters)
-        slots = npz.OnDisk(Path(state["slots"])) if state["slots"] else {}
+        optimizer_state = npz.OnDisk(Path(state["optimizer_state"])) if state["optimizer_state"] else {}
         exact = npz.OnDisk(self._truth_path(index))
         taken = npz.OnDisk(_stepped_in(learner))
-        step = Step(index, state["steps"], taken, before, slots, exact, truth, learner.fused_parameters)
-        rungs = [
+        step = Step(index, state["steps"], taken, before, optimizer_state, exact, truth, learner.fused_parameters)
+        checks = [
             judge_loss(step, reply, self._rows(), local.rounding),
             judge_gradients(step, local.wider, lambda times: self._widened(index, times), untested, size),
-            judge_update(step, self.optimizer, learner.optimizer.forms, reply["sparse"]),
+            judge_update(step, self.optimizer, learner.optimizer.variants, reply["sparse"]),
         ]
         if truth["statistics"]:
-            rungs.append(judge_statistics(step, local.rounding))
-        return rungs
+            checks.append(judge_statistics(step, local.rounding))
+        return checks
 
     def _truth(self, index: int) -> dict[str, Any]:
         if index not in self.truths:
@@ -323,7 +325,7 @@ class Ladder:
 
     # -- the curve ----------------------------------------------------------------------------------------------------
 
-    def _curve(self, learner: Learner, rungs: Sequence[Rung]) -> Curve:
+    def _curve(self, learner: Learner, checks: Sequence[Check]) -> Curve:
         """The free run, judged as long as rounding alone leaves the replicas together."""
         self.reference.listener.phase(learner.label, f"its loss curve, {len(self.losses)} steps")
         losses = learner.worker.request("curve", state=self.states[0], steps=len(self.losses))["losses"]
@@ -340,7 +342,7 @@ class Ladder:
             says = f"the loss is {losses[-1]} at step {len(losses) - 1}{self._begins(learner.worker, len(losses) - 1)}"
         elif apart:
             verdict = "DRIFT"
-            known = ", ".join(dict.fromkeys(rung.difference for rung in rungs if rung.difference))
+            known = ", ".join(dict.fromkeys(check.difference for check in checks if check.difference))
             says = f"leaves the reference's by more than {SPREAD:g} of it at step {apart[0]}"
             says += f" ({known})" if known else ""
         return Curve(tuple(losses), tuple(self.losses), tuple(self.low), tuple(self.high), judged, verdict, says)
@@ -373,8 +375,8 @@ class Ladder:
     # -- what it comes to ---------------------------------------------------------------------------------------------
 
     def _error(self, learnt: Training, size: Size) -> Error:
-        rungs = [rung for rung in learnt.rungs if rung.verdict != "UNTESTED"]
-        verdict = max((rung.verdict for rung in rungs), key=RANKS.index, default="UNTESTED")
+        checks = [check for check in learnt.checks if check.verdict != "UNTESTED"]
+        verdict = max((check.verdict for check in checks), key=RANKS.index, default="UNTESTED")
         if (
             learnt.curve is not None
             and learnt.curve.verdict != "EQUAL"
@@ -385,18 +387,18 @@ class Ladder:
         if first is not None:
             reason = f"{first.name}, step {first.step}: {first.says}"
         elif learnt.differences:
-            reason = "; ".join(dict.fromkeys(rung.says for rung in learnt.rungs if rung.difference))
+            reason = "; ".join(dict.fromkeys(check.says for check in learnt.checks if check.difference))
         elif learnt.curve is not None and learnt.curve.says:
             reason = f"loss curve: {learnt.curve.says}"
-        compared = [rung for rung in learnt.rungs if rung.name == "gradients" and rung.step == 0]
+        compared = [check for check in learnt.checks if check.name == "gradients" and check.step == 0]
         return Error(
             verdict=verdict,
             reason=reason,
             mean_abs=size.mean_abs,
             max_abs=size.largest,
             rel_rms=size.relative,
-            compared=sum(rung.compared for rung in compared),
-            expected=sum(rung.known for rung in compared),
+            compared=sum(check.compared for check in compared),
+            expected=sum(check.known for check in compared),
         )
 
     def _phase(self, doing: str) -> None:
@@ -411,17 +413,17 @@ def _captured_in(learner: Learner) -> Path:
 
 
 def _stepped_in(learner: Learner) -> Path:
-    return learner.worker.folder / "rung.npz"
+    return learner.worker.folder / "training-step.npz"
 
 
-def _layered(name: str, layers: Layers) -> Rung:
-    """A replay as a rung."""
+def _layered(name: str, layers: Layers) -> Check:
+    """A replay as a check."""
     first = layers.first
     count: dict[str, Any] = {"compared": layers.compared, "known": layers.known}
     if not layers.compared:
-        return Rung(name, 0, "UNTESTED", says=layers.stopped or "no layer could be captured", **count)
+        return Check(name, 0, "UNTESTED", says=layers.stopped or "no layer could be captured", **count)
     ratio = max((max(layer.ratio, layer.input_ratio) for layer in layers.layers), default=0.0)
     if first is None:
-        return Rung(name, 0, "EQUAL", ratio, **count)
+        return Check(name, 0, "EQUAL", ratio, **count)
     verdict = "DRIFT" if layers.rounding else layers.verdict
-    return Rung(name, 0, verdict, ratio, first.says(), "rounding" if layers.rounding else "", **count)
+    return Check(name, 0, verdict, ratio, first.says(), "rounding" if layers.rounding else "", **count)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..verdict import limits as rule
-from ..worker import protocol
 from ..workload import optimizers
+from ..workload.keys import state_key
 from ..workload.optimizers import Optimizer
 
 SAMPLE = 2**18  # values of a parameter whose step is judged
@@ -29,7 +29,7 @@ Arrays = Mapping[str, np.ndarray]
 class Step:
     """The step after ``number`` others, from the reference's state of this index.
 
-    taken: what the subject computed and left behind. before: the weights, as the subject stores them; slots: the optimizer's.
+    taken: what the subject computed and left behind. before: the weights, as the subject stores them; optimizer_state: its state.
     exact: gradients and statistics in float64; truth: what backward.truth says besides.
     fused_parameters: see Framework.fused_parameters.
     """
@@ -38,7 +38,7 @@ class Step:
     number: int
     taken: Arrays
     before: Arrays
-    slots: Arrays
+    optimizer_state: Arrays
     exact: Arrays
     truth: Mapping[str, Any]
     fused_parameters: Mapping[str, tuple[str, ...]]
@@ -91,22 +91,25 @@ class Parameter:
 
         self.before, self.gradient = part(whole), part(step.taken[f"gradient/{name}"])
         self.after = part(step.taken[f"weight/{name}"])
-        keys = [(protocol.slot(stored, index), protocol.slot(name, index)) for index in range(len(settings.slots))]
-        self.slots = [part(step.slots[old]) if old in step.slots else np.zeros_like(self.before) for old, _ in keys]
-        self.slots_after = [part(step.taken[f"slot/{new}"]) for _, new in keys]
+        keys = [(state_key(stored, index), state_key(name, index)) for index in range(len(settings.state_names))]
+        self.optimizer_state = [
+            part(step.optimizer_state[old]) if old in step.optimizer_state else np.zeros_like(self.before)
+            for old, _ in keys
+        ]
+        self.state_after = [part(step.taken[f"state/{new}"]) for _, new in keys]
 
     def judge(self, settings: Optimizer, times: int, factor: float = 1.0) -> tuple[float, str]:
         """optimizers.judge of this step, were it made with these settings, so many times, with the gradient times a factor."""
         gradient = self.gradient * np.float32(factor)
-        count = len(settings.slots)
+        count = len(settings.state_names)
         return optimizers.judge(
             settings,
             self.before,
             gradient,
-            self.slots[:count],
+            self.optimizer_state[:count],
             self.steps + 1,
             self.after,
-            self.slots_after[:count],
+            self.state_after[:count],
             times,
             self.noise,
         )
@@ -117,7 +120,7 @@ class Parameter:
             settings,
             self.before.astype(np.float64),
             self.gradient.astype(np.float64),
-            [slot.astype(np.float64) for slot in self.slots],
+            [slot.astype(np.float64) for slot in self.optimizer_state],
             self.steps + 1,
             np.sqrt,
         )

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from ..results.records import Error, Layers, TensorError
-from ..worker import protocol
+from ..workload.keys import case_key
 from ..workload.spec import ModelSpec
 from . import limits as rule
 
@@ -50,7 +50,7 @@ def compare(
     subject's framework found. constant: what ``is_constant`` says of the truth, where that is known.
     """
     expected = [(case, name) for case in cases for name in spec.outputs]
-    keys = {protocol.key(case, name) for case, name in expected}
+    keys = {case_key(case, name) for case, name in expected}
     tensors = [_tensor(case, name, outputs, truth, float32, spec, floors) for case, name in expected]
     compared = [tensor for tensor in tensors if tensor.mean_abs is not None]
     reasons = [tensor.reason for tensor in tensors if tensor.reason]
@@ -143,7 +143,7 @@ def _tensor(
     spec: ModelSpec,
     floors: Mapping[str, float] | None,
 ) -> TensorError:
-    key = protocol.key(case, name)
+    key = case_key(case, name)
     if key not in outputs:
         return TensorError(case, name, reason=f"output {name!r} is missing: spec.py names {', '.join(spec.outputs)}")
     ours, theirs, single = outputs[key], truth[key], float32[key]
@@ -203,7 +203,7 @@ def _quotient(error: float, floor: float) -> float:
 def is_constant(truth: Mapping[str, np.ndarray], spec: ModelSpec, cases: Sequence[int]) -> bool:
     """Whether an output is one value, or the same on every one of several cases: no fault could show in it."""
     for name in spec.outputs:
-        keys = [protocol.key(case, name) for case in cases]
+        keys = [case_key(case, name) for case in cases]
         if _all_same(truth[key] for key in keys):
             return True
         if len(keys) > 1 and all(_alike(truth, keys, values) for values in (PART, None)):

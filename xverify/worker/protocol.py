@@ -26,13 +26,3 @@ def decode(line: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return message if isinstance(message, dict) else None
-
-
-def key(case: int, name: str) -> str:
-    """The name of a tensor of an input case in an array file."""
-    return f"{case}/{name}"
-
-
-def slot(name: str, index: int) -> str:
-    """The key of a parameter's optimizer state."""
-    return f"{name}/{index}"

@@ -24,6 +24,7 @@ from ..framework.adapter import Framework, Source
 from ..framework.capture import Recorder
 from ..weights import canonical, load_file, npz
 from ..weights.names import rename, rename_layers
+from ..workload.keys import case_key
 from . import protocol
 from .training import Learning
 
@@ -134,7 +135,7 @@ class Session(Learning):
         cases = range(min(len(arrays) // len(self.inputs), -(-CALIBRATION_BATCH // batch)))
         native = []
         for name, layout in self.inputs.items():
-            parts = [arrays[protocol.key(case, name)] for case in cases]
+            parts = [arrays[case_key(case, name)] for case in cases]
             batched = len(parts[0].shape) > 0 and parts[0].shape[0] == batch
             native.append(self.framework.to_native(np.concatenate(parts) if batched else parts[0], layout))
         self.framework.calibrate(self.model, tuple(native))
@@ -186,7 +187,7 @@ class Session(Learning):
         coverage = Coverage(models)
         for case, native in enumerate(self._native_cases(inputs)):
             found = replay.Replay(models, Capture()).run(native, coverage.visit if case == 0 else None)
-            names = [protocol.key(case, name) for name in self.outputs]
+            names = [case_key(case, name) for name in self.outputs]
             for name, floor in zip(names, found):
                 results[name] = floor.exact.numpy()
                 floors[name] = {"floor": floor.rms(), "size": rms(floor.exact)}
@@ -211,7 +212,7 @@ class Session(Learning):
         calls = {(record["name"], record["call"]): record for record in records}
         captured, returned = Capture(Path(folder), channels_last, calls), Path(folder) / "outputs.npz"
         arrays = npz.load_file(returned) if returned.is_file() else {}
-        outputs = {name: arrays.get(protocol.key(case, name)) for name in self.outputs}
+        outputs = {name: arrays.get(case_key(case, name)) for name in self.outputs}
         models, native = self._models(weights, seed), self._native_cases(inputs)[case]
         return replay.replayed(models, captured, native, outputs, planted).report()
 
@@ -373,15 +374,14 @@ class Session(Learning):
         count = len(arrays) // len(self.inputs)
         return [
             tuple(
-                self.framework.to_native(arrays[protocol.key(case, name)], layout)
-                for name, layout in self.inputs.items()
+                self.framework.to_native(arrays[case_key(case, name)], layout) for name, layout in self.inputs.items()
             )
             for case in range(count)
         ]
 
     def _arrays(self, case: int, outputs: Any) -> dict[str, np.ndarray]:
         return {
-            protocol.key(case, name): self.framework.to_numpy(tensor, self.outputs.get(name))
+            case_key(case, name): self.framework.to_numpy(tensor, self.outputs.get(name))
             for name, tensor in _named(outputs, list(self.outputs)).items()
         }
 

@@ -1,7 +1,7 @@
 """What a worker is asked when a model is trained: operations of the session, beside those of ``worker``.
 
-A state is what a step begins with: {"weights": file, "slots": file, "steps": how many were made}. Slots are keyed
-"name/index" in the order of Optimizer.slots, names and layout canonical.
+A state is what a step begins with: {"weights": file, "optimizer_state": file, "steps": how many were made}. Slots are keyed
+"name/index" in the order of Optimizer.state_names, names and layout canonical.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ..framework.capture import TrainingRecorder
 from ..weights import canonical, npz
 from ..weights.names import rename_layers
 from ..workload.datasets import TARGET
+from ..workload.keys import case_key, state_key
 from ..workload.optimizers import Optimizer
-from . import protocol
 
 State = dict[str, Any]
 
@@ -77,28 +77,28 @@ class Learning:
         }
 
     def do_sync(self, state: State) -> None:
-        """Take these weights, running statistics and slots."""
+        """Take these weights, running statistics and optimizer_state."""
         self._write(self.model, npz.load_file(Path(state["weights"])))
-        found = npz.load_file(Path(state["slots"])) if state["slots"] else {}
-        slots = {}
+        found = npz.load_file(Path(state["optimizer_state"])) if state["optimizer_state"] else {}
+        optimizer_state = {}
         for own in self.learner.names:
             name = self.canonical_names[own]
-            # Of parameters that are stored as their sum, all have the same gradient, and so the same slots.
-            stored = name if protocol.slot(name, 0) in found else self.fused_parameters.get(name, (name,))[0]
-            count = len(self.learner.optimizer.slots)
-            keys = [protocol.slot(stored, index) for index in range(count)]
-            slots[own] = [found[key] for key in keys] if found else self._zeros(own, count)
-        self.learner.set_slots(state["steps"], slots)
+            # Of parameters that are stored as their sum, all have the same gradient, and so the same optimizer_state.
+            stored = name if state_key(name, 0) in found else self.fused_parameters.get(name, (name,))[0]
+            count = len(self.learner.optimizer.state_names)
+            keys = [state_key(stored, index) for index in range(count)]
+            optimizer_state[own] = [found[key] for key in keys] if found else self._zeros(own, count)
+        self.learner.set_optimizer_state(state["steps"], optimizer_state)
 
-    def do_state(self, weights: str, slots: str) -> State:
+    def do_state(self, weights: str, optimizer_state: str) -> State:
         """Write down what the next step begins with."""
         npz.save_file(self._read(self.model), Path(weights))
-        steps, found = self._slots()
-        npz.save_file(found, Path(slots))
-        return {"weights": weights, "slots": slots, "steps": steps}
+        steps, found = self._optimizer_state()
+        npz.save_file(found, Path(optimizer_state))
+        return {"weights": weights, "optimizer_state": optimizer_state, "steps": steps}
 
-    def do_rung(self, state: State, case: int, path: str) -> dict[str, Any]:
-        """The gradients and one step from this state, as "gradient/name", "weight/name" and "slot/name/index" in a file.
+    def do_training_step(self, state: State, case: int, path: str) -> dict[str, Any]:
+        """The gradients and one step from this state, as "gradient/name", "weight/name" and "state/name/index" in a file.
 
         The step is the very callable that is timed; the gradients come from the same mode, from the same state.
         """
@@ -107,23 +107,23 @@ class Learning:
         self.do_sync(state)
         stepped = self._loss(self.call(*self.cases[case]))
         self.framework.wait(())
-        _, slots = self._slots()
+        _, optimizer_state = self._optimizer_state()
         arrays = {f"gradient/{self.canonical_names[name]}": array for name, array in gradients.items()}
         arrays |= {f"weight/{name}": array for name, array in self._weights_now().items()}
         Path(path).unlink(missing_ok=True)  # whoever has the file of the step before mapped keeps it
-        npz.save_file({**arrays, **{f"slot/{key}": array for key, array in slots.items()}}, Path(path))
+        npz.save_file({**arrays, **{f"state/{key}": array for key, array in optimizer_state.items()}}, Path(path))
         sparse = [self.canonical_names[name] for name in self.learner.sparse]
         return {"loss": loss, "step_loss": stepped, "sparse": sparse}
 
     def do_apply(self, state: State, gradients: str, path: str) -> None:
-        """The optimizer alone: one update from this state by these gradients; "weight/name" and "slot/name/index" in a file."""
+        """The optimizer alone: one update from this state by these gradients; "weight/name" and "state/name/index" in a file."""
         self.do_sync(state)
         found = npz.load_file(Path(gradients))
         self.learner.apply({name: found[self.canonical_names[name]] for name in self.learner.names})
         self.framework.wait(())
-        _, slots = self._slots()
+        _, optimizer_state = self._optimizer_state()
         arrays = {f"weight/{name}": array for name, array in self._weights_now().items()}
-        npz.save_file({**arrays, **{f"slot/{key}": array for key, array in slots.items()}}, Path(path))
+        npz.save_file({**arrays, **{f"state/{key}": array for key, array in optimizer_state.items()}}, Path(path))
 
     def do_mistake(self, plant: str) -> None:
         """Make the learner faulty, for good: see mistakes.PLANTS."""
@@ -146,7 +146,7 @@ class Learning:
         states = []
         for step in range(max(at) + 1):
             if step in at:
-                names = (str(Path(folder) / f"{what}-{step}.npz") for what in ("weights", "slots"))
+                names = (str(Path(folder) / f"{what}-{step}.npz") for what in ("weights", "optimizer_state"))
                 states.append(self.do_state(*names))
             if step < max(at):
                 self.framework.wait(self.call(*self.cases[step % len(self.cases)]))
@@ -210,7 +210,7 @@ class Learning:
         calls = {(record["name"], record["call"]): record for record in records}
         captured = Capture(Path(folder), channels_last, calls, mapped=True)
         arrays = npz.load_file(Path(folder) / "outputs.npz")
-        outputs = {name: arrays.get(protocol.key(0, name)) for name in self.outputs}
+        outputs = {name: arrays.get(case_key(0, name)) for name in self.outputs}
         try:
             forward = replay.replayed(models, captured, batch[:-1], outputs).report()
             self._relearn(models, state)
@@ -240,7 +240,7 @@ class Learning:
     def _batches(self, path: str) -> list[tuple[np.ndarray, ...]]:
         arrays = npz.load_file(Path(path))
         names = [*self.inputs, TARGET]
-        return [tuple(arrays[protocol.key(case, name)] for name in names) for case in range(len(arrays) // len(names))]
+        return [tuple(arrays[case_key(case, name)] for name in names) for case in range(len(arrays) // len(names))]
 
     def _loss(self, loss: Any) -> float:
         return float(np.asarray(self.framework.to_numpy(loss, None)).reshape(()))
@@ -250,10 +250,10 @@ class Learning:
         own = self.framework.save_weights(self.model)
         return {self.canonical_names[name]: np.asarray(array, np.float32) for name, array in own.items()}
 
-    def _slots(self) -> tuple[int, dict[str, np.ndarray]]:
-        steps, found = self.learner.slots()
+    def _optimizer_state(self) -> tuple[int, dict[str, np.ndarray]]:
+        steps, found = self.learner.optimizer_state()
         return steps, {
-            protocol.slot(self.canonical_names[name], index): array
+            state_key(self.canonical_names[name], index): array
             for name, arrays in found.items()
             for index, array in enumerate(arrays)
         }

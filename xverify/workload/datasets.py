@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import UsageError
-from ..worker import protocol
 from . import probe
+from .keys import case_key
 from .spec import BATCH, ModelSpec, TensorSpec
 
 TARGET = "target"
@@ -71,9 +71,9 @@ def synthetic(spec: ModelSpec, batch: int, seed: int, cases: int) -> Batches:
                     f"{classes - 1}: the next token is the label, so give the output in spec.py a class for every token"
                 )
             drawn = probe._generator(seed, f"case {case}: {tokens}").integers(low, high, (size[0], size[1] + 1))
-            arrays[protocol.key(case, tokens)] = drawn[:, :-1].astype(spec.inputs[tokens].dtype, order="C")
+            arrays[case_key(case, tokens)] = drawn[:, :-1].astype(spec.inputs[tokens].dtype, order="C")
             labels = drawn[:, 1:].copy()
-        arrays[protocol.key(case, TARGET)] = labels
+        arrays[case_key(case, TARGET)] = labels
     return Batches(arrays, f"synthetic, seed {seed}")
 
 
@@ -101,8 +101,8 @@ def read(directory: Path, spec: ModelSpec, batch: int, seed: int, cases: int) ->
     for case in range(cases):
         chosen = order[np.arange(case * batch, (case + 1) * batch) % count]
         scaled = np.divide(pixels[chosen], 255, dtype=np.float32)
-        arrays[protocol.key(case, name)] = scaled.reshape(tensor.sized(batch)).astype(tensor.dtype, copy=False)
-        arrays[protocol.key(case, TARGET)] = labels[chosen]
+        arrays[case_key(case, name)] = scaled.reshape(tensor.sized(batch)).astype(tensor.dtype, copy=False)
+        arrays[case_key(case, TARGET)] = labels[chosen]
     how = f"{count} items, order shuffled by seed {seed}, values scaled to [0, 1]"
     return Batches(arrays, f"{data_format} in {directory}: {how}")
 
@@ -277,7 +277,7 @@ def _text(path: Path, spec: ModelSpec, batch: int, cases: int) -> Batches:
     arrays = {}
     for case in range(cases):
         start = case % epoch * steps
-        arrays[protocol.key(case, name)] = np.ascontiguousarray(tracks[:, start : start + steps], tensor.dtype)
-        arrays[protocol.key(case, TARGET)] = np.ascontiguousarray(tracks[:, start + 1 : start + steps + 1])
+        arrays[case_key(case, name)] = np.ascontiguousarray(tracks[:, start : start + steps], tensor.dtype)
+        arrays[case_key(case, TARGET)] = np.ascontiguousarray(tracks[:, start + 1 : start + steps + 1])
     how = f"{len(words)} words, {len(numbers)} distinct, in the text's order in {batch} parallel tracks"
     return Batches(arrays, f"{PTB} {path}: {how}")

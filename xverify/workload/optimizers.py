@@ -1,4 +1,4 @@
-"""Optimizers: one formula each, in torch's semantics, over arrays of any kind; and the forms in which frameworks differ from it.
+"""Optimizers: one formula each, in torch's semantics, over arrays of any kind; and the variants in which frameworks differ from it.
 
 The formulas are torch.optim's (documentation of 2.x): SGD with momentum and Nesterov (Sutskever et al. 2013), Adam (Kingma & Ba
 2015), AdamW (Loshchilov & Hutter 2019), RMSprop (Hinton 2012). The same function is replayed in float64 to judge a framework's
@@ -18,9 +18,9 @@ from ..errors import UsageError, nearest
 from ..verdict.limits import UNIT
 
 # Name of the state of a parameter, by optimizer.
-SLOTS = {"sgd": ("momentum",), "adam": ("mean", "square"), "adamw": ("mean", "square"), "rmsprop": ("square",)}
+STATE_NAMES = {"sgd": ("momentum",), "adam": ("mean", "square"), "adamw": ("mean", "square"), "rmsprop": ("square",)}
 # What a framework's own form is called, and what it says to a porter.
-FORMS = {
+VARIANTS = {
     "eps-hat": "eps is added before the bias correction of the second moment: torch adds it after",
     "eps-inside": "eps stands inside the square root: torch adds it to the root",
     "decoupled": "weight decay shrinks the weight itself: torch adds it to the gradient",
@@ -32,7 +32,10 @@ EQUAL_RHO, DRIFT_RHO = 3.0, 10.0
 
 @dataclass(frozen=True)
 class Optimizer:
-    """Settings in torch's terms and with torch's defaults. forms: of FORMS, where it computes otherwise; () is torch's own."""
+    """Settings in torch's terms and with torch's defaults.
+
+    variants: of VARIANTS, where the framework computes otherwise; () is torch's own.
+    """
 
     name: str = "sgd"
     lr: float = 0.01
@@ -43,16 +46,16 @@ class Optimizer:
     beta2: float = 0.999
     eps: float = 1e-8
     alpha: float = 0.99
-    forms: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
 
     @property
-    def slots(self) -> tuple[str, ...]:
+    def state_names(self) -> tuple[str, ...]:
         """The state of every parameter; SGD without momentum keeps none."""
-        return () if self.name == "sgd" and not self.momentum else SLOTS[self.name]
+        return () if self.name == "sgd" and not self.momentum else STATE_NAMES[self.name]
 
     @property
     def plain(self) -> Optimizer:
-        return replace(self, forms=())
+        return replace(self, variants=())
 
     def says(self) -> str:
         """``adam, lr 0.001, betas 0.9 and 0.999, eps 1e-08``."""
@@ -72,7 +75,7 @@ class Optimizer:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Optimizer:
-        return cls(**{**values, "forms": tuple(values.get("forms", ()))})
+        return cls(**{**values, "variants": tuple(values.get("variants", ()))})
 
 
 def optimizer(
@@ -83,8 +86,8 @@ def optimizer(
     weight_decay: float | None = None,
 ) -> Optimizer:
     """An optimizer by its name, with torch's defaults for what is None. Raises UsageError for what torch would refuse."""
-    if name not in SLOTS:
-        raise UsageError(f"--optimizer is {name!r}{nearest(name, SLOTS)} Known: {', '.join(SLOTS)}")
+    if name not in STATE_NAMES:
+        raise UsageError(f"--optimizer is {name!r}{nearest(name, STATE_NAMES)} Known: {', '.join(STATE_NAMES)}")
     rates = {"sgd": 0.01, "adam": 1e-3, "adamw": 1e-3, "rmsprop": 1e-2}
     for option, value in (("lr", lr), ("momentum", momentum), ("weight-decay", weight_decay)):
         if value is not None and not (value >= 0 and math.isfinite(value)):
@@ -102,18 +105,18 @@ def update(
     settings: Optimizer,
     w: Any,
     g: Any,
-    slots: Sequence[Any],
+    optimizer_state: Sequence[Any],
     step: Any,
     sqrt: Callable[[Any], Any],
     powers: tuple[float, float] | None = None,
 ) -> tuple[Any, list[Any]]:
-    """(the new weight, its new slots) from a weight, its gradient and slots, arrays or tensors of one shape.
+    """(the new weight, its new optimizer_state) from a weight, its gradient and optimizer_state, arrays or tensors of one shape.
 
     step: counts from 1. sqrt: of such a tensor. powers: of the betas, where they are not to be computed. It computes with + - * /
     and ** alone, in the order of torch's documentation.
     """
     o = settings
-    decoupled = o.name == "adamw" or "decoupled" in o.forms
+    decoupled = o.name == "adamw" or "decoupled" in o.variants
     if o.weight_decay:
         if decoupled:
             w = w - (o.lr * o.weight_decay) * w
@@ -122,17 +125,17 @@ def update(
     if o.name == "sgd":
         if not o.momentum:
             return w - o.lr * g, []
-        v = o.momentum * slots[0] + g
+        v = o.momentum * optimizer_state[0] + g
         return w - o.lr * (g + o.momentum * v if o.nesterov else v), [v]
     if o.name == "rmsprop":
-        v = o.alpha * slots[0] + (1 - o.alpha) * (g * g)
-        root = sqrt(v + o.eps) if "eps-inside" in o.forms else sqrt(v) + o.eps
+        v = o.alpha * optimizer_state[0] + (1 - o.alpha) * (g * g)
+        root = sqrt(v + o.eps) if "eps-inside" in o.variants else sqrt(v) + o.eps
         return w - o.lr * (g / root), [v]
-    m = o.beta1 * slots[0] + (1 - o.beta1) * g
-    v = o.beta2 * slots[1] + (1 - o.beta2) * (g * g)
+    m = o.beta1 * optimizer_state[0] + (1 - o.beta1) * g
+    v = o.beta2 * optimizer_state[1] + (1 - o.beta2) * (g * g)
     power1, power2 = powers or (o.beta1**step, o.beta2**step)
     first, second = 1 - power1, 1 - power2
-    if "eps-hat" in o.forms:
+    if "eps-hat" in o.variants:
         return w - (o.lr * second**0.5 / first) * (m / (sqrt(v) + o.eps)), [m, v]
     return w - (o.lr / first) * (m / (sqrt(v) / second**0.5 + o.eps)), [m, v]
 
@@ -141,23 +144,23 @@ def judge(
     settings: Optimizer,
     before: np.ndarray,
     gradient: np.ndarray,
-    slots: Sequence[np.ndarray],
+    optimizer_state: Sequence[np.ndarray],
     step: int,
     after: np.ndarray,
-    slots_after: Sequence[np.ndarray],
+    state_after: Sequence[np.ndarray],
     times: int = 1,
     gradient_noise: float = 0.0,
     seed: int = 0,
 ) -> tuple[float, str]:
-    """(rho, of what): the change of a weight, and its slots, over what rounding explains; float32 arrays of one shape.
+    """(rho, of what): the change of a weight, and of its state, over what rounding explains; float32 arrays of one shape.
 
-    The step is computed in float64 from the framework's own weight, gradient and slots. The floor is measured: how far the
+    The step is computed in float64 from the framework's own weight, gradient and state. The floor is measured: how far the
     result moves when all of these move by a unit of rounding, when lr, betas and the other constants are rounded to float32, and
     the powers of the betas too (1 - 0.999 keeps three digits less), and the rounding of the result itself. Both in rms, and by
     value: small gradients, where eps shows, weigh as much as large ones. step: counts from 1. times: how often the weight makes
     its step, where it is the sum of several. gradient_noise: rms by which the gradient of the step may differ from this one.
     """
-    given = [array.astype(np.float64).ravel() for array in (before, gradient, *slots)]
+    given = [array.astype(np.float64).ravel() for array in (before, gradient, *optimizer_state)]
     w, g, state = given[0], given[1], given[2:]
     exact_w, exact_slots = update(settings, w, g, state, step, np.sqrt)
     picked = np.random.default_rng(seed).integers(0, w.size, SAMPLE) if w.size > SAMPLE else np.arange(w.size)
@@ -184,10 +187,10 @@ def judge(
         moves[0].append(times * ((new_w - part[0]) - (exact_w - w)[picked]))
         for kept, new, exact in zip(moves[1:], new_slots, exact_slots):
             kept.append(new - exact[picked])
-    names = ("its change", *settings.slots)
+    names = ("its change", *settings.state_names)
     exact_w = w + times * (exact_w - w)
     worst = (0.0, names[0])
-    results = zip(names, (after, *slots_after), (exact_w, *exact_slots), moves)
+    results = zip(names, (after, *state_after), (exact_w, *exact_slots), moves)
     for name, theirs, exact, floor in results:
         residual = theirs.astype(np.float64).ravel() - exact
         if not np.isfinite(residual).all():
@@ -213,12 +216,12 @@ def alternatives(settings: Optimizer) -> list[tuple[str, str, Optimizer]]:
     def add(kind: str, says: str, **changes: Any) -> None:
         found.append((kind, says, replace(o, **changes)))
 
-    add("torch's form", "is torch's own form", forms=())
-    for form, says in FORMS.items():
-        if form not in o.forms and (form != "eps-hat" or o.name in ("adam", "adamw")):
+    add("torch's form", "is torch's own form", variants=())
+    for form, says in VARIANTS.items():
+        if form not in o.variants and (form != "eps-hat" or o.name in ("adam", "adamw")):
             if (form == "eps-inside" and o.name != "rmsprop") or (form == "decoupled" and not o.weight_decay):
                 continue
-            add(form, f"{form}: {says}", forms=(*o.forms, form))
+            add(form, f"{form}: {says}", variants=(*o.variants, form))
     if o.weight_decay:
         add("weight decay missing", f"weight decay {o.weight_decay:g} is missing", weight_decay=0.0)
         if o.name == "adamw":

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..worker import protocol
+from .keys import case_key
 from .spec import BATCH, ModelSpec, TensorSpec
 
 STATISTICS = ("running_mean", "running_var")
@@ -60,7 +60,7 @@ def unsettle(weights: Mapping[str, np.ndarray], seed: int) -> dict[str, np.ndarr
 def inputs(spec: ModelSpec, batch: int, seed: int, cases: int) -> dict[str, np.ndarray]:
     """``{"case/name": array}`` for every case and input, in canonical layout."""
     return {
-        protocol.key(case, name): _input(tensor, batch, _generator(seed, f"case {case}: {name}"))
+        case_key(case, name): _input(tensor, batch, _generator(seed, f"case {case}: {name}"))
         for case in range(cases)
         for name, tensor in spec.inputs.items()
     }
