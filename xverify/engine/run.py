@@ -1,11 +1,8 @@
-"""The straight line: spec -> weights -> inputs -> workers -> samples -> comparison -> verdict -> report."""
+"""One run from a request to its result: reference -> candidates -> process runs -> verdicts -> result."""
 
 from __future__ import annotations
 
 import datetime
-import inspect
-import math
-import shutil
 import sys
 import tempfile
 import time
@@ -13,116 +10,37 @@ from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
 from .. import __version__, host
-from ..errors import SubjectError, UsageError
-from ..framework import discovery as frameworks
+from ..errors import SubjectError
+from ..framework import discovery
 from ..framework.adapter import Framework
 from ..progress import Listener
-from ..reference.reference import Reference
-from ..reference.request import Request, resolve
+from ..reference import build, summary, truth
+from ..reference.build import Export, Prepared, ReferenceProcess
+from ..reference.layers import LayerReplay
+from ..reference.request import Request
+from ..results import file as result_file
 from ..results.records import Layers, Result, overall
-from ..timing import noise
-from ..timing import statistics as timing
-from ..timing.speed import fault, log_ratios, speeds
+from ..timing import noise, plan
+from ..timing.speed import speeds
 from ..training.parity import Observed, TrainingParity
-from ..verdict import outputs as compare
+from ..verdict import outputs
+from ..worker import messages
 from ..worker.process import Worker
-from ..workload import optimizers
 from ..workload.spec import ModelFolder
+from . import rounds
 from .candidate import Candidate
-from .resume import Earlier, earlier_run
-
-
-def run(
-    model: str | Path,
-    subjects: list[str] | tuple[str, ...] | None = None,
-    *,
-    json: str | Path | None = None,
-    resume: bool = False,
-    listener: Listener | None = None,
-    **settings: Any,
-) -> Result:
-    """Verify and time a model: what ``xverify run`` does, with the same options, returning the same records.
-
-    model: a name of the zoo, or a model folder. subjects: e.g. ``["torch:eager", "jittor"]``; the first is the baseline;
-    None runs every installed framework that the model has. json: where to write the result file, again after every launch.
-    resume: go on with the launches that this file lacks. settings: ``batch, warmup, rerun, effort, max_seconds, threads, pin,
-    device, seed, cases, weights, trust, python, timeout, strict``, as on the command line.
-
-    A subject that cannot run becomes a row with its status and reason. Raises UsageError for what cannot be run at all.
-    """
-    file = Path(json) if json is not None else None
-    if file is not None:
-        _check_writable(file)
-    tasks = [task.strip() for task in settings.pop("task", "forward").split(",") if task.strip()]
-    if len(tasks) > 1:
-        return _in_turn(list(dict.fromkeys(tasks)), model, subjects, file, resume, listener or Listener(), settings)
-    request, folder = resolve(model, subjects, task=tasks[0] if tasks else "", **settings)
-    earlier = None
-    if resume:
-        if file is None:
-            raise UsageError("--resume goes on with the run of a result file: name it with --json FILE")
-        earlier = earlier_run(file, request, folder)
-        if earlier is not None and earlier.finished(request):
-            raise UsageError(f"{file} is complete: there is nothing to resume; a higher --effort would add launches")
-    return Run(request, folder, listener or Listener(), file, earlier).execute()
-
-
-def _in_turn(
-    tasks: list[str],
-    model: str | Path,
-    subjects: list[str] | tuple[str, ...] | None,
-    file: Path | None,
-    resume: bool,
-    listener: Listener,
-    settings: dict[str, Any],
-) -> Result:
-    """One task after another, to one result with the rows of all."""
-    if resume:
-        raise UsageError(f"--resume goes on with one task: the tasks are {', '.join(tasks)}")
-    learning = (
-        *inspect.signature(optimizers.optimizer).parameters,
-        "optimizer",
-        "match_optimizer",
-        "data",
-        "time_input",
-    )
-    requests = [
-        resolve(
-            model, subjects, task=task, **{k: v for k, v in settings.items() if task == "train" or k not in learning}
-        )
-        for task in tasks
-    ]
-    whole: Result | None = None
-    for request, folder in requests:
-        done = Run(request, folder, listener, None).execute()
-        if whole is not None:
-            rows = (*whole.rows, *done.rows)
-            timeline = {name: whole.timeline.get(name, 0.0) + seconds for name, seconds in done.timeline.items()}
-            done = replace(
-                done, tasks=(*whole.tasks, *done.tasks), rows=rows, verdict=overall(rows, request.strict),
-                created=whole.created, timeline=timeline, notes=tuple(dict.fromkeys((*whole.notes, *done.notes))),
-            )  # fmt: skip
-        whole = replace(done, complete=done.complete and request is requests[-1][0])
-        if file is not None:
-            whole.write(file)
-        if any(note.startswith("interrupted") for note in done.notes):
-            break
-    assert whole is not None
-    return whole
-
-
-KEPT = 4
-HOPELESS = 3  # launches after which a machine that is too noisy is not tried any further
+from .repeat import another_run_helps, faultless
+from .resume import Earlier
+from .stages import History, Subject
 
 
 class Clock:
-    """Where a run's seconds go, by what it is doing."""
+    """Where the seconds of a run go, by what it is doing."""
 
     def __init__(self, budget: float | None) -> None:
         self.begun = time.monotonic()
@@ -131,6 +49,7 @@ class Clock:
 
     @contextmanager
     def doing(self, what: str) -> Iterator[None]:
+        """Count the seconds of the block under this name."""
         start = time.monotonic()
         try:
             yield
@@ -139,54 +58,44 @@ class Clock:
 
     @property
     def left(self) -> float | None:
-        """Seconds until --max-seconds is over; None without."""
+        """Seconds until --max-seconds is over; None without a limit."""
         return None if self.deadline is None else self.deadline - time.monotonic()
 
 
 class Run:
     """One request on its way to its result. Nothing that was measured is lost when a subject, or the user, ends early.
 
-    file: where the result is written after every launch, and at the end. earlier: launches of a run that this one goes on with.
+    file: where the result is written after every process run, and at the end; None writes nothing.
+    earlier: the result of a run that this one resumes.
     """
 
     def __init__(
-        self,
-        request: Request,
-        folder: ModelFolder,
-        listener: Listener,
-        file: Path | None,
-        earlier: Earlier | None = None,
+        self, request: Request, folder: ModelFolder, listener: Listener, file: Path | None, earlier: Earlier | None = None
     ) -> None:
         self.request, self.folder, self.listener, self.file = request, folder, listener, file
-        self.effort = timing.EFFORTS[request.effort]
+        self.effort = plan.EFFORTS[request.effort]
         self.created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         self.notes = list(request.notes)
         self.clock = Clock(request.max_seconds)
-        self.seen = noise.Seen()
+        self.noise = noise.Seen()
         self.earlier = earlier
         self.complete = False
+        self.process: ReferenceProcess
+        self.prepared: Prepared | None = None
+        self.export = Export()
+        self.truth: truth.Truth | None = None
         self.parity: TrainingParity | None = None
-        self.fused_parameters: dict[str, tuple[str, ...]] = {}
-        self.launch_seconds: list[float] = []
+        self.candidates: list[Candidate] = []
+        self.run_seconds: list[float] = []
         self.workers: list[Worker] = []
-        self.coming: dict[str, tuple[Worker, Future[dict[str, Any]]]] = {}
+        self.coming: dict[str, tuple[Worker, Future[messages.Started]]] = {}
 
     def execute(self) -> Result:
         """Run the request to its result."""
         for note in self.notes:
             self.listener.note(note)
         with tempfile.TemporaryDirectory(prefix="xverify-") as directory:
-            self.space = Path(directory)
-            adapter = frameworks.load(self.request.reference)
-            worker = self._worker(adapter, self.space / "reference", "reference")
-            self.reference = Reference(self.request, self.folder, worker, self.listener)
-            self.candidates = []
-            for index, subject in enumerate(self.request.subjects):
-                adapter, mode = frameworks.parse_subject(subject)
-                worker = self._worker(adapter, self.space / f"subject-{index}", subject)
-                self.candidates.append(Candidate(self.request, self.folder, adapter, mode, worker, self.listener))
-            if self.earlier is not None:
-                self.earlier.into(self.candidates, self.seen)
+            self._set_up(Path(directory))
             self.beside = ThreadPoolExecutor(max_workers=min(2, host.cores()))
             try:
                 self._measure()
@@ -201,15 +110,29 @@ class Run:
                 for worker in self.workers:
                     worker.close()
         result = self.result()
-        if self.file is not None:
-            result.write(self.file)
+        self._write(result)
         return result
 
+    def _set_up(self, space: Path) -> None:
+        """Make the reference and the candidates, without starting any process."""
+        request = self.request
+        self.space = space
+        worker = self._worker(discovery.load(request.reference), space / "reference", "reference")
+        self.process = ReferenceProcess(request, self.folder, worker, self.listener)
+        histories = self.earlier.histories() if self.earlier else {}
+        for index, text in enumerate(request.subjects):
+            subject = Subject(*discovery.parse_subject(text))
+            worker = self._worker(subject.adapter, space / f"subject-{index}", text)
+            history = histories.get(subject.label, History())
+            self.candidates.append(Candidate(request, self.folder, subject, worker, self.listener, history))
+        if self.earlier is not None:
+            self.noise.restore(self.earlier.result.noise)
+
     def result(self) -> Result:
-        """What there is by now."""
-        reference = self.reference
-        noisy = self.seen.refusal()
-        rows = tuple(candidate.row(speed) for candidate, speed in zip(self.candidates, speeds(self.candidates, noisy)))
+        """What is known by now."""
+        measurements = [each.measurements() for each in self.candidates]
+        found = speeds(measurements, self.noise.refusal())
+        rows = tuple(each.row(speed) for each, speed in zip(self.candidates, found))
         return Result(
             model=self.folder.name,
             tasks=(self.request.task,),
@@ -218,29 +141,39 @@ class Run:
             created=self.created,
             xverify=__version__,
             host=host.describe(),
-            settings={**asdict(self.request), "folder_digest": self.folder.digest()},
-            weights=reference.describe_weights(),
-            inputs=reference.describe_inputs(),
-            reference=reference.describe(),
-            rule=compare.RULE,
-            notes=(*self.notes, *([reference.onnx_problem] if reference.onnx_problem else [])),
+            settings=summary.settings(self.request, self.folder),
+            weights=summary.weights(self.prepared),
+            inputs=summary.inputs(self.request, self.prepared),
+            reference=summary.reference(self.request, self.prepared, self.export, self.truth, self._layers()),
+            rule=outputs.RULE,
+            notes=(*self.notes, *([self.export.problem] if self.export.problem else [])),
             timeline={
                 **{f"{what}_seconds": seconds for what, seconds in self.clock.spent.items()},
                 "total_seconds": time.monotonic() - self.clock.begun,
-                "unavoidable_seconds": sum(candidate.unavoidable for candidate in self.candidates),
+                "unavoidable_seconds": sum(each.unavoidable_seconds for each in measurements),
             },
             item=self.folder.spec.item,
-            noise=self.seen.describe(),
+            noise=self.noise.describe(),
             complete=self.complete,
         )
+
+    def _write(self, result: Result) -> None:
+        if self.file is not None:
+            result_file.write(result, self.file)
+
+    def _layers(self) -> tuple[str, ...]:
+        """The layers that the reference judges."""
+        if self.parity is not None:
+            return tuple(self.parity.layers)
+        return self.truth.layers if self.truth else ()
 
     # -- the line -----------------------------------------------------------------------------------------------------
 
     def _measure(self) -> None:
-        """From processes to verdicts. What is on no clock runs beside other such work; the rest has the machine alone."""
+        """From processes to verdicts. Work that is not timed runs beside other such work; timed work has the machine alone."""
         with self.clock.doing("starting"):
-            self._settle()
-        self._launch()
+            self._prepare()
+        self._time()
         self._begin_next()
         with self.clock.doing("judging"):
             self._judge()
@@ -248,233 +181,185 @@ class Run:
             with self.clock.doing("starting"):
                 if not self._take_next():
                     return
-            self._launch()
+            self._time()
             with self.clock.doing("judging"):
-                for candidate in self.candidates:
-                    if self.parity is not None:
-                        candidate.judge_training_again(self.parity, self.reference)
-                    else:
-                        candidate.judge_again(self.reference)
+                self._judge_again()
             self._begin_next()
 
-    def _settle(self) -> None:
-        """Settle what every subject gets, and build the first launch's processes."""
-        reference, candidates = self.reference, self.candidates
-        by_onnx = [
-            candidate
-            for candidate in candidates
-            if candidate.adapter.runs_export or candidate.adapter.weights_route == "onnx"
-        ]
+    def _prepare(self) -> None:
+        """Prepare what every subject gets, and build the models of the first process run."""
         try:
-            started = {candidate.label: self.beside.submit(candidate.start) for candidate in candidates}
+            started = {each.label: self.beside.submit(each.start) for each in self.candidates}
+            self.prepared = prepared = build.prepare(self.process)
+            export = Export()
 
-            def build(candidate: Candidate) -> None:
+            def build_model(candidate: Candidate) -> None:
                 started[candidate.label].result()
-                candidate.build(reference)
+                candidate.build(prepared, export)
 
-            reference.settle()
-            built = [self.beside.submit(build, candidate) for candidate in candidates if candidate not in by_onnx]
-            reference.export()
-            built += [self.beside.submit(build, candidate) for candidate in by_onnx]
-            reference.check()
+            by_onnx = [each for each in self.candidates if each.subject.needs_export]
+            built = [self.beside.submit(build_model, each) for each in self.candidates if each not in by_onnx]
+            self.export = export = build.export(self.process, prepared, bool(by_onnx))
+            built += [self.beside.submit(build_model, each) for each in by_onnx]
+            self.float32 = truth.compute_float32(self.process, prepared)
             for done in built:
                 done.result()
         except BaseException as error:
             self.beside.shutdown(wait=False, cancel_futures=True)
             self._abandon(error)
             raise
-        self.fused_parameters = {
-            name: tuple(parts)
-            for candidate in candidates
-            for name, parts in candidate.built.get("fused_parameters", {}).items()
-        }
-        reference.take_normal_form(self.fused_parameters)
-        for candidate in candidates:
-            candidate.prove(self.fused_parameters)
+        fused = {name: parts for each in self.candidates if each.built for name, parts in each.built.fused_parameters.items()}
+        self.prepared = prepared.in_normal_form(fused)
+        for candidate in self.candidates:
+            candidate.prove(self.prepared.fused_parameters)
 
-    def _launch(self) -> None:
-        """Warm up and time the processes that stand ready, write down what there is, and say it."""
+    def _time(self) -> None:
+        """Warm up and time the processes that are ready, write the result so far, and report it."""
+        assert self.prepared is not None
         begun = time.monotonic()
         with self.clock.doing("warming"):
             for candidate in self.candidates:
-                candidate.warm(self.reference)
+                candidate.warm(self.prepared, self.export)
         with self.clock.doing("timing"):
-            self._interleave([candidate for candidate in self.candidates if candidate.active])
+            active = [each for each in self.candidates if each.active]
+            if active:
+                self.noise.add(rounds.interleave(active, self.request, self.effort, self.clock.left, self.listener))
         with self.clock.doing("judging"):
             for candidate in self.candidates:
                 candidate.finish()
-        self.launch_seconds.append(time.monotonic() - begun)
+        self.run_seconds.append(time.monotonic() - begun)
         if self.file is not None:
-            self.result().write(self.file)
-        done = max((len(candidate.launches) for candidate in self.candidates), default=0)
+            self._write(self.result())
+        done = max((len(each.process_runs) for each in self.candidates), default=0)
         if done:
-            self.listener.launched(done, self.effort.least, "; ".join(self._so_far()))
+            self.listener.launched(done, self.effort.least, "; ".join(self._figures()))
 
-    def _so_far(self) -> Iterator[str]:
-        for candidate, speed in zip(self.candidates, speeds(self.candidates)):
+    def _figures(self) -> Iterator[str]:
+        """The speed of every candidate so far, in words."""
+        for candidate, speed in zip(self.candidates, speeds([each.measurements() for each in self.candidates])):
             if speed is not None:
-                beside = (
-                    f" ({speed.ratio:.3f} x)" if speed.ratio is not None and candidate is not self.candidates[0] else ""
-                )
+                ratio = speed.ratio if candidate is not self.candidates[0] else None
+                beside = f" ({ratio:.3f} x)" if ratio is not None else ""
                 yield f"{candidate.label} {speed.fps:,.4g} a second{beside}"
 
-    def _interleave(self, candidates: list[Candidate]) -> None:
-        """Rounds of one block a subject, one subject at a time; each round on the next input case."""
-        if not candidates:
-            return
-        request, gate = self.request, noise.Gate()
-        by_label = {candidate.label: candidate for candidate in candidates}
-        launch = max(candidate.launch for candidate in candidates)
-        seconds = timing.LAUNCH_SECONDS if self.clock.left is None else min(timing.LAUNCH_SECONDS, self.clock.left / 2)
-        plan = timing.plan(
-            {label: candidate.seconds_per_call for label, candidate in by_label.items()},
-            request.cases,
-            request.rerun,
-            self.effort.rounds,
-            seconds,
-        )
-        begun = time.monotonic()
-        for index, order in enumerate(timing.orders(list(by_label), plan.rounds, request.seed + launch)):
-            # The last block on each case is kept; four at least, since what wait left undone must show in every one of them.
-            keep = index + max(request.cases, KEPT) >= plan.rounds
-            reasons = {gate.canary()}
-            for label in order:
-                calls = plan.calls[label][index]
-                reasons.add(by_label[label].block(gate, index, index % request.cases, calls, keep))
-            noisy = gate.round({reason for reason in reasons if reason})
-            if noisy:
-                for candidate in candidates:
-                    candidate.drop(index, noisy)
-            done = index + 1
-            self.listener.timing(done, plan.rounds, (time.monotonic() - begun) / done * (plan.rounds - done))
-        self.seen.add(gate)
-
-    # -- launch after launch ------------------------------------------------------------------------------------------
+    # -- one process run after another --------------------------------------------------------------------------------
 
     def _begin_next(self) -> None:
-        """Start the next launch's processes beside whatever else there is to do, unless there is to be none."""
+        """Start the processes of the next process run beside whatever else there is to do, if there is to be one."""
         self.coming = {}
-        candidates = [
-            candidate
-            for candidate in self.candidates
-            if candidate.active and (candidate.error is None or fault(candidate) is None)
-        ]
+        candidates = [each for each in self.candidates if each.active and (each.error is None or faultless(each))]
         if not self._wants_more(candidates):
             return
         for candidate in candidates:
-            place = self.space / f"subject-{self.candidates.index(candidate)}-launch-{candidate.launch + 1}"
-            worker = self._worker(candidate.adapter, place, candidate.label)
+            place = self.space / f"subject-{self.candidates.index(candidate)}-launch-{candidate.run + 1}"
+            worker = self._worker(candidate.subject.adapter, place, candidate.label)
             self.coming[candidate.label] = worker, self.beside.submit(worker.start)
 
     def _wants_more(self, candidates: list[Candidate]) -> bool:
-        """Whether another launch of these would tell more, and there is time for one."""
-        baseline = self.candidates[0]
-        if baseline not in candidates or (len(candidates) == 1 and len(self.candidates) > 1):
+        """Whether another process run of these candidates would tell more, and there is time for one."""
+        if not another_run_helps(candidates, self.candidates, self.effort, self.noise.refusal()):
             return False
-        if len(candidates) == 1:
-            seconds = [math.log(one) for one in timing.launch_seconds(timing.clean(baseline.samples))]
-            medians = [seconds]
-        else:
-            medians = [log_ratios(candidate, baseline) for candidate in candidates if candidate is not baseline]
-        done = len(baseline.launches)
-        if done >= self.effort.most or timing.enough(medians, self.effort):
-            return False
-        if done >= HOPELESS and self.seen.refusal():
-            return False  # more launches on this machine would be as noisy
-        starts = sum(
-            candidate.launches[-1].import_seconds + candidate.launches[-1].build_seconds for candidate in candidates
-        )
-        left, needed = self.clock.left, max(self.launch_seconds, default=0.0) + starts
+        latest = [each.process_runs[-1] for each in candidates]
+        starts = sum(run.import_seconds + run.build_seconds for run in latest)
+        left, needed = self.clock.left, max(self.run_seconds, default=0.0) + starts
         if left is None or left > needed:
             return True
-        note = (
-            f"--max-seconds {self.request.max_seconds:g} ended it after {done} of at least {self.effort.least} launches"
-        )
+        done = len(self.candidates[0].process_runs)
+        note = f"--max-seconds {self.request.max_seconds:g} ended it after {done} of at least {self.effort.least} process runs"
         if note not in self.notes:
             self.notes.append(note)
         return False
 
     def _take_next(self) -> bool:
-        """Let the processes that were started be the candidates' own, and build their models; whether there is a launch."""
+        """Give the started processes to their candidates, and build their models; whether there is another process run."""
+        assert self.prepared is not None
         coming, self.coming = self.coming, {}
-        going = [candidate for candidate in self.candidates if candidate.label in coming and fault(candidate) is None]
+        going = [each for each in self.candidates if each.label in coming and faultless(each)]
         if not self._wants_more(going):
             going = []
+        labels = {each.label for each in going}
         for label, (worker, started) in coming.items():
-            if label not in {candidate.label for candidate in going}:
+            if label not in labels:
                 started.cancel()
                 worker.close()
         for candidate in self.candidates:
-            candidate.resting = candidate not in going
+            candidate.pause(candidate.label not in labels)
         for candidate in going:
             candidate.renew(*coming[candidate.label])
-        for built in [self.beside.submit(candidate.build, self.reference) for candidate in going]:
+        for built in [self.beside.submit(each.build, self.prepared, self.export) for each in going]:
             built.result()
         for candidate in going:
-            candidate.prove(self.fused_parameters)
+            candidate.prove(self.prepared.fused_parameters)
         return bool(going)
 
+    # -- verdicts -----------------------------------------------------------------------------------------------------
+
     def _judge(self) -> None:
+        assert self.prepared is not None
         if self.request.trains:
-            self.parity = TrainingParity(self.request, self.reference)
-            # A subject that is the reference's own code has been timed; where none is, the reference makes two steps to tell.
-            own = (self.reference.framework, "eager")
-            same = [
-                candidate
-                for candidate in self.candidates
-                if candidate.active and (candidate.adapter.name, candidate.mode) == own
-            ]
-            self.parity.prepare(seconds=max((candidate.seconds_per_call for candidate in same), default=0.0))
-            self._judge_training(self.parity)
+            self._judge_training(self.prepared)
             return
-        self.reference.evaluate()
-        self._replay()
-        with ThreadPoolExecutor(host.cores()) as pool:  # numpy's loops let go of the interpreter
-            for done in [pool.submit(candidate.judge, self.reference) for candidate in self.candidates]:
+        found = self.truth = truth.evaluate(self.process, self.prepared, self.float32)
+        layers = self._replay(LayerReplay(self.process, self.prepared, found.layers))
+        with ThreadPoolExecutor(host.cores()) as pool:  # numpy's loops release the interpreter's lock
+            judged = [
+                pool.submit(each.judge, self.prepared, found, layers.get(each.subject.build_key)) for each in self.candidates
+            ]
+            for done in judged:
                 done.result()
 
-    def _judge_training(self, parity: TrainingParity) -> None:
-        """Judge every candidate, while the next one does by itself what is judged of it then."""
+    def _judge_again(self) -> None:
+        """Judge the later process run that was just timed."""
+        assert self.prepared is not None
+        for candidate in self.candidates:
+            if self.parity is not None:
+                candidate.judge_training_again(self.parity, self.prepared)
+            elif self.truth is not None:
+                candidate.judge_again(self.prepared, self.truth)
+
+    def _judge_training(self, prepared: Prepared) -> None:
+        """Judge every candidate's training while the next candidate already does what is judged of it afterwards."""
+        parity = self.parity = TrainingParity(self.process, prepared)
+        # A subject that runs the reference's own code has been timed; without one, the reference makes two steps to know.
+        own = (self.request.reference, "eager")
+        same = [each for each in self.candidates if each.active and (each.subject.adapter.name, each.subject.mode) == own]
+        parity.prepare(seconds=max((each.seconds_per_call for each in same), default=0.0))
 
         def observe(candidate: Candidate | None) -> Future[Observed] | None:
-            return (
-                self.beside.submit(parity.observe, candidate.learner())
-                if candidate is not None and candidate.alive
-                else None
-            )
+            if candidate is None or not candidate.alive:
+                return None
+            return self.beside.submit(parity.observe, candidate.learner())
 
         observed = observe(self.candidates[0])
         for candidate, following in zip_longest(self.candidates, self.candidates[1:]):
             if observed is not None:
                 wait([observed])
             coming = observe(following)
-            candidate.judge_training(parity, self.reference, observed)
+            candidate.judge_training(parity, prepared, observed)
             candidate.worker.close()
             observed = coming
 
-    def _replay(self) -> None:
+    def _replay(self, replay: LayerReplay) -> dict[tuple[str, str], Layers]:
         """Judge the layers of every framework, once for all its modes that build the same model."""
         done: dict[tuple[str, str], Layers] = {}
         for candidate in self.candidates:
-            if candidate.alive and self.reference.list_layers() and candidate.build_key not in done:
-                done[candidate.build_key] = self._replayed(candidate)
+            key = candidate.subject.build_key
+            if candidate.alive and replay.layers and key not in done:
+                done[key] = self._replayed(candidate, replay)
             candidate.worker.close()
-        for candidate in self.candidates:
-            candidate.layers = done.get(candidate.build_key)
+        return done
 
-    def _replayed(self, candidate: Candidate) -> Layers:
-        """What a replay of this candidate found. What stops it takes nothing from the outputs that were timed."""
-        reference, known = self.reference, len(self.reference.list_layers())
+    def _replayed(self, candidate: Candidate, replay: LayerReplay) -> Layers:
+        """What a replay of this candidate found. A failure here takes nothing from the outputs that were timed."""
+        known, label = len(replay.layers), candidate.label
         if self.clock.left is not None and self.clock.left <= 0:
-            return Layers(known=known, subject=candidate.label, stopped="--max-seconds left no time for its layers")
+            return Layers(known=known, subject=label, stopped="--max-seconds left no time for its layers")
         try:
-            if not candidate.capture(reference):
-                return Layers(known=known, subject=candidate.label)
-            return reference.replay(candidate.captured, candidate.captured_in, candidate.label, candidate.matched)
+            return candidate.replay(replay)
         except SubjectError as error:
-            return Layers(known=known, subject=candidate.label, stopped=f"layers not compared: {error}")
-        finally:
-            shutil.rmtree(candidate.captured_in, ignore_errors=True)
+            return Layers(known=known, subject=label, stopped=f"layers not compared: {error}")
+
+    # -- processes ----------------------------------------------------------------------------------------------------
 
     def _abandon(self, error: BaseException) -> None:
         reason = "interrupted by the user"
@@ -487,17 +372,17 @@ class Run:
     def _worker(self, adapter: type[Framework], place: Path, label: str) -> Worker:
         place.mkdir()
         request = self.request
-        python = request.python.get(adapter.name, sys.executable)
         reference = label == "reference"
-        device = "cpu" if reference else request.device  # what is right is computed where float64 is at home
-        worker = Worker(adapter, python, place, request.threads, device, request.timeout, request.pin, reference)
-        worker.beat = lambda seconds, line: self.listener.beat(label, seconds, line)
+        worker = Worker(
+            adapter,
+            request.python.get(adapter.name, sys.executable),
+            place,
+            request.threads,
+            "cpu" if reference else request.device,  # what is right is computed on the CPU, which has float64
+            request.timeout,
+            request.pin,
+            patient=reference,
+            beat=lambda seconds, line: self.listener.beat(label, seconds, line),
+        )
         self.workers.append(worker)
         return worker
-
-
-def _check_writable(path: Path) -> None:
-    if path.is_dir():
-        raise UsageError(f"--json {path} is a folder: name a file in it")
-    if not path.absolute().parent.is_dir():
-        raise UsageError(f"--json {path}: the folder {path.absolute().parent} does not exist")

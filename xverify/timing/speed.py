@@ -1,70 +1,115 @@
-"""From what the launches of all subjects left behind: the speed of each row, and the verdict on it."""
+"""From what the process runs of all candidates left behind to the speed of each row, and the verdict on it. Pure."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from ..engine.candidate import Candidate
-from ..results.records import Speed
+from ..results.records import Launch, Sample, Speed
+from ..results.verdicts import Verdict
 from . import statistics as timing
 
-MAX_RESTLESS = 0.3  # share of launches that may have begun before warm-up was over
+MAX_UNSTEADY = 0.3  # share of process runs that may have been timed before their warm-up was over
 
 
-def speeds(candidates: Sequence[Candidate], refused: str | None = None) -> list[Speed | None]:
-    """One a candidate, in order; the first candidate is the baseline. refused: why no candidate's speed may be judged, or None."""
+@dataclass(frozen=True)
+class Measurements:
+    """Everything that the speed of one candidate is computed from.
+
+    subject: the candidate's name, e.g. ``torch:eager``.
+    batch: items a call.
+    cases: input cases of the run.
+    literal: whether the user fixed the number of timed calls (``--rerun``); then noisy rounds count, too.
+    samples: every timed block, of all process runs.
+    process_runs: the finished process runs.
+    current: the process run that is being timed; None when there is none.
+    verdict: the verdict on its numbers; None while they have not been compared.
+    ended: how the candidate ended early; None when it did not.
+    unfinished: for each kept block, how much longer the first reading of its outputs took than the second, in seconds.
+    new_input_seconds: the fastest single call on another input than the call before, in seconds; 0.0 when not measured.
+    """
+
+    subject: str
+    batch: int
+    cases: int
+    literal: bool
+    samples: tuple[Sample, ...] = ()
+    process_runs: tuple[Launch, ...] = ()
+    current: Launch | None = None
+    verdict: Verdict | None = None
+    ended: str | None = None
+    unfinished: tuple[float, ...] = ()
+    new_input_seconds: float = 0.0
+
+    @property
+    def unavoidable_seconds(self) -> float:
+        """Seconds that the subject needs by itself in all process runs: import, build, first steps, warm-up, timed calls."""
+        own = sum(
+            run.import_seconds
+            + run.build_seconds
+            + run.first_step_seconds
+            + run.second_step_seconds
+            + run.warmup_seconds
+            for run in self.process_runs
+        )
+        return own + sum(sample.seconds for sample in self.samples)
+
+
+def speeds(candidates: Sequence[Measurements], refused: str | None = None) -> list[Speed | None]:
+    """The speed of every candidate, in order; the first candidate is the baseline.
+
+    refused: why no speed of this run may be judged, for example because the machine was too noisy; None when it may.
+    """
     baseline = candidates[0]
-    figures = [_figures(candidate, baseline) for candidate in candidates]
-    refusals = [refusal(candidate) for candidate in candidates]
+    figures = [_figures(each, baseline) for each in candidates]
+    refusals = [refusal(each) for each in candidates]
     estimates = {}
-    for candidate, why in zip(candidates[1:], refusals[1:]):
-        logs = log_ratios(candidate, baseline)
+    for each, why in zip(candidates[1:], refusals[1:]):
+        logs = log_ratios(each, baseline)
         if why is None and len(logs) > 1:
-            estimates[candidate.label] = timing.estimate(logs)
+            estimates[each.subject] = timing.estimate(logs)
     verdicts = timing.verdicts(estimates)
-    few = "one launch: no verdict on speed"
-    if len(baseline.launches) > 1:
-        few = "fewer than two launches could be compared with the baseline's"
+    few = "one process run: no verdict on speed"
+    if len(baseline.process_runs) > 1:
+        few = "fewer than two process runs could be compared with the baseline's"
     result: list[Speed | None] = []
-    for candidate, found, why in zip(candidates, figures, refusals):
+    for each, found, why in zip(candidates, figures, refusals):
         if found is None:
             result.append(None)
             continue
-        verdict, reason = verdicts.get(candidate.label, (None, few))
+        verdict, reason = verdicts.get(each.subject, (None, few))
         if why or refused:
             verdict, reason = "REFUSED", why or refused
-        elif candidate is baseline:
+        elif each is baseline:
             verdict, reason = "BASELINE", None
         elif refusals[0] is not None:
             verdict, reason = None, f"no verdict beside a baseline that is refused: {refusals[0]}"
-        noisy = verdict == "REFUSED" and fault(candidate) is None
+        noisy = verdict == "REFUSED" and fault(each) is None
         result.append(replace(found, verdict=verdict, reason=reason, noisy=noisy))
     return result
 
 
-def log_ratios(candidate: Candidate, baseline: Candidate) -> list[float]:
-    """For each launch the median over its rounds of log(time / the baseline's time)."""
+def log_ratios(candidate: Measurements, baseline: Measurements) -> list[float]:
+    """For each process run, the median over its rounds of log(time / the baseline's time)."""
     found = timing.log_ratios(timing.clean(candidate.samples), timing.clean(baseline.samples))
     return [statistics.median(logs) for logs in found.values()]
 
 
-def _figures(candidate: Candidate, baseline: Candidate) -> Speed | None:
-    if not candidate.samples:
+def _figures(candidate: Measurements, baseline: Measurements) -> Speed | None:
+    """The figures without a verdict; None when nothing was timed."""
+    first = next(iter(candidate.process_runs), candidate.current)
+    if not candidate.samples or first is None:
         return None
-    # --rerun N is N calls, whatever the machine did meanwhile; the ratio is of quiet rounds all the same.
+    # The ratio is always of quiet rounds; --rerun N counts N calls, whatever else the machine did meanwhile.
     quiet = timing.clean(candidate.samples)
-    counted = quiet if candidate.request.rerun is None else candidate.samples
+    counted = candidate.samples if candidate.literal else quiet
     seconds = timing.seconds_per_call(counted)
     ratio = timing.ratio(quiet, timing.clean(baseline.samples))
-    batch = candidate.request.batch
-    launches = tuple(candidate.launches)
-    retraces = [launch.retraces for launch in launches if launch.retraces is not None]
-    first = launches[0] if launches else candidate.launched()
+    retraces = [run.retraces for run in candidate.process_runs if run.retraces is not None]
     return Speed(
-        fps=batch / seconds.mean,
-        fps_ci=(batch / seconds.high, batch / seconds.low if seconds.low > 0 else None),
+        fps=candidate.batch / seconds.mean,
+        fps_ci=(candidate.batch / seconds.high, candidate.batch / seconds.low if seconds.low > 0 else None),
         seconds_per_step=seconds.mean,
         elapsed_seconds=sum(sample.seconds for sample in counted),
         calls=sum(sample.calls for sample in counted),
@@ -78,27 +123,28 @@ def _figures(candidate: Candidate, baseline: Candidate) -> Speed | None:
         compile_seconds=max(0.0, first.first_step_seconds - first.second_step_seconds),
         import_seconds=first.import_seconds,
         build_seconds=first.build_seconds,
-        samples=tuple(candidate.samples),
+        samples=candidate.samples,
         retraces=sum(retraces) if retraces else None,
-        launches=launches,
+        launches=candidate.process_runs,
         p99_seconds=timing.tail(counted),
     )
 
 
-def refusal(candidate: Candidate) -> str | None:
-    """Why the speed of this candidate is not to be counted, whatever it is; None when nothing speaks against it."""
+def refusal(candidate: Measurements) -> str | None:
+    """Why the speed of this candidate must not be counted, whatever it is; None when there is no reason."""
     why = fault(candidate)
-    restless = sum(launch.steady is False for launch in candidate.launches)
-    if why is None and restless > MAX_RESTLESS * len(candidate.launches):
+    runs = candidate.process_runs
+    unsteady = sum(run.steady is False for run in runs)
+    if why is None and unsteady > MAX_UNSTEADY * len(runs):
         return (
-            f"NO_STEADY_STATE: in {restless} of {len(candidate.launches)} launches its calls still got faster or slower after "
-            f"{max(launch.warmup_calls for launch in candidate.launches)} of them; say how many to wait for with --warmup"
+            f"NO_STEADY_STATE: in {unsteady} of {len(runs)} process runs its calls still got faster or slower after "
+            f"{max(run.warmup_calls for run in runs)} of them; say how many to wait for with --warmup"
         )
     return why
 
 
-def fault(candidate: Candidate) -> str | None:
-    """What is wrong with this candidate's speed that no further launch could mend; None when there is nothing."""
+def fault(candidate: Measurements) -> str | None:
+    """What is wrong with this candidate's speed that more process runs could not mend; None when there is nothing."""
     if not candidate.samples:
         return None
     seconds = timing.seconds_per_call(timing.clean(candidate.samples)).mean
@@ -107,25 +153,30 @@ def fault(candidate: Candidate) -> str | None:
             f"{min(candidate.unfinished):.2g} s of computation were left after its wait, against {seconds:.2g} s a call "
             "timed: the adapter's wait does not wait for the outputs"
         )
-    if candidate.error is None:
+    if candidate.verdict is None:
         return "its outputs were not compared"
-    if candidate.error.verdict in ("DIFFERENT", "INVALID"):
+    if candidate.verdict.fails:
         return "it does not compute the same"
-    if not candidate.alive:
-        return f"it ended in launch {candidate.launch + 1}: {candidate.failure}"
-    retraces = sum(launch.retraces or 0 for launch in candidate.launches)
+    if candidate.ended:
+        return candidate.ended
+    retraces = sum(run.retraces or 0 for run in candidate.process_runs)
     if retraces:
         return (
             f"retraced {retraces} time{'s' * (retraces > 1)} while it was timed: its seconds hold compilation. "
-            f"Let it meet every input case first (--warmup {candidate.request.cases} or more), and let no Python value that "
+            f"Let it meet every input case first (--warmup {candidate.cases} or more), and let no Python value that "
             "changes from call to call reach the graph"
         )
+    return _skipped_work(candidate, seconds)
+
+
+def _skipped_work(candidate: Measurements, seconds: float) -> str | None:
+    """Why some calls cannot have done their work; None when nothing shows it. seconds: of a timed call."""
     growth = timing.vanished(candidate.samples)
     if growth is not None:
         return f"WORK_VANISHED: 2n calls take {growth:.2f} times what n take, so not every call does its work"
-    if timing.amortised(candidate.alone, seconds):
+    if timing.amortised(candidate.new_input_seconds, seconds):
         return (
-            f"WORK_VANISHED: a call on a new input takes {candidate.alone:.2g} s, on the same input again {seconds:.2g} s: "
-            "something remembers results"
+            f"WORK_VANISHED: a call on a new input takes {candidate.new_input_seconds:.2g} s, on the same input again "
+            f"{seconds:.2g} s: something remembers results"
         )
     return None

@@ -1,0 +1,156 @@
+"""The records that a candidate's stages hand on: built, warmed, timed, measured. Each is written once, by one stage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..framework.adapter import Framework
+from ..results.records import Launch, Memory, Sample
+from ..workload.optimizers import Optimizer
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a candidate runs: a framework in one of its modes."""
+
+    adapter: type[Framework]
+    mode: str
+
+    @property
+    def label(self) -> str:
+        """The subject as the user writes it, e.g. ``torch:eager``."""
+        return self.adapter.label(self.mode)
+
+    @property
+    def runs_export(self) -> bool:
+        """Whether the model is the reference's ONNX export."""
+        return self.adapter.runs_export
+
+    @property
+    def needs_export(self) -> bool:
+        """Whether the model or its weights come by way of the reference's ONNX export."""
+        return self.adapter.runs_export or self.adapter.weights_route == "onnx"
+
+    @property
+    def build_key(self) -> tuple[str, str]:
+        """Equal for subjects that build the same model, whose layers need to be compared only once."""
+        return self.adapter.name, str(self.adapter.mode_options.get(self.mode, {}))
+
+
+@dataclass(frozen=True)
+class History:
+    """What an earlier run, which is resumed, measured of a subject.
+
+    next_run: the number of the next process run.
+    environment: of the earlier process runs; a later one must have the same.
+    """
+
+    next_run: int = 0
+    process_runs: tuple[Launch, ...] = ()
+    samples: tuple[Sample, ...] = ()
+    environment: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Built:
+    """A model that was built, with its weights loaded and read back.
+
+    seconds: what building took, without loading the weights.
+    fused_parameters: weights that the framework stores as one, by its own name: the canonical names that they are the sum of.
+    route: the formats that the weights went through, e.g. ``torch -> ONNX -> tensorflow``.
+    weights_digest: of the weights as they were read back out of the model.
+    """
+
+    seconds: float
+    fused_parameters: Mapping[str, tuple[str, ...]]
+    route: str
+    weights_digest: str
+
+
+@dataclass(frozen=True)
+class Warmed:
+    """A callable after its first two steps and its warm-up.
+
+    calls, seconds: of the warm-up. steady: whether it ended by itself; None when the user gave the number of calls.
+    seconds_per_call: what a call took at the end.
+    graph_count: graphs made so far; None for a mode that makes none. page_faults: of the process so far; None when unknown.
+    average_rss_mib: mean resident memory during the warm-up; None when it was not sampled.
+    optimizer, dropout_disabled: for training: the framework's own settings, and the layers whose dropout was disabled.
+    """
+
+    first_step_seconds: float
+    second_step_seconds: float
+    calls: int
+    seconds: float
+    seconds_per_call: float
+    steady: bool | None
+    graph_count: int | None
+    page_faults: int | None
+    average_rss_mib: float | None = None
+    optimizer: Optimizer | None = None
+    dropout_disabled: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TimedBlock:
+    """One timed block.
+
+    noisy: why the block is noisy; None when it is not.
+    outputs: the file with the outputs of its last call; None when they were not kept.
+    unfinished_seconds: how much longer the first reading of these outputs took than the second.
+    peak_rss_mib: peak memory of the process before any outputs were read; known for the first kept block alone.
+    """
+
+    sample: Sample
+    noisy: str | None = None
+    outputs: Path | None = None
+    unfinished_seconds: float = 0.0
+    peak_rss_mib: float | None = None
+
+
+@dataclass(frozen=True)
+class Timed:
+    """All timed blocks of one process run. outputs: input case -> the file with the outputs of the last call on it."""
+
+    samples: tuple[Sample, ...] = ()
+    outputs: Mapping[int, Path] = field(default_factory=dict)
+    unfinished: tuple[float, ...] = ()
+    peak_rss_mib: float | None = None
+
+    @classmethod
+    def of(cls, blocks: list[TimedBlock]) -> Timed:
+        """Collect the blocks of a process run."""
+        kept = [block for block in blocks if block.outputs is not None]
+        return cls(
+            samples=tuple(block.sample for block in blocks),
+            outputs={block.sample.case: block.outputs for block in kept if block.outputs is not None},
+            unfinished=tuple(block.unfinished_seconds for block in kept),
+            peak_rss_mib=next((block.peak_rss_mib for block in kept if block.peak_rss_mib is not None), None),
+        )
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """One more call on each input case after the clock.
+
+    outputs: for the cases that no kept block had. second: the file with the outputs of a second call on the last case.
+    new_input_seconds: the fastest call on another input than the call before; 0.0 with a single case.
+    """
+
+    outputs: Mapping[int, Path] = field(default_factory=dict)
+    second: Path | None = None
+    new_input_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What is measured once, after the clock of the first process run.
+
+    timed_cases: how many input cases have outputs of timed calls.
+    """
+
+    timed_cases: int = 0
+    repeated: Repeated = Repeated()
+    memory: Memory = Memory()

@@ -1,0 +1,293 @@
+"""What the reference builds before any subject runs: weights, inputs, and the ONNX export. All of it is in files."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import host
+from ..environments import store as environments
+from ..errors import Crashed, SubjectError, Unsupported, WeightsError
+from ..framework import discovery
+from ..progress import Listener
+from ..weights import check, digest, load_file, normal_form, npz
+from ..weights import onnx as onnx_weights
+from ..weights import torch as torch_weights
+from ..worker import messages, messages_reference
+from ..worker.process import Worker
+from ..workload import datasets, probe
+from ..workload.spec import ModelFolder
+from .request import Request
+
+JUDGED_ITEMS = 4  # items of a batch whose layers are compared: a layer has thousands of values an item, which is enough
+
+
+@dataclass(frozen=True)
+class ReferenceProcess:
+    """The worker of the reference, and the run that it works for."""
+
+    request: Request
+    folder: ModelFolder
+    worker: Worker
+    listener: Listener
+
+    @property
+    def framework(self) -> str:
+        """The framework that is the reference."""
+        return self.request.reference
+
+    @property
+    def space(self) -> Path:
+        """The folder of the reference's files."""
+        return self.worker.folder
+
+    @property
+    def replays(self) -> bool:
+        """Whether this reference can judge layers. Torch can, because its modules are the canonical layers."""
+        return self.framework == "torch"
+
+    def phase(self, doing: str) -> None:
+        """Tell the listener what the reference does."""
+        self.listener.phase("reference", doing)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What every subject is given: array files, and their digests.
+
+    weights: the canonical weights. shapes: name -> shape of every weight.
+    inputs: all input cases. few_inputs: the same with at most JUDGED_ITEMS items a batch, for the layers.
+    training: the input cases with their labels, of a training run. few_training: with at most JUDGED_ITEMS items.
+    weights_source, inputs_kind: where they come from, for the report.
+    environment: versions and settings of the reference's framework.
+    fused_parameters: weights that some framework of the run stores as one; weights_digest is of the form with these sums.
+    """
+
+    weights: Path
+    weights_digest: str
+    weights_source: str
+    shapes: Mapping[str, tuple[int, ...]]
+    inputs: Path
+    few_inputs: Path
+    inputs_digest: str
+    inputs_kind: str
+    training: Path
+    few_training: Path
+    environment: Mapping[str, Any]
+    fused_parameters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def in_normal_form(self, fused_parameters: Mapping[str, tuple[str, ...]]) -> Prepared:
+        """The same with the digest of a form that every framework of the run can hold: see weights.normal_form."""
+        if not fused_parameters:
+            return self
+        form = normal_form(npz.load_file(self.weights), fused_parameters)
+        return replace(self, weights_digest=digest(form), fused_parameters=fused_parameters)
+
+    def sizes(self) -> tuple[int, int, int]:
+        """(number of parameter tensors, their values, number of running statistics)."""
+        values = {name: math.prod(shape) for name, shape in self.shapes.items()}
+        statistics = {name for name in values if _is_statistic(name)}
+        total = sum(size for name, size in values.items() if name not in statistics)
+        return len(values) - len(statistics), total, len(statistics)
+
+
+@dataclass(frozen=True)
+class Export:
+    """The ONNX export.
+
+    onnx: the file, with the canonical weights in it; None without an export.
+    weights: its initializers, for frameworks that take their weights by way of ONNX; None without an export.
+    problem: why there is no export although a subject needs one; "" otherwise.
+    """
+
+    onnx: Path | None = None
+    weights: Path | None = None
+    problem: str = ""
+
+
+def prepare(process: ReferenceProcess) -> Prepared:
+    """Start the reference, build its model, and write the weights and inputs that every subject gets.
+
+    Raises SubjectError when the reference cannot run, WeightsError when the given weights do not fit it.
+    """
+    request, space = process.request, process.space
+    process.phase("importing")
+    environment = process.worker.start().environment
+    process.phase("building the model")
+    built = process.worker.ask(build_question(process.folder, process.framework, None))
+    shapes = {name: tuple(shape) for name, shape in built.shapes.items()}
+    training = space / "training.npz"
+    inputs, kind = _inputs(process, training)
+    npz.save_file(inputs, space / "inputs.npz")
+    few_inputs, few_training = space / "inputs.npz", training
+    if request.batch > JUDGED_ITEMS:
+        few_inputs = space / "few-inputs.npz"
+        npz.save_file(probe.first_items(inputs, process.folder.spec, JUDGED_ITEMS), few_inputs)
+        if request.trains:
+            few_training = fewer_items(process, training, JUDGED_ITEMS)
+    arrays, source = _weights(process, shapes, space / "weights.npz", space / "inputs.npz")
+    npz.save_file(arrays, space / "weights.npz")
+    return Prepared(
+        weights=space / "weights.npz",
+        weights_digest=digest(arrays),
+        weights_source=source,
+        shapes=shapes,
+        inputs=space / "inputs.npz",
+        few_inputs=few_inputs,
+        inputs_digest=digest(inputs),
+        inputs_kind=kind,
+        training=training,
+        few_training=few_training,
+        environment=environment,
+    )
+
+
+def _inputs(process: ReferenceProcess, training: Path) -> tuple[dict[str, np.ndarray], str]:
+    """The input cases and what kind they are. Those of training are also written with their labels, to ``training``."""
+    request, spec = process.request, process.folder.spec
+    if not request.trains:
+        return probe.inputs(spec, request.batch, request.seed, request.cases), f"synthetic, seed {request.seed}"
+    if request.data is None:
+        batches = datasets.synthetic(spec, request.batch, request.seed, request.cases)
+    else:
+        process.phase(f"reading {request.data}")
+        batches = datasets.read(Path(request.data), spec, request.batch, request.seed, request.cases)
+    npz.save_file(batches.arrays, training)
+    return {key: array for key, array in batches.arrays.items() if not _is_label(key)}, batches.kind
+
+
+def fewer_items(process: ReferenceProcess, training: Path, items: int) -> Path:
+    """A file of the first items of every training batch, with their labels."""
+    if items >= process.request.batch:
+        return training
+    path = process.space / f"training-{items}-items.npz"
+    arrays = npz.load_file(training)
+    labels = {key: array[:items] for key, array in arrays.items() if _is_label(key)}
+    inputs = {key: array for key, array in arrays.items() if key not in labels}
+    npz.save_file({**probe.first_items(inputs, process.folder.spec, items), **labels}, path)
+    return path
+
+
+def _is_label(key: str) -> bool:
+    return key.split("/", 1)[1] == datasets.TARGET
+
+
+def _is_statistic(name: str) -> bool:
+    return name.rsplit(".", 1)[-1] in probe.STATISTICS
+
+
+def _weights(
+    process: ReferenceProcess, shapes: Mapping[str, tuple[int, ...]], path: Path, inputs: Path
+) -> tuple[dict[str, np.ndarray], str]:
+    """The canonical weights and where they come from: the user's file, or probe weights with calibrated batch norms."""
+    request, given = process.request, process.request.weights
+    if given is not None:
+        process.phase(f"reading {given}")
+        arrays = _read_file(process, Path(given))
+        check(arrays, shapes, source=given)
+        return arrays, given
+    source = f"probe weights, seed {request.seed}"
+    arrays = probe.weights(shapes, request.seed)
+    if not any(_is_statistic(name) for name in arrays):
+        return arrays, source
+    process.phase("calibrating batch norm")
+    npz.save_file(arrays, path)
+    process.worker.ask(messages.Load(path=str(path)))
+    process.worker.ask(messages_reference.Calibrate(path=str(inputs), batch=request.batch))
+    process.worker.ask(messages.Save(path=str(path)))
+    return probe.unsettle(npz.load_file(path), request.seed), source
+
+
+def _read_file(process: ReferenceProcess, path: Path) -> dict[str, np.ndarray]:
+    """The canonical arrays of a weight file. A checkpoint of torch is read by a torch worker, never in this process."""
+    trust = process.request.trust
+    if path.suffix not in torch_weights.SUFFIXES or process.framework != "torch":
+        return load_file(path, trust)
+    target = process.space / "read.npz"
+    reply = process.worker.ask(messages_reference.ReadFile(file=str(path.resolve()), path=str(target), trust=trust))
+    if reply.refused:
+        raise WeightsError(reply.refused)
+    return npz.load_file(target)
+
+
+def export(process: ReferenceProcess, prepared: Prepared, needed: bool) -> Export:
+    """Export ONNX. What prevents it is kept as the export's ``problem``. needed: whether any subject needs an export."""
+    if not needed:
+        return Export()
+    if process.folder.spec.no_export:
+        return Export(problem=process.folder.spec.no_export)
+    process.phase("exporting ONNX")
+    try:
+        return _export(process, prepared)
+    except ModuleNotFoundError as error:
+        return Export(problem=f"no ONNX export: {error.name} is not installed (pip install {error.name})")
+    except Crashed:
+        raise  # the reference itself is gone
+    except (SubjectError, WeightsError) as error:
+        return Export(problem=f"no ONNX export: {error}")
+
+
+def _export(process: ReferenceProcess, prepared: Prepared) -> Export:
+    """Export the graph, set the canonical weights in it by name, and read its initializers back out of it."""
+    import onnx
+
+    path, read_back = process.space / "model.onnx", process.space / "onnx-weights.npz"
+    process.worker.ask(messages_reference.Export(inputs=str(prepared.inputs), path=str(path)))
+    model = onnx.load(path)
+    check(onnx_weights.from_model(model), prepared.shapes, source="the ONNX export's initializers")
+    onnx_weights.to_model(model, npz.load_file(prepared.weights))
+    onnx.save(model, path)
+    npz.save_file(onnx_weights.from_model(model), read_back)
+    return Export(path, read_back)
+
+
+def build_question(folder: ModelFolder, framework: str, onnx: Path | None, mode: str | None = None) -> messages.Build:
+    """What a worker is asked to build a model of this folder. onnx: the reference's export. mode: what it will run in."""
+    return messages.Build(
+        folder=str(folder.code),
+        options=dict(folder.spec.options),
+        onnx=str(onnx) if onnx else None,
+        names=folder.names(discovery.load(framework).reads()),
+        inputs={name: tensor.layout for name, tensor in folder.spec.inputs.items()},
+        outputs={name: tensor.layout for name, tensor in folder.spec.outputs.items()},
+        mode=mode,
+    )
+
+
+def reference_workers(request: Request, space: Path, names: Iterable[str]) -> list[Worker]:
+    """Workers of torch on the CPU, not started, each with a folder of its own in ``space``."""
+    torch = discovery.load("torch")
+    python = request.python.get("torch", sys.executable)
+    workers = []
+    for name in names:
+        (space / name).mkdir()
+        workers.append(Worker(torch, python, space / name, request.threads, "cpu", request.timeout))
+    return workers
+
+
+def export_onnx(folder: ModelFolder, space: Path, batch: int | None = None) -> Path:
+    """Export a model's graph from torch, with placeholder weights. Returns the file, in ``space``.
+
+    batch: the batch size of the graph; None takes the model's own.
+    """
+    if folder.spec.no_export:
+        raise Unsupported(folder.spec.no_export)
+    torch = discovery.load("torch")
+    environment = environments.chosen(torch)
+    python = environment.interpreter if environment else sys.executable
+    worker = Worker(torch, str(python), space, host.cores(), "cpu", timeout=1800.0)
+    inputs, path = space / "inputs.npz", space / "model.onnx"
+    try:
+        worker.start()
+        worker.ask(build_question(folder, "torch", None))
+        npz.save_file(probe.inputs(folder.spec, batch or folder.spec.batch, seed=0, cases=1), inputs)
+        worker.ask(messages_reference.Export(inputs=str(inputs), path=str(path)))
+    finally:
+        worker.close()
+    return path

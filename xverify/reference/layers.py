@@ -1,0 +1,110 @@
+"""The layers of a candidate beside the reference's: capture their calls, match their names, and replay them in float64."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from ..results.records import Layers
+from ..verdict.findings import ReplayReport
+from ..verdict.layers import Place, match, summarise
+from ..worker import messages, messages_reference
+from ..worker.process import Worker
+from .build import Prepared, ReferenceProcess
+
+CAPTURED_CASE = 0  # the input case whose layers are compared; outputs are compared in every case
+
+
+@dataclass(frozen=True)
+class Captured:
+    """The calls of the layers in one pass, and where their arrays are.
+
+    reply: what the worker captured. folder: with its arrays. inputs: the file of the inputs that the pass computed on.
+    matched: canonical name -> the framework's own, for layers that were matched by order and shape.
+    """
+
+    reply: messages.Captured
+    folder: Path
+    inputs: Path
+    matched: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class LayerReplay:
+    """Judges the layers of candidates. layers: the canonical names, in the order of their definition."""
+
+    process: ReferenceProcess
+    prepared: Prepared
+    layers: Sequence[str]
+
+    def capture(self, worker: Worker, folder: Path) -> Captured:
+        """Run one untimed pass that captures the calls of the layers into a new folder.
+
+        When the framework has some layers under other names and no names.toml says which, they are matched by order and shape.
+        Raises SubjectError when the pass fails.
+        """
+        captured = self._capture(worker, folder, self.layers)
+        called = {call.name for call in captured.reply.records}
+        strange = called and called < set(self.layers) and captured.reply.others
+        if not strange or worker.adapter.runs_export:
+            return captured
+        captured = self._capture(worker, folder, None)
+        matched = self._match(captured)
+        canonical = {own: name for name, own in matched.items()}
+        calls = tuple(replace(call, name=canonical.get(call.name, call.name)) for call in captured.reply.records)
+        return replace(captured, reply=replace(captured.reply, records=calls), matched=matched)
+
+    def _capture(self, worker: Worker, folder: Path, wanted: Sequence[str] | None) -> Captured:
+        """wanted: canonical names of layers; None captures every layer that holds no others."""
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        # The batch size of an export is fixed, so it cannot take fewer items.
+        inputs = self.prepared.inputs if worker.adapter.runs_export else self.prepared.few_inputs
+        names = None if wanted is None else tuple(wanted)
+        question = messages.Capture(inputs=str(inputs), case=CAPTURED_CASE, folder=str(folder), wanted=names)
+        return Captured(worker.ask(question), folder, inputs, {})
+
+    def _match(self, captured: Captured) -> dict[str, str]:
+        """Canonical name -> own name: see verdict.layers.match."""
+        process, prepared, reply = self.process, self.prepared, captured.reply
+        question = messages_reference.LayerOrder(
+            inputs=str(captured.inputs), weights=str(prepared.weights), seed=process.request.seed
+        )
+        mine = [
+            Place(each.name, each.kind, tuple(each.input_shape), tuple(each.output_shape))
+            for each in process.worker.ask(question).order
+        ]
+
+        def shape(file: str) -> tuple[int, ...]:
+            found: tuple[int, ...] = np.load(captured.folder / file, mmap_mode="r").shape
+            return found
+
+        theirs = [
+            Place(call.name, reply.kinds[call.name], shape(call.inputs[0]), shape(call.outputs[0]))
+            for call in reply.records
+            if call.call == 0 and call.inputs and call.outputs
+        ]
+        return match(mine, theirs, reply.channels_last)
+
+    def replay(self, captured: Captured, subject: str) -> Layers:
+        """Judge every captured layer. subject: whose capture it is."""
+        self.process.phase(f"replaying the layers of {subject}")
+        return summarise(self.report(captured), self.layers, subject, captured.matched)
+
+    def report(self, captured: Captured, planted: tuple[str, int] | None = None) -> ReplayReport:
+        """What the replay finds. planted: the (layer, index) of the fault that was planted in the captured model; its visibility is measured."""
+        question = messages_reference.Replay(
+            folder=str(captured.folder),
+            records=captured.reply.records,
+            channels_last=captured.reply.channels_last,
+            inputs=str(captured.inputs),
+            case=CAPTURED_CASE,
+            weights=str(self.prepared.weights),
+            seed=self.process.request.seed,
+            planted=planted,
+        )
+        return self.process.worker.ask(question).report

@@ -1,0 +1,1 @@
+"""What a result file says of the request, the reference, its weights and inputs."""

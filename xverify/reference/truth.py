@@ -1,0 +1,132 @@
+"""What is right: the reference's outputs in float64, and the noise floors that a difference is divided by."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import Crashed, SpecError, SubjectError, TimedOut, Unsupported
+from ..verdict import outputs as verdict
+from ..weights import npz
+from ..worker import messages_reference
+from ..workload import probe
+from ..workload.keys import case_key
+from .build import Prepared, ReferenceProcess
+
+Outputs = Mapping[str, np.ndarray]  # "case/name" -> array, read from its file when it is looked up
+
+
+@dataclass(frozen=True)
+class Truth:
+    """The outputs that candidates are compared with; every mapping is "case/name" -> value.
+
+    outputs: in float64, where the framework can compute in it. float32: what stands for its own float32 result.
+    precision: "float64", or "float32" when the framework has no float64 form; then the noise floor is measured by perturbation.
+    noise_floors: rms of the noise of all layers in every output; None when the layers cannot be replayed.
+    layers: the canonical layers; empty when they cannot be replayed. replay_problem: why they cannot, "" when they can.
+    tested, untested: the weights and constants in which a fault could, and could not, be seen.
+    constant: whether some output of the reference is the same for every input.
+    """
+
+    outputs: Outputs
+    float32: Outputs
+    precision: str = "float64"
+    noise_floors: Mapping[str, float] | None = None
+    layers: tuple[str, ...] = ()
+    replay_problem: str = ""
+    tested: tuple[str, ...] = ()
+    untested: tuple[str, ...] = ()
+    constant: bool = False
+
+
+def compute_float32(process: ReferenceProcess, prepared: Prepared) -> Outputs:
+    """Compute in float32, and check that the spec describes what the model returns. Raises SpecError when it does not."""
+    process.phase("computing in float32")
+    outputs, shapes = _outputs(process, "float32", prepared.inputs, prepared.weights)
+    _check_shapes(process, shapes)
+    return outputs
+
+
+def evaluate(process: ReferenceProcess, prepared: Prepared, float32: Outputs) -> Truth:
+    """Compute in float64; where the framework cannot, measure the noise floor by perturbation. float32: its own outputs."""
+    process.phase("computing in float64, and the noise of every layer")
+    try:
+        if process.replays:
+            found = _with_noise_floors(process, prepared, float32)
+        else:
+            found = Truth(_outputs(process, "float64", prepared.inputs, prepared.weights)[0], float32)
+    except Unsupported:
+        found = _perturbed(process, prepared, float32)
+    spec, cases = process.folder.spec, range(process.request.cases)
+    constant = verdict.is_constant(found.outputs, spec, cases)
+    return replace(found, constant=constant)
+
+
+def _perturbed(process: ReferenceProcess, prepared: Prepared, float32: Outputs) -> Truth:
+    """The truth of a framework without float64: its float32 outputs, and those of perturbed weights and inputs as the floor."""
+    process.phase("measuring the noise floor by perturbation")
+    perturbed = process.space / "perturbed-inputs.npz", process.space / "perturbed-weights.npz"
+    for source, target in zip((prepared.inputs, prepared.weights), perturbed):
+        npz.save_file(probe.perturb(npz.load_file(source), process.request.seed), target)
+    return Truth(float32, _outputs(process, "perturbed", *perturbed)[0], precision="float32")
+
+
+def _with_noise_floors(process: ReferenceProcess, prepared: Prepared, float32: Outputs) -> Truth:
+    """The float64 outputs, and the noise of all layers in them, relative to their size the same in every case."""
+    path = process.space / "float64-outputs.npz"
+    seed, weights = process.request.seed, str(prepared.weights)
+    question = messages_reference.NoiseFloors(inputs=str(prepared.few_inputs), path=str(path), weights=weights, seed=seed)
+    try:
+        reply = process.worker.ask(question)
+    except (Crashed, TimedOut, Unsupported):
+        raise
+    except SubjectError as error:
+        outputs, _ = _outputs(process, "float64", prepared.inputs, prepared.weights)
+        return Truth(outputs, float32, replay_problem=str(error))
+    layers = tuple(process.worker.ask(messages_reference.ListLayers()).layers)
+    exact: Outputs = npz.OnDisk(path)
+    if prepared.few_inputs != prepared.inputs:
+        exact, _ = _outputs(process, "float64", prepared.inputs, prepared.weights)
+    floors: dict[str, float] = {}
+    for name in process.folder.spec.outputs:
+        keys = [key for case in range(process.request.cases) if (key := case_key(case, name)) in reply.floors]
+        found = [reply.floors[key] for key in keys]
+        relative = [each.floor / each.size if each.size else 0.0 for each in found]
+        pooled = math.sqrt(sum(value**2 for value in relative) / len(relative)) if relative else 0.0
+        floors.update({key: pooled * each.size for key, each in zip(keys, found)})
+    return Truth(
+        exact,
+        float32,
+        noise_floors=floors,
+        layers=layers,
+        tested=tuple(reply.tested),
+        untested=tuple(reply.untested),
+    )
+
+
+def _outputs(
+    process: ReferenceProcess, name: str, inputs: Path, weights: Path
+) -> tuple[Outputs, dict[str, tuple[int, ...]]]:
+    """The outputs from these inputs and weights, in a file of this name, and their shapes. "float64" computes in float64."""
+    path = process.space / f"{name}-outputs.npz"
+    question = messages_reference.Evaluate(inputs=str(inputs), path=str(path), weights=str(weights), float64=name == "float64")
+    shapes = process.worker.ask(question).shapes
+    return npz.OnDisk(path), {key: tuple(shape) for key, shape in shapes.items()}
+
+
+def _check_shapes(process: ReferenceProcess, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    spec, file, name = process.folder.spec, process.folder.path / "spec.py", process.framework
+    found = {key.split("/", 1)[1]: shape for key, shape in shapes.items()}
+    if set(found) != set(spec.outputs):
+        raise SpecError(f"{file} names the outputs {sorted(spec.outputs)}; {name} returns {sorted(found)}")
+    for output, shape in found.items():
+        expected = spec.outputs[output].sized(process.request.batch)
+        if shape != expected:
+            raise SpecError(
+                f"{file} says output {output!r} is {spec.outputs[output].shape}, so {expected} at batch "
+                f"{process.request.batch}; {name} returns {shape}"
+            )
