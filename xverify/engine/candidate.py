@@ -27,6 +27,7 @@ from ..timing.noise import Gate, look
 from ..training.parity import Learner, Observed, TrainingParity
 from ..verdict import outputs as compare
 from ..weights import npz
+from ..worker.messages import Started
 from ..worker.process import Worker
 from ..workload.optimizers import Optimizer
 from ..workload.spec import ModelFolder
@@ -127,14 +128,14 @@ class Candidate:
         self.failure = self.failure or Failed(reason)
         self.worker.kill()
 
-    def renew(self, worker: Worker, started: Future[dict[str, Any]]) -> None:
+    def renew(self, worker: Worker, started: Future[Started]) -> None:
         """Go on with another process, for the next launch."""
         self.worker.close()
         shutil.rmtree(self.worker.folder, ignore_errors=True)  # its outputs have been compared
         self.worker, self.launch = worker, self.launch + 1
         self.kept, self.unfinished = {}, []
         with self.step(""):
-            self.started = started.result()
+            self.started = vars(started.result())
 
     def start(self) -> None:
         """Start the process and import the framework, unless its mode cannot hold the model."""
@@ -146,7 +147,7 @@ class Candidate:
             return
         slow = self.adapter.slow_start()
         with self.step("importing" + (f" ({slow})" if slow else "")):
-            self.started = self.worker.start()
+            self.started = vars(self.worker.start())
             self._check_environment()
 
     def _check_environment(self) -> None:
@@ -208,7 +209,7 @@ class Candidate:
                 raise
         self.listener.phase(self.label, "its compiler crashed: starting it again")
         self.worker.close()
-        self.started = self.worker.start()
+        self.started = vars(self.worker.start())
         self.build(reference)
         if reference.fused_parameters:
             self.prove(reference.fused_parameters)

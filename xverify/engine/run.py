@@ -31,6 +31,7 @@ from ..timing import statistics as timing
 from ..timing.speed import fault, log_ratios, speeds
 from ..training.parity import Observed, TrainingParity
 from ..verdict import outputs as compare
+from ..worker.messages import Started
 from ..worker.process import Worker
 from ..workload import optimizers
 from ..workload.spec import ModelFolder
@@ -169,7 +170,7 @@ class Run:
         self.fused_parameters: dict[str, tuple[str, ...]] = {}
         self.launch_seconds: list[float] = []
         self.workers: list[Worker] = []
-        self.coming: dict[str, tuple[Worker, Future[dict[str, Any]]]] = {}
+        self.coming: dict[str, tuple[Worker, Future[Started]]] = {}
 
     def execute(self) -> Result:
         """Run the request to its result."""

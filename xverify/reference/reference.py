@@ -79,7 +79,7 @@ class Reference:
         Raises SubjectError when the reference cannot run, WeightsError when the given weights do not fit it.
         """
         self._phase("importing")
-        self.environment = self.worker.start()["environment"]
+        self.environment = self.worker.start().environment
         self._phase("building the model")
         built = self.worker.request("build", **build_arguments(self.model, self.framework, None))
         self.shapes = {name: tuple(shape) for name, shape in built["shapes"].items()}
