@@ -1,7 +1,7 @@
 """One untimed pass that writes down what every layer took and gave, an array a file, each array once.
 
-A layer's call is a record {"name", "call", "inputs", "outputs"}, the last two lists of file names; arrays keep the
-framework's own layout. Nothing is held in memory: an activation is on disk before the next layer runs.
+Every call of a layer is a ``LayerCall``, whose arrays keep the framework's own layout. Nothing is held in memory: an
+activation is on disk before the next layer runs.
 """
 
 from __future__ import annotations
@@ -11,12 +11,54 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-Record = dict[str, Any]
+
+@dataclass(frozen=True)
+class LayerCall:
+    """One call of a layer. Arrays are named by their files.
+
+    name: of the layer. call: how many calls of this layer came before. inputs, outputs: what it took and gave.
+    input_gradients, output_gradients: of a training step; None where a value has no gradient.
+    """
+
+    name: str
+    call: int
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    input_gradients: tuple[str | None, ...] = ()
+    output_gradients: tuple[str | None, ...] = ()
+
+    def __getitem__(self, field: str) -> Any:
+        """The field of this name, for callers that still read records as dicts."""
+        return getattr(self, field)
+
+
+@dataclass
+class OpenCall:
+    """A call of a layer while it is being recorded: the fields of ``LayerCall``."""
+
+    name: str
+    call: int
+    inputs: list[str]
+    outputs: list[str] = field(default_factory=list)
+    input_gradients: list[str | None] = field(default_factory=list)
+    output_gradients: list[str | None] = field(default_factory=list)
+
+    def closed(self) -> LayerCall:
+        """The record as it stands now."""
+        return LayerCall(
+            self.name,
+            self.call,
+            tuple(self.inputs),
+            tuple(self.outputs),
+            tuple(self.input_gradients),
+            tuple(self.output_gradients),
+        )
 
 
 class Recorder:
@@ -24,25 +66,31 @@ class Recorder:
 
     def __init__(self, folder: Path, to_numpy: Callable[[Any], np.ndarray | None]) -> None:
         self.folder, self.to_numpy = folder, to_numpy
-        self.records: list[Record] = []
+        self.begun: list[OpenCall] = []
         self.files: dict[bytes, str] = {}
         self.calls: Counter[str] = Counter()
 
-    def begin(self, name: str, inputs: Any) -> Record:
+    @property
+    def records(self) -> list[LayerCall]:
+        """One a call, in the order in which they began. A call that broke off has no outputs."""
+        return [call.closed() for call in self.begun]
+
+    def begin(self, name: str, inputs: Any) -> OpenCall:
         """Write what a layer is about to get; an in-place layer has not changed it yet."""
-        record = {"name": name, "call": self.calls[name], "inputs": self._write(inputs), "outputs": []}
+        record = OpenCall(name, self.calls[name], self._write(inputs))
         self.calls[name] += 1
-        self.records.append(record)
+        self.begun.append(record)
         return record
 
-    def end(self, record: Record, outputs: Any) -> None:
-        record["outputs"] = self._write(outputs)
+    def end(self, record: OpenCall, outputs: Any) -> None:
+        """Write what the layer gave."""
+        record.outputs = self._write(outputs)
 
-    def enter(self, name: str, arguments: Any) -> tuple[Record, Any]:
-        """Begin a record; with what the layer is to be called with."""
+    def enter(self, name: str, arguments: Any) -> tuple[OpenCall, Any]:
+        """Begin a record; returns it, and what the layer is to be called with."""
         return self.begin(name, arguments), arguments
 
-    def leave(self, record: Record, outputs: Any) -> Any:
+    def leave(self, record: OpenCall, outputs: Any) -> Any:
         """End a record; returns what the layer is to return."""
         self.end(record, outputs)
         return outputs
@@ -62,29 +110,30 @@ class Recorder:
 
 
 class TrainingRecorder(Recorder):
-    """Records gradients, too: "input_gradients" and "output_gradients", file names, None where there is no gradient.
+    """Records gradients, too.
 
-    What a layer takes and gives becomes a node of its own in the graph of gradients (alias), so that the gradient of an input
-    is what this layer alone sends back, and that of an output what comes back from all who use it.
+    alias: makes another node of the graph of gradients from a tensor. What a layer takes and gives becomes such a node, so that
+    the gradient of an input is what this layer alone sends back, and that of an output what comes back from all who use it.
     """
 
     def __init__(self, folder: Path, to_numpy: Callable[[Any], np.ndarray | None], alias: Callable[[Any], Any]) -> None:
         super().__init__(folder, to_numpy)
         self.alias = alias
-        self.nodes: list[tuple[Record, str, int, Any]] = []
+        self.nodes: list[tuple[list[str | None], int, Any]] = []
 
-    def enter(self, name: str, arguments: Any) -> tuple[Record, Any]:
+    def enter(self, name: str, arguments: Any) -> tuple[OpenCall, Any]:
         record = self.begin(name, arguments)
-        return record, self._watched(record, "input_gradients", arguments)
+        return record, self._watched(record.input_gradients, arguments)
 
-    def leave(self, record: Record, outputs: Any) -> Any:
+    def leave(self, record: OpenCall, outputs: Any) -> Any:
         self.end(record, outputs)
-        return self._watched(record, "output_gradients", outputs)
+        return self._watched(record.output_gradients, outputs)
 
-    def _watched(self, record: Record, what: str, values: Any) -> Any:
-        """The same structure, of aliases; every second node is what is differentiated by."""
-        places: list[str | None] = []
-        record[what] = places
+    def _watched(self, places: list[str | None], values: Any) -> Any:
+        """The same structure, of aliases. The gradient is taken by the node between a tensor and its alias.
+
+        places: gets one entry a tensor, in order, which ``take`` fills in.
+        """
         known: dict[int, Any] = {}
 
         def change(value: Any) -> Any:
@@ -97,7 +146,7 @@ class TrainingRecorder(Recorder):
             if array.dtype.kind != "f":
                 return value
             node = self.alias(value)
-            self.nodes.append((record, what, len(places) - 1, node))
+            self.nodes.append((places, len(places) - 1, node))
             known[id(value)] = self.alias(node)
             return known[id(value)]
 
@@ -109,9 +158,9 @@ class TrainingRecorder(Recorder):
 
     def take(self, gradients: Sequence[Any]) -> None:
         """Write the gradients of ``tensors()``."""
-        for (record, what, index, _), gradient in zip(self.nodes, gradients):
+        for (places, index, _), gradient in zip(self.nodes, gradients):
             array = None if gradient is None else self.to_numpy(gradient)
-            record[what][index] = None if array is None else self._file(array)
+            places[index] = None if array is None else self._file(array)
 
 
 def _mapped(values: Any, change: Callable[[Any], Any]) -> Any:
@@ -151,7 +200,7 @@ def recording(layers: Mapping[str, Sequence[Any]], method: str, recorder: Record
     """
     with ExitStack() as stack:
         for name, parts in layers.items():
-            open_records: list[Record] = []
+            open_records: list[OpenCall] = []
             for part in parts:
                 first, last = part is parts[0], part is parts[-1]
                 stack.enter_context(_wrapped(part, method, name, first, last, open_records, recorder))
@@ -160,7 +209,7 @@ def recording(layers: Mapping[str, Sequence[Any]], method: str, recorder: Record
 
 @contextmanager
 def _wrapped(
-    layer: Any, method: str, name: str, first: bool, last: bool, open_records: list[Record], recorder: Recorder
+    layer: Any, method: str, name: str, first: bool, last: bool, open_records: list[OpenCall], recorder: Recorder
 ) -> Iterator[None]:
     original = getattr(layer, method)
 

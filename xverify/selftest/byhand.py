@@ -22,6 +22,8 @@ import psutil
 
 from ..reference.reference import build_arguments
 from ..weights import npz
+from ..worker.messages import Block, Build, Load, Prepare, Start, Warm
+from ..worker.messages_training import PrepareTraining
 from ..worker.session import Session
 from ..workload import datasets as data
 from ..workload import probe
@@ -154,32 +156,25 @@ def measure(name: str, model: str, threads: int, space: Path, task: str) -> dict
     write, mode = (TRAINING if task == "train" else LOOPS)[name]
     session, folder = Session(), find_model(model)
 
-    def ask(op: str, **arguments: Any) -> dict[str, Any]:
-        reply = session.handle({"op": op, **arguments})
-        if "error" in reply:
-            raise SystemExit(f"{op}: {reply['error']['reason']}")
-        return dict(reply["ok"])
-
-    ask("start", framework=name, threads=threads, device="cpu")
+    session.ask(Start(name, threads, "cpu"))
     onnx = space / "model.onnx"
-    shapes = ask("build", **build_arguments(folder, name, onnx if onnx.exists() else None))["shapes"]
-    npz.save_file(probe.weights({name: tuple(shape) for name, shape in shapes.items()}, 0), space / "weights.npz")
-    ask("load", path=str(space / "weights.npz"))
+    built = session.ask(Build(**build_arguments(folder, name, onnx if onnx.exists() else None)))
+    npz.save_file(probe.weights(built.shapes, 0), space / "weights.npz")
+    session.ask(Load(str(space / "weights.npz")))
     if task == "train":
         npz.save_file(data.synthetic(folder.spec, ITEMS[task], seed=0, cases=1).arrays, space / "inputs.npz")
-        ask("learn", inputs=str(space / "inputs.npz"), mode=mode, optimizer=optimizer("sgd").to_dict(), match=False)
+        session.ask(PrepareTraining(str(space / "inputs.npz"), mode, optimizer("sgd"), match=False))
         loop = write(session.learner, *session.cases[0])
     else:
         npz.save_file(probe.inputs(folder.spec, ITEMS[task], seed=0, cases=1), space / "inputs.npz")
-        ask("prepare", inputs=str(space / "inputs.npz"), mode=mode)
+        session.ask(Prepare(str(space / "inputs.npz"), mode))
         loop = write(session.call, session.cases[0][0])
-    per_call = ask("warm", calls=5, seconds=0.5)["seconds_per_call"]
+    per_call = session.ask(Warm(calls=5, seconds=0.5)).seconds_per_call
     calls = max(1, round(BLOCK / per_call))
     loop(calls)
 
     def ours() -> float:
-        seconds: float = session.do_block(0, calls)["seconds"]
-        return seconds / calls
+        return session.ask(Block(0, calls)).seconds / calls
 
     found: dict[str, list[float]] = {"ours": [], "by_hand": []}
     begun, drawn = time.perf_counter(), random.Random(0)

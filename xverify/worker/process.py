@@ -13,15 +13,18 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psutil
 
 from ..environments import store as environments
 from ..errors import Crashed, Failed, NotInstalled, SubjectError, TimedOut, Unsupported
 from ..framework.adapter import Framework
-from . import protocol
+from . import codec
+from .codec import MessageError, Refusal, Reply, ReplyType, Request
+from .messages import Start, Started, Stop
 
 MIB = 1024 * 1024
 _STATUS = {error.status: error for error in (NotInstalled, Unsupported, Failed)}
@@ -55,6 +58,7 @@ class Worker:
         self.adapter, self.python, self.folder, self.pin = adapter, python, folder, pin
         self.threads, self.device, self.timeout = threads, device, timeout
         self.log = folder / "worker.log"
+        self.asked = 0  # the number of the last request
         self.beat: Beat = lambda seconds, line: None
         self.process: subprocess.Popen[bytes] | None = None
         self.version: str | None = None  # of Python, there
@@ -62,12 +66,12 @@ class Worker:
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
-    def start(self) -> dict[str, Any]:
+    def start(self) -> Started:
         """Start the process and import the framework. Raises SubjectError."""
         for attempt in range(3):
             self._spawn()
             try:
-                reply = self.request("start", framework=self.adapter.name, threads=self.threads, device=self.device)
+                started = self.ask(Start(self.adapter.name, self.threads, self.device))
             except NotInstalled as error:
                 if not _same_interpreter(self.python):
                     raise
@@ -78,8 +82,8 @@ class Worker:
                     continue
                 raise
             self.import_rss_mib = self.rss_mib()
-            reply["environment"].update(python=self.version, interpreter=self.python)
-            return reply
+            environment = {**started.environment, "python": self.version, "interpreter": self.python}
+            return replace(started, environment=environment)
         raise AssertionError("unreachable")
 
     def _spawn(self) -> None:
@@ -115,8 +119,8 @@ class Worker:
         deadline = time.monotonic() + self.timeout
         while True:
             line = self._next_line(deadline, "starting")
-            message = protocol.decode(line)
-            if message is None or "xverify" not in message:
+            version = codec.hello_version(line)
+            if version is None:
                 noise.append(line)
                 if len(noise) > 1000:
                     self.kill()
@@ -124,12 +128,11 @@ class Worker:
                         f"{self.python} prints {noise[0].strip()[:80]!r} instead of starting a worker; see --python"
                     )
                 continue
-            if message["xverify"] != protocol.VERSION:
+            hello = codec.decode_hello(line)
+            if hello is None or version != codec.VERSION:
                 self.close()
-                raise Crashed(
-                    f"{self.python} has an xverify of protocol {message['xverify']}, this one speaks {protocol.VERSION}"
-                )
-            self.version = message["python"]
+                raise Crashed(f"{self.python} has an xverify of protocol {version}, this one speaks {codec.VERSION}")
+            self.version = hello.python
             return
 
     def wants_restart(self) -> bool:
@@ -144,7 +147,7 @@ class Worker:
         if process.poll() is None:
             with contextlib.suppress(OSError, ValueError):
                 assert process.stdin is not None
-                process.stdin.write(protocol.encode({"op": "stop"}))
+                process.stdin.write(codec.encode_request(self.asked + 1, Stop()))
                 process.stdin.close()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(2)
@@ -163,28 +166,60 @@ class Worker:
 
     # -- talk ---------------------------------------------------------------------------------------------------------
 
-    def request(self, op: str, **arguments: Any) -> dict[str, Any]:
+    def ask(self, request: Request[ReplyType]) -> ReplyType:
         """Ask, and wait for the reply. Raises the SubjectError that says how it failed."""
         assert self.process is not None
         assert self.process.stdin is not None
+        doing = _doing(request)
+        self._check_silent(doing)
+        self.asked += 1
         deadline = time.monotonic() + self.timeout
+        line = codec.encode_request(self.asked, request)
         try:
-            self.process.stdin.write(protocol.encode({"op": op, **arguments}))
+            self.process.stdin.write(line)
             self.process.stdin.flush()
         except OSError:
-            raise self._death(op) from None
-        line = self._next_line(deadline, op)
-        message = protocol.decode(line)
-        if message is None or not ("ok" in message or "error" in message):
-            self.kill()
-            raise Crashed(f"answered {line.strip()[:80]!r} to {_doing(op)}, which is not the protocol")
-        if "error" in message:
-            error = message["error"]
-            raise _STATUS.get(error["status"], Failed)(error["reason"])
-        reply: dict[str, Any] = message["ok"]
+            raise self._death(doing) from None
+        reply = self._reply(self._next_line(deadline, doing), doing)
+        if isinstance(reply, Refusal):
+            raise _STATUS.get(reply.status, Failed)(reply.reason)
+        if not isinstance(reply, request.reply_type):
+            expected, got = request.reply_type.__name__, type(reply).__name__
+            raise self._broken(f"answered with {got!r} instead of {expected!r} to {doing}")
+        return cast(ReplyType, reply)
+
+    def _check_silent(self, doing: str) -> None:
+        """Raise Crashed when the worker has sent a line that nobody asked for."""
+        try:
+            line = self._lines.get_nowait()
+        except queue.Empty:
+            return
+        if line is None:
+            raise self._death(doing)
+        raise self._broken(f"sent {_shown(line)} before {doing}, without being asked")
+
+    def _reply(self, line: bytes, doing: str) -> Reply | Refusal:
+        """The reply of a line. Raises Crashed when it is not one, or not that of the last request."""
+        try:
+            number, reply = codec.decode_reply(line)
+        except MessageError as error:
+            raise self._broken(f"answered {_shown(line)} to {doing}, which is not the protocol: {error}") from None
+        if number != self.asked:
+            raise self._broken(f"sent a reply number {number} to request number {self.asked}, {doing}")
         return reply
 
-    def _next_line(self, deadline: float, op: str) -> bytes:
+    def _broken(self, reason: str) -> Crashed:
+        """End a worker that does not keep to the protocol: nothing that it says can be relied on."""
+        self.kill()
+        return Crashed(reason)
+
+    def request(self, op: str, **arguments: Any) -> dict[str, Any]:
+        """``ask``, by the earlier names of operations: see _compat."""
+        from . import _compat
+
+        return _compat.from_reply(self.ask(_compat.to_request(op, arguments)))
+
+    def _next_line(self, deadline: float, doing: str) -> bytes:
         started = time.monotonic()
         while True:
             try:
@@ -193,22 +228,20 @@ class Worker:
                 now = time.monotonic()
                 if now >= deadline:
                     self.kill()
-                    raise TimedOut(
-                        f"{_doing(op)} took over {self.timeout:g} s; see --timeout{self._last_words()}"
-                    ) from None
+                    raise TimedOut(f"{doing} took over {self.timeout:g} s; see --timeout{self._last_words()}") from None
                 self.beat(now - started, self._last_line())
                 continue
             if line is None:
-                raise self._death(op)
+                raise self._death(doing)
             return line
 
-    def _death(self, op: str) -> Crashed:
+    def _death(self, doing: str) -> Crashed:
         assert self.process is not None
         try:
             code = self.process.wait(5)
         except subprocess.TimeoutExpired:
             self.kill()
-            return Crashed(f"closed its pipe while {_doing(op)}{self._last_words()}")
+            return Crashed(f"closed its pipe while {doing}{self._last_words()}")
         if code < 0:
             name = signal.Signals(-code).name
             hint = (
@@ -216,8 +249,8 @@ class Worker:
                 if name == "SIGKILL"
                 else ""
             )
-            return Crashed(f"killed by {name} while {_doing(op)}{hint}{self._last_words()}")
-        return Crashed(f"exited with status {code} while {_doing(op)}{self._last_words()}")
+            return Crashed(f"killed by {name} while {doing}{hint}{self._last_words()}")
+        return Crashed(f"exited with status {code} while {doing}{self._last_words()}")
 
     # -- look ---------------------------------------------------------------------------------------------------------
 
@@ -267,20 +300,26 @@ class Worker:
 
 
 _DOING = {
-    "start": "importing",
-    "starting": "starting",
-    "build": "building the model",
-    "load": "loading the weights",
-    "export": "exporting ONNX",
-    "evaluate": "computing the reference",
-    "prepare": "its first step",
-    "warm": "warming up",
-    "block": "a timed block",
+    "Start": "importing",
+    "Build": "building the model",
+    "Load": "loading the weights",
+    "Export": "exporting ONNX",
+    "Evaluate": "computing the reference",
+    "Prepare": "its first step",
+    "PrepareTraining": "its first training step",
+    "Warm": "warming up",
+    "Block": "a timed block",
 }
 
 
-def _doing(op: str) -> str:
-    return _DOING.get(op, op)
+def _doing(request: Request[Any]) -> str:
+    """What a worker does when it is asked this, for messages."""
+    name = type(request).__name__
+    return _DOING.get(name, f"the request {name}")
+
+
+def _shown(line: bytes) -> str:
+    return repr(line.strip()[:80])
 
 
 def _read_lines(pipe: Any, lines: queue.Queue[bytes | None]) -> None:

@@ -25,7 +25,8 @@ from ..framework.capture import Recorder
 from ..weights import canonical, load_file, npz
 from ..weights.names import rename, rename_layers
 from ..workload.keys import case_key
-from . import protocol
+from . import codec, messages
+from .codec import Hello, MessageError, Refusal, Reply, ReplyType, Request
 from .training import Learning
 
 CALIBRATION_BATCH = 8  # a variance of one or two values is no variance
@@ -42,23 +43,30 @@ class Session(Learning):
         self.cases: list[tuple[Any, ...]] = []
         self.context = lambda: self.framework.inference()
 
-    def handle(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Run one request; every exception becomes an error reply."""
-        arguments = dict(request)
+    def ask(self, request: Request[ReplyType]) -> ReplyType:
+        """Do what a request asks."""
+        from . import _compat
+
+        names = {kind: name for name, kind in _compat.REQUESTS.items()}
+        operation = names[type(request)]
+        found = getattr(self, "do_" + operation)(**_compat.arguments(request)) or {}
+        return _compat.to_reply(request, found)
+
+    def answer(self, request: Request[Any]) -> Reply | Refusal:
+        """As ``ask``; every exception becomes a refusal."""
         try:
-            operation = getattr(self, "do_" + arguments.pop("op"))
-            return {"ok": operation(**arguments) or {}}
+            return self.ask(request)
         except SubjectError as error:
-            return _error(error.status, str(error))
+            return Refusal(error.status, str(error))
         except XverifyError as error:
-            return _error("failed", str(error))
+            return Refusal("failed", str(error))
         except MemoryError as error:
-            return _error("failed", f"out of memory: {first_line(error)}; try a smaller --batch")
+            return Refusal("failed", f"out of memory: {first_line(error)}; try a smaller --batch")
         except BaseException as error:
             traceback.print_exc()
             if isinstance(error, KeyboardInterrupt):
                 raise
-            return _error("failed", first_line(error) + self._place(error))
+            return Refusal("failed", first_line(error) + self._place(error))
 
     # -- build --------------------------------------------------------------------------------------------------------
 
@@ -403,8 +411,21 @@ def _named(outputs: Any, names: list[str]) -> Mapping[str, Any]:
     return {names[i] if i < len(names) else f"output[{i}]": tensor for i, tensor in enumerate(outputs)}
 
 
-def _error(status: str, reason: str) -> dict[str, Any]:
-    return {"error": {"status": status, "reason": reason}}
+def answer_line(session: Session, line: bytes) -> bytes | None:
+    """The line that answers a line; None when the session is to end. Raises MessageError for a line without a number."""
+    try:
+        number, request = codec.decode_request(line)
+    except MessageError as error:
+        if error.number is None:
+            raise
+        return codec.encode_reply(error.number, Refusal("failed", str(error)))
+    if isinstance(request, messages.Stop):
+        return None
+    reply = session.answer(request)
+    try:
+        return codec.encode_reply(number, reply)
+    except MessageError as error:
+        return codec.encode_reply(number, Refusal("failed", str(error)))
 
 
 def main() -> None:
@@ -416,17 +437,17 @@ def main() -> None:
     os.dup2(devnull, 0)
     os.dup2(2, 1)
 
-    def reply(message: dict[str, Any]) -> None:
-        replies.write(protocol.encode(message))
+    def send(line: bytes) -> None:
+        replies.write(line)
         replies.flush()
 
-    reply({"xverify": protocol.VERSION, "pid": os.getpid(), "python": sys.version.split()[0]})
+    send(codec.encode_hello(Hello(codec.VERSION, os.getpid(), sys.version.split()[0])))
     session = Session()
     for line in requests:
-        request = protocol.decode(line)
-        if request is None or request.get("op") == "stop":
+        reply = answer_line(session, line)
+        if reply is None:
             break
-        reply(session.handle(request))
+        send(reply)
     # A framework's threads and exit handlers have nothing left to say.
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,0 +1,266 @@
+"""How a message becomes a line and a line becomes a message: one JSON object a line, arrays in files, never pickle.
+
+    {"id": 7, "ask": "Block", "case": 0, "calls": 12, "keep": null, "room": 0}
+    {"id": 7, "reply": "Timed", "seconds": 0.061, "unfinished_seconds": null}
+    {"id": 7, "error": {"status": "failed", "reason": "..."}}
+
+A worker's first line is its hello: {"xverify": 2, "pid": 123, "python": "3.11.7"}. Then it answers every request with one
+reply of the same number. Decoding is strict: a missing field, an unknown field or a value of another type raises
+``MessageError``. NaN and infinities are written as Python's json writes them. Needs the standard library alone.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+import typing
+from collections.abc import Iterable
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
+from functools import cache
+from typing import Any, ClassVar, Generic, TypeVar, Union, cast
+
+VERSION = 2
+REQUESTS: dict[str, type[Request[Any]]] = {}
+REPLIES: dict[str, type[Reply]] = {}
+RESERVED = ("id", "ask", "reply", "error")
+
+Message = dict[str, Any]  # a decoded line, whose values are whatever JSON holds
+
+
+class Reply:
+    """The base of every reply. A subclass is known by its name."""
+
+    def __init_subclass__(cls) -> None:
+        REPLIES[cls.__name__] = cls
+
+
+ReplyType = TypeVar("ReplyType", bound=Reply)
+
+
+class Request(Generic[ReplyType]):
+    """The base of every request: ``class Build(Request[Built])`` is answered by a ``Built``."""
+
+    reply_type: ClassVar[type[Reply]]
+
+    def __init_subclass__(cls) -> None:
+        (base,) = cls.__orig_bases__  # type: ignore[attr-defined]  # set by Generic
+        (cls.reply_type,) = typing.get_args(base)
+        REQUESTS[cls.__name__] = cls
+
+
+@dataclass(frozen=True)
+class Hello:
+    """The first line of a worker.
+
+    xverify: the version of the messages. pid: its process. python: the version of its interpreter.
+    """
+
+    xverify: int
+    pid: int
+    python: str
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What a worker answers when it cannot do what it is asked.
+
+    status: of errors.SubjectError. reason: one sentence.
+    """
+
+    status: str
+    reason: str
+
+
+class MessageError(ValueError):
+    """A line that is not a message, or a message with a wrong field.
+
+    number: of the message, where it has one.
+    """
+
+    def __init__(self, text: str, number: int | None = None) -> None:
+        super().__init__(text)
+        self.number = number
+
+
+# -- to a line ----------------------------------------------------------------------------------------------------------
+
+
+def encode_hello(hello: Hello) -> bytes:
+    """The line of a hello."""
+    return _line(asdict(hello))
+
+
+def encode_request(number: int, request: Request[Any]) -> bytes:
+    """The line of a request. Raises MessageError when a field holds what JSON cannot."""
+    return _line({"id": number, "ask": type(request).__name__, **to_plain(request)})
+
+
+def encode_reply(number: int, reply: Reply | Refusal) -> bytes:
+    """The line of a reply, or of a refusal. Raises MessageError when a field holds what JSON cannot."""
+    if isinstance(reply, Refusal):
+        return _line({"id": number, "error": asdict(reply)})
+    return _line({"id": number, "reply": type(reply).__name__, **to_plain(reply)})
+
+
+def to_plain(message: Any) -> Message:
+    """The fields of a message, nested records as dicts."""
+    return asdict(message)
+
+
+def _line(message: Message) -> bytes:
+    try:
+        return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+    except (TypeError, ValueError) as error:
+        name = message.get("ask") or message.get("reply") or "a message"
+        raise MessageError(f"{name} cannot be written as JSON: {error}", message.get("id")) from None
+
+
+# -- from a line --------------------------------------------------------------------------------------------------------
+
+
+def decode_hello(line: bytes) -> Hello | None:
+    """The hello of a line; None when it is none, as what an interpreter prints while it starts."""
+    try:
+        return from_plain(Hello, _object(line), "hello")
+    except MessageError:
+        return None
+
+
+def hello_version(line: bytes) -> object:
+    """The version of the messages that a hello names, of whatever version it is; None when the line is no hello."""
+    try:
+        return _object(line).get("xverify")
+    except MessageError:
+        return None
+
+
+def decode_request(line: bytes) -> tuple[int, Request[Any]]:
+    """(number, request) of a line. Raises MessageError."""
+    message, number = _numbered(line)
+    name = message.pop("ask", None)
+    kind = REQUESTS.get(name) if isinstance(name, str) else None
+    if kind is None:
+        raise MessageError(f"a worker cannot be asked {name!r}", number)
+    return number, _fields(kind, message, number)
+
+
+def decode_reply(line: bytes) -> tuple[int, Reply | Refusal]:
+    """(number, reply) of a line. Raises MessageError."""
+    message, number = _numbered(line)
+    if "error" in message:
+        error = message.pop("error")
+        if message:
+            raise MessageError(f"an error has no field {', '.join(map(repr, message))}", number)
+        return number, _fields(Refusal, error, number)
+    name = message.pop("reply", None)
+    kind = REPLIES.get(name) if isinstance(name, str) else None
+    if kind is None:
+        raise MessageError(f"there is no reply {name!r}", number)
+    return number, _fields(kind, message, number)
+
+
+def _object(line: bytes) -> Message:
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        raise MessageError("it is not JSON") from None
+    if not isinstance(message, dict):
+        raise MessageError("it is not a JSON object")
+    return message
+
+
+def _numbered(line: bytes) -> tuple[Message, int]:
+    message = _object(line)
+    number = message.pop("id", None)
+    if type(number) is not int:
+        raise MessageError("it has no number")
+    return message, number
+
+
+Record = TypeVar("Record")
+
+
+def _fields(kind: type[Record], values: Any, number: int) -> Record:
+    try:
+        return from_plain(kind, values, kind.__name__)
+    except MessageError as error:
+        raise MessageError(str(error), number) from None
+
+
+def from_plain(kind: type[Record], values: Any, where: str = "") -> Record:
+    """A dataclass from a dict of its fields, whose names and types are checked. Raises MessageError.
+
+    where: what messages call it; its name when omitted.
+    """
+    where = where or kind.__name__
+    if not isinstance(values, dict):
+        raise MessageError(f"{where}: expected an object with named fields, got {_short(values)}")
+    types_of, required = _described(cast(Any, kind))
+    for what, names in (("unknown", values.keys() - types_of), ("missing", required - values.keys())):
+        if names:
+            raise MessageError(f"{where}: {what} {', '.join(map(repr, sorted(map(str, names))))}")
+    return kind(**{name: _value(types_of[name], value, f"{where}.{name}") for name, value in values.items()})
+
+
+@cache
+def _described(kind: Any) -> tuple[dict[str, Any], frozenset[str]]:
+    """(type by field, the fields without a default) of a dataclass."""
+    hints = typing.get_type_hints(kind)
+    own = fields(kind)
+    required = (field.name for field in own if field.default is MISSING and field.default_factory is MISSING)
+    return {field.name: hints[field.name] for field in own}, frozenset(required)
+
+
+def _value(kind: Any, value: Any, where: str) -> Any:
+    """The value as this type. An int is a float, as in Python's own type system; a bool is neither."""
+    origin = typing.get_origin(kind)
+    if kind is Any:
+        return value
+    if origin in (Union, types.UnionType):
+        return _one_of(typing.get_args(kind), value, where)
+    if origin in (tuple, list):
+        return _sequence(origin, typing.get_args(kind), value, where)
+    if origin is dict:
+        _, of = typing.get_args(kind)
+        if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+            return {key: _value(of, item, f"{where}[{key!r}]") for key, item in value.items()}
+    elif is_dataclass(kind) and isinstance(kind, type):
+        return from_plain(kind, value, where)
+    elif kind is float and type(value) in (int, float):
+        return float(value)
+    elif type(value) is kind:
+        return value
+    raise MessageError(f"{where}: expected {_name(kind)}, got {_short(value)}")
+
+
+def _one_of(kinds: Iterable[Any], value: Any, where: str) -> Any:
+    for kind in kinds:
+        try:
+            return _value(kind, value, where)
+        except MessageError as error:
+            problem = error
+            if is_dataclass(kind) and isinstance(value, dict):
+                raise
+    names = " or ".join(map(_name, kinds))
+    raise MessageError(f"{where}: expected {names}, got {_short(value)}") from problem
+
+
+def _sequence(origin: type, kinds: tuple[Any, ...], value: Any, where: str) -> Any:
+    if not isinstance(value, (list, tuple)):
+        raise MessageError(f"{where}: expected a list, got {_short(value)}")
+    if origin is list or kinds[-1] is Ellipsis:
+        kinds = (kinds[0],) * len(value)
+    if len(kinds) != len(value):
+        raise MessageError(f"{where}: expected {len(kinds)} values, got {_short(value)}")
+    return origin(_value(kind, item, f"{where}[{i}]") for i, (kind, item) in enumerate(zip(kinds, value)))
+
+
+def _name(kind: Any) -> str:
+    if kind is type(None):
+        return "null"
+    return kind.__name__ if isinstance(kind, type) and typing.get_origin(kind) is None else str(kind)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
