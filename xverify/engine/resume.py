@@ -1,84 +1,74 @@
-"""Going on with a run that ended early: what its result file has is not measured again."""
+"""Resuming a run that ended early: what its result file already has is not measured again."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from .. import host
 from ..errors import UsageError
+from ..reference import summary
 from ..reference.request import Request
 from ..results.file import read
-from ..results.records import Launch, Sample
-from ..timing import statistics as timing
-from ..timing.noise import Seen
+from ..results.records import Result, Row
+from ..timing.plan import EFFORTS
 from ..workload.spec import ModelFolder
-from .candidate import Candidate
+from .stages import History
 
-# What may differ from the earlier run: how much is measured, not what.
+# The settings that may differ from the earlier run: they say how much is measured, not what.
 FREE = ("effort", "max_seconds", "timeout", "strict", "notes", "trust")
 HOST = ("cpu", "cores", "system")
 
 
 @dataclass(frozen=True)
 class Earlier:
-    """A result file of the same request."""
+    """The result of an earlier run of the same request."""
 
     path: Path
-    result: Mapping[str, Any]
+    result: Result
 
     def finished(self, request: Request) -> bool:
-        """Whether nothing is left of it at this effort."""
-        efforts = list(timing.EFFORTS)
-        more = efforts.index(request.effort) > efforts.index(self.result["settings"]["effort"])
-        broken = any(row["status"] in ("crashed", "timeout", "failed") for row in self.result["rows"])
-        return bool(self.result["complete"]) and not more and not broken
+        """Whether nothing is left to measure at this effort."""
+        efforts = list(EFFORTS)
+        more = efforts.index(request.effort) > efforts.index(self.result.settings.effort)
+        broken = any(row.status in ("crashed", "timeout", "failed") for row in self.result.rows)
+        return self.result.complete and not more and not broken
 
-    def into(self, candidates: Sequence[Candidate], seen: Seen) -> None:
-        """Give every candidate the launches that it has finished.
-
-        A candidate whose framework has changed since fails when it starts.
-        """
-        rows = {row["subject"]: row for row in self.result["rows"]}
-        count = max((each["launch"] + 1 for row in rows.values() for each in _launches(row)), default=0)
-        for candidate in candidates:
-            row = rows[candidate.label]
-            candidate.launch = count
-            candidate.launches = [Launch(**each) for each in _launches(row)]
-            whole = {each.launch for each in candidate.launches}
-            samples = [Sample(**each) for each in row["speed"]["samples"]] if whole else []
-            candidate.samples = [sample for sample in samples if sample.launch in whole]
-            candidate.expected = row["environment"] if whole else {}
-        seen.restore(self.result["noise"])
+    def histories(self) -> dict[str, History]:
+        """Subject -> what was measured of it. Blocks of a process run that did not finish are left out."""
+        runs = [run for row in self.result.rows if row.speed for run in row.speed.launches]
+        count = max((run.launch + 1 for run in runs), default=0)
+        return {row.subject: _history(row, count) for row in self.result.rows}
 
 
-def _launches(row: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return row["speed"]["launches"] if row["speed"] else []
+def _history(row: Row, next_run: int) -> History:
+    """next_run: the number of the next process run of all subjects."""
+    if row.speed is None or not row.speed.launches:
+        return History(next_run)
+    finished = {run.launch for run in row.speed.launches}
+    samples = tuple(sample for sample in row.speed.samples if sample.launch in finished)
+    return History(next_run, row.speed.launches, samples, row.environment)
 
 
 def earlier_run(path: Path, request: Request, folder: ModelFolder) -> Earlier | None:
-    """The run to go on with; None when there is no such file. Raises UsageError when it was another run."""
+    """The run to resume; None when there is no such file. Raises UsageError when it was another run."""
     if not path.exists():
         return None
     result = read(path)
-    mine = json.loads(json.dumps({**asdict(request), "folder_digest": folder.digest()}))
-    theirs = result["settings"]
+    theirs, mine = result.settings, summary.settings(request, folder)
     machine = host.describe()
+    names = [field.name for field in fields(mine) if field.name not in FREE]
     changed = [
-        *(
-            f"{name} was {theirs.get(name)!r}, is {mine[name]!r}"
-            for name in mine
-            if name not in FREE and mine[name] != theirs.get(name)
-        ),
-        *(
-            f"{name} was {result['host'].get(name)!r}, is {machine[name]!r}"
-            for name in HOST
-            if machine[name] != result["host"].get(name)
-        ),
+        *(_change(name, getattr(theirs, name), getattr(mine, name)) for name in names),
+        *(_change(name, getattr(result.host, name), getattr(machine, name)) for name in HOST),
     ]
-    if changed:
-        raise UsageError(f"--resume: {path} is of another run: {'; '.join(changed)}. Name another --json to begin anew")
+    differences = [each for each in changed if each]
+    if differences:
+        raise UsageError(
+            f"--resume: {path} is of another run: {'; '.join(differences)}. Name another --json to begin anew"
+        )
     return Earlier(path, result)
+
+
+def _change(name: str, was: object, now: object) -> str:
+    return f"{name} was {was!r}, is {now!r}" if was != now else ""

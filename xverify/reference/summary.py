@@ -1,1 +1,60 @@
-"""What a result file says of the request, the reference, its weights and inputs."""
+"""What a result file says of the settings, the reference, its weights and its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from ..results.records import InputsSummary, ReferenceSummary, Settings, WeightsSummary
+from ..workload.spec import ModelFolder
+from .build import Export, Prepared
+from .request import Request
+from .truth import Truth
+
+
+def settings(request: Request, folder: ModelFolder) -> Settings:
+    """The request as it was resolved, with a digest of the model folder's files."""
+    return Settings.of(asdict(request), folder.digest())
+
+
+def weights(prepared: Prepared | None) -> WeightsSummary:
+    """The weights; parameters and running statistics are counted apart, the digest covers both. None: there are none yet."""
+    if prepared is None:
+        return WeightsSummary()
+    tensors, parameters, statistics = prepared.sizes()
+    return WeightsSummary(
+        digest=prepared.weights_digest,
+        tensors=tensors,
+        parameters=parameters,
+        statistics=statistics,
+        source=prepared.weights_source,
+        normal_form=dict(prepared.fused_parameters),
+    )
+
+
+def inputs(request: Request, prepared: Prepared | None) -> InputsSummary:
+    """The input cases. None: there are none yet."""
+    kind = prepared.inputs_kind if prepared else f"synthetic, seed {request.seed}"
+    return InputsSummary(digest=prepared.inputs_digest if prepared else None, cases=request.cases, kind=kind)
+
+
+def reference(
+    request: Request, prepared: Prepared | None, export: Export, truth: Truth | None, layers: Sequence[str]
+) -> ReferenceSummary:
+    """The reference and its noise floor, as far as they are known. layers: those that it judges."""
+    floor = f"{request.reference}'s own float32 error"
+    if truth is not None and truth.noise_floors is not None:
+        floor = "the rounding of every layer, modelled and measured in float64"
+    if truth is not None and truth.precision != "float64":
+        floor = "the change of its outputs when every weight and input moves to a neighbouring float32"
+    return ReferenceSummary(
+        framework=request.reference,
+        precision=truth.precision if truth else "float64",
+        floor=floor,
+        onnx=export.problem or ("exported" if export.onnx else "not needed"),
+        environment=dict(prepared.environment) if prepared else {},
+        layers=len(layers),
+        tested=len(truth.tested) if truth else 0,
+        untested=truth.untested if truth else (),
+        replay_problem=truth.replay_problem if truth else "",
+    )
