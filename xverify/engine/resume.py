@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from .. import host
 from ..errors import UsageError
 from ..reference.request import Request
 from ..results.file import read
-from ..results.records import Launch, Sample
+from ..results.records import Launch, NoiseSummary, Sample, plain
 from ..timing import statistics as timing
 from ..timing.noise import Seen
 from ..workload.spec import ModelFolder
@@ -52,7 +51,7 @@ class Earlier:
             samples = [Sample(**each) for each in row["speed"]["samples"]] if whole else []
             candidate.samples = [sample for sample in samples if sample.launch in whole]
             candidate.expected = row["environment"] if whole else {}
-        seen.restore(self.result["noise"])
+        seen.restore(NoiseSummary(**self.result["noise"]))
 
 
 def _launches(row: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -63,8 +62,8 @@ def earlier_run(path: Path, request: Request, folder: ModelFolder) -> Earlier | 
     """The run to go on with; None when there is no such file. Raises UsageError when it was another run."""
     if not path.exists():
         return None
-    result = read(path)
-    mine = json.loads(json.dumps({**asdict(request), "folder_digest": folder.digest()}))
+    result = read(path).to_dict()
+    mine = plain({**asdict(request), "folder_digest": folder.digest()})
     theirs = result["settings"]
     machine = host.describe()
     changed = [

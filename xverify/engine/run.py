@@ -25,7 +25,8 @@ from ..framework.adapter import Framework
 from ..progress import Listener
 from ..reference.reference import Reference
 from ..reference.request import Request, resolve
-from ..results.records import Layers, Result, overall
+from ..results.file import write
+from ..results.records import Host, Layers, Result, Settings, overall
 from ..timing import noise
 from ..timing import statistics as timing
 from ..timing.speed import fault, log_ratios, speeds
@@ -110,7 +111,7 @@ def _in_turn(
             )  # fmt: skip
         whole = replace(done, complete=done.complete and request is requests[-1][0])
         if file is not None:
-            whole.write(file)
+            write(whole, file)
         if any(note.startswith("interrupted") for note in done.notes):
             break
     assert whole is not None
@@ -202,7 +203,7 @@ class Run:
                     worker.close()
         result = self.result()
         if self.file is not None:
-            result.write(self.file)
+            write(result, self.file)
         return result
 
     def result(self) -> Result:
@@ -217,8 +218,8 @@ class Run:
             rows=rows,
             created=self.created,
             xverify=__version__,
-            host=host.describe(),
-            settings={**asdict(self.request), "folder_digest": self.folder.digest()},
+            host=Host(**host.describe()),
+            settings=Settings.of(asdict(self.request), self.folder.digest()),
             weights=reference.describe_weights(),
             inputs=reference.describe_inputs(),
             reference=reference.describe(),
@@ -305,7 +306,7 @@ class Run:
                 candidate.finish()
         self.launch_seconds.append(time.monotonic() - begun)
         if self.file is not None:
-            self.result().write(self.file)
+            write(self.result(), self.file)
         done = max((len(candidate.launches) for candidate in self.candidates), default=0)
         if done:
             self.listener.launched(done, self.effort.least, "; ".join(self._so_far()))

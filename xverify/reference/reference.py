@@ -16,7 +16,7 @@ from ..environments import store as environments
 from ..errors import Crashed, SpecError, SubjectError, TimedOut, Unsupported, WeightsError
 from ..framework import discovery as frameworks
 from ..progress import Listener
-from ..results.records import Layers
+from ..results.records import InputsSummary, Layers, ReferenceSummary, WeightsSummary
 from ..verdict import outputs as compare
 from ..verdict.layers import Place, match, summarise
 from ..weights import check, digest, load_file, normal_form, npz
@@ -252,43 +252,39 @@ class Reference:
 
     # -- for the result file ------------------------------------------------------------------------------------------
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> ReferenceSummary:
         floor = f"{self.framework}'s own float32 error"
         if self.floors is not None:
             floor = "the rounding of every layer, modelled and measured in float64"
         if self.precision != "float64":
             floor = "the change of its outputs when every weight and input moves to a neighbouring float32"
-        return {
-            "framework": self.framework,
-            "precision": self.precision,
-            "floor": floor,
-            "onnx": self.onnx_problem or ("exported" if self.onnx else "not needed"),
-            "environment": self.environment,
-            "layers": len(self.layers),
-            "tested": len(self.tested),
-            "untested": self.untested,
-            "replay_problem": self.replay_problem,
-        }
+        return ReferenceSummary(
+            framework=self.framework,
+            precision=self.precision,
+            floor=floor,
+            onnx=self.onnx_problem or ("exported" if self.onnx else "not needed"),
+            environment=self.environment,
+            layers=len(self.layers),
+            tested=len(self.tested),
+            untested=tuple(self.untested),
+            replay_problem=self.replay_problem,
+        )
 
-    def describe_weights(self) -> dict[str, Any]:
+    def describe_weights(self) -> WeightsSummary:
         """Parameters and running statistics apart; the digest covers both."""
         sizes = {name: math.prod(shape) for name, shape in self.shapes.items()}
         statistics = {name for name in sizes if name.rsplit(".", 1)[-1] in probe.STATISTICS}
-        return {
-            "digest": self.digest,
-            "tensors": len(sizes) - len(statistics),
-            "parameters": sum(size for name, size in sizes.items() if name not in statistics),
-            "statistics": len(statistics),
-            "source": self.source,
-            "normal_form": self.fused_parameters,
-        }
+        return WeightsSummary(
+            digest=self.digest,
+            tensors=len(sizes) - len(statistics),
+            parameters=sum(size for name, size in sizes.items() if name not in statistics),
+            statistics=len(statistics),
+            source=self.source,
+            normal_form=self.fused_parameters,
+        )
 
-    def describe_inputs(self) -> dict[str, Any]:
-        return {
-            "digest": self.inputs_digest,
-            "cases": self.request.cases,
-            "kind": self.kind,
-        }
+    def describe_inputs(self) -> InputsSummary:
+        return InputsSummary(digest=self.inputs_digest, cases=self.request.cases, kind=self.kind)
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
