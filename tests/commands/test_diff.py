@@ -7,6 +7,11 @@ import math
 import pytest
 
 SETTINGS = {"model": "m", "task": "forward", "batch": 4, "threads": 1, "device": "cpu", "seed": 0, "cases": 4}
+SPEED = {
+    "fps": 4.0, "fps_ci": [None, None], "seconds_per_step": 1.0, "elapsed_seconds": 8.0, "calls": 8, "warmup_calls": 1,
+    "ratio": 1.0, "ratio_ci": [None, None], "reason": None, "first_step_seconds": 1.0, "second_step_seconds": 1.0,
+    "import_seconds": 1.0, "build_seconds": 1.0,
+}  # fmt: skip
 
 
 def row(subject, seconds, verdict="EQUAL", speed="SAME", launches=6):
@@ -18,15 +23,17 @@ def row(subject, seconds, verdict="EQUAL", speed="SAME", launches=6):
     ]
     error = {"verdict": verdict, "rel_rms": 1e-6}
     return {
-        "subject": subject, "status": "ok", "reason": None, "error": error,
-        "speed": {"verdict": speed, "reason": None, "samples": samples},
+        "subject": subject, "framework": "f", "mode": "eager", "task": "forward", "device": "cpu", "batch": 4,
+        "status": "ok", "reason": None, "error": error,
+        "speed": {**SPEED, "verdict": speed, "samples": samples},
     }  # fmt: skip
 
 
 @pytest.fixture
 def result():
     return {
-        "schema_version": 1, "model": "m", "verdict": "PASS", "reference": {}, "settings": dict(SETTINGS),
+        "schema_version": 1, "model": "m", "tasks": ["forward"], "verdict": "PASS", "created": "now", "xverify": "0",
+        "rule": "", "inputs": {}, "reference": {}, "settings": dict(SETTINGS),
         "host": {"cpu": "c", "cores": 2, "system": "s"}, "weights": {"digest": "sha256:1"},
         "noise": {"canary_seconds": [1e-4, 1.01e-4]}, "rows": [row("torch:eager", 1.0, speed="BASELINE"), row("jittor", 2.0)],
     }  # fmt: skip
@@ -72,7 +79,10 @@ def test_another_result_is_worse(diff):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda new: new["rows"].__setitem__(1, row("jittor", 2.0, launches=1)), "one launch has no verdict on speed"),
+        (
+            lambda new: new["rows"].__setitem__(1, row("jittor", 2.0, launches=1)),
+            "one process run has no verdict on speed",
+        ),
         (lambda new: new["rows"].__setitem__(1, row("jittor", 2.0, speed="REFUSED")), "refused now"),
         (lambda new: new["rows"].pop(), "only in"),
         (

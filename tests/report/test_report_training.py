@@ -12,6 +12,7 @@ from xverify.report import curves
 from xverify.report.curves import in_terminal
 from xverify.report.terminal import WIDE
 from xverify.report.training import LADDER, training_tables
+from xverify.results.conditions import Host, InputsSummary, ReferenceSummary, Settings, WeightsSummary
 from xverify.results.records import Check, Curve, Result, Row, Training
 from xverify.workload.optimizers import VARIANTS
 
@@ -85,7 +86,6 @@ def test_a_sound_row_has_every_rung_in_order_and_nothing_to_say():
         ("DIFFERENT", 5e4, "DIFFERENT 5e+04", "1;31"),
         ("INVALID", math.inf, "INVALID ∞", "1;31"),
         ("INVALID", math.nan, "INVALID NaN", "1;31"),
-        ("UNHEARD-OF", None, "UNHEARD-OF", "1;31"),
     ],
 )
 def test_a_cell_has_the_worst_verdict_over_the_steps(verdict, ratio, cell, colour):
@@ -241,8 +241,11 @@ def test_brackets_are_no_markup():
 # -- curves -----------------------------------------------------------------------------------------------------------
 
 
+CONDITIONS = Host(), Settings(), WeightsSummary(), InputsSummary(), ReferenceSummary()
+
+
 def result(*rows):
-    return Result("mlp", ("train",), "PASS", rows, "now", "0", {}, {}, {}, {}, {}, "rule")
+    return Result("mlp", ("train",), "PASS", rows, "now", "0", *CONDITIONS, "rule")
 
 
 def diverging():

@@ -7,6 +7,7 @@ from rich.console import Console
 
 from xverify.report.layers import bar
 from xverify.report.terminal import COLUMNS, MODELLED, WIDE, render
+from xverify.results.conditions import Host, InputsSummary, ReferenceSummary, Settings, WeightsSummary
 from xverify.results.records import Error, LayerError, Layers, Result, Row, Sample, Speed
 
 
@@ -40,9 +41,10 @@ def result(item="sequence", rerun=50):
         Row("tensorflow:xla", *common, "ok", error=equal, speed=speed(0.125, "REFUSED", "retraced 3 times")),
         Row("tensorflow:while", *common, "unsupported", "its build takes no loop"),
     )
-    settings = {"threads": 2, "warmup": 10, "rerun": rerun}
-    host, reference = {"cpu": "a processor"}, {"framework": "torch", "precision": "float64", "floor": "its own"}
-    return Result("lstm", ("forward",), "ERROR", rows, "now", "0", host, settings, {}, {}, reference, "rule", item=item)
+    settings = Settings(threads=2, warmup=10, rerun=rerun)
+    host, reference = Host("a processor"), ReferenceSummary("torch", "float64", "its own")
+    conditions = host, settings, WeightsSummary(), InputsSummary(), reference
+    return Result("lstm", ("forward",), "ERROR", rows, "now", "0", *conditions, "rule", item=item)
 
 
 def printed(result, width=WIDE):
@@ -104,16 +106,9 @@ def test_with_modelled_noise_the_table_has_its_columns():
     whole = result()
     bad = Error("DIFFERENT", layers.first.says(), 1.0, 1.0, 1.0, 50.0, noise_ratio=123.0, layers=layers)
     rows = (replace(whole.rows[0], error=bad), *whole.rows[1:])
-    reference = {**whole.reference, "layers": 3, "tested": 5, "untested": ["bn.eps"]}
-    weights = {
-        "digest": "sha256:0",
-        "parameters": 1,
-        "tensors": 1,
-        "statistics": 0,
-        "source": "probe",
-        "normal_form": {},
-    }
-    text = printed(replace(whole, rows=rows, reference=reference, weights=weights, inputs={"cases": 4}))
+    reference = replace(whole.reference, layers=3, tested=5, untested=("bn.eps",))
+    weights = WeightsSummary("sha256:0", tensors=1, parameters=1, source="probe")
+    text = printed(replace(whole, rows=rows, reference=reference, weights=weights, inputs=InputsSummary(cases=4)))
     assert "÷ noise" in text
     assert "÷ float32's" not in text
     assert "123.00" in text

@@ -29,6 +29,7 @@ from xverify.reproduce.records import (
     check_scale,
     readable,
 )
+from xverify.results.conditions import Host, InputsSummary, ReferenceSummary, Settings, WeightsSummary
 from xverify.results.records import Error, Memory, Result, Row, Sample, Speed
 from xverify.workload.spec import find_model
 
@@ -157,8 +158,11 @@ def row(subject, seconds, **changes):
 
 
 def result(*rows, **changes):
-    host, settings = {"cpu": "a processor"}, {"threads": 2, "device": "cpu"}
-    made = Result("mlp", ("forward",), "PASS", rows, "now", "0", host, settings, {"digest": "sha256:1"}, {}, {}, "rule")
+    host, settings = Host("a processor"), Settings(threads=2, device="cpu")
+    others = InputsSummary(), ReferenceSummary()
+    made = Result(
+        "mlp", ("forward",), "PASS", rows, "now", "0", host, settings, WeightsSummary("sha256:1"), *others, "rule"
+    )
     return replace(made, **changes)
 
 

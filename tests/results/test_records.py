@@ -2,7 +2,10 @@ import json
 
 import pytest
 
-from xverify.results.records import Error, Result, Row, overall
+from xverify.results.conditions import Host, InputsSummary, ReferenceSummary, Settings, WeightsSummary
+from xverify.results.file import write
+from xverify.results.records import Check, Error, Result, Row, overall
+from xverify.results.verdicts import Outcome, Verdict
 
 
 def row(status="ok", verdict="EQUAL"):
@@ -29,7 +32,8 @@ def test_the_whole_verdict_and_its_exit_code(rows, verdict, code):
 
 
 def result(verdict="PASS", **host):
-    return Result("m", ("forward",), verdict, (), "now", "0", host, {}, {}, {}, {}, "rule")
+    conditions = Host(**host), Settings(), WeightsSummary(), InputsSummary(), ReferenceSummary()
+    return Result("m", ("forward",), verdict, (), "now", "0", *conditions, "rule")
 
 
 @pytest.mark.parametrize(("strict", "verdict"), [(False, "PASS"), (True, "FAIL")])
@@ -39,7 +43,16 @@ def test_drift_is_a_warning_unless_strict(strict, verdict):
 
 
 def test_a_result_file_is_json_without_infinities(tmp_path):
-    result(load=float("inf")).write(tmp_path / "r.json")
+    write(result(memory_gib=float("inf"), load=(float("nan"), 1.0)), tmp_path / "r.json")
     text = (tmp_path / "r.json").read_text()
-    assert json.loads(text, parse_constant=pytest.fail)["host"]["load"] is None
+    host = json.loads(text, parse_constant=pytest.fail)["host"]
+    assert host["memory_gib"] is None
+    assert host["load"] == [None, 1.0]
     assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_a_verdict_is_a_member_of_its_enum_and_nothing_else():
+    assert type(Error("EQUAL").verdict) is Verdict
+    assert type(result().verdict) is Outcome
+    with pytest.raises(ValueError, match="UNHEARD-OF"):
+        Check("update", 0, "UNHEARD-OF")

@@ -2,8 +2,8 @@
 
 from dataclasses import asdict
 
+from xverify.verdict.findings import Finding
 from xverify.verdict.layers import Place, match, summarise
-from xverify.verdict.limits import Finding
 
 
 def reply(*findings, compared, **more):

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xverify.verdict import limits as rule
-from xverify.verdict.limits import UNIT, Finding
+from xverify.verdict.findings import Finding
+from xverify.verdict.limits import UNIT
 
 
 def test_growth_follows_the_random_walk():

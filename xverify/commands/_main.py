@@ -12,8 +12,9 @@ from rich.console import Console
 
 from .. import __version__
 from ..errors import XverifyError
+from ..results.verdicts import exit_codes
 
-EXIT_CODES = "exit codes: 0 pass, 1 a numerical mismatch, 2 usage, 3 a subject crashed or could not run, 4 inconclusive"
+EXIT_CODES = exit_codes()
 
 
 def commands() -> dict[str, ModuleType]:

@@ -3,18 +3,20 @@ from __future__ import annotations
 import argparse
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.box import SIMPLE_HEAD
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from ..errors import UsageError
 from ..report.terminal import COLOURS, console
 from ..results.file import read
-from ..results.records import Sample
+from ..results.records import Result, Row, Sample
+from ..results.verdicts import Outcome, SpeedVerdict, Verdict
 from ..timing import statistics as timing
 
 HELP = "compare two results of one model: which row is faster or slower, equal or different"
@@ -23,10 +25,11 @@ EXAMPLE = """examples:
   (change something)
   xverify run mlp --effort standard --json new.json
   xverify diff old.json new.json
-  xverify diff old.json new.json --relative    each row against the baseline of its own run, whatever the machine did between
+  xverify diff old.json new.json --relative    compare ratios to the baseline of each run, on a machine whose speed changes
 
-exit codes here: 0 no row is slower or different, 1 one is, 4 none is known to be, but one could not be decided"""
+exit codes here: 0 no row is slower or different, 1 a row is, 4 none is known to be, but one could not be decided"""
 
+# What must be the same in both runs, or else their figures do not compare.
 SETTINGS = (
     "model",
     "task",
@@ -46,9 +49,30 @@ SETTINGS = (
     "reference",
 )
 HOST = ("cpu", "cores", "system")
-CANARY = math.log(1.05)  # a change of the machine's own speed by which seconds of two runs can no more be compared
-RANKS = ("IDENTICAL", "EQUAL", "DRIFT", "UNTESTED", "DIFFERENT", "INVALID")
-EQUAL = ("IDENTICAL", "EQUAL")
+CANARY = math.log(1.05)  # a larger change of the machine's own speed makes seconds of two runs incomparable
+DECIDED = (SpeedVerdict.FASTER, SpeedVerdict.SAME, SpeedVerdict.BASELINE)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One subject in both results.
+
+    interval: new time / old time with its 95% interval, as text.
+    speed: the verdict on it, or "-". reason: why there is no better one.
+    outputs: the verdicts on the outputs, as text.
+    error: the relative errors, as text.
+    worse: whether the subject is slower, or less equal.
+    decided: whether speed and outputs are both known.
+    """
+
+    subject: str
+    interval: str
+    speed: str
+    reason: str | None
+    outputs: str
+    error: str
+    worse: bool
+    decided: bool
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,143 +83,157 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Print a row a subject; exit as HELP says."""
+    """Print one row a subject; exit as EXAMPLE says."""
     old, new = read(Path(args.old)), read(Path(args.new))
     differences = [*_differences(old, new), *([] if args.relative else _machine(old, new))]
     if differences and not args.anyway:
         raise UsageError(f"{args.old} and {args.new} do not compare: {'; '.join(differences)}. See --anyway")
-    theirs, mine = ({_name(row, result): row for row in result["rows"]} for result in (old, new))
-    both = [subject for subject in mine if subject in theirs]
-    compared = both
-    if args.relative:
-        baselines = {_name(_baseline(row, result), result) for result in (old, new) for row in result["rows"]}
-        compared = [subject for subject in both if subject not in baselines]
-    changes = {
-        subject: timing.change(before, after)
-        for subject in compared
-        if len(before := _logs(theirs[subject], old, args.relative)) > 1
-        and len(after := _logs(mine[subject], new, args.relative)) > 1
-    }
-    speeds = timing.verdicts(changes)
     out = console()
     for difference in differences:
         out.print(f"[yellow]note:[/] {escape(difference)}", soft_wrap=True)
-    table = Table(
-        title=f"{new['model']}: {args.old} → {args.new}", title_justify="left", box=SIMPLE_HEAD, pad_edge=False
-    )
-    for name in ("subject", "time new/old (95% interval)", "speed", "verdict", "relative error"):
-        table.add_column(name, justify="left" if name in ("subject", "verdict") else "right", no_wrap=True)
-    worse, open_questions = [], []
-    for subject in dict.fromkeys([*theirs, *mine]):
-        if subject not in both:
-            table.add_row(escape(subject), "-", "-", "only in " + (args.new if subject in mine else args.old), "-")
-            open_questions.append(subject)
-            continue
-        speed, reason = _speed(subject, speeds, theirs, mine, compared)
-        numbers, is_worse, known = _numbers(theirs[subject], mine[subject])
-        table.add_row(
-            escape(subject),
-            _interval(changes[subject]) if subject in changes else "-",
-            f"[{COLOURS.get(speed, 'default')}]{speed}[/]",
-            numbers,
-            f"{_error(theirs[subject])} → {_error(mine[subject])}",
-        )
-        if reason:
-            out.print(f"  {escape(subject)}: {escape(reason)}", soft_wrap=True)
-        if speed == "SLOWER" or is_worse:
-            worse.append(subject)
-        elif speed not in ("FASTER", "SAME", "BASELINE") or not known:
-            open_questions.append(subject)
-    out.print(table)
-    if worse:
-        out.print(f"[bold red]WORSE[/]: {escape(', '.join(worse))}")
-    elif open_questions:
-        out.print(f"[bold yellow]INCONCLUSIVE[/]: {escape(', '.join(open_questions))}")
-    else:
-        out.print(f"[bold green]NOT WORSE[/]: {len(both)} subjects")
-    return 1 if worse else 4 if open_questions else 0
+    found = compare(old, new, args.relative, args.old, args.new)
+    _print(found, out, f"{new.model}: {args.old} → {args.new}")
+    return _conclude(found, out).exit_code
 
 
-def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """What forbids a comparison, in words with both values."""
+def compare(old: Result, new: Result, relative: bool, old_name: str = "old", new_name: str = "new") -> list[Comparison]:
+    """Compare every subject of two results, in the order of the old one.
+
+    relative: compare times over the baseline of each run, instead of seconds.
+    old_name, new_name: what the results are called where one of them lacks a subject.
+    """
+    before, after = ({_name(row, result): row for row in result.rows} for result in (old, new))
+    both = [subject for subject in after if subject in before]
+    baselines = {_name(_baseline(row, result), result) for result in (old, new) for row in result.rows}
+    compared = [subject for subject in both if not (relative and subject in baselines)]
+    changes: dict[str, timing.Estimate] = {}
+    for subject in compared:
+        logs = _logs(before[subject], old, relative), _logs(after[subject], new, relative)
+        if min(map(len, logs)) > 1:
+            changes[subject] = timing.change(*logs)
+    speeds = timing.verdicts(changes)
     found = []
-    for place, names in (("settings", SETTINGS), ("host", HOST)):
-        for name in names:
-            before, after = old[place].get(name), new[place].get(name)
-            if before != after:
-                found.append(f"{name} was {before!r}, is {after!r}")
-    before, after = old["weights"].get("digest"), new["weights"].get("digest")
-    if before != after:
-        found.append(f"the weights were {before}, are {after}")
+    for subject in dict.fromkeys([*before, *after]):
+        if subject not in both:
+            only = f"only in {new_name if subject in after else old_name}"
+            found.append(Comparison(subject, "-", "-", None, only, "-", worse=False, decided=False))
+            continue
+        rows = before[subject], after[subject]
+        if subject in speeds:
+            speed, reason = speeds[subject]
+        else:
+            speed, reason = _undecided(*rows) if subject in compared else (SpeedVerdict.BASELINE, None)
+        outputs, is_worse, known = _outputs(*rows)
+        found.append(
+            Comparison(
+                subject=subject,
+                interval=_interval(changes[subject]) if subject in changes else "-",
+                speed=speed,
+                reason=reason,
+                outputs=outputs,
+                error=" → ".join(map(_error, rows)),
+                worse=is_worse or speed == SpeedVerdict.SLOWER,
+                decided=known and speed in DECIDED,
+            )
+        )
     return found
 
 
-def _machine(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Whether the fixed work that every round does took another time: then seconds of the two runs do not compare."""
-    before, after = (result.get("noise", {}).get("canary_seconds") for result in (old, new))
+def _print(found: Sequence[Comparison], out: Console, title: str) -> None:
+    """The table, after the reasons."""
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("subject", "time new/old (95% interval)", "speed", "verdict", "relative error"):
+        table.add_column(name, justify="left" if name in ("subject", "verdict") else "right", no_wrap=True)
+    for each in found:
+        speed = f"[{COLOURS.get(each.speed, 'default')}]{each.speed}[/]"
+        table.add_row(escape(each.subject), each.interval, speed, each.outputs, each.error)
+        if each.reason:
+            out.print(f"  {escape(each.subject)}: {escape(each.reason)}", soft_wrap=True)
+    out.print(table)
+
+
+def _conclude(found: Sequence[Comparison], out: Console) -> Outcome:
+    """Print the last line, and return what it comes to."""
+    worse = [each.subject for each in found if each.worse]
+    if worse:
+        out.print(f"[bold red]WORSE[/]: {escape(', '.join(worse))}")
+        return Outcome.FAIL
+    undecided = [each.subject for each in found if not each.decided]
+    if undecided:
+        out.print(f"[bold yellow]INCONCLUSIVE[/]: {escape(', '.join(undecided))}")
+        return Outcome.INCONCLUSIVE
+    out.print(f"[bold green]NOT WORSE[/]: {len(found)} subjects")
+    return Outcome.PASS
+
+
+def _differences(old: Result, new: Result) -> list[str]:
+    """The settings and facts of the machine that differ, in words with both values."""
+    pairs = [
+        *((name, getattr(old.settings, name), getattr(new.settings, name)) for name in SETTINGS),
+        *((name, getattr(old.host, name), getattr(new.host, name)) for name in HOST),
+    ]
+    found = [f"{name} was {before!r}, is {after!r}" for name, before, after in pairs if before != after]
+    if old.weights.digest != new.weights.digest:
+        found.append(f"the weights were {old.weights.digest}, are {new.weights.digest}")
+    return found
+
+
+def _machine(old: Result, new: Result) -> list[str]:
+    """Whether the fixed work of every round took another time; seconds of the two runs then do not compare."""
+    before, after = old.noise.canary_seconds, new.noise.canary_seconds
     if not before or not after:
         return ["one of them has no measure of the machine's own speed"]
-    moved = math.log(statistics.median(after) / statistics.median(before))
-    if abs(moved) <= CANARY:
+    change = math.log(statistics.median(after) / statistics.median(before))
+    if abs(change) <= CANARY:
         return []
-    way = "slower" if moved > 0 else "faster"
-    return [f"the machine itself was {math.expm1(abs(moved)):.0%} {way} in the second (try --relative)"]
+    way = "slower" if change > 0 else "faster"
+    return [f"the machine itself was {math.expm1(abs(change)):.0%} {way} in the second (try --relative)"]
 
 
-def _logs(row: Mapping[str, Any], result: Mapping[str, Any], relative: bool) -> list[float]:
-    """For each launch the log of seconds a call, or of its ratio to the baseline."""
+def _logs(row: Row, result: Result, relative: bool) -> list[float]:
+    """For each process run the logarithm of seconds a call, or of their ratio to the baseline's."""
     samples = _samples(row)
     if not relative:
         return [math.log(seconds) for seconds in timing.launch_seconds(samples)] if samples else []
-    pairs = timing.log_ratios(samples, _samples(_baseline(row, result)))
+    pairs: Mapping[int, list[float]] = timing.log_ratios(samples, _samples(_baseline(row, result)))
     return [statistics.median(logs) for logs in pairs.values()]
 
 
-def _name(row: Mapping[str, Any], result: Mapping[str, Any]) -> str:
-    """What a row is called: its subject, with the task where the result has several."""
-    return row["subject"] + (f", {row['task']}" if len(result.get("tasks", ())) > 1 else "")
+def _name(row: Row, result: Result) -> str:
+    """The name of a row: its subject, with the task where the result has several."""
+    return row.subject + (f", {row.task}" if len(result.tasks) > 1 else "")
 
 
-def _baseline(row: Mapping[str, Any], result: Mapping[str, Any]) -> Mapping[str, Any]:
+def _baseline(row: Row, result: Result) -> Row:
     """The first row of the same task."""
-    found: Mapping[str, Any] = next(other for other in result["rows"] if other.get("task") == row.get("task"))
-    return found
+    return next(other for other in result.rows if other.task == row.task)
 
 
-def _samples(row: Mapping[str, Any]) -> list[Sample]:
-    if not row["speed"] or row["speed"]["verdict"] == "REFUSED":
+def _samples(row: Row) -> list[Sample]:
+    if row.speed is None or row.speed.verdict == SpeedVerdict.REFUSED:
         return []
-    return timing.clean(Sample(**sample) for sample in row["speed"]["samples"])
+    return timing.clean(row.speed.samples)
 
 
-def _speed(
-    subject: str,
-    speeds: Mapping[str, tuple[str, str | None]],
-    theirs: Mapping[str, Any],
-    mine: Mapping[str, Any],
-    compared: list[str],
-) -> tuple[str, str | None]:
-    if subject in speeds:
-        return speeds[subject]
-    if subject not in compared:
-        return "BASELINE", None
-    for when, row in (("before", theirs[subject]), ("now", mine[subject])):
-        if row["speed"] is None:
-            return "-", f"not timed {when}: {row['reason']}"
-        if row["speed"]["verdict"] == "REFUSED":
-            return "REFUSED", f"refused {when}: {row['speed']['reason']}"
-    return "-", "one launch has no verdict on speed: run both with --effort standard"
+def _undecided(old: Row, new: Row) -> tuple[str, str | None]:
+    """What stands for the verdict on speed where there is none, and why."""
+    for when, row in (("before", old), ("now", new)):
+        if row.speed is None:
+            return "-", f"not timed {when}: {row.reason}"
+        if row.speed.verdict == SpeedVerdict.REFUSED:
+            return SpeedVerdict.REFUSED, f"refused {when}: {row.speed.reason}"
+    return "-", "one process run has no verdict on speed: run both with --effort standard"
 
 
-def _numbers(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, bool, bool]:
-    """(what is said of the outputs, whether they got worse, whether both are known)."""
-    before, after = (row["error"]["verdict"] if row["error"] else row["status"] for row in (old, new))
-    if before not in RANKS or after not in RANKS:
-        return f"{before} → {after}", before in RANKS, False
-    says = "equal" if after in EQUAL else "different"
-    both_equal = before in EQUAL and after in EQUAL
-    worse = RANKS.index(after) > RANKS.index(before) and not both_equal
-    return f"{says} ({before} → {after})" if before != after else f"{says} ({after})", worse, True
+def _outputs(old: Row, new: Row) -> tuple[str, bool, bool]:
+    """(the verdicts on the outputs as text, whether the new one is worse, whether both are known)."""
+    if old.error is None or new.error is None:
+        before, after = (row.error.verdict if row.error else row.status for row in (old, new))
+        return f"{before} → {after}", old.error is not None, False
+    was, now = old.error.verdict, new.error.verdict
+    says = "equal" if now <= Verdict.EQUAL else "different"
+    worse = now > max(was, Verdict.EQUAL)  # IDENTICAL and EQUAL are as good as each other
+    return (f"{says} ({was} → {now})" if was != now else f"{says} ({now})"), worse, True
 
 
 def _interval(change: timing.Estimate) -> str:
@@ -203,6 +241,6 @@ def _interval(change: timing.Estimate) -> str:
     return f"{math.exp(change.mean):.3f} ({low:.3f}–{high:.3f})"
 
 
-def _error(row: Mapping[str, Any]) -> str:
-    value = row["error"]["rel_rms"] if row["error"] else None
+def _error(row: Row) -> str:
+    value = row.error.rel_rms if row.error else None
     return "-" if value is None else f"{value:.1e}"

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
 
 from ..errors import UsageError, nearest
 from ..report import layers
 from ..report.terminal import console
 from ..results.file import read
+from ..results.records import plain
 
 HELP = "the layers of a result: which differs first, by how much, and what it behaves as"
 EXAMPLE = """examples:
@@ -21,25 +23,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Exit as the run did."""
+    """Print the layers of every subject; exit as the run did."""
     result = read(Path(args.file))
-    rows = result["rows"]
+    rows = result.rows
     if args.subject is not None:
-        names = [row["subject"] for row in rows]
+        names = [row.subject for row in rows]
         if args.subject not in names:
             raise UsageError(
                 f"{args.file} has no subject {args.subject!r}{nearest(args.subject, names)} It has: {', '.join(names)}"
             )
-        rows = [row for row in rows if row["subject"] == args.subject]
+        rows = tuple(row for row in rows if row.subject == args.subject)
     out = console()
-    reference = result["reference"]
-    out.print(f"[bold]{result['model']}[/]: {result['verdict']}; floor: {reference['floor']}")
+    reference = result.reference
+    out.print(f"[bold]{result.model}[/]: {result.verdict}; floor: {reference.floor}")
     for row in rows:
-        layers.render(row, out, args.faults)
-    untested = reference.get("untested") or []
+        layers.render(plain(asdict(row)), out, args.faults)
+    untested = reference.untested
     if untested:
         out.print(
-            f"\n{len(untested)} of {len(untested) + reference['tested']} weights and constants UNTESTED: a fault in them would not "
+            f"\n{len(untested)} of {len(untested) + reference.tested} weights and constants UNTESTED: a fault in them would not "
             f"show on these inputs: {', '.join(untested[:8])}{', …' if len(untested) > 8 else ''}"
         )
-    return {"PASS": 0, "FAIL": 1, "ERROR": 3}.get(result["verdict"], 4)
+    return result.exit_code

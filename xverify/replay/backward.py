@@ -24,7 +24,8 @@ import torch
 from torch import Tensor, nn
 
 from ..verdict import limits as rule
-from ..verdict.limits import UNIT, Finding
+from ..verdict.findings import Finding
+from ..verdict.limits import UNIT
 from . import forward as replay
 from . import stepping as passes
 from .stepping import Models, Noise, as_float32, as_float64, filled, flatten

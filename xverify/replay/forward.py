@@ -27,7 +27,8 @@ import torch
 from torch import Tensor, nn
 
 from ..verdict import limits as rule
-from ..verdict.limits import UNIT, Finding
+from ..verdict.findings import Finding
+from ..verdict.limits import UNIT
 from . import catalogue
 from .stepping import COPIES, Halt, Models, Noise, Pass, as_float32, as_float64, filled, flatten, reduction, replace
 from .tensors import SPATIAL, Capture, Floors, channel_axis, describe, equal, fit, forms, judge, mean_squares, stretches

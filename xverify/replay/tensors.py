@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from ..verdict import limits as rule
-from ..verdict.limits import UNIT, Finding
+from ..verdict.findings import Finding
+from ..verdict.limits import UNIT
 from .stepping import as_float32
 
 # Layers whose channels are torch's axis 1, and the last axis of frameworks that keep images as N,H,W,C.

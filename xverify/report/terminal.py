@@ -162,7 +162,7 @@ def render(
                 colour = "yellow" if drifts else "red"
                 console.print(f"  [{colour}]{escape(row.subject)}[/]: {escape(reason)}", soft_wrap=True)
             speed = row.speed
-            if speed is None or speed.reason is None or speed.reason == result.noise.get("refusal"):
+            if speed is None or speed.reason is None or speed.reason == result.noise.refusal:
                 continue  # that the machine is too noisy is said once, below
             if speed.verdict in ("REFUSED", "AMBIGUOUS") and (drifts or not reason):
                 colour = COLOURS[speed.verdict]
@@ -183,7 +183,7 @@ PARTS = ("starting", "warming", "timing", "judging")
 
 def _table(result: Result, console: Console) -> Table:
     """The table with as many columns as the console is wide enough for."""
-    literal = result.settings.get("rerun") is not None
+    literal = result.settings.rerun is not None
     modelled = any(row.error and row.error.noise_ratio is not None for row in result.rows)
     judged = any(row.speed and len(row.speed.launches) > 1 for row in result.rows)
     learnt = all(row.task == "train" for row in result.rows)
@@ -212,7 +212,7 @@ def _details(result: Result) -> Table:
         box=SIMPLE_HEAD,
         pad_edge=False,
     )
-    shown = {name: cell for name, cell in DETAILS.items() if result.settings["device"] != "cpu" or "GPU" not in name}
+    shown = {name: cell for name, cell in DETAILS.items() if result.settings.device != "cpu" or "GPU" not in name}
     for name in shown:
         table.add_column(name, justify="left" if name == "subject" else "right", no_wrap=True)
     for row in result.rows:
@@ -222,7 +222,7 @@ def _details(result: Result) -> Table:
 
 def _title(result: Result) -> str:
     title = f"{result.model}, {', '.join(result.tasks)}, batch {result.rows[0].batch}"
-    warmup, rerun = result.settings.get("warmup"), result.settings.get("rerun")
+    warmup, rerun = result.settings.warmup, result.settings.rerun
     if rerun is not None:
         title += f": {rerun} batches timed" + (f" after {warmup} to warm up" if warmup is not None else "")
     return title
@@ -375,10 +375,10 @@ def _number(value: float | None, form: str = "{:.1e}") -> str:
 def _coverage(result: Result) -> list[str]:
     """What the layers' verdicts rest on, and what they leave out."""
     reference, lines = result.reference, []
-    known = reference.get("layers") or 0
+    known = reference.layers
     if not known:
-        why = f"{reference['framework']} is the reference, and only torch's modules are replayed"
-        lines.append(f"layers: none compared: {reference.get('replay_problem') or why}")
+        why = f"{reference.framework} is the reference, and only torch's modules are replayed"
+        lines.append(f"layers: none compared: {reference.replay_problem or why}")
         return lines
     compared = [(row, row.error.layers) for row in result.rows if row.error is not None]
     whole = sum(found is not None and found.compared == found.known for _, found in compared)
@@ -392,34 +392,34 @@ def _coverage(result: Result) -> list[str]:
             lines.append(f"  {row.subject}: {why}; outputs alone were compared")
         elif found.missing or found.matched or found.stopped:
             lines.append(f"  {row.subject}: {coverage(asdict(found))}")
-    untested = reference.get("untested") or []
+    untested = reference.untested
     if untested:
         lines.append(
-            f"UNTESTED: {len(untested)} of {len(untested) + reference['tested']} weights and constants, in which a fault would not "
+            f"UNTESTED: {len(untested)} of {len(untested) + reference.tested} weights and constants, in which a fault would not "
             f"show on these inputs: {', '.join(untested[:4])}{', …' if len(untested) > 4 else ''}"
         )
     return lines
 
 
 def _foundation(result: Result) -> list[str]:
-    digest = result.weights.get("digest")
+    digest = result.weights.digest
     equal = sum(row.weights_digest == digest for row in result.rows) if digest else 0
     lines = []
     if digest:
         lines.append(
-            f"weights: {result.weights['parameters']:,} parameters in {result.weights['tensors']} tensors "
-            f"and {result.weights['statistics']} of running statistics, "
-            f"{result.weights['source']}; read back equal from {equal} of {len(result.rows)} subjects ({digest[:19]}…)"
+            f"weights: {result.weights.parameters:,} parameters in {result.weights.tensors} tensors "
+            f"and {result.weights.statistics} of running statistics, "
+            f"{result.weights.source}; read back equal from {equal} of {len(result.rows)} subjects ({digest[:19]}…)"
         )
         if "train" in result.tasks:
-            batches = f"{result.inputs['kind']}; {result.inputs['cases']} batches"
+            batches = f"{result.inputs.kind}; {result.inputs.cases} batches"
             lines.append(f"training: {batches}; errors are those of the gradients, against torch in float64")
         else:
             lines.append(_measure(result))
             lines += _coverage(result)
-        if result.weights["normal_form"]:
+        if result.weights.normal_form:
             sums = ", ".join(
-                f"{name} = {' + '.join(parts)}" for name, parts in list(result.weights["normal_form"].items())[:2]
+                f"{name} = {' + '.join(parts)}" for name, parts in list(result.weights.normal_form.items())[:2]
             )
             lines.append(f"digests are of the form that every framework here can hold: {sums}, …")
         routes = sorted({row.weights_route for row in result.rows if row.weights_route})
@@ -432,13 +432,13 @@ def _foundation(result: Result) -> list[str]:
 def _measure(result: Result) -> str:
     """What errors are measured against."""
     reference = result.reference
-    divided = f"'÷ float32's' divides by {reference['floor']}; EQUAL up to {OWN_EQUAL:g}"
-    if reference.get("layers"):
+    divided = f"'÷ float32's' divides by {reference.floor}; EQUAL up to {OWN_EQUAL:g}"
+    if reference.layers:
         divided = (
             f"'÷ noise' divides by the rounding of every layer, modelled and measured; EQUAL up to {rule.EQUAL_RHO:g}"
         )
-    cases = result.inputs["cases"]
-    return f"errors: against {reference['framework']} in {reference['precision']}, {cases} input cases; {divided}"
+    cases = result.inputs.cases
+    return f"errors: against {reference.framework} in {reference.precision}, {cases} input cases; {divided}"
 
 
 def _timed_on(result: Result) -> list[str]:
@@ -449,19 +449,19 @@ def _timed_on(result: Result) -> list[str]:
     if launches > 1:
         meaning = f"{launches} launches, each of fresh processes: intervals are over launches; SAME is within ±2%"
     lines.append(
-        f"{host['cpu']}, {result.settings['threads']} threads; {meaning}; "
+        f"{host.cpu}, {result.settings.threads} threads; {meaning}; "
         "time ratio: this row's time over the first row's, paired by round"
     )
-    if noise.get("rounds"):
-        dropped = f"{noise['dropped']} of {noise['rounds']} rounds dropped as noisy"
-        if noise["dropped"]:
-            dropped += f" ({', '.join(f'{reason}: {count}' for reason, count in noise['reasons'].items())})"
-            if noise["culprit"]:
-                dropped += f"; {noise['culprit']}"
-            if noise["refusal"]:
-                dropped = f"TOO NOISY for a verdict on speed: {noise['refusal']}"
-        if noise["missing"]:
-            dropped += f"; this system does not tell {', '.join(noise['missing'])}"
+    if noise.rounds:
+        dropped = f"{noise.dropped} of {noise.rounds} rounds dropped as noisy"
+        if noise.dropped:
+            dropped += f" ({', '.join(f'{reason}: {count}' for reason, count in noise.reasons.items())})"
+            if noise.culprit:
+                dropped += f"; {noise.culprit}"
+            if noise.refusal:
+                dropped = f"TOO NOISY for a verdict on speed: {noise.refusal}"
+        if noise.missing:
+            dropped += f"; this system does not tell {', '.join(noise.missing)}"
         lines.append(dropped)
     for row in result.rows:
         memory = row.memory

@@ -156,9 +156,7 @@ def _most(values: Iterable[float | None]) -> float | None:
 def _weights(found: Sequence[tuple[Result, Row]]) -> str:
     if not found or any(row.weights_digest is None for _, row in found):
         return "-"
-    return (
-        "identical" if all(row.weights_digest == result.weights.get("digest") for result, row in found) else "DIFFERENT"
-    )
+    return "identical" if all(row.weights_digest == result.weights.digest for result, row in found) else "DIFFERENT"
 
 
 # -- columns ----------------------------------------------------------------------------------------------------------
@@ -284,13 +282,11 @@ def foundation(done: Reproduction, part: Part, found: Sequence[Line], told: Iter
             for row in result.rows
             if row.framework in row.environment
         }
-        yield f"here: {host['cpu']}, {settings['threads']} threads, {settings['device']}; " + ", ".join(
+        yield f"here: {host.cpu}, {settings.threads} threads, {settings.device}; " + ", ".join(
             f"{name} {version}" for name, version in versions.items()
         )
         yield from dict.fromkeys(
-            f"too noisy for a verdict on speed: {result.noise['refusal']}"
-            for result in results
-            if result.noise.get("refusal")
+            f"too noisy for a verdict on speed: {result.noise.refusal}" for result in results if result.noise.refusal
         )
         yield from dict.fromkeys(note for result in results for note in result.notes)
     yield from _orders(experiment, found)

@@ -1,25 +1,81 @@
-"""Result files, read back."""
+"""The result file: JSON that is written from the records of a run, and read back into them."""
 
 from __future__ import annotations
 
 import json
+import math
+import os
+from dataclasses import fields, is_dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import msgspec
 
 from ..errors import UsageError
-from .records import SCHEMA_VERSION
+from .records import EARLIER_NAMES, SCHEMA_VERSION, Result
+
+NEEDED = {"schema_version", "rows", "reference", "model", "verdict"}  # of the JSON object of any result file
 
 
-def read(path: Path) -> dict[str, Any]:
-    """A result file. Raises UsageError for anything else."""
+def read(path: Path) -> Result:
+    """The result in a file of this version or of an earlier one.
+
+    A field that the file lacks has its default, and an unknown field is ignored. A null where the record has a number stands for
+    a number that JSON cannot write: infinity for a ratio, NaN for any other.
+    Raises UsageError when the file cannot be read, is no result file, or has a field of a wrong type.
+    """
     try:
-        result = json.loads(path.read_text())
+        values = msgspec.json.decode(path.read_bytes())
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
-    except ValueError as error:
-        raise UsageError(f"{path} is no JSON: {error}") from None
-    if not isinstance(result, dict) or not {"schema_version", "rows", "reference", "model", "verdict"} <= set(result):
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is no JSON file, or only a part of one: {error}") from None
+    if not isinstance(values, dict) or not set(values) >= NEEDED:
         raise UsageError(f"{path} is no result of xverify run: write one with xverify run MODEL --json {path}")
-    if result["schema_version"] != SCHEMA_VERSION:
-        raise UsageError(f"{path} has schema version {result['schema_version']}; this xverify reads {SCHEMA_VERSION}")
-    return result
+    if values["schema_version"] != SCHEMA_VERSION:
+        raise UsageError(f"{path} has schema version {values['schema_version']}; this xverify reads {SCHEMA_VERSION}")
+    try:
+        return msgspec.convert(_prepared(values, Result), Result)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{path} is no result that this xverify can read: {error}") from None
+
+
+def write(result: Result, path: str | Path) -> None:
+    """Write a result file, whole or not at all."""
+    path = Path(path)
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(json.dumps(result.to_dict(), indent=1) + "\n")
+    os.replace(temporary, path)
+
+
+def _prepared(value: Any, kind: Any, name: str = "") -> Any:  # Any: JSON values, and type annotations
+    """A JSON value in the names and numbers that a record of this type is made from. Wrong types stay as they are.
+
+    kind: the annotation of the field. name: the name of the field.
+    """
+    if value is None:
+        return (math.inf if name.endswith("ratio") else math.nan) if kind is float else None
+    origin = get_origin(kind)
+    if origin in (Union, UnionType):
+        (kind,) = (each for each in get_args(kind) if each is not type(None))
+        origin = get_origin(kind)
+    if isinstance(kind, type) and is_dataclass(kind) and isinstance(value, dict):
+        types = _field_types(kind)
+        named = {new: value[old] for new, old in EARLIER_NAMES.items() if new in types and old in value}
+        return {key: _prepared(item, types[key], key) for key, item in {**named, **value}.items() if key in types}
+    if origin is tuple and isinstance(value, list):
+        kinds = [each for each in get_args(kind) if each is not Ellipsis]
+        kinds += kinds[-1:] * (len(value) - len(kinds))
+        return [_prepared(item, each) for item, each in zip(value, kinds)] if len(kinds) == len(value) else value
+    if origin is dict and isinstance(value, dict):
+        return {key: _prepared(item, get_args(kind)[1], key) for key, item in value.items()}
+    return value
+
+
+@cache
+def _field_types(record: type) -> dict[str, Any]:  # Any: type annotations
+    """Name of each field of a record -> its type."""
+    hints = get_type_hints(record)
+    return {each.name: hints[each.name] for each in fields(record)}

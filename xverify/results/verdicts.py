@@ -1,4 +1,4 @@
-"""The verdicts: one ordered enum for numbers, one for a whole run with its exit code."""
+"""The verdicts: an ordered enum for numbers, one for speed, and one for a whole run with its exit code."""
 
 from __future__ import annotations
 
@@ -50,6 +50,37 @@ class Verdict(str, Enum):
         return max(verdicts, default=Verdict(default))
 
 
+class SpeedVerdict(str, Enum):
+    """How the speed of a row compares with the speed of the baseline, or of an earlier run."""
+
+    FASTER = "FASTER"
+    SAME = "SAME"  # within the margin of equivalence
+    SLOWER = "SLOWER"
+    AMBIGUOUS = "AMBIGUOUS"  # too few or too different process runs to tell
+    REFUSED = "REFUSED"  # the measurement is not valid, and the reason is told
+    BASELINE = "BASELINE"  # what the others are compared with
+
+    __str__ = str.__str__
+    __hash__ = str.__hash__
+
+
+def settle_verdict(record: object, kind: type[Enum]) -> None:
+    """Make the verdict of a new frozen record a member of its enum, because callers may give the bare string.
+
+    Raises ValueError for a string that is no member.
+    """
+    object.__setattr__(record, "verdict", kind(record.verdict))  # type: ignore[attr-defined]
+
+
+EXIT_CODES = {
+    0: "pass",
+    1: "a numerical mismatch",
+    2: "usage",
+    3: "a subject crashed or could not run",
+    4: "inconclusive",
+}
+
+
 class Outcome(str, Enum):
     """The verdict on a whole run."""
 
@@ -63,5 +94,10 @@ class Outcome(str, Enum):
 
     @property
     def exit_code(self) -> int:
-        """0 pass, 1 a numerical mismatch, 3 a subject could not run, 4 inconclusive. Code 2 is a wrong command line."""
+        """The exit code of the command; EXIT_CODES says what each means. Code 2 is a wrong command line, and no outcome."""
         return {"PASS": 0, "FAIL": 1, "ERROR": 3, "INCONCLUSIVE": 4}[self.value]
+
+
+def exit_codes() -> str:
+    """One line for a help text: what every exit code means."""
+    return "exit codes: " + ", ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items())

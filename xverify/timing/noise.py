@@ -21,9 +21,10 @@ import time
 from collections import Counter, deque
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
+
+from ..results.records import NoiseSummary
 
 LIMIT = 0.05
 MAX_DROPPED = 0.3  # share of rounds that noise may take
@@ -184,25 +185,25 @@ class Seen:
         )
         return f"{self.dropped} of {self.rounds} rounds were noisy ({why}), the limit is {MAX_DROPPED:.0%}; {remedy}"
 
-    def describe(self) -> dict[str, Any]:
-        """As JSON values; shares are of a block's time or of a core. canary_seconds: of each launch, for the fixed work."""
-        return {
-            "rounds": self.rounds,
-            "dropped": self.dropped,
-            "reasons": dict(self.reasons),
-            "most": self.most,
-            "culprit": self.culprit,
-            "refusal": self.refusal(),
-            "canary_seconds": self.canaries,
-            "limit": LIMIT,
-            "missing": missing(),
-        }
+    def describe(self) -> NoiseSummary:
+        """The record for the result file."""
+        return NoiseSummary(
+            rounds=self.rounds,
+            dropped=self.dropped,
+            reasons=dict(self.reasons),
+            most=self.most,
+            culprit=self.culprit,
+            refusal=self.refusal(),
+            canary_seconds=tuple(self.canaries),
+            limit=LIMIT,
+            missing=tuple(missing()),
+        )
 
-    def restore(self, described: dict[str, Any]) -> None:
+    def restore(self, described: NoiseSummary) -> None:
         """Go on from what ``describe`` gave."""
-        self.rounds, self.dropped = described["rounds"], described["dropped"]
-        self.reasons, self.most = Counter(described["reasons"]), dict(described["most"])
-        self.culprit, self.canaries = described["culprit"], list(described["canary_seconds"])
+        self.rounds, self.dropped = described.rounds, described.dropped
+        self.reasons, self.most = Counter(described.reasons), dict(described.most)
+        self.culprit, self.canaries = described.culprit, list(described.canary_seconds)
 
 
 def _cpu_by_process() -> dict[int, tuple[float, str]]:

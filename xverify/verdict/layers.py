@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..results.records import LayerError, Layers
-from .limits import Finding
+from .findings import Finding
 
 RANKS = {"EQUAL": 0, "DRIFT": 1, "DIFFERENT": 2}
 

@@ -7,9 +7,10 @@ Jittor: residuals of clean layers reach 2.75 floors, those of faulty ones begin 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
+
+from ..results.verdicts import Verdict
 
 UNIT = 2.0**-24  # half a unit in the last place of 1.0 in float32
 EQUAL_R, DRIFT_R = 4.0, 40.0  # residual of a layer over its floor
@@ -17,41 +18,6 @@ EQUAL_C, DRIFT_C = 10.0, 60.0  # the same for the worst channel
 EQUAL_BACKWARD_R = 5.0  # of a gradient, whose honest residuals reach 3.54
 EQUAL_RHO, DRIFT_RHO, COHERENT_RHO = 3.0, 10.0, 30.0  # of a whole model's output over the noise of all its layers
 VISIBLE = 40.0  # a fault that moves the result by fewer floors could not be told from rounding
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One comparison inside of a model: a layer's output, or what a layer was given.
-
-    layer, call, index: which tensor of which call. kind: the class of torch's layer. what: "output", or "input" for the code
-    before the layer. ratio, channel_ratio: residual over floor, of the whole tensor and of its worst channel. terms: the length
-    of the sums behind a value. reason: set when there was nothing to divide, as for another shape.
-    """
-
-    layer: str
-    call: int
-    index: int
-    kind: str
-    what: str
-    ratio: float
-    channel_ratio: float
-    terms: int = 1
-    mean_abs: float | None = None
-    max_abs: float | None = None
-    rel_rms: float | None = None
-    reason: str | None = None
-
-    @property
-    def verdict(self) -> str:
-        if self.reason is not None:
-            return "DIFFERENT"
-        backward = self.what.startswith("gradient")
-        return classify(self.ratio, self.channel_ratio, EQUAL_BACKWARD_R if backward else EQUAL_R)
-
-    @property
-    def bits_lost(self) -> float | None:
-        """log2 of the relative error in units of 2⁻²⁴; 0 or less: none."""
-        return math.log2(self.rel_rms / UNIT) if self.rel_rms else None
 
 
 def growth(terms: int) -> float:
@@ -89,23 +55,30 @@ def _quotient(square: float, floor: float) -> float:
     return math.sqrt(square / floor) if floor > 0.0 else math.inf
 
 
-def classify(ratio: float, channel_ratio: float = 0.0, equal: float = EQUAL_R) -> str:
-    """EQUAL, DRIFT or DIFFERENT, for a layer. equal: the largest R that is EQUAL."""
-    if not (ratio <= DRIFT_R and channel_ratio <= DRIFT_C):
-        return "DIFFERENT"
-    return "EQUAL" if ratio <= equal and channel_ratio <= EQUAL_C else "DRIFT"
+def classify(ratio: float, channel_ratio: float = 0.0, equal: float = EQUAL_R) -> Verdict:
+    """EQUAL, DRIFT or DIFFERENT, for one tensor of a layer.
 
-
-def classify_output(rho: float, layers: str | None) -> str:
-    """The verdict on a model's outputs. rho: their residual over the noise of all layers. layers: the worst of the layers'
-    verdicts; None when no layer was compared.
-
-    Rounding that goes the same way in every layer adds up to more than its model says, so clean layers excuse a ρ up to 30.
+    ratio, channel_ratio: R and C, see ``ratios``.
+    equal: the largest R that is EQUAL.
     """
-    if layers in ("DIFFERENT", "INVALID"):
-        return layers
+    if not (ratio <= DRIFT_R and channel_ratio <= DRIFT_C):  # NaN is DIFFERENT, too
+        return Verdict.DIFFERENT
+    return Verdict.EQUAL if ratio <= equal and channel_ratio <= EQUAL_C else Verdict.DRIFT
+
+
+def classify_output(rho: float, layers: Verdict | None) -> Verdict:
+    """The verdict on the outputs of a model.
+
+    rho: residual / noise of all layers.
+    layers: the worst verdict on a layer; None when no layer was compared.
+
+    Rounding errors that have the same sign in every layer add up to more than the noise model predicts. When all layers are EQUAL,
+    rho may therefore be up to COHERENT_RHO.
+    """
+    if layers is not None and layers in (Verdict.DIFFERENT, Verdict.INVALID):
+        return Verdict(layers)
     if rho <= EQUAL_RHO:
-        return layers or "EQUAL"
-    if layers == "EQUAL":
-        return "EQUAL" if rho <= COHERENT_RHO else "DIFFERENT"
-    return "DRIFT" if rho <= DRIFT_RHO else "DIFFERENT"
+        return Verdict.EQUAL if layers is None else Verdict(layers)
+    if layers == Verdict.EQUAL:
+        return Verdict.EQUAL if rho <= COHERENT_RHO else Verdict.DIFFERENT
+    return Verdict.DRIFT if rho <= DRIFT_RHO else Verdict.DIFFERENT

@@ -1,0 +1,241 @@
+"""The result file: the same records come back, from files of this version and of earlier ones."""
+
+import copy
+import json
+import math
+from dataclasses import fields, replace
+
+import pytest
+
+from xverify.errors import UsageError
+from xverify.reference.request import Request
+from xverify.results.conditions import (
+    Host,
+    InputsSummary,
+    NoiseSummary,
+    OptimizerSettings,
+    ReferenceSummary,
+    Settings,
+    WeightsSummary,
+)
+from xverify.results.file import read, write
+from xverify.results.records import (
+    Check,
+    Curve,
+    Error,
+    Launch,
+    LayerError,
+    Layers,
+    Memory,
+    Result,
+    Row,
+    Sample,
+    Speed,
+    TensorError,
+    Training,
+)
+from xverify.results.verdicts import Outcome, SpeedVerdict, Verdict
+from xverify.workload.optimizers import Optimizer
+
+LAYERS = Layers(
+    (
+        LayerError("fc1", "Linear", 1, 0.16, 0.47, 0.0, Verdict.EQUAL, terms=784, mean_abs=1e-7, rel_rms=1.4e-7),
+        LayerError("fc2", "Linear", 2, math.inf, math.inf, 0.5, Verdict.DIFFERENT, reason="output has shape (4, 2)"),
+    ),
+    compared=2, known=3, missing=("act",), subject="jittor", matched={"fc1": "linear"},
+)  # fmt: skip
+SPEED = Speed(
+    132523.9, (125234.6, None), 2.4e-4, 2.1, 8890, 1967, 1.06, (None, None), SpeedVerdict.SLOWER, None, 3.4, 4.7e-4,
+    122.6, 5.6e-4, (Sample(0, 1, 254, 0.067), Sample(1, 0, 254, 0.067, 1, "other processes")), 0, 3.4,
+    (Launch(0, 122.6, 5.6e-4, 3.4, 4.7e-4, 1967, 0.48, True, 0, 1e-3),), None, True,
+)  # fmt: skip
+FORWARD = Row(
+    "jittor", "jittor", "eager", "forward", "cpu", 32, "ok", None, "sha256:1", "canonical -> jittor",
+    error=Error(
+        Verdict.DIFFERENT, "fc2: output has shape (4, 2)", 4e-7, 2e-6, 4e-7, 1.04, 4, 4, 4,
+        (TensorError(0, "logits", 4e-7, 2e-6, 4e-7, 1.0, None, 0.44, True),), 0.47, LAYERS,
+    ),
+    speed=SPEED, memory=Memory(271.3, 271.2, 246.4), environment={"jittor": "1.3", "threads": 2, "nested": {"a": [1]}},
+)  # fmt: skip
+TRAINED = Row(
+    "keras-jax", "keras-jax", "jit", "train", "cpu", 4, "ok",
+    error=Error(Verdict.DRIFT, "eps-hat"),
+    training=Training(
+        "adam, lr 0.001", ("eps-hat",),
+        (Check("weights", 0, Verdict.EQUAL), Check("update", 0, Verdict.DRIFT, 12.5, "eps", "eps-hat", 15, 15)),
+        Curve((9.2, 9.1), (9.2, 9.0), (9.2, 9.0), (9.2, 9.0), 2, Verdict.EQUAL), ("fc.bias",), ("drop",), LAYERS,
+    ),
+)  # fmt: skip
+ABSENT = Row("tensorlayer", "tensorlayer", "eager", "forward", "cpu", 32, "not-installed", "pip install tensorlayer")
+RESULT = Result(
+    "mlp", ("forward", "train"), Outcome.FAIL, (FORWARD, TRAINED, ABSENT), "2026-11-22T10:25:51+00:00", "0.1.0",
+    Host("a processor", 2, 23.5, "Linux", "3.11.7", (4.13, 2.12, 0.84)),
+    Settings(
+        "mlp", ("torch:eager", "jittor"), "torch", "train", 32, threads=2, seed=3, cases=4, timeout=1800.0, pin=(0, 1),
+        python={"jittor": "/python"}, optimizer=OptimizerSettings("adam", 1e-3, variants=("eps-hat",)),
+        folder_digest="sha256:2",
+    ),
+    WeightsSummary("sha256:1", 4, 407050, 0, "probe weights, seed 3", {"lstm.bias": ("lstm.bias_ih", "lstm.bias_hh")}),
+    InputsSummary("sha256:3", 4, "synthetic, seed 3"),
+    ReferenceSummary("torch", "float64", "the rounding of every layer", "exported", {"torch": "2.13"}, 3, 4, ("eps",)),
+    "the rule", ("a note",), {"starting_seconds": 125.2}, "image",
+    NoiseSummary(40, 17, {"steal": 11}, {"delay": 0.44}, None, "too noisy", (1.09e-5,), 0.05, ("steal",)),
+)  # fmt: skip
+
+
+@pytest.fixture
+def written(tmp_path):
+    """Write JSON values to a file."""
+
+    def call(values):
+        path = tmp_path / "result.json"
+        path.write_text(values if isinstance(values, str) else json.dumps(values))
+        return path
+
+    return call
+
+
+def earlier(values):
+    """The same result as the first version wrote it: earlier names alone, and without the newer fields."""
+    values = copy.deepcopy(values)
+    for name in ("timeline", "item", "noise", "complete", "notes"):
+        del values[name]
+    for name in ("strict", "max_seconds", "pin", "python", "optimizer", "match_optimizer", "data", "time_input"):
+        del values["settings"][name]
+    del values["weights"]["normal_form"], values["inputs"]["kind"]
+    for name in ("layers", "tested", "untested", "replay_problem"):
+        del values["reference"][name]
+    values["reference"]["weights_source"] = "probe"  # a field that was given up
+    for row in values["rows"]:
+        if row["training"]:
+            row["training"]["rungs"], row["training"]["forms"] = (
+                row["training"].pop("checks"),
+                row["training"].pop("variants"),
+            )
+        else:
+            del row["training"]
+        if row["speed"]:
+            del row["speed"]["launches"], row["speed"]["noisy"], row["speed"]["p99_seconds"]
+            for sample in row["speed"]["samples"]:
+                del sample["launch"], sample["dropped"]
+        if row["error"]:
+            del row["error"]["layers"], row["error"]["noise_ratio"], row["error"]["timed_cases"]
+    return values
+
+
+def test_the_same_records_come_back(tmp_path):
+    write(RESULT, tmp_path / "r.json")
+    assert read(tmp_path / "r.json") == RESULT
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_read_and_written_again_it_is_the_same_json(written, tmp_path):
+    values = RESULT.to_dict()
+    write(read(written(values)), tmp_path / "again.json")
+    assert json.loads((tmp_path / "again.json").read_text()) == values
+
+
+def test_verdicts_come_back_as_members_of_their_enums(written):
+    found = read(written(RESULT.to_dict()))
+    assert type(found.verdict) is Outcome
+    assert type(found.rows[0].speed.verdict) is SpeedVerdict
+    assert type(found.rows[0].error.verdict) is type(found.rows[0].error.layers.layers[0].verdict) is Verdict
+    assert found.rows[0].error.layers.first.layer == "fc2"
+
+
+def test_a_file_of_an_earlier_version_reads_with_defaults(written):
+    values = earlier(RESULT.to_dict())
+    found = read(written(values))
+    assert found.rows[1].training == TRAINED.training
+    assert found.rows[0].error == replace(FORWARD.error, layers=None, noise_ratio=None, timed_cases=0)
+    assert found.rows[0].speed.samples == (Sample(0, 1, 254, 0.067), Sample(1, 0, 254, 0.067))
+    assert (found.noise, found.item, found.complete) == (NoiseSummary(), "item", True)
+    assert (found.settings.optimizer, found.settings.pin, found.reference.untested) == (None, (), ())
+
+    def kept(old, new):
+        """Every value of the earlier file is in what is written now, under the same name."""
+        if isinstance(old, dict):
+            return all(name in new and kept(item, new[name]) for name, item in old.items())
+        if isinstance(old, list):
+            return len(old) == len(new) and all(map(kept, old, new))
+        return old == new
+
+    del values["reference"]["weights_source"]
+    assert kept(values, found.to_dict())
+
+
+def test_either_name_of_a_renamed_field_is_read(written):
+    both = RESULT.to_dict()
+    learnt = both["rows"][1]["training"]
+    assert learnt["rungs"] == learnt["checks"]
+    assert both["settings"]["optimizer"]["forms"] == both["settings"]["optimizer"]["variants"] == ["eps-hat"]
+    new, old = copy.deepcopy(both), copy.deepcopy(both)
+    del new["rows"][1]["training"]["rungs"], new["settings"]["optimizer"]["forms"]
+    del old["rows"][1]["training"]["checks"], old["settings"]["optimizer"]["variants"]
+    assert read(written(new)) == read(written(old)) == RESULT
+
+
+def test_numbers_that_json_cannot_write_keep_their_meaning(written):
+    curve = replace(TRAINED.training.curve, losses=(2.3, math.inf), verdict=Verdict.INVALID)
+    row = replace(TRAINED, training=replace(TRAINED.training, curve=curve))
+    values = replace(RESULT, rows=(FORWARD, row), timeline={"total_seconds": math.nan}).to_dict()
+    assert values["rows"][0]["error"]["layers"]["layers"][1]["ratio"] is None
+    found = read(written(values))
+    layer = found.rows[0].error.layers.layers[1]
+    assert (layer.ratio, layer.channel_ratio, layer.input_ratio) == (math.inf, math.inf, 0.5)
+    assert found.rows[1].training.curve.losses[0] == 2.3
+    assert not math.isfinite(found.rows[1].training.curve.losses[1])
+    assert math.isnan(found.timeline["total_seconds"])
+    assert found.rows[0].speed.ratio_ci == (None, None)
+    assert found.to_dict() == values
+
+
+def changed(*path, value):
+    values = RESULT.to_dict()
+    place = values
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    return values
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        (json.dumps(RESULT.to_dict())[:700], "no JSON file, or only a part of one"),
+        ("", "no JSON file"),
+        ("[1]", "no result of xverify run"),
+        ({"schema_version": 1}, "no result of xverify run"),
+        (changed("schema_version", value=2), "has schema version 2; this xverify reads 1"),
+        (changed("rows", 0, "speed", "fps", value="fast"), r"got `str` - at `\$.rows\[0\].speed.fps`"),
+        (changed("rows", 0, "speed", "samples", 1, "calls", value=1.5), r"at `\$.rows\[0\].speed.samples\[1\].calls`"),
+        (changed("rows", 0, "error", "verdict", value="FINE"), r"'FINE' - at `\$.rows\[0\].error.verdict`"),
+        (changed("rows", 0, "error", "verdict", value=None), r"got `null` - at `\$.rows\[0\].error.verdict`"),
+        (changed("rows", 2, "memory", value=3), r"at `\$.rows\[2\].memory`"),
+        (changed("settings", "optimizer", value="adam"), r"at `\$.settings.optimizer`"),
+        ({k: v for k, v in RESULT.to_dict().items() if k != "rule"}, "missing required field `rule`"),
+    ],
+)
+def test_what_is_no_result_is_refused_with_its_place(written, values, says):
+    with pytest.raises(UsageError, match=says) as caught:
+        read(written(values))
+    assert "result.json" in str(caught.value)
+
+
+def test_a_file_that_cannot_be_read(tmp_path):
+    with pytest.raises(UsageError, match="No such file"):
+        read(tmp_path / "none.json")
+    (tmp_path / "latin.json").write_bytes(b'{"a": "\xff"}')
+    with pytest.raises(UsageError, match="no JSON file"):
+        read(tmp_path / "latin.json")
+
+
+def test_every_setting_of_a_request_is_a_setting_of_the_file():
+    assert [each.name for each in fields(Settings)] == [*(each.name for each in fields(Request)), "folder_digest"]
+    assert [each.name for each in fields(OptimizerSettings)] == [each.name for each in fields(Optimizer)]
+    request = {"model": "mlp", "optimizer": {"name": "adam", "variants": ("eps-hat",)}}
+    assert Settings.of(request, "sha256:1") == Settings(
+        "mlp", optimizer=OptimizerSettings("adam", variants=("eps-hat",)), folder_digest="sha256:1"
+    )
+    with pytest.raises(TypeError, match="forgotten"):
+        Settings.of({"forgotten": 1}, "")

@@ -1,0 +1,94 @@
+"""Records of a replay, layer by layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .verdicts import Verdict, settle_verdict
+
+
+@dataclass(frozen=True)
+class LayerError:
+    """The result of one layer of the reference, over all its calls.
+
+    kind: class of the layer in torch.
+    calls: number of calls that were compared.
+    ratio, channel_ratio: R and C, residual / noise floor, of what the layer computed.
+    input_ratio: R of what the layer was given, compared with what the reference's code computes from the earlier layers' outputs.
+    verdict: the worst of the layer.
+    faulty: "output" when the layer itself has the worst finding, "input" when the glue code before it has; in a backward pass the
+        name of the gradient.
+    terms: length of the sums behind one value.
+    mean_abs, max_abs, rel_rms: of the worst finding.
+    reason: why nothing could be divided; None when it could.
+    explanation: what the layer computes instead, when a known alternative explains it.
+    rounding: whether the layer is right but computes in another precision.
+    """
+
+    layer: str
+    kind: str
+    calls: int
+    ratio: float
+    channel_ratio: float
+    input_ratio: float
+    verdict: Verdict
+    faulty: str = "output"
+    terms: int = 1
+    mean_abs: float | None = None
+    max_abs: float | None = None
+    rel_rms: float | None = None
+    reason: str | None = None
+    explanation: str | None = None
+    rounding: bool = False
+
+    def __post_init__(self) -> None:
+        settle_verdict(self, Verdict)
+
+    def says(self) -> str:
+        """Where the fault is and what it looks like, in one clause."""
+        where = {"output": self.layer, "input": f"what {self.layer} is given"}.get(
+            self.faulty, f"{self.layer}, {self.faulty}"
+        )
+        if self.explanation:
+            return f"{where}: {self.explanation}"
+        if self.reason:
+            return f"{where}: {self.reason}"
+        worst = max(self.ratio, self.input_ratio)
+        return f"{where} differs first: {worst:.3g} x its noise floor (worst channel {self.channel_ratio:.3g} x)"
+
+
+@dataclass(frozen=True)
+class Layers:
+    """The results of a replay of one framework, layer by layer in the order of computation.
+
+    compared, known: number of layers that were compared, and that the reference has.
+    missing: layers that were not captured; each was judged together with the glue code.
+    subject: the subject that was captured.
+    stopped: why the replay ended early; "" when it did not.
+    matched: canonical name -> the framework's own name, where layers were matched by order and shape.
+    """
+
+    layers: tuple[LayerError, ...] = ()
+    compared: int = 0
+    known: int = 0
+    missing: tuple[str, ...] = ()
+    subject: str = ""
+    stopped: str = ""
+    matched: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst verdict on a layer."""
+        return Verdict.worst((layer.verdict for layer in self.layers), Verdict.EQUAL)
+
+    @property
+    def rounding(self) -> bool:
+        """Whether some layers are not EQUAL, and another precision explains all of them."""
+        found = [layer for layer in self.layers if layer.verdict != Verdict.EQUAL]
+        return bool(found) and all(layer.rounding for layer in found)
+
+    @property
+    def first(self) -> LayerError | None:
+        """The first layer with the worst verdict; None when all are EQUAL."""
+        worst = self.verdict
+        return next((layer for layer in self.layers if layer.verdict == worst != Verdict.EQUAL), None)
