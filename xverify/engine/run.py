@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import inspect
 import math
 import shutil
 import sys
@@ -13,18 +12,18 @@ from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from .. import __version__, host
-from ..errors import SubjectError, UsageError
+from ..errors import SubjectError
 from ..framework import discovery as frameworks
 from ..framework.adapter import Framework
 from ..progress import Listener
 from ..reference.reference import Reference
-from ..reference.request import Request, resolve
+from ..reference.request import Request
 from ..results.records import Layers, Result, overall
 from ..timing import noise
 from ..timing import statistics as timing
@@ -32,90 +31,9 @@ from ..timing.speed import fault, log_ratios, speeds
 from ..training.parity import Observed, TrainingParity
 from ..verdict import outputs as compare
 from ..worker.process import Worker
-from ..workload import optimizers
 from ..workload.spec import ModelFolder
 from .candidate import Candidate
-from .resume import Earlier, earlier_run
-
-
-def run(
-    model: str | Path,
-    subjects: list[str] | tuple[str, ...] | None = None,
-    *,
-    json: str | Path | None = None,
-    resume: bool = False,
-    listener: Listener | None = None,
-    **settings: Any,
-) -> Result:
-    """Verify and time a model: what ``xverify run`` does, with the same options, returning the same records.
-
-    model: a name of the zoo, or a model folder. subjects: e.g. ``["torch:eager", "jittor"]``; the first is the baseline;
-    None runs every installed framework that the model has. json: where to write the result file, again after every launch.
-    resume: go on with the launches that this file lacks. settings: ``batch, warmup, rerun, effort, max_seconds, threads, pin,
-    device, seed, cases, weights, trust, python, timeout, strict``, as on the command line.
-
-    A subject that cannot run becomes a row with its status and reason. Raises UsageError for what cannot be run at all.
-    """
-    file = Path(json) if json is not None else None
-    if file is not None:
-        _check_writable(file)
-    tasks = [task.strip() for task in settings.pop("task", "forward").split(",") if task.strip()]
-    if len(tasks) > 1:
-        return _in_turn(list(dict.fromkeys(tasks)), model, subjects, file, resume, listener or Listener(), settings)
-    request, folder = resolve(model, subjects, task=tasks[0] if tasks else "", **settings)
-    earlier = None
-    if resume:
-        if file is None:
-            raise UsageError("--resume goes on with the run of a result file: name it with --json FILE")
-        earlier = earlier_run(file, request, folder)
-        if earlier is not None and earlier.finished(request):
-            raise UsageError(f"{file} is complete: there is nothing to resume; a higher --effort would add launches")
-    return Run(request, folder, listener or Listener(), file, earlier).execute()
-
-
-def _in_turn(
-    tasks: list[str],
-    model: str | Path,
-    subjects: list[str] | tuple[str, ...] | None,
-    file: Path | None,
-    resume: bool,
-    listener: Listener,
-    settings: dict[str, Any],
-) -> Result:
-    """One task after another, to one result with the rows of all."""
-    if resume:
-        raise UsageError(f"--resume goes on with one task: the tasks are {', '.join(tasks)}")
-    learning = (
-        *inspect.signature(optimizers.optimizer).parameters,
-        "optimizer",
-        "match_optimizer",
-        "data",
-        "time_input",
-    )
-    requests = [
-        resolve(
-            model, subjects, task=task, **{k: v for k, v in settings.items() if task == "train" or k not in learning}
-        )
-        for task in tasks
-    ]
-    whole: Result | None = None
-    for request, folder in requests:
-        done = Run(request, folder, listener, None).execute()
-        if whole is not None:
-            rows = (*whole.rows, *done.rows)
-            timeline = {name: whole.timeline.get(name, 0.0) + seconds for name, seconds in done.timeline.items()}
-            done = replace(
-                done, tasks=(*whole.tasks, *done.tasks), rows=rows, verdict=overall(rows, request.strict),
-                created=whole.created, timeline=timeline, notes=tuple(dict.fromkeys((*whole.notes, *done.notes))),
-            )  # fmt: skip
-        whole = replace(done, complete=done.complete and request is requests[-1][0])
-        if file is not None:
-            whole.write(file)
-        if any(note.startswith("interrupted") for note in done.notes):
-            break
-    assert whole is not None
-    return whole
-
+from .resume import Earlier
 
 KEPT = 4
 HOPELESS = 3  # launches after which a machine that is too noisy is not tried any further
@@ -494,10 +412,3 @@ class Run:
         worker.beat = lambda seconds, line: self.listener.beat(label, seconds, line)
         self.workers.append(worker)
         return worker
-
-
-def _check_writable(path: Path) -> None:
-    if path.is_dir():
-        raise UsageError(f"--json {path} is a folder: name a file in it")
-    if not path.absolute().parent.is_dir():
-        raise UsageError(f"--json {path}: the folder {path.absolute().parent} does not exist")
