@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from .engine.run import run
+    from .engine.api import run
     from .errors import XverifyError
     from .results.records import Result, Row
     from .workload.spec import ModelSpec, TensorSpec
@@ -25,7 +25,7 @@ _HOME = {
     "Row": ".results.records",
     "TensorSpec": ".workload.spec",
     "XverifyError": ".errors",
-    "run": ".engine.run",
+    "run": ".engine.api",
 }
 
 

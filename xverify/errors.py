@@ -4,67 +4,84 @@ XverifyError                 one clear line for the user: what, where, both valu
 ├── UsageError               exit 2: what the user typed or wrote cannot be run
 │   ├── SpecError            the model folder or its spec.py
 │   └── WeightsError         a weight file, or weights that do not fit the model
-└── SubjectError             exit 3: one subject could not run; becomes a row, never ends the others
+└── SubjectError             exit 3: one subject could not run; it becomes a row, and the other subjects go on
     ├── NotInstalled         status "not-installed"
     ├── Unsupported          status "unsupported"
-    ├── Failed               status "failed": the framework or the model raised
-    ├── Crashed              status "crashed": the process died or broke the protocol
+    ├── Failed               status "failed": the framework or the model raised an exception
+    ├── Crashed              status "crashed": the process ended or broke the protocol
     └── TimedOut             status "timeout"
 """
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 
 class XverifyError(Exception):
+    """The base of all errors here. Its text is the message; ``exit_code`` is what the command line returns."""
+
     exit_code = 3
 
 
 class UsageError(XverifyError):
+    """What the user asks for cannot be run."""
+
     exit_code = 2
 
 
 class SpecError(UsageError):
-    pass
+    """A model folder or its spec.py cannot be used."""
 
 
 class WeightsError(UsageError):
-    pass
+    """A weight file cannot be read, or its weights do not fit the model."""
 
 
 class SubjectError(XverifyError):
+    """One subject could not run; ``status`` is the status of its row."""
+
     status = "failed"
 
 
 class NotInstalled(SubjectError):
+    """The framework is not installed."""
+
     status = "not-installed"
 
 
 class Unsupported(SubjectError):
+    """The framework or mode cannot run this model."""
+
     status = "unsupported"
 
 
 class Failed(SubjectError):
+    """The framework or the model raised an exception."""
+
     status = "failed"
 
 
 class Crashed(SubjectError):
+    """The process of the subject ended, or broke the protocol."""
+
     status = "crashed"
 
 
 class TimedOut(SubjectError):
+    """A step took longer than ``--timeout``."""
+
     status = "timeout"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The end of a sentence about an unknown name: "; did you mean 'X'?", or "." when none is close."""
+    """The end of a sentence about an unknown name: "; did you mean 'X'?", or "." when no known name is similar."""
+    import difflib  # only mistakes need it, and every start would pay for it
+
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else "."
 
 
 def first_line(error: BaseException) -> str:
-    """The error's type and first line, for a one-line reason."""
+    """The type of an error and the first line of its text, for a reason in one line."""
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

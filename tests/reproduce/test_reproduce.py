@@ -13,7 +13,8 @@ from xverify.commands import reproduce
 from xverify.commands._main import main
 from xverify.errors import UsageError
 from xverify.framework import discovery as frameworks
-from xverify.reference.request import offered, resolve
+from xverify.reference.request import resolve
+from xverify.reference.subjects import offered
 from xverify.reproduce import report
 from xverify.reproduce.records import (
     EXPERIMENTS,
@@ -31,6 +32,7 @@ from xverify.reproduce.records import (
 )
 from xverify.results.conditions import Host, InputsSummary, ReferenceSummary, Settings, WeightsSummary
 from xverify.results.records import Error, Memory, Result, Row, Sample, Speed
+from xverify.workload.options import RunSettings
 from xverify.workload.spec import find_model
 
 PARTS = [(experiment, part) for experiment in EXPERIMENTS.values() for part in experiment.parts]
@@ -49,7 +51,7 @@ def test_the_experiments_are_those_that_were_published():
 @pytest.mark.parametrize(("experiment", "part"), PARTS, ids=lambda each: getattr(each, "name", None))
 def test_every_part_is_a_run_that_the_engine_takes(experiment, part):
     settings = part.settings(0.5, None)
-    resolve(part.model, [entry.subject for entry in part.entries], **settings)
+    resolve(part.model, [entry.subject for entry in part.entries], RunSettings(**settings))
     assert len({entry.subject for entry in part.entries}) == len(part.entries)
     assert (part.optimizer is not None) == (part.lr is not None) == (part.task == "train")
 

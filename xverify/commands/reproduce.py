@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from ..engine.run import run
+from ..engine.api import run
 from ..errors import UsageError, XverifyError
 from ..progress import Listener
 from ..report.terminal import console, progress_listener

@@ -22,6 +22,7 @@ from ..results.records import Layers
 from ..verdict import limits as rule
 from ..verdict.layers import summarise
 from ..worker.process import Worker
+from ..workload.options import RunSettings
 from ..workload.spec import ModelFolder
 
 SEEDS = 5  # of clean runs
@@ -106,7 +107,7 @@ def mutate(
 ) -> Score:
     """Plant every kind of fault that the model's layers can have, ``per_kind`` times each, at layers drawn by ``seed``."""
     listener = listener or Listener()
-    request, folder = resolve(model, ["torch:eager"], batch=batch, seed=seed, cases=1, threads=threads)
+    request, folder = resolve(model, ["torch:eager"], RunSettings(batch=batch, seed=seed, cases=1, threads=threads))
     with (
         tempfile.TemporaryDirectory(prefix="xverify-") as directory,
         _Bench(request, folder, Path(directory), listener) as bench,
@@ -122,10 +123,7 @@ def mutate(
             request, folder = resolve(
                 model,
                 ["torch:eager"],
-                batch=batch if other % 2 else 1,
-                seed=seed + other,
-                cases=1,
-                threads=thread_count,
+                RunSettings(batch=batch if other % 2 else 1, seed=seed + other, cases=1, threads=thread_count),
             )
             listener.phase("mutate", f"a clean run: seed {seed + other}, {thread_count} threads, batch {request.batch}")
             with (

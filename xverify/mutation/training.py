@@ -20,6 +20,7 @@ from ..results.records import Check
 from ..training.parity import Learner, TrainingParity
 from ..worker.process import Worker
 from ..workload.optimizers import Optimizer
+from ..workload.options import RunSettings
 from ..workload.spec import ModelFolder
 from .forward import Score, Trial
 from .mistakes import MISTAKES, Mistake
@@ -32,7 +33,9 @@ def mutate_training(
 ) -> Score:
     """Plant every mistake that the model can have. "Layer named" counts the check; a score as mutation.mutate's."""
     listener = listener or Listener()
-    request, folder = resolve(model, ["torch:eager"], task="train", batch=batch, seed=seed, cases=2, threads=threads)
+    request, folder = resolve(
+        model, ["torch:eager"], RunSettings(task="train", batch=batch, seed=seed, cases=2, threads=threads)
+    )
     found: dict[str, list[Check]] = {}
     clean, alarms = 0, []
     for other in range(CLEAN):

@@ -24,7 +24,7 @@ import psutil
 from scipy import stats
 
 from .. import host
-from ..engine.run import run
+from ..engine.api import run
 from ..errors import SubjectError
 from ..framework import discovery as frameworks
 from ..reference.reference import export_onnx

@@ -1,0 +1,108 @@
+"""``xverify.run``: one task or several, from the settings to the result."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from ..progress import Listener
+from ..reference.request import resolve
+from ..results.records import Result, overall
+from ..workload.declaration import build, check, declared, described, parameters
+from ..workload.options import RunArguments, RunSettings
+from .resume import earlier_run
+from .run import Run
+
+SETTINGS = declared(RunSettings)
+ARGUMENTS = declared(RunArguments)
+
+
+def run(
+    model: str | Path,
+    subjects: list[str] | tuple[str, ...] | None = None,
+    *,
+    json: str | Path | None = None,
+    resume: bool = False,
+    listener: Listener | None = None,
+    **settings: Any,  # the fields of RunSettings, each with its own type
+) -> Result:
+    """Verify and time a model: what ``xverify run`` does, with the same options, returning the same records.
+
+    A subject that cannot run becomes a row with its status and reason.
+    Raises UsageError for what cannot be run at all, and TypeError for an unknown argument.
+
+    model: a name of the zoo, or a model folder.
+    listener: is told about the progress (xverify.progress.Listener).
+    """
+    check(ARGUMENTS, {"subjects": subjects, "json": json, "resume": resume})
+    asked = build(RunSettings, SETTINGS, settings, "run", ("model", "listener", *(each.name for each in ARGUMENTS)))
+    file = Path(json) if json is not None else None
+    tasks = list(dict.fromkeys(task.strip() for task in asked.task.split(",") if task.strip()))
+    if len(tasks) > 1:
+        if resume:
+            raise UsageError(f"--resume goes on with one task: the tasks are {', '.join(tasks)}")
+        return _in_turn(tasks, model, subjects, file, listener or Listener(), asked)
+    request, folder = resolve(model, subjects, replace(asked, task=tasks[0] if tasks else ""))
+    earlier = None
+    if resume:
+        if file is None:
+            raise UsageError("--resume goes on with the run of a result file: name it with --json FILE")
+        earlier = earlier_run(file, request, folder)
+        if earlier is not None and earlier.finished(request):
+            raise UsageError(
+                f"{file} is complete: there is nothing to resume; a higher --effort would add process runs"
+            )
+    return Run(request, folder, listener or Listener(), file, earlier).execute()
+
+
+def _in_turn(
+    tasks: list[str],
+    model: str | Path,
+    subjects: list[str] | tuple[str, ...] | None,
+    file: Path | None,
+    listener: Listener,
+    settings: RunSettings,
+) -> Result:
+    """Run one task after another, and return one result with the rows of all."""
+    requests = [resolve(model, subjects, settings.for_task(task)) for task in tasks]
+    whole: Result | None = None
+    for request, folder in requests:
+        done = Run(request, folder, listener, None).execute()
+        if whole is not None:
+            done = _joined(whole, done, request.strict)
+        whole = replace(done, complete=done.complete and request is requests[-1][0])
+        if file is not None:
+            whole.write(file)
+        if any(note.startswith("interrupted") for note in done.notes):
+            break
+    assert whole is not None
+    return whole
+
+
+def _joined(whole: Result, done: Result, strict: bool) -> Result:
+    """The result of the tasks so far and of one more, as one result."""
+    rows = (*whole.rows, *done.rows)
+    return replace(
+        done,
+        tasks=(*whole.tasks, *done.tasks),
+        rows=rows,
+        verdict=overall(rows, strict),
+        created=whole.created,
+        timeline={name: whole.timeline.get(name, 0.0) + seconds for name, seconds in done.timeline.items()},
+        notes=tuple(dict.fromkeys((*whole.notes, *done.notes))),
+    )
+
+
+def _show_options() -> None:
+    """Let ``inspect.signature`` and ``help`` show every option of ``run`` with its type and default."""
+    signature = inspect.signature(run, eval_str=True)
+    own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    run.__signature__ = signature.replace(parameters=[*own, *parameters(SETTINGS)])  # type: ignore[attr-defined]
+    indented = described([*ARGUMENTS, *SETTINGS]).replace("\n", "\n    ")
+    run.__doc__ = f"{(run.__doc__ or '').rstrip()}\n    {indented}\n    "
+
+
+_show_options()

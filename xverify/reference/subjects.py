@@ -1,0 +1,131 @@
+"""Which subjects a run compares, which framework is its reference, and in which interpreters they run."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .. import host
+from ..environments import store as environments
+from ..errors import UsageError
+from ..framework import discovery as frameworks
+from ..framework.adapter import Framework
+from ..workload.spec import ModelFolder
+
+REFERENCE = "torch"
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The subjects of a run, in order.
+
+    subjects: adapter and mode of each.
+    reference: the framework whose outputs the others are compared with.
+    python: framework -> interpreter, for those that run in another interpreter than this one.
+    notes: what the user should know about this choice.
+    """
+
+    subjects: tuple[tuple[type[Framework], str], ...]
+    reference: str
+    python: Mapping[str, str]
+    notes: tuple[str, ...]
+
+
+def choose(folder: ModelFolder, subjects: Sequence[str] | None, python: Mapping[str, str], task: str) -> Chosen:
+    """The subjects of a run and their reference. Raises UsageError.
+
+    subjects: as the user names them; None takes every installed framework that the model has.
+    python: framework -> interpreter, as the user names them.
+    """
+    interpreters = _interpreters(python)
+    chosen, notes = _named(folder, subjects) if subjects is not None else _installed(folder, interpreters, task)
+    adapters = [adapter for adapter, _ in chosen]
+    reference = _reference(folder, adapters, interpreters)
+    if task == "train" and reference != REFERENCE:
+        raise UsageError(
+            f"--task train is judged against {REFERENCE}, and {folder.path} has no {REFERENCE}.py that can run here; "
+            "its forward pass can be compared: --task forward"
+        )
+    for adapter in dict.fromkeys([*adapters, frameworks.load(reference)]):
+        environment = environments.chosen(adapter)
+        if environment is None or adapter.name in interpreters:
+            continue
+        interpreters[adapter.name] = environment.interpreter
+        if not environment.current:
+            notes.append(
+                f"the pins of {adapter.name}'s environment have changed: xverify env create {environment.name}"
+            )
+    return Chosen(tuple(chosen), reference, interpreters, tuple(notes))
+
+
+def offered(folder: ModelFolder, adapter: type[Framework]) -> bool:
+    """Whether the folder has the file of this framework, or the file that its export is made from."""
+    return folder.file(_file(adapter)) is not None
+
+
+def order(adapter: type[Framework]) -> tuple[int, str]:
+    """The order of rows when the user names none: the reference first, as the baseline; what runs its export last."""
+    return (0 if adapter.name == REFERENCE else 2 if adapter.runs_export else 1), adapter.name
+
+
+def _file(adapter: type[Framework]) -> str:
+    return REFERENCE if adapter.runs_export else adapter.reads()
+
+
+def _interpreters(python: Mapping[str, str]) -> dict[str, str]:
+    result = {}
+    for name, path in python.items():
+        frameworks.load(name)
+        found = shutil.which(path)
+        if found is None:
+            raise UsageError(f"--python {name}={path}: no such interpreter")
+        result[name] = str(Path(found).absolute())
+    return result
+
+
+def _available(adapter: type[Framework], interpreters: Mapping[str, str]) -> bool:
+    return adapter.name in interpreters or not host.missing(adapter) or environments.chosen(adapter) is not None
+
+
+def _named(folder: ModelFolder, subjects: Sequence[str]) -> tuple[list[tuple[type[Framework], str]], list[str]]:
+    """(the subjects that the user names, no notes)."""
+    chosen = list(dict.fromkeys(frameworks.parse_subject(text) for text in subjects if text.strip()))
+    if not chosen:
+        raise UsageError("--subjects is empty: name at least one, e.g. torch:eager,jittor (see xverify list)")
+    for adapter, _ in chosen:
+        if not offered(folder, adapter):
+            raise UsageError(f"{adapter.name} cannot run {folder.name}: {folder.code} has no {_file(adapter)}.py")
+    return chosen, []
+
+
+def _installed(
+    folder: ModelFolder, interpreters: Mapping[str, str], task: str
+) -> tuple[list[tuple[type[Framework], str]], list[str]]:
+    """(the default modes of every installed framework that the model has, a note on each that is not installed)."""
+    notes = []
+    chosen = []
+    for adapter in sorted(frameworks.load_all().values(), key=order):
+        if not adapter.default_modes or not offered(folder, adapter) or (task == "train" and not adapter.trains):
+            continue
+        if _available(adapter, interpreters):
+            chosen += [(adapter, mode) for mode in adapter.default_modes]
+        else:
+            notes.append(f"{adapter.name} is not covered: it is not installed ({environments.remedy(adapter)})")
+    if not chosen:
+        files = ", ".join(path.name for path in sorted(folder.code.glob("*.py")))
+        raise UsageError(
+            f"nothing to run: no framework that {folder.path} defines is installed (it has {files}); see xverify doctor"
+        )
+    return chosen, notes
+
+
+def _reference(folder: ModelFolder, chosen: list[type[Framework]], interpreters: Mapping[str, str]) -> str:
+    torch = frameworks.load(REFERENCE)
+    if offered(folder, torch) and _available(torch, interpreters):
+        return REFERENCE
+    own = [adapter.name for adapter in chosen if not adapter.runs_export]
+    if not own:
+        raise UsageError(f"{folder.name} needs {REFERENCE} as its reference: {environments.remedy(torch)}")
+    return own[0]

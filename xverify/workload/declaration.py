@@ -1,0 +1,192 @@
+"""How a setting is declared, checked and shown: the record ``Option``, and what is made from a list of options."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_type_hints
+
+from ..errors import UsageError, nearest
+
+
+@dataclass(frozen=True)
+class Option:
+    """One setting that a user can give.
+
+    name: as in Python; the command line has ``--max-seconds`` for ``max_seconds``.
+    annotation: the type of the value, as in a signature.
+    default: the value when the user gives none.
+    help: what the setting does, without its default.
+    group: the heading in the help under which it stands.
+    metavar: what stands for the value in the help; no flag without a value has one.
+    unset: what a default of None means, in words.
+    least: the smallest allowed number.
+    above: the value must be greater than this number.
+    unit: the unit of the number, in messages.
+    choices: the allowed names; empty when every text is allowed.
+    many: whether the value is a list of such names, separated by commas.
+    task: the only task that has this setting; empty when all have it.
+    path: "read" for a file that must exist, "written" for one that will be made, "folder" for a folder; else empty.
+    parse: turns text of the command line into a value; int, float or str when it is omitted.
+    repeatable: whether the option may be given several times; ``parse`` then returns the (key, value) of a mapping.
+    completes: what a shell offers as values: "subjects", "frameworks"; choices and paths need no entry.
+    """
+
+    name: str
+    annotation: Any  # a type, or a union of types: these have no common class
+    default: Any  # whatever the annotation allows
+    help: str
+    group: str = "options"
+    metavar: str | None = None
+    unset: str = ""
+    least: float | None = None
+    above: float | None = None
+    unit: str = ""
+    choices: tuple[str, ...] = ()
+    many: bool = False
+    task: str = ""
+    path: str = ""
+    parse: Callable[[str], Any] | None = None
+    repeatable: bool = False
+    completes: str = ""
+
+    @property
+    def flag(self) -> str:
+        """As on the command line: ``--max-seconds``."""
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def kind(self) -> type:
+        """What a single value is: bool, int, float or str."""
+        allowed = (self.annotation, *get_args(self.annotation))
+        return next((kind for kind in (bool, int, float) if kind in allowed), str)
+
+    @property
+    def says(self) -> str:
+        """The help with the default."""
+        if self.unset:
+            return f"{self.help} (default: {self.unset})"
+        if self.kind is bool or self.default in (None, ()):
+            return self.help
+        return (
+            f"{self.help} (default: {self.default:g})"
+            if self.kind is float
+            else f"{self.help} (default: {self.default})"
+        )
+
+    def read(self, text: str) -> Any:
+        """The value of a text of the command line. Raises UsageError."""
+        if self.parse is not None:
+            return self.parse(text)
+        if self.kind in (int, float):
+            try:
+                return self.kind(text)
+            except ValueError:
+                raise UsageError(f"{self.flag} is {text!r}: it must be {_NUMBERS[self.kind]}") from None
+        return text
+
+    def check(self, value: Any) -> None:
+        """Raise UsageError when the value is out of range, is no known choice, or names no usable file."""
+        if value is None:
+            return
+        if self.kind in (int, float):
+            self._check_number(value)
+        names = [name.strip() for name in str(value).split(",")] if self.many else [value]
+        for name in names if self.choices else ():
+            if name not in self.choices:
+                known = f"{nearest(str(name), self.choices)} Known: {', '.join(self.choices)}"
+                raise UsageError(f"{self.flag} is {name!r}{known}")
+        if self.path == "read" and not Path(value).is_file():
+            raise UsageError(f"{self.flag} {value}: no such file")
+        if self.path == "written":
+            check_writable(self.flag, value)
+
+    def _check_number(self, value: Any) -> None:
+        if isinstance(value, tuple | list):  # of numbers, which ``parse`` has read
+            return
+        if not isinstance(value, Integral if self.kind is int else Real):
+            raise UsageError(f"{self.flag} is {value!r}: it must be {_NUMBERS[self.kind]}")
+        shown = f"{value:g}" if self.kind is float else f"{value}"
+        if self.least is not None and not float(value) >= self.least:
+            raise UsageError(f"{self.flag} is {shown}: it must be at least {self.least:g}")
+        if self.above is not None and not float(value) > self.above:
+            raise UsageError(f"{self.flag} is {shown}: it must be above {self.above:g} {self.unit}".rstrip())
+
+
+_NUMBERS = {int: "a whole number", float: "a number"}
+
+
+def check_writable(flag: str, path: str | Path) -> None:
+    """Raise UsageError unless a file can be made at this path, as far as folders tell."""
+    place = Path(path)
+    if place.is_dir():
+        raise UsageError(f"{flag} {path} is a folder: name a file in it")
+    if not place.absolute().parent.is_dir():
+        raise UsageError(f"{flag} {path}: the folder {place.absolute().parent} does not exist")
+
+
+def option(default: Any, help: str, **rest: Any) -> Any:
+    """A dataclass field that is a setting; ``rest`` as in ``Option``. The field has the type and the name."""
+    return field(default=default, metadata={"option": Option("", None, default, help, **rest)})
+
+
+Record = TypeVar("Record")
+
+
+def declared(record: type) -> tuple[Option, ...]:
+    """The options that a dataclass declares, in the order of its fields."""
+    hints = get_type_hints(record)
+    return tuple(
+        replace(each.metadata["option"], name=each.name, annotation=hints[each.name])
+        for each in fields(record)
+        if "option" in each.metadata
+    )
+
+
+def check(options: Iterable[Option], values: Mapping[str, Any]) -> None:
+    """Check every value by its option. Raises UsageError."""
+    for each in options:
+        each.check(values[each.name])
+
+
+def check_task(options: Iterable[Option], values: Mapping[str, Any], task: str) -> None:
+    """Raise UsageError for a value that was given, and that belongs to another task than this one."""
+    for each in options:
+        if each.task and each.task != task and values[each.name] != each.default:
+            raise UsageError(f"{each.flag} belongs to --task {each.task}; the task is {task}")
+
+
+def build(
+    record: Callable[..., Record],
+    options: Sequence[Option],
+    values: Mapping[str, Any],  # each of the type that its option declares
+    caller: str,
+    others: Sequence[str] = (),
+) -> Record:
+    """A record of these keyword values. Raises TypeError for an unknown name, with the nearest known one.
+
+    caller: the function that was given the values, for the message.
+    others: names of further arguments of this function, which may be the ones that were meant.
+    """
+    known = [each.name for each in options]
+    for name in values:
+        if name not in known:
+            meant = nearest(name, [*known, *others])
+            raise TypeError(f"{caller}() got an unexpected keyword argument {name!r}{meant}")
+    return record(**values)
+
+
+def parameters(options: Iterable[Option]) -> list[inspect.Parameter]:
+    """The keyword parameters of a function that takes these options."""
+    return [
+        inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=each.annotation)
+        for each in options
+    ]
+
+
+def described(options: Iterable[Option]) -> str:
+    """One line of a docstring for each option."""
+    return "\n".join(f"{each.name}: {each.says}." for each in options)

@@ -1,0 +1,176 @@
+"""Every setting of a run, declared once.
+
+A field of one of the records below is a setting: its type and default stand in the field, the rest of its declaration in
+``option(...)``. From these fields are made: the command line of ``xverify run``, the signature of ``xverify.run``, the fields of a
+request, the checks of values, and the text of the help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from .declaration import Option, declared, option
+
+FilePath = str | Path
+WHAT, HOW, MACHINE, TRAINING, OUTPUT = (
+    "what to run",
+    "how to measure",
+    "machine",
+    "training (--task train)",
+    "output",
+)
+TASKS = ("forward", "train")
+EFFORTS = ("quick", "standard", "rigorous")
+DEVICES = ("cpu", "cuda")
+OPTIMIZERS = ("sgd", "adam", "adamw", "rmsprop")
+
+
+def _cores(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise UsageError(f"--pin {text}: write cores, e.g. --pin 0,1") from None
+
+
+def _interpreter(text: str) -> tuple[str, str]:
+    name, equals, path = text.partition("=")
+    if not equals or not path:
+        raise UsageError(f"--python {text}: write FRAMEWORK=PATH, e.g. jittor=envs/jittor/bin/python")
+    return name, path
+
+
+def _names(text: str) -> list[str]:
+    return text.split(",")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommonSettings:
+    """The settings of every task, which a request keeps under the same names."""
+
+    task: str = option(
+        "forward", f"one or more of: {', '.join(TASKS)}", group=WHAT, metavar="LIST", choices=TASKS, many=True
+    )
+    weights: FilePath | None = option(
+        None, "trained weights: .safetensors .npz .pt .pth .pkl .onnx", group=WHAT, metavar="FILE", path="read",
+        unset="the model's own, else drawn from the seed",
+    )  # fmt: skip
+    trust: bool = option(False, "read weight files that could run code when they are read", group=WHAT)
+    batch: int | None = option(None, "items a call", group=HOW, metavar="N", least=1, unset="the model's own")
+    warmup: int | None = option(
+        None, "make exactly N untimed calls first", group=HOW, metavar="N", least=0, unset="until the speed is steady"
+    )
+    rerun: int | None = option(
+        None, "make exactly N timed calls", group=HOW, metavar="N", least=1, unset="as many as fit the time"
+    )
+    effort: str = option(
+        "quick",
+        "quick: one process run, no verdict on speed; standard: 6 to 12; rigorous: 12 to 20",
+        group=HOW, metavar="EFFORT", choices=EFFORTS,
+    )  # fmt: skip
+    max_seconds: float | None = option(
+        None, "stop after S seconds, with the results so far", group=HOW, metavar="S", above=0, unit="seconds",
+        unset="no limit",
+    )  # fmt: skip
+    cases: int = option(4, "input cases that are compared", group=HOW, metavar="N", least=1)
+    seed: int = option(0, "seed of drawn weights and inputs", group=HOW, metavar="N", least=0)
+    strict: bool = option(False, "count DRIFT, otherwise a warning, as a failure", group=HOW)
+    threads: int | None = option(
+        None, "threads of every framework", group=MACHINE, metavar="N", least=1, unset="all cores"
+    )
+    pin: Sequence[int] = option(
+        (), "cores that the subjects may use, e.g. 0,1", group=MACHINE, metavar="LIST", parse=_cores, unset="all"
+    )
+    device: str = option("cpu", f"one of: {', '.join(DEVICES)}", group=MACHINE, metavar="DEVICE", choices=DEVICES)
+    python: Mapping[str, str] | None = option(
+        None, "run a framework in another interpreter; may be repeated", group=MACHINE, metavar="FRAMEWORK=PATH",
+        parse=_interpreter, repeatable=True,
+    )  # fmt: skip
+    timeout: float = option(
+        1800.0, "seconds that one step of a subject may take", group=MACHINE, metavar="S", above=0, unit="seconds"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerSettings:
+    """The settings that become one ``Optimizer`` of the request."""
+
+    optimizer: str | None = option(
+        None, f"one of: {', '.join(OPTIMIZERS)}", group=TRAINING, metavar="NAME", choices=OPTIMIZERS, task="train",
+        unset="sgd",
+    )  # fmt: skip
+    lr: float | None = option(None, "learning rate", group=TRAINING, metavar="X", task="train", unset="as in torch")
+    momentum: float | None = option(None, "momentum of sgd", group=TRAINING, metavar="X", task="train", unset="0")
+    nesterov: bool = option(False, "use Nesterov momentum", group=TRAINING, task="train")
+    weight_decay: float | None = option(
+        None,
+        "weight decay",
+        group=TRAINING,
+        metavar="X",
+        task="train",
+        unset="as in torch: 0.01 for adamw, otherwise 0",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSettings:
+    """The settings of a training run that a request keeps under the same names."""
+
+    match_optimizer: bool = option(
+        False, "compute torch's formula exactly in every framework, instead of the framework's own optimizer",
+        group=TRAINING, task="train",
+    )  # fmt: skip
+    data: FilePath | None = option(
+        None, "folder with MNIST (IDX), CIFAR-10 (binary) or PTB (text) files", group=TRAINING, metavar="DIR",
+        task="train", path="folder", unset="synthetic batches",
+    )  # fmt: skip
+    time_input: bool = option(
+        False, "also time the conversion of every batch to the framework's tensors", group=TRAINING, task="train"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings(TrainingSettings, OptimizerSettings, CommonSettings):
+    """All settings of a run."""
+
+    def for_task(self, task: str) -> RunSettings:
+        """The same settings for one task; those that belong to another task get their defaults."""
+        others = {each.name: each.default for each in declared(type(self)) if each.task and each.task != task}
+        return replace(self, **{**others, "task": task})
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunArguments:
+    """What ``xverify.run`` takes besides the settings."""
+
+    subjects: Sequence[str] | None = option(
+        None, "framework[:mode],...; the first is the baseline of time ratios", group=WHAT, metavar="LIST", parse=_names,
+        unset="every installed framework", completes="subjects",
+    )  # fmt: skip
+    json: FilePath | None = option(
+        None, "write the result file, after every process run and at the end", group=OUTPUT, metavar="FILE",
+        path="written",
+    )  # fmt: skip
+    resume: bool = option(False, "continue the run of --json FILE: add the process runs that it lacks", group=OUTPUT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Display:
+    """What only the command line takes: what it prints and draws."""
+
+    curve: str | None = option(
+        None, "draw the loss curves to FILE.png or FILE.svg", group=TRAINING, metavar="FILE", task="train",
+        path="written",
+    )  # fmt: skip
+    layers: bool = option(False, "also print the verdict on every layer", group=OUTPUT)
+    details: bool = option(False, "also print import, compile and memory figures", group=OUTPUT)
+    quiet: bool = option(False, "print only the line of the verdict, and no progress", group=OUTPUT)
+
+
+def named(name: str, **changes: Any) -> Option:
+    """The option of this name, for another command that has it too; changes: what differs there."""
+    known = (*declared(RunSettings), *declared(RunArguments), *declared(Display))
+    return replace(next(each for each in known if each.name == name), **changes)
