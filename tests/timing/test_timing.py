@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from xverify.results.records import Sample
+from xverify.timing import plan as planning
 from xverify.timing import statistics as timing
 
 
@@ -14,20 +15,20 @@ def samples(values, calls=1):
 
 def test_rerun_is_honoured_to_the_call():
     for rerun in (1, 3, 4, 7, 100, 1000, 12345):
-        plan = timing.plan({"fast": 1e-5, "slow": 0.7}, cases=4, rerun=rerun)
+        plan = planning.plan({"fast": 1e-5, "slow": 0.7}, cases=4, rerun=rerun)
         assert all(sum(calls) == rerun for calls in plan.calls.values())
         assert all(len(calls) == plan.rounds and min(calls) >= 1 for calls in plan.calls.values())
 
 
 def test_blocks_last_long_enough_and_every_case_is_met():
-    plan = timing.plan({"fast": 1e-5, "slow": 0.7}, cases=4, rerun=None)
-    assert plan.rounds >= max(4, timing.MIN_ROUNDS)
-    assert plan.calls["fast"][0] * 1e-5 >= timing.BLOCK_SECONDS
+    plan = planning.plan({"fast": 1e-5, "slow": 0.7}, cases=4, rerun=None)
+    assert plan.rounds >= max(4, planning.MIN_ROUNDS)
+    assert plan.calls["fast"][0] * 1e-5 >= planning.BLOCK_SECONDS
     assert plan.calls["slow"] == [1, 1, 1, 1, 2, 2, 2, 2], "blocks of n and of 2n calls, on every case each"
 
 
 def test_orders_are_counterbalanced():
-    orders = timing.orders(["a", "b", "c"], rounds=10, seed=0)
+    orders = planning.orders(["a", "b", "c"], rounds=10, seed=0)
     assert all(sorted(order) == ["a", "b", "c"] for order in orders)
     assert all(orders[i] == orders[i - 1][::-1] for i in range(1, 10, 2))
     assert len({tuple(order) for order in orders}) > 2
@@ -140,7 +141,7 @@ def test_several_claims_are_held_to_more():
 
 
 def test_launches_end_by_width_and_never_by_what_they_say():
-    effort = timing.EFFORTS["standard"]
+    effort = planning.EFFORTS["standard"]
     narrow, wide = [0.30, 0.301, 0.302, 0.3, 0.301, 0.3], [0.5, 0.1, 0.5, 0.1, 0.5, 0.1]
     assert not timing.enough([narrow[:5]], effort), "six at least"
     assert timing.enough([narrow], effort)
@@ -152,7 +153,7 @@ def test_launches_end_by_width_and_never_by_what_they_say():
 
 def test_the_interval_covers_the_truth_when_launches_end_by_its_width():
     generator = random.Random(3)
-    effort = timing.EFFORTS["standard"]
+    effort = planning.EFFORTS["standard"]
     hits = 0
     for _ in range(3000):
         logs = []
@@ -175,16 +176,16 @@ def test_two_runs_are_compared_without_pairs():
 
 
 def test_warm_up_ends_when_two_windows_agree_case_by_case():
-    assert timing.window(4) == 4
-    assert timing.window(1) == 4
-    assert timing.window(3) == 6
+    assert planning.window(4) == 4
+    assert planning.window(1) == 4
+    assert planning.window(3) == 6
     cases = [1.0, 2.0, 3.0, 4.0]  # whose times differ: only the same case compares
-    assert not timing.steady(cases, 4), "one window is nothing to compare"
-    assert timing.steady(cases * 2, 4)
-    assert not timing.steady(cases + [value * 0.9 for value in cases], 4)
-    assert not timing.steady(cases + [value * 0.97 for value in cases], 4), "every block is faster: a trend"
-    assert timing.steady(cases + [value * 0.995 for value in cases], 4)
-    assert timing.steady([*cases, 1.02, 1.98, 3.01, 3.9], 4)
+    assert not planning.steady(cases, 4), "one window is nothing to compare"
+    assert planning.steady(cases * 2, 4)
+    assert not planning.steady(cases + [value * 0.9 for value in cases], 4)
+    assert not planning.steady(cases + [value * 0.97 for value in cases], 4), "every block is faster: a trend"
+    assert planning.steady(cases + [value * 0.995 for value in cases], 4)
+    assert planning.steady([*cases, 1.02, 1.98, 3.01, 3.9], 4)
 
 
 def of_sizes(small, large, rounds=8, generator=None):

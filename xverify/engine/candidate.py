@@ -22,7 +22,7 @@ from ..progress import Listener
 from ..reference.reference import Reference, build_arguments
 from ..reference.request import Request
 from ..results.records import Check, Error, Launch, Layers, Memory, Row, Sample, Speed, Training
-from ..timing import statistics as timing
+from ..timing import plan as planning
 from ..timing.noise import Gate, look
 from ..training.parity import Learner, Observed, TrainingParity
 from ..verdict import outputs as compare
@@ -222,20 +222,20 @@ class Candidate:
         return reply
 
     def _warm_until_steady(self) -> dict[str, Any]:
-        """Call on every case, then run blocks until two windows of them agree: timing.steady."""
+        """Call on every case, then run blocks until two windows of them agree: planning.steady."""
         cases = self.request.cases
         reply = self._warm_calls(cases)
         calls, seconds, per_call = reply["calls"], reply["seconds"], reply["seconds_per_call"]
         blocks: list[float] = []
         steady = False
-        while not steady and (seconds < STEADY_SECONDS or len(blocks) < 4 * timing.window(cases)):
-            size = timing.calls_a_block(per_call)
+        while not steady and (seconds < STEADY_SECONDS or len(blocks) < 4 * planning.window(cases)):
+            size = planning.calls_a_block(per_call)
             took = self.worker.request("block", case=len(blocks) % cases, calls=size)["seconds"]
             per_call = took / size
             blocks.append(per_call)
             calls, seconds = calls + size, seconds + took
-            steady = timing.steady(blocks, cases)
-        per_call = statistics.median(blocks[-timing.window(cases) :])
+            steady = planning.steady(blocks, cases)
+        per_call = statistics.median(blocks[-planning.window(cases) :])
         return {"calls": calls, "seconds": seconds, "seconds_per_call": per_call, "steady": steady}
 
     @property

@@ -13,7 +13,7 @@ from ..errors import UsageError
 from ..reference.request import Request
 from ..results.file import read
 from ..results.records import Launch, Sample
-from ..timing import statistics as timing
+from ..timing import plan
 from ..timing.noise import Seen
 from ..workload.spec import ModelFolder
 from .candidate import Candidate
@@ -32,7 +32,7 @@ class Earlier:
 
     def finished(self, request: Request) -> bool:
         """Whether nothing is left of it at this effort."""
-        efforts = list(timing.EFFORTS)
+        efforts = list(plan.EFFORTS)
         more = efforts.index(request.effort) > efforts.index(self.result["settings"]["effort"])
         broken = any(row["status"] in ("crashed", "timeout", "failed") for row in self.result["rows"])
         return bool(self.result["complete"]) and not more and not broken

@@ -27,6 +27,7 @@ from ..reference.reference import Reference
 from ..reference.request import Request, resolve
 from ..results.records import Layers, Result, overall
 from ..timing import noise
+from ..timing import plan as planning
 from ..timing import statistics as timing
 from ..timing.speed import fault, log_ratios, speeds
 from ..training.parity import Observed, TrainingParity
@@ -158,7 +159,7 @@ class Run:
         earlier: Earlier | None = None,
     ) -> None:
         self.request, self.folder, self.listener, self.file = request, folder, listener, file
-        self.effort = timing.EFFORTS[request.effort]
+        self.effort = planning.EFFORTS[request.effort]
         self.created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         self.notes = list(request.notes)
         self.clock = Clock(request.max_seconds)
@@ -325,8 +326,10 @@ class Run:
         request, gate = self.request, noise.Gate()
         by_label = {candidate.label: candidate for candidate in candidates}
         launch = max(candidate.launch for candidate in candidates)
-        seconds = timing.LAUNCH_SECONDS if self.clock.left is None else min(timing.LAUNCH_SECONDS, self.clock.left / 2)
-        plan = timing.plan(
+        seconds = (
+            planning.LAUNCH_SECONDS if self.clock.left is None else min(planning.LAUNCH_SECONDS, self.clock.left / 2)
+        )
+        plan = planning.plan(
             {label: candidate.seconds_per_call for label, candidate in by_label.items()},
             request.cases,
             request.rerun,
@@ -334,7 +337,7 @@ class Run:
             seconds,
         )
         begun = time.monotonic()
-        for index, order in enumerate(timing.orders(list(by_label), plan.rounds, request.seed + launch)):
+        for index, order in enumerate(planning.orders(list(by_label), plan.rounds, request.seed + launch)):
             # The last block on each case is kept; four at least, since what wait left undone must show in every one of them.
             keep = index + max(request.cases, KEPT) >= plan.rounds
             reasons = {gate.canary()}

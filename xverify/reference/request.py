@@ -13,13 +13,13 @@ from ..environments import store as environments
 from ..errors import UsageError, nearest
 from ..framework import discovery as frameworks
 from ..framework.adapter import Framework
-from ..timing import statistics as timing
+from ..timing import plan
 from ..workload import optimizers
 from ..workload.optimizers import Optimizer
 from ..workload.spec import ModelFolder, find_model
 
 TASKS = ("forward", "train")
-EFFORTS = tuple(timing.EFFORTS)
+EFFORTS = tuple(plan.EFFORTS)
 DEVICES = ("cpu", "cuda")
 REFERENCE = "torch"
 
