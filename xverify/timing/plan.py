@@ -1,4 +1,8 @@
-"""What to run: how many rounds, how many calls a block, in which order, and when warm-up is over."""
+"""What to time: the number of rounds, the calls in each block, the order of the subjects, and when warm-up ends.
+
+A process run times every subject in one fresh process each. It consists of rounds; in each round every subject runs one block
+of calls, and all blocks of a round use the same input case.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +12,22 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-BLOCK_SECONDS = 0.06  # a shorter block would measure the clock and the scheduler
-LAUNCH_SECONDS = 15.0  # timed seconds of all subjects together in one launch
+BLOCK_SECONDS = 0.06  # in a shorter block the clock and the scheduler would count
+LAUNCH_SECONDS = 15.0  # timed seconds of all subjects together in one process run
 MIN_ROUNDS = 8
-LITERAL_ROUNDS = 20  # --rerun is cut into at most so many blocks
-STEADY = 0.05  # by how much two windows of warm-up may differ
-SLOPE = 0.01  # a change from window to window that is no trend even when every block shows it
+LITERAL_ROUNDS = 20  # the greatest number of blocks that --rerun is divided into
+STEADY = 0.05  # two windows of warm-up agree when they differ by at most this relative amount
+SLOPE = 0.01  # a median change this small is no trend, even when every block changes in the same direction
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How many launches at least and at most, and rounds in one at most: where there are many launches, few rounds tell as much."""
+    """How much is timed for one level of ``--effort``.
+
+    least, most: number of process runs.
+    rounds: greatest number of rounds in one process run. It is smaller where there are many process runs, because the interval
+        depends mainly on their number.
+    """
 
     least: int
     most: int
@@ -30,7 +39,11 @@ EFFORTS = {"quick": Effort(1, 1, 40), "standard": Effort(6, 12, 16), "rigorous":
 
 @dataclass(frozen=True)
 class Plan:
-    """calls: subject -> the calls of its block in each round."""
+    """The timed part of one process run.
+
+    rounds: number of rounds.
+    calls: subject -> number of calls in its block of each round.
+    """
 
     rounds: int
     calls: Mapping[str, Sequence[int]]
@@ -43,12 +56,13 @@ def plan(
     most: int = EFFORTS["quick"].rounds,
     seconds: float = LAUNCH_SECONDS,
 ) -> Plan:
-    """How many rounds, and how many calls a block.
+    """Plan the rounds of one process run and the calls of each block.
 
-    seconds_per_call: measured in warm-up. cases: every input case is met at least once when there are calls enough.
-    rerun: exactly so many timed calls for every subject (the Jittor method's setting); None: by time, in blocks of n and of 2n
-    calls by turns, whole cycles of cases each (see ``vanished``). most, seconds: rounds, and time for all of them; MIN_ROUNDS
-    there are in any case.
+    seconds_per_call: subject -> seconds per call, measured in warm-up.
+    cases: number of input cases; the plan uses each of them at least once when there are enough calls.
+    rerun: exact number of timed calls of every subject, as in the Jittor performance test. None: the plan depends on time and
+        alternates between blocks of n and of 2n calls, each for a whole cycle of cases (see ``statistics.vanished``).
+    most: greatest number of rounds. seconds: time for all rounds. There are at least MIN_ROUNDS rounds whatever these two say.
     """
     if rerun is not None:
         fastest = min(seconds_per_call.values())
@@ -56,20 +70,20 @@ def plan(
         share = [rerun // rounds + (index < rerun % rounds) for index in range(rounds)]
         return Plan(rounds, dict.fromkeys(seconds_per_call, share))
     calls = {name: calls_a_block(t) for name, t in seconds_per_call.items()}
-    a_round = 1.5 * sum(calls[name] * t for name, t in seconds_per_call.items())
+    round_seconds = 1.5 * sum(calls[name] * t for name, t in seconds_per_call.items())
     cycle = 2 * cases
-    fitting = min(most, int(seconds / a_round))
+    fitting = min(most, int(seconds / round_seconds))
     rounds = max(-(-MIN_ROUNDS // cycle) * cycle, fitting // cycle * cycle)
     return Plan(rounds, {name: [n * (1 + index // cases % 2) for index in range(rounds)] for name, n in calls.items()})
 
 
 def calls_a_block(seconds: float) -> int:
-    """How many calls of so many seconds make a block."""
+    """The number of calls that fill a block. seconds: duration of one call."""
     return max(1, math.ceil(BLOCK_SECONDS / max(seconds, 1e-9)))
 
 
 def orders(subjects: Sequence[str], rounds: int, seed: int) -> list[list[str]]:
-    """The order of subjects in each round: random, and every second round the reverse of the one before."""
+    """The order of the subjects in each round: a random order, then its reverse, then a new random order, and so on."""
     generator = random.Random(seed)
     result: list[list[str]] = []
     for index in range(rounds):
@@ -81,15 +95,18 @@ def orders(subjects: Sequence[str], rounds: int, seed: int) -> list[list[str]]:
 
 
 def window(cases: int) -> int:
-    """Blocks in a window of warm-up: whole cycles of input cases, four at least."""
+    """The number of blocks in one window of warm-up: whole cycles of the input cases, and at least four blocks."""
     return cases * -(-4 // cases)
 
 
 def steady(blocks: Sequence[float], cases: int) -> bool:
-    """Whether warm-up is over. blocks: seconds a call of each block, on the cases in turn.
+    """Whether warm-up is over.
 
-    Block by block, the last window is compared with the one before, on the same cases: they agree within STEADY, and do not
-    all still get faster, or all slower, by more than SLOPE.
+    The last window is compared with the window before it, block by block on the same input cases. Warm-up is over when the
+    median change is at most STEADY and there is no trend: a trend is a change of all blocks in the same direction with a median
+    above SLOPE.
+
+    blocks: seconds per call of each block so far; the blocks use the input cases in turn.
     """
     size = window(cases)
     if len(blocks) < 2 * size:
