@@ -1,13 +1,13 @@
-"""Weights between frameworks: arrays in, arrays out.
+"""Weight files and the weights of models, in one canonical form.
 
-Everything here speaks of one canonical form: a flat mapping *name -> float32 array* in torch's names and layout
-(see canonical.py). One file a format, and each has the same two functions:
+The canonical form is a flat mapping *name -> float32 array* in torch's names and layout (see canonical.py). Each file format is
+one module with the same two functions:
 
-    load_file(path, trust=False) -> {name: array}       as stored; canonical.to_canonical() makes it canonical
+    load_file(path, trust=False) -> {name: array}       the arrays as stored; canonical.to_canonical() makes them canonical
     save_file(arrays, path)
 
-torch.py, jittor.py and tensorflow.py also move arrays into and out of a built model (to_model, from_model).
-No framework is imported until a function that needs it is called.
+torch.py, jittor.py, onnx.py, tensorflow.py and tensorlayer.py also copy arrays into a built model and out of it (to_model,
+from_model). A framework is imported only inside a function that needs it. This package may import errors.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Arrays", "check", "diff", "digest", "formats", "load_file", "normal_
 
 
 def formats() -> dict[str, ModuleType]:
-    """File suffix -> the module that reads and writes it, found by file name."""
+    """File suffix -> the module that reads and writes files of this suffix. Every module of this package is looked at."""
     found = {}
     for info in iter_modules(__path__):
         module = import_module(f"{__name__}.{info.name}")
@@ -41,8 +41,9 @@ def _format(path: Path) -> ModuleType:
 
 
 def load_file(path: str | Path, trust: bool = False) -> Arrays:
-    """Read a weight file of any known format into canonical arrays, running no code from it unless ``trust``.
+    """Read a weight file of any known format into canonical arrays.
 
+    trust: allow formats that can run code when they are read; without it such code never runs, and the file is refused.
     Raises WeightsError when the file is missing, truncated, unsafe to read, or holds no usable tensors.
     """
     path = Path(path)
@@ -64,7 +65,7 @@ def load_file(path: str | Path, trust: bool = False) -> Arrays:
 
 
 def save_file(arrays: Arrays, path: str | Path) -> None:
-    """Write canonical arrays in the format that the suffix names."""
+    """Write canonical arrays in the format of the path's suffix. Raises WeightsError for an unknown suffix."""
     path = Path(path)
     module = _format(path)
     try:

@@ -1,7 +1,7 @@
-"""The canonical form of weights, its digest, and what is wrong with a set that does not fit.
+"""The canonical form of weights, its digest, and the comparison of two sets of weights.
 
-Canonical: a flat mapping name -> C-contiguous float32 array, in torch's names and layout (convolutions OIHW, linear
-(out, in)). Counters such as ``num_batches_tracked`` are not weights and are left out.
+Canonical weights are a flat mapping name -> C-contiguous float32 array, in torch's names and layout (convolutions OIHW, linear
+weights (out, in)). Counters such as ``num_batches_tracked`` are not weights and are left out.
 """
 
 from __future__ import annotations
@@ -9,21 +9,29 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xverify.errors import WeightsError, nearest
 
-Arrays = dict[str, np.ndarray]
+# A numpy array of any shape and dtype.
+Array = NDArray[Any]
+# Name -> array.
+Arrays = dict[str, Array]
 
-COUNTERS = ("num_batches_tracked",)
+COUNTERS = ("num_batches_tracked",)  # last parts of names
 
 
-def to_canonical(arrays: Mapping[str, np.ndarray], source: str = "weights") -> Arrays:
-    """Float32 arrays without counters; refuses values that float32 cannot hold, NaN and infinity.
+def to_canonical(arrays: Mapping[str, Array], source: str = "weights") -> Arrays:
+    """Convert arrays to canonical weights: float32, C-contiguous, without counters.
 
-    Raises WeightsError naming the tensor. Half precisions are widened exactly; float64 is taken only where nothing
-    is lost, because a silently rounded weight is a different weight.
+    Half precision is converted exactly. float64 is accepted only where no value changes, because a rounded weight is a different
+    weight.
+
+    source: where the arrays come from; error messages begin with it.
+    Raises WeightsError, with the name of the tensor, for NaN, infinity, another dtype, or a value that float32 cannot represent.
     """
     result: Arrays = {}
     for name, value in arrays.items():
@@ -51,22 +59,21 @@ def to_canonical(arrays: Mapping[str, np.ndarray], source: str = "weights") -> A
     return result
 
 
-def digest(arrays: Mapping[str, np.ndarray]) -> str:
-    """``sha256:`` over names, shapes, dtypes and bytes, in the order of the names; equal digests are equal weights."""
+def digest(arrays: Mapping[str, Array]) -> str:
+    """``sha256:`` and the hash of names, shapes, dtypes and bytes in the order of the names. Equal digests mean equal weights."""
     sha = hashlib.sha256()
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name]).reshape(np.shape(arrays[name]))
         sha.update(f"{name}\0{array.dtype.str}\0{array.shape}\0".encode())
-        sha.update(memoryview(array).cast("B") if array.size else b"")
+        sha.update(array.data.cast("B") if array.size else b"")
     return f"sha256:{sha.hexdigest()}"
 
 
-def normal_form(arrays: Mapping[str, np.ndarray], fused_parameters: Mapping[str, Iterable[str]]) -> Arrays:
-    """Weights with what some framework stores as one tensor added up, in float32.
+def normal_form(arrays: Mapping[str, Array], fused_parameters: Mapping[str, Iterable[str]]) -> Arrays:
+    """The weights with parameters summed up, in float32, where some framework stores only their sum.
 
-    fused_parameters: name -> the canonical tensors whose sum it is, e.g.
-    ``{"lstm.bias_l0": ("lstm.bias_ih_l0", "lstm.bias_hh_l0")}``
-    for Keras' LSTM, which has one bias where torch has two. A sum that is there already stays.
+    fused_parameters: name of the sum -> names of its parts, e.g. ``{"lstm.bias_l0": ("lstm.bias_ih_l0", "lstm.bias_hh_l0")}``
+        for Keras' LSTM, which has one bias where torch has two. A sum that is present already stays.
     """
     result = dict(arrays)
     for name, parts in fused_parameters.items():
@@ -76,10 +83,11 @@ def normal_form(arrays: Mapping[str, np.ndarray], fused_parameters: Mapping[str,
     return result
 
 
-def check(arrays: Mapping[str, np.ndarray], expected: Mapping[str, tuple[int, ...]], source: str = "weights") -> None:
+def check(arrays: Mapping[str, Array], expected: Mapping[str, tuple[int, ...]], source: str = "weights") -> None:
     """Raise WeightsError unless names and shapes are exactly those of the model.
 
-    expected: canonical name -> shape. The message lists both sides sorted, with the nearest name for each stray one.
+    expected: canonical name -> shape. source: what the message calls the arrays. The message lists missing and unexpected names
+        in sorted order, and suggests the nearest name.
     """
     missing = sorted(set(expected) - set(arrays))
     extra = sorted(set(arrays) - set(expected))
@@ -109,19 +117,22 @@ def _some(names: list[str], most: int = 5) -> str:
 
 @dataclass(frozen=True)
 class Difference:
-    """How one tensor differs between two sets. kind: "missing", "extra", "shape" or "values"."""
+    """How one tensor differs between two sets of weights.
+
+    name: of the tensor. kind: "missing", "extra", "shape" or "values". detail: what differs, as a phrase.
+    """
 
     name: str
     kind: str
     detail: str
 
 
-def diff(left: Mapping[str, np.ndarray], right: Mapping[str, np.ndarray]) -> list[Difference]:
-    """Every tensor that is not bitwise the same on both sides, sorted by name."""
+def diff(left: Mapping[str, Array], right: Mapping[str, Array]) -> list[Difference]:
+    """Every tensor that is not bitwise equal in both sets, sorted by name."""
     return list(_differences(left, right))
 
 
-def _differences(left: Mapping[str, np.ndarray], right: Mapping[str, np.ndarray]) -> Iterable[Difference]:
+def _differences(left: Mapping[str, Array], right: Mapping[str, Array]) -> Iterable[Difference]:
     for name in sorted(set(left) | set(right)):
         if name not in right:
             yield Difference(name, "missing", f"only on the left, shape {np.shape(left[name])}")

@@ -1,7 +1,7 @@
-"""Jittor: its ``.pkl`` files, read without Jittor and without running code from them, and its modules.
+"""Jittor: its ``.pkl`` files, which are read without Jittor and without running code from them, and its modules.
 
-``jittor.save`` writes a pickle of {name: Var}, its SHA-1 and an eight-byte mark. A Var pickles as a call of
-``jittor_core.Var`` on a numpy array, so a reader that knows that call and numpy's own needs nothing else.
+``jittor.save`` writes a pickle of {name: Var}, the SHA-1 of the pickle, and a mark of eight bytes. A Var is pickled as a call of
+``jittor_core.Var`` with a numpy array, so it is enough to know this call and those of numpy.
 """
 
 from __future__ import annotations
@@ -17,17 +17,20 @@ import numpy as np
 
 from xverify.errors import WeightsError
 
+from .canonical import Array, Arrays
+
 SUFFIXES = (".pkl",)
 
 _MARK = b"HCAJSLHD"
 _SHA1_BYTES = 20
 
 
-def _array_of(*args: Any) -> np.ndarray:
+def _array_of(*args: Any) -> Array:
     return np.asarray(args[0])
 
 
 def _numpy_calls() -> dict[tuple[str, str], Any]:
+    """(module, name) -> the function that a pickle of numpy arrays calls."""
     rebuild = np.empty(0).__reduce__()[0]
     scalar = np.float32(0).__reduce__()[0]
     calls: dict[tuple[str, str], Any] = {("numpy", "ndarray"): np.ndarray, ("numpy", "dtype"): np.dtype}
@@ -37,6 +40,7 @@ def _numpy_calls() -> dict[tuple[str, str], Any]:
     return calls
 
 
+# (module, name) in a pickle -> what is called instead. Nothing else is ever called.
 _ALLOWED: dict[tuple[str, str], Any] = {
     **_numpy_calls(),
     ("collections", "OrderedDict"): OrderedDict,
@@ -47,7 +51,7 @@ _ALLOWED: dict[tuple[str, str], Any] = {
 
 
 class _Reader(pickle.Unpickler):
-    """Unpickles arrays and dictionaries only."""
+    """An unpickler for arrays and dictionaries only."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in _ALLOWED:
@@ -55,7 +59,8 @@ class _Reader(pickle.Unpickler):
         raise WeightsError(f"it calls {module}.{name}, which could run any code")
 
 
-def load_file(path: Path, trust: bool = False) -> dict[str, np.ndarray]:
+def load_file(path: Path, trust: bool = False) -> Arrays:
+    """Read a ``.pkl`` file. trust: also run code that the pickle calls. Raises WeightsError for a damaged or unsafe file."""
     data = path.read_bytes()
     if data.endswith(_MARK):
         body, checksum = data[: -len(_MARK) - _SHA1_BYTES], data[-len(_MARK) - _SHA1_BYTES : -len(_MARK)]
@@ -68,7 +73,9 @@ def load_file(path: Path, trust: bool = False) -> dict[str, np.ndarray]:
     except WeightsError as error:
         raise WeightsError(f"{path}: refused, {error}; if you trust its author, pass --trust") from None
     if stream.read(1):
-        raise WeightsError(f"{path}: goes on after its pickle has ended: the file is damaged or truncated")
+        raise WeightsError(
+            f"{path}: there are more bytes after the end of the pickle: the file is damaged or truncated"
+        )
     if not isinstance(stored, dict):
         raise WeightsError(f"{path}: holds a {type(stored).__name__}, not a state_dict (name -> array)")
     nested = [name for name, value in stored.items() if isinstance(value, dict)]
@@ -77,21 +84,21 @@ def load_file(path: Path, trust: bool = False) -> dict[str, np.ndarray]:
     return {str(name): np.asarray(value) for name, value in stored.items()}
 
 
-def save_file(arrays: dict[str, np.ndarray], path: Path) -> None:
-    """Write what ``jittor.load`` reads and ``Module.load_parameters`` takes."""
+def save_file(arrays: Arrays, path: Path) -> None:
+    """Write a file that ``jittor.load`` reads and ``Module.load_parameters`` accepts."""
     body = pickle.dumps({name: np.array(array) for name, array in arrays.items()}, 4)
     path.write_bytes(body + hashlib.sha1(body).digest() + _MARK)
 
 
-def from_model(model: Any) -> dict[str, np.ndarray]:
-    """The module's parameters and running statistics, by name; a tied one once, under the first of its names."""
+def from_model(model: Any) -> Arrays:
+    """Name -> array of each parameter and running statistic. A tied parameter occurs once, under the first of its names."""
     once = {id(value): (name, value) for name, value in reversed(model.state_dict().items())}
     return {name: np.array(value.numpy()) for name, value in reversed(once.values())}
 
 
-def to_model(model: Any, arrays: dict[str, np.ndarray]) -> None:
-    """Set every parameter. Names and shapes must have been checked: Jittor logs what does not fit, and goes on."""
+def to_model(model: Any, arrays: Arrays) -> None:
+    """Set every parameter. Names and shapes must have been checked, because Jittor only logs a parameter that does not fit."""
     double = any(str(value.dtype) == "float64" for value in model.state_dict().values())
     model.load_parameters({name: np.array(array) for name, array in arrays.items()})
-    if double:  # loading narrows
+    if double:  # load_parameters makes the model float32
         model.float64()

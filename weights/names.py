@@ -1,4 +1,4 @@
-"""A model folder's names.toml: canonical names against a framework's own, explicitly and both ways."""
+"""The tables of names.toml: canonical names, and the names that a framework uses instead."""
 
 from __future__ import annotations
 
@@ -8,39 +8,46 @@ from xverify.errors import WeightsError
 
 
 def rename(names: Mapping[str, object], table: Mapping[str, str]) -> dict[str, str]:
-    """The framework's own name -> canonical name, for each of its parameters.
+    """Native name -> canonical name, for each of these native names.
 
-    table: canonical -> the framework's, for a whole parameter ("fc1.weight") or a layer ("fc1", which then renames all
-    of its parameters). The longest matching entry wins. Raises WeightsError for an entry that matches nothing.
+    names: the native names of the parameters.
+    table: canonical -> native name, for a whole parameter ("fc1.weight") or for a layer ("fc1"), which renames all parameters of
+        the layer. The longest matching entry decides.
+    Raises WeightsError for an entry that matches nothing.
     """
-    theirs = {value: key for key, value in table.items()}
+    canonical_of = {value: key for key, value in table.items()}
     used: set[str] = set()
     result = {}
     for name in names:
-        prefix = _prefix(name, theirs)
+        prefix = _prefix(name, canonical_of)
         used.add(prefix)
-        result[name] = theirs[prefix] + name.removeprefix(prefix) if prefix else name
-    unused = sorted(set(theirs) - used)
+        result[name] = canonical_of[prefix] + name.removeprefix(prefix) if prefix else name
+    unused = sorted(set(canonical_of) - used)
     if unused:
-        raise WeightsError(f"names.toml: {theirs[unused[0]]!r} is said to be {unused[0]!r}, which the model has not")
+        raise WeightsError(
+            f"names.toml: {canonical_of[unused[0]]!r} is said to be {unused[0]!r}, which does not exist in the model"
+        )
     return result
 
 
 def rename_layers(names: Iterable[str], table: Mapping[str, str]) -> dict[str, str]:
-    """The same for layers, with weights or without. An entry for one weight says what its layer is called, too."""
-    theirs = {value: key for key, value in table.items()}
-    for own, canonical in list(theirs.items()):
+    """Native name -> canonical name, for layers with or without weights.
+
+    table: as in ``rename``. An entry for one weight also renames the layer of this weight.
+    """
+    canonical_of = {value: key for key, value in table.items()}
+    for own, canonical in list(canonical_of.items()):
         layer, _, kind = own.rpartition(".")
         if layer and canonical.rpartition(".")[2] == kind:
-            theirs.setdefault(layer, canonical.rpartition(".")[0])
+            canonical_of.setdefault(layer, canonical.rpartition(".")[0])
     return {
-        name: theirs[prefix] + name.removeprefix(prefix) if (prefix := _prefix(name, theirs)) else name
+        name: canonical_of[prefix] + name.removeprefix(prefix) if (prefix := _prefix(name, canonical_of)) else name
         for name in names
     }
 
 
-def _prefix(name: str, theirs: Mapping[str, str]) -> str:
-    """The longest leading part of a dotted name that the table has; '' when none."""
+def _prefix(name: str, canonical_of: Mapping[str, str]) -> str:
+    """The longest leading part of a dotted name that is in the table; '' when there is none."""
     parts = name.split(".")
     prefixes = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
-    return next((prefix for prefix in prefixes if prefix in theirs), "")
+    return next((prefix for prefix in prefixes if prefix in canonical_of), "")

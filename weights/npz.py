@@ -1,4 +1,4 @@
-"""numpy's ``.npz``, one array a name; object arrays, which would need pickle, are never read."""
+"""numpy's ``.npz`` files. Object arrays, which would need pickle, are never read."""
 
 from __future__ import annotations
 
@@ -7,23 +7,29 @@ import struct
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
+from .canonical import Array, Arrays
+
 SUFFIXES = (".npz",)
-MAPPED = 2**16  # bytes, from which on an array is mapped
+npy: Any = np.lib.format  # its functions have no types
+MAPPED = 2**16  # bytes; larger arrays are mapped into memory, smaller ones are read
 
 
-def load_file(path: Path, trust: bool = False) -> dict[str, np.ndarray]:
+def load_file(path: Path, trust: bool = False) -> Arrays:
+    """Read all arrays of a file into memory. trust: without effect, since these files cannot run code."""
     with np.load(path, allow_pickle=False) as archive:
         return {name: archive[name] for name in archive.files}
 
 
-class OnDisk(Mapping[str, np.ndarray]):
-    """The arrays of several files that ``save_file`` wrote as one mapping.
+class OnDisk(Mapping[str, Array]):
+    """The arrays of several files written by ``save_file``, as one mapping.
 
-    Each is mapped when it is looked up: nothing is copied, no checksum computed, and the system keeps of it what it has room for.
+    An array is mapped into memory when it is looked up: nothing is copied, and no checksum is computed.
+
+    paths: the files; of two arrays with the same name, the one in the later file is used.
     """
 
     def __init__(self, *paths: Path) -> None:
@@ -33,14 +39,14 @@ class OnDisk(Mapping[str, np.ndarray]):
                 for member in archive.infolist():
                     self.places[member.filename.removesuffix(".npy")] = path, member.header_offset
 
-    def __getitem__(self, name: str) -> np.ndarray:
+    def __getitem__(self, name: str) -> Array:
         path, place = self.places[name]
         with path.open("rb") as file:
-            # A member's own header has 30 bytes; the last four are the lengths of its name and of what else stands before it.
+            # The header of a zip member has 30 bytes. Its last four are the lengths of the name and of the extra field that follow.
             file.seek(place + 26)
             file.seek(place + 30 + sum(struct.unpack("<HH", file.read(4))))
-            known = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-            shape, fortran, dtype = known[np.lib.format.read_magic(file)](file)
+            readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+            shape, fortran, dtype = readers[npy.read_magic(file)](file)
             order: Literal["C", "F"] = "F" if fortran else "C"
             if math.prod(shape) * dtype.itemsize < MAPPED:
                 return np.fromfile(file, dtype, math.prod(shape)).reshape(shape, order=order)
@@ -53,9 +59,10 @@ class OnDisk(Mapping[str, np.ndarray]):
         return len(self.places)
 
 
-def save_file(arrays: dict[str, np.ndarray], path: Path) -> None:
-    # Through a file object: np.savez would append .npz, and a name of a tensor could collide with its own arguments.
+def save_file(arrays: Arrays, path: Path) -> None:
+    """Write arrays of any dtype without compression."""
+    # Not with np.savez: it appends .npz to the path, and the name of a tensor could collide with its arguments.
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
+                npy.write_array(member, np.asarray(array), allow_pickle=False)

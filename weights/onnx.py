@@ -1,4 +1,4 @@
-"""ONNX files: weights are the graph's initializers, under the names of the parameters they were exported from."""
+"""ONNX files: weights are the graph's initializers, which have the names of the parameters they were exported from."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import numpy as np
 
 from xverify.errors import WeightsError
 
+from .canonical import Arrays, check
+
 SUFFIXES = (".onnx",)
 
 
-def from_model(model: Any) -> dict[str, np.ndarray]:
-    """The floating-point initializers of a ModelProto; constants that the exporter named itself are not weights."""
+def from_model(model: Any) -> Arrays:
+    """The floating-point initializers of a ModelProto, without constants to which the exporter gave a name."""
     from onnx import numpy_helper
 
     return {
@@ -23,8 +25,8 @@ def from_model(model: Any) -> dict[str, np.ndarray]:
     }
 
 
-def to_model(model: Any, arrays: dict[str, np.ndarray]) -> None:
-    """Replace the initializers of a ModelProto in place; names and shapes must have been checked."""
+def to_model(model: Any, arrays: Arrays) -> None:
+    """Replace the initializers of a ModelProto in place. Names and shapes must have been checked."""
     from onnx import numpy_helper
 
     for tensor in model.graph.initializer:
@@ -32,21 +34,23 @@ def to_model(model: Any, arrays: dict[str, np.ndarray]) -> None:
             tensor.CopyFrom(numpy_helper.from_array(np.array(arrays[tensor.name], order="C"), tensor.name))
 
 
-def load_file(path: Path, trust: bool = False) -> dict[str, np.ndarray]:
+def load_file(path: Path, trust: bool = False) -> Arrays:
+    """Read the weights of an ONNX file. trust: without effect, since these files cannot run code."""
     import onnx
 
     return from_model(onnx.load(path))
 
 
-def save_file(arrays: dict[str, np.ndarray], path: Path) -> None:
-    """Set the weights of an ONNX file that is already there: weights alone do not say what the graph is."""
-    import onnx
+def save_file(arrays: Arrays, path: Path) -> None:
+    """Set the weights of an existing ONNX file, because weights alone do not define the graph.
 
-    from .canonical import check
+    Raises WeightsError when the file does not exist or the weights do not fit it.
+    """
+    import onnx
 
     if not path.is_file():
         raise WeightsError(
-            f"{path}: weights alone make no graph; name the model with --model, or an exported file that is there"
+            f"{path}: weights alone make no graph; name the model with --model, or an existing exported file"
         )
     model = onnx.load(path)
     check(arrays, {name: array.shape for name, array in from_model(model).items()}, source="weights")

@@ -1,25 +1,31 @@
-"""Keras and TensorFlow models: variables to canonical names and layout, by a table, a kind of layer at a time.
+"""Keras and TensorFlow models: their variables in canonical names and layout, by a table with one entry per kind of layer.
 
-A Keras layer's name is the canonical name of the torch module it stands for ("layer1.0.conv1"). A tf.Module that is not
-Keras' keeps canonical names and layout itself: its variable ``fc1.weight`` is the attribute ``weight`` of ``fc1``.
+The name of a Keras layer is the canonical name of the torch module that it corresponds to ("layer1.0.conv1"). A tf.Module that is
+not a Keras layer uses canonical names and layout itself: its variable ``fc1.weight`` is the attribute ``weight`` of ``fc1``.
 
-A Keras layer of one's own says what its variables are, as LAYERS does for Keras' layers:
+A Keras layer of your own declares its variables with attributes of the class or of the instance, in the form of the tables here:
 
-    canonical_weights = {"variable": ("canonical suffix", axes or None)}     of the class or the instance
-    canonical_sums = {"canonical suffix": ("part", "part")}                  as SUMS, when torch has several tensors there
-    canonical_name = "lstm"                                                  when it is not the layer's own name
+    canonical_weights = {"variable": ("canonical suffix", axes or None)}     as an entry of LAYERS
+    canonical_sums = {"canonical suffix": ("part", "part")}                  as an entry of SUMS, where torch has several tensors
+    canonical_name = "lstm"                                                  where it differs from the name of the layer
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from xverify.errors import WeightsError
 
-# Keras class -> {variable: (canonical name, axes)} with canonical = variable.transpose(axes); None: as it is.
-LAYERS: dict[str, dict[str, tuple[str, tuple[int, ...] | None]]] = {
+from .canonical import Array, Arrays
+
+# Order of axes with canonical = variable.transpose(axes); None: the layouts are the same.
+Axes = tuple[int, ...] | None
+
+# Keras class -> {variable: (canonical suffix, axes)}.
+LAYERS: dict[str, dict[str, tuple[str, Axes]]] = {
     "Dense": {"kernel": ("weight", (1, 0)), "bias": ("bias", None)},
     "Conv1D": {"kernel": ("weight", (2, 1, 0)), "bias": ("bias", None)},
     "Conv2D": {"kernel": ("weight", (3, 2, 0, 1)), "bias": ("bias", None)},  # HWIO -> OIHW
@@ -41,118 +47,136 @@ LAYERS: dict[str, dict[str, tuple[str, tuple[int, ...] | None]]] = {
     },
 }
 
-# Keras class -> {canonical name: torch's tensors, of which Keras has the sum alone}. Gates stand in the same order i, f, g, o.
+# Keras class -> {canonical suffix: torch's tensors, of which Keras stores the sum}. Both order the gates i, f, g, o.
 SUMS: dict[str, dict[str, tuple[str, ...]]] = {
     "LSTMCell": {"bias": ("bias_ih", "bias_hh")},
     "LSTM": {"bias_l0": ("bias_ih_l0", "bias_hh_l0")},
 }
 
-Slot = tuple[str, Any, tuple[int, ...] | None]
+
+class NamedVariable(NamedTuple):
+    """A variable of a model with its canonical name and layout.
+
+    name: canonical name. variable: the framework's variable. axes: see Axes.
+    """
+
+    name: str
+    variable: Any
+    axes: Axes
 
 
-def slots(model: Any) -> list[Slot]:
-    """(canonical name, variable, axes) of every weight of the model.
+class Declaration(NamedTuple):
+    """What is known about a Keras layer.
 
-    Raises WeightsError for a kind of layer that the table does not know, or a name that stands twice.
+    module: canonical name of the torch module. weights: an entry of LAYERS. sums: an entry of SUMS.
+    """
+
+    module: str
+    weights: Mapping[str, tuple[str, Axes]]
+    sums: Mapping[str, tuple[str, ...]]
+
+
+def named_variables(model: Any) -> list[NamedVariable]:
+    """Every weight of the model.
+
+    Raises WeightsError for a kind of layer that is not in the table, or when two variables have the same name.
     """
     import keras
 
-    found = list(_keras_slots(model)) if isinstance(model, keras.layers.Layer) else list(_module_slots(model))
-    names = [name for name, _, _ in found]
+    of_model = _keras_variables if isinstance(model, keras.layers.Layer) else _module_variables
+    found = list(of_model(model))
+    names = [each.name for each in found]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise WeightsError(f"two variables are called {twice[0]!r}: give every layer the name of its torch module")
     return found
 
 
-def _keras_slots(model: Any) -> Any:
+def _keras_variables(model: Any) -> Iterator[NamedVariable]:
     layers = list(model._flatten_layers(include_self=True))
     known: set[int] = set()
-    for layer in layers:  # a layer stands before those inside it: LSTM speaks for its cell
-        name, weights, _ = _form(layer)
+    for layer in layers:  # a layer precedes the layers inside it, so an LSTM declares the variables of its cell
+        declared = _declaration(layer)
         for variable in layer.variables:
-            if variable.name in weights and id(variable) not in known:
-                suffix, axes = weights[variable.name]
+            if variable.name in declared.weights and id(variable) not in known:
+                suffix, axes = declared.weights[variable.name]
                 known.add(id(variable))
-                yield f"{name}.{suffix}", variable, axes
+                yield NamedVariable(f"{declared.module}.{suffix}", variable, axes)
     for layer in layers:
         for variable in layer._trainable_variables + layer._non_trainable_variables:
             if id(variable) not in known and "seed" not in variable.name:
-                kinds = ", ".join(sorted(LAYERS))
                 raise WeightsError(
-                    f"{type(layer).__name__} {layer.name!r} keeps {variable.name!r}, which has no known canonical form; "
-                    f"known layers: {kinds}; a layer of your own says it as canonical_weights = "
-                    f'{{"{variable.name}": ("weight", None)}}'
+                    f"{type(layer).__name__} {layer.name!r} has the variable {variable.name!r}, whose canonical form is not "
+                    f"known; known layers: {', '.join(sorted(LAYERS))}; in a layer of your own, declare "
+                    f'canonical_weights = {{"{variable.name}": ("weight", None)}}'
                 )
 
 
-def _form(layer: Any) -> tuple[str, dict[str, Any], dict[str, tuple[str, ...]]]:
-    """The torch module that a Keras layer stands for, its variables, and its sums."""
-    # A subclass of a Keras layer is its parent with other behaviour: the same variables.
+def _module_variables(model: Any) -> Iterator[NamedVariable]:
+    import tensorflow as tf
+
+    for path, variable in model._flatten(predicate=lambda value: isinstance(value, tf.Variable), with_path=True):
+        yield NamedVariable(".".join(str(part) for part in path), variable, None)
+
+
+def _declaration(layer: Any) -> Declaration:
+    """What the layer itself declares, and what the tables say for the rest."""
+    # A subclass of a Keras layer has the variables of its parent.
     kinds = (kind.__name__ for kind in type(layer).__mro__ if kind.__module__.startswith("keras."))
     kind = next((kind for kind in kinds if kind in LAYERS), "")
-    return (
+    return Declaration(
         getattr(layer, "canonical_name", layer.name),
         getattr(layer, "canonical_weights", LAYERS.get(kind, {})),
         getattr(layer, "canonical_sums", SUMS.get(kind, {})),
     )
 
 
-def _module_slots(model: Any) -> Any:
-    import tensorflow as tf
-
-    for path, variable in model._flatten(predicate=lambda value: isinstance(value, tf.Variable), with_path=True):
-        yield ".".join(str(part) for part in path), variable, None
-
-
 def fused_parameters(model: Any) -> dict[str, tuple[str, ...]]:
-    """What the model stores as one tensor where torch has several: canonical name -> the names whose sum it is.
+    """Weights that the model stores as one tensor where torch has several: canonical name -> names of the tensors it sums up.
 
-    ``{"lstm.bias_l0": ("lstm.bias_ih_l0", "lstm.bias_hh_l0")}``; weights.normal_form adds them up.
+    For example ``{"lstm.bias_l0": ("lstm.bias_ih_l0", "lstm.bias_hh_l0")}``; ``normal_form`` computes the sum.
     """
     import keras
 
     if not isinstance(model, keras.layers.Layer):
         return {}
-    held = {name for name, _, _ in slots(model)}
-    forms = [_form(layer) for layer in model._flatten_layers(include_self=True)]
+    names = {each.name for each in named_variables(model)}
     return {
-        f"{name}.{total}": tuple(f"{name}.{part}" for part in parts)
-        for name, _, sums in forms
-        for total, parts in sums.items()
-        if f"{name}.{total}" in held
+        f"{declared.module}.{total}": tuple(f"{declared.module}.{part}" for part in parts)
+        for declared in map(_declaration, model._flatten_layers(include_self=True))
+        for total, parts in declared.sums.items()
+        if f"{declared.module}.{total}" in names
     }
 
 
 def layers(model: Any) -> dict[str, list[Any]]:
-    """The Keras layers by the torch modules that they stand for; models within the model are not layers of it."""
+    """Canonical name of a torch module -> the Keras layers that correspond to it. Models inside the model are not layers."""
     import keras
 
     found: dict[str, list[Any]] = {}
     if isinstance(model, keras.layers.Layer):
         for layer in model._flatten_layers(include_self=False):
             if not isinstance(layer, (keras.Model, keras.layers.InputLayer)):
-                found.setdefault(_form(layer)[0], []).append(layer)
+                found.setdefault(_declaration(layer).module, []).append(layer)
     return found
 
 
-def from_model(model: Any) -> dict[str, np.ndarray]:
+def from_model(model: Any) -> Arrays:
     """Every weight of the built model in canonical names and layout."""
-    return {name: to_canonical(np.array(variable.numpy()), axes) for name, variable, axes in slots(model)}
+    return {each.name: to_canonical(np.array(each.variable.numpy()), each.axes) for each in named_variables(model)}
 
 
-def to_model(model: Any, arrays: dict[str, np.ndarray]) -> None:
-    """Assign every weight; names and shapes must have been checked."""
-    for name, variable, axes in slots(model):
-        array = arrays[name]
-        variable.assign(from_canonical(array, axes))
+def to_model(model: Any, arrays: Arrays) -> None:
+    """Assign every weight. arrays: canonical; names and shapes must have been checked."""
+    for name, variable, axes in named_variables(model):
+        variable.assign(from_canonical(arrays[name], axes))
 
 
-def to_canonical(array: np.ndarray, axes: tuple[int, ...] | None) -> np.ndarray:
-    """A variable's array in canonical layout. axes: of LAYERS."""
+def to_canonical(array: Array, axes: Axes) -> Array:
+    """The array of a variable in canonical layout. axes: see Axes."""
     return np.array(array if axes is None else array.transpose(axes), order="C")
 
 
-def from_canonical(array: np.ndarray, axes: tuple[int, ...] | None) -> np.ndarray:
-    """The array as the variable holds it."""
+def from_canonical(array: Array, axes: Axes) -> Array:
+    """The canonical array in the layout of the variable. axes: see Axes."""
     return np.array(array if axes is None else array.transpose(np.argsort(axes)), order="C")

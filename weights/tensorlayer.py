@@ -1,6 +1,6 @@
-"""TensorLayer models: weights to canonical names and layout, by a table, a kind of layer at a time.
+"""TensorLayer models: their weights in canonical names and layout, by a table with one entry per kind of layer.
 
-A layer's name is the canonical name of the torch module it stands for, as in tensorflow.py, whose layouts these are.
+The name of a layer is the canonical name of the torch module that it corresponds to. Layouts are those of tensorflow.py.
 """
 
 from __future__ import annotations
@@ -11,26 +11,29 @@ import numpy as np
 
 from xverify.errors import WeightsError
 
-from . import tensorflow
+from .canonical import Arrays
+from .tensorflow import LAYERS as KERAS_LAYERS
+from .tensorflow import Axes, NamedVariable, from_canonical, to_canonical
 
-# TensorLayer class -> {attribute: (canonical name, axes)} with canonical = weight.transpose(axes); None: as it is.
-LAYERS: dict[str, dict[str, tuple[str, tuple[int, ...] | None]]] = {
-    "Dense": {"W": tensorflow.LAYERS["Dense"]["kernel"], "b": tensorflow.LAYERS["Dense"]["bias"]},
-    "Conv2d": {"W": tensorflow.LAYERS["Conv2D"]["kernel"], "b": tensorflow.LAYERS["Conv2D"]["bias"]},
+# TensorLayer class -> {attribute: (canonical suffix, axes)}.
+LAYERS: dict[str, dict[str, tuple[str, Axes]]] = {
+    "Dense": {"W": KERAS_LAYERS["Dense"]["kernel"], "b": KERAS_LAYERS["Dense"]["bias"]},
+    "Conv2d": {"W": KERAS_LAYERS["Conv2D"]["kernel"], "b": KERAS_LAYERS["Conv2D"]["bias"]},
 }
 
 
-def slots(model: Any) -> list[tensorflow.Slot]:
-    """(canonical name, variable, axes) of every weight of the model.
+def named_variables(model: Any) -> list[NamedVariable]:
+    """Every weight of the model.
 
-    Raises WeightsError for a kind of layer that the table does not know. TensorLayer itself refuses a name that stands twice.
+    Raises WeightsError for a kind of layer that is not in the table. TensorLayer itself refuses a model in which two layers have
+    the same name.
     """
     found = []
     for layer in model.all_layers:
         kind = type(layer).__name__
         for attribute, (suffix, axes) in LAYERS.get(kind, {}).items():
             if hasattr(layer, attribute):
-                found.append((f"{layer.name}.{suffix}", getattr(layer, attribute), axes))
+                found.append(NamedVariable(f"{layer.name}.{suffix}", getattr(layer, attribute), axes))
         if layer.all_weights and kind not in LAYERS:
             raise WeightsError(
                 f"{kind} {layer.name!r} keeps weights that have no known canonical form; known layers: {', '.join(LAYERS)}"
@@ -38,15 +41,12 @@ def slots(model: Any) -> list[tensorflow.Slot]:
     return found
 
 
-def from_model(model: Any) -> dict[str, np.ndarray]:
+def from_model(model: Any) -> Arrays:
     """Every weight of the built model in canonical names and layout."""
-    return {
-        name: np.array(variable.numpy().transpose(axes) if axes else variable.numpy(), order="C")
-        for name, variable, axes in slots(model)
-    }
+    return {each.name: to_canonical(np.array(each.variable.numpy()), each.axes) for each in named_variables(model)}
 
 
-def to_model(model: Any, arrays: dict[str, np.ndarray]) -> None:
-    """Assign every weight; names and shapes must have been checked."""
-    for name, variable, axes in slots(model):
-        variable.assign(arrays[name].transpose(np.argsort(axes)) if axes else arrays[name])
+def to_model(model: Any, arrays: Arrays) -> None:
+    """Assign every weight. arrays: canonical; names and shapes must have been checked."""
+    for name, variable, axes in named_variables(model):
+        variable.assign(from_canonical(arrays[name], axes))

@@ -1,4 +1,4 @@
-"""PyTorch: checkpoint files and modules. The canonical names and layout are torch's own."""
+"""PyTorch: checkpoint files and modules. Canonical names and layout are torch's own."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ import numpy as np
 
 from xverify.errors import WeightsError
 
+from .canonical import Array, Arrays
+
 SUFFIXES = (".pt", ".pth", ".bin")
 
 
-def load_file(path: Path, trust: bool = False) -> dict[str, np.ndarray]:
+def load_file(path: Path, trust: bool = False) -> Arrays:
+    """Read the state_dict of a checkpoint. trust: also run code that the file holds. Raises WeightsError for any other content."""
     import torch
 
     try:
@@ -40,21 +43,23 @@ def load_file(path: Path, trust: bool = False) -> dict[str, np.ndarray]:
     return {name: _array(value) for name, value in _without_aliases(stored).items()}
 
 
-def save_file(arrays: dict[str, np.ndarray], path: Path) -> None:
+def save_file(arrays: Arrays, path: Path) -> None:
+    """Write a state_dict."""
     import torch
 
     torch.save({name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}, path)
 
 
-def _array(tensor: Any) -> np.ndarray:
+def _array(tensor: Any) -> Array:
     tensor = tensor.detach().cpu()
-    if str(tensor.dtype) == "torch.bfloat16":  # numpy has no such type; float32 holds every bfloat16
+    if str(tensor.dtype) == "torch.bfloat16":  # numpy has no bfloat16; float32 represents every bfloat16 exactly
         tensor = tensor.float()
-    return tensor.numpy().copy()
+    array: Array = tensor.numpy().copy()
+    return array
 
 
 def _without_aliases(state: dict[str, Any]) -> dict[str, Any]:
-    """Tied tensors once, under the first of their names: they are one weight."""
+    """The state_dict with each tied tensor once, under the first of its names."""
     seen: set[tuple[Any, ...]] = set()
     result = {}
     for name, tensor in state.items():
@@ -65,14 +70,14 @@ def _without_aliases(state: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def from_model(model: Any) -> dict[str, np.ndarray]:
-    """The module's parameters and buffers, by name, without integer counters."""
+def from_model(model: Any) -> Arrays:
+    """Name -> array of each floating-point parameter and buffer."""
     state = _without_aliases(model.state_dict())
     return {name: _array(value) for name, value in state.items() if value.is_floating_point()}
 
 
-def to_model(model: Any, arrays: dict[str, np.ndarray]) -> None:
-    """Set every parameter and buffer; names and shapes must have been checked."""
+def to_model(model: Any, arrays: Arrays) -> None:
+    """Set these parameters and buffers. Names and shapes must have been checked."""
     import torch
 
     state = model.state_dict()

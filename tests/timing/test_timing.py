@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from xverify.results.records import Sample
+from xverify.timing import plan as planning
 from xverify.timing import statistics as timing
 
 
@@ -14,20 +15,20 @@ def samples(values, calls=1):
 
 def test_rerun_is_honoured_to_the_call():
     for rerun in (1, 3, 4, 7, 100, 1000, 12345):
-        plan = timing.plan({"fast": 1e-5, "slow": 0.7}, cases=4, rerun=rerun)
+        plan = planning.plan({"fast": 1e-5, "slow": 0.7}, cases=4, rerun=rerun)
         assert all(sum(calls) == rerun for calls in plan.calls.values())
         assert all(len(calls) == plan.rounds and min(calls) >= 1 for calls in plan.calls.values())
 
 
 def test_blocks_last_long_enough_and_every_case_is_met():
-    plan = timing.plan({"fast": 1e-5, "slow": 0.7}, cases=4, rerun=None)
-    assert plan.rounds >= max(4, timing.MIN_ROUNDS)
-    assert plan.calls["fast"][0] * 1e-5 >= timing.BLOCK_SECONDS
+    plan = planning.plan({"fast": 1e-5, "slow": 0.7}, cases=4, rerun=None)
+    assert plan.rounds >= max(4, planning.MIN_ROUNDS)
+    assert plan.calls["fast"][0] * 1e-5 >= planning.BLOCK_SECONDS
     assert plan.calls["slow"] == [1, 1, 1, 1, 2, 2, 2, 2], "blocks of n and of 2n calls, on every case each"
 
 
 def test_orders_are_counterbalanced():
-    orders = timing.orders(["a", "b", "c"], rounds=10, seed=0)
+    orders = planning.orders(["a", "b", "c"], rounds=10, seed=0)
     assert all(sorted(order) == ["a", "b", "c"] for order in orders)
     assert all(orders[i] == orders[i - 1][::-1] for i in range(1, 10, 2))
     assert len({tuple(order) for order in orders}) > 2
@@ -70,32 +71,34 @@ def test_a_ratio_needs_common_rounds():
     assert timing.ratio(samples([1.0, 2.0]), late) is None
 
 
-def test_unfinished_work_is_told_from_the_noise_of_a_first_reading():
+def test_unfinished_work_is_distinguished_from_the_noise_of_a_first_reading():
     assert timing.unfinished([0.010, 0.011, 0.012], seconds=0.001)
     assert not timing.unfinished([0.010, 0.0, 0.012], seconds=0.001)
     assert not timing.unfinished([20e-6] * 4, seconds=10e-6)
     assert not timing.unfinished([], seconds=1.0)
 
 
-# -- launches, verdicts -----------------------------------------------------------------------------------------------
+# -- process runs, verdicts -------------------------------------------------------------------------------------------
 
 
-def of_launches(logs, rounds=5):
-    """Samples of a subject and of its baseline, whose log-ratio in each launch is this."""
+def samples_of_process_runs(logs, rounds=5):
+    """Samples of a subject and of its baseline with this log-ratio in each process run."""
     mine = [Sample(index, 0, 1, math.exp(log), launch) for launch, log in enumerate(logs) for index in range(rounds)]
     return mine, [Sample(index, 0, 1, 1.0, launch) for launch in range(len(logs)) for index in range(rounds)]
 
 
-def test_launches_are_what_an_interval_counts():
+def test_an_interval_counts_process_runs():
     logs = [0.01, 0.02, 0.03]
-    found = timing.ratio(*of_launches(logs))
+    found = timing.ratio(*samples_of_process_runs(logs))
     expected = timing.interval(logs)
     assert math.log(found.mean) == pytest.approx(expected.mean)
     assert math.log(found.low) == pytest.approx(expected.low)
-    assert timing.ratio(*of_launches(logs, rounds=50)).low == pytest.approx(found.low), "more rounds prove nothing more"
+    assert timing.ratio(*samples_of_process_runs(logs, rounds=50)).low == pytest.approx(found.low), (
+        "more rounds do not narrow the interval"
+    )
 
 
-def test_noisy_rounds_do_not_count_while_there_are_others():
+def test_noisy_rounds_do_not_count_when_there_are_quiet_rounds():
     quiet, noisy = Sample(0, 0, 1, 1.0), Sample(1, 0, 1, 9.0, dropped="steal")
     assert timing.clean([quiet, noisy]) == [quiet]
     assert timing.clean([noisy]) == [noisy]
@@ -105,7 +108,7 @@ def test_noisy_rounds_do_not_count_while_there_are_others():
     ("percent", "verdict"),
     [(5, "SLOWER"), (-5, "FASTER"), (0, "SAME"), (2.0, "AMBIGUOUS"), (-2.0, "AMBIGUOUS")],
 )
-def test_a_verdict_says_where_the_whole_interval_lies(percent, verdict):
+def test_a_verdict_states_where_the_whole_interval_lies(percent, verdict):
     generator = random.Random(1)
     center = math.log1p(percent / 100)
     estimate = timing.estimate([center + generator.gauss(0, 0.003) for _ in range(8)])
@@ -115,10 +118,10 @@ def test_a_verdict_says_where_the_whole_interval_lies(percent, verdict):
 def test_an_interval_that_is_too_wide_is_refused():
     verdict, reason = timing.verdicts({"a": timing.Estimate(0.5, 0.1, 5)})["a"]
     assert verdict == "REFUSED"
-    assert "launches differ too much: the interval of the ratio is ±29%" in reason
+    assert reason == "process runs differ too much: the interval of the ratio is ±29%, the limit is ±10%"
 
 
-def test_one_claim_holds_just_when_its_interval_does():
+def test_a_single_claim_holds_when_its_interval_lies_in_its_range():
     generator = random.Random(2)
     for _ in range(500):
         found = timing.Estimate(generator.gauss(0, 0.03), 0.005, 7)
@@ -128,31 +131,31 @@ def test_one_claim_holds_just_when_its_interval_does():
         assert timing.verdicts({"a": found})["a"][0] == expected
 
 
-def test_several_claims_are_held_to_more():
+def test_several_claims_need_stronger_evidence():
     limit = timing.Estimate(0.0, 1.0, 7).half  # in standard errors
     edge = timing.Estimate(timing.SAME + 1.01 * limit * 0.005, 0.005, 7)
     assert timing.verdicts({"a": edge})["a"] == ("SLOWER", None)
     verdict, reason = timing.verdicts({"a": edge, "b": edge})["a"]
     assert verdict == "AMBIGUOUS"
-    assert reason == "it would be SLOWER alone, but is not beside 1 others"
+    assert reason == "it would be SLOWER if it were compared alone, but not among 2 comparisons"
     sure = timing.Estimate(0.5, 0.001, 7)
-    assert timing.verdicts({"a": edge, "b": sure})["a"][0] == "SLOWER", "a sure claim takes nothing from the rest"
+    assert timing.verdicts({"a": edge, "b": sure})["a"][0] == "SLOWER", "a certain claim does not weaken the others"
 
 
-def test_launches_end_by_width_and_never_by_what_they_say():
-    effort = timing.EFFORTS["standard"]
+def test_process_runs_end_by_the_width_of_the_interval_and_not_by_its_position():
+    effort = planning.EFFORTS["standard"]
     narrow, wide = [0.30, 0.301, 0.302, 0.3, 0.301, 0.3], [0.5, 0.1, 0.5, 0.1, 0.5, 0.1]
-    assert not timing.enough([narrow[:5]], effort), "six at least"
+    assert not timing.enough([narrow[:5]], effort), "at least six"
     assert timing.enough([narrow], effort)
     assert timing.enough([[0.0, 0.001] * 3], effort)
     assert not timing.enough([wide], effort)
     assert not timing.enough([narrow, wide], effort), "the widest decides"
-    assert timing.enough([wide * 2], effort), "twelve at most"
+    assert timing.enough([wide * 2], effort), "at most twelve"
 
 
-def test_the_interval_covers_the_truth_when_launches_end_by_its_width():
+def test_the_interval_covers_the_truth_when_process_runs_end_by_its_width():
     generator = random.Random(3)
-    effort = timing.EFFORTS["standard"]
+    effort = planning.EFFORTS["standard"]
     hits = 0
     for _ in range(3000):
         logs = []
@@ -175,19 +178,19 @@ def test_two_runs_are_compared_without_pairs():
 
 
 def test_warm_up_ends_when_two_windows_agree_case_by_case():
-    assert timing.window(4) == 4
-    assert timing.window(1) == 4
-    assert timing.window(3) == 6
-    cases = [1.0, 2.0, 3.0, 4.0]  # whose times differ: only the same case compares
-    assert not timing.steady(cases, 4), "one window is nothing to compare"
-    assert timing.steady(cases * 2, 4)
-    assert not timing.steady(cases + [value * 0.9 for value in cases], 4)
-    assert not timing.steady(cases + [value * 0.97 for value in cases], 4), "every block is faster: a trend"
-    assert timing.steady(cases + [value * 0.995 for value in cases], 4)
-    assert timing.steady([*cases, 1.02, 1.98, 3.01, 3.9], 4)
+    assert planning.window(4) == 4
+    assert planning.window(1) == 4
+    assert planning.window(3) == 6
+    cases = [1.0, 2.0, 3.0, 4.0]  # the cases take different times: only equal cases are compared
+    assert not planning.steady(cases, 4), "one window alone cannot be compared"
+    assert planning.steady(cases * 2, 4)
+    assert not planning.steady(cases + [value * 0.9 for value in cases], 4)
+    assert not planning.steady(cases + [value * 0.97 for value in cases], 4), "every block is faster: a trend"
+    assert planning.steady(cases + [value * 0.995 for value in cases], 4)
+    assert planning.steady([*cases, 1.02, 1.98, 3.01, 3.9], 4)
 
 
-def of_sizes(small, large, rounds=8, generator=None):
+def samples_of_two_block_sizes(small, large, rounds=8, generator=None):
     noise = generator.gauss if generator else lambda mean, sd: mean
     return [
         Sample(index, index % 4, calls, seconds * noise(1.0, 0.02))
@@ -198,24 +201,24 @@ def of_sizes(small, large, rounds=8, generator=None):
 
 def test_work_that_vanishes_is_seen_in_blocks_of_twice_the_calls():
     generator = random.Random(5)
-    assert timing.vanished(of_sizes(1.0, 2.0, generator=generator)) is None
-    assert timing.vanished(of_sizes(1.0, 1.0, generator=generator)) == pytest.approx(1.0, rel=0.05)
-    assert timing.vanished(of_sizes(1.0, 1.7, generator=generator)) == pytest.approx(1.7, rel=0.05)
-    assert timing.vanished(samples([1.0] * 8)) is None, "blocks of one size tell nothing"
+    assert timing.vanished(samples_of_two_block_sizes(1.0, 2.0, generator=generator)) is None
+    assert timing.vanished(samples_of_two_block_sizes(1.0, 1.0, generator=generator)) == pytest.approx(1.0, rel=0.05)
+    assert timing.vanished(samples_of_two_block_sizes(1.0, 1.7, generator=generator)) == pytest.approx(1.7, rel=0.05)
+    assert timing.vanished(samples([1.0] * 8)) is None, "blocks of one size allow no comparison"
 
 
-def test_work_is_not_said_to_vanish_because_the_machine_is_noisy():
-    stalled = of_sizes(1.0, 1.1, generator=random.Random(5))
+def test_noisy_rounds_are_no_evidence_of_vanished_work():
+    stalled = samples_of_two_block_sizes(1.0, 1.1, generator=random.Random(5))
     assert timing.vanished([replace(sample, dropped="another process used a core") for sample in stalled]) is None
 
 
-def test_a_call_on_a_new_input_takes_no_longer_than_any():
+def test_a_call_on_a_new_input_takes_as_long_as_any_other():
     assert timing.amortised(alone=2e-3, seconds=60e-9)
-    assert not timing.amortised(alone=120e-6, seconds=20e-6), "sleeping threads have to wake up"
+    assert not timing.amortised(alone=120e-6, seconds=20e-6), "sleeping threads need time to wake up"
     assert not timing.amortised(alone=0.21, seconds=0.2)
 
 
-def test_a_percentile_needs_a_thousand_calls():
+def test_a_99th_percentile_needs_a_thousand_calls():
     single = [Sample(index, 0, 1, 1.0 + (index >= 990)) for index in range(1000)]
     assert timing.tail(single) == pytest.approx(2.0, abs=0.05)
     assert timing.tail(single[:-1]) is None

@@ -18,7 +18,7 @@ SETS = st.dictionaries(NAMES, FLOATS, min_size=1, max_size=5)
 
 
 @given(SETS)
-def test_the_digest_knows_names_shapes_and_bytes(arrays):
+def test_the_digest_depends_on_names_shapes_and_bytes(arrays):
     first = digest(arrays)
     assert digest({name: arrays[name].copy() for name in reversed(list(arrays))}) == first
     name = sorted(arrays)[0]
@@ -30,18 +30,18 @@ def test_the_digest_knows_names_shapes_and_bytes(arrays):
 
 
 @given(SETS)
-def test_canonical_keeps_float32_as_it_is(arrays):
+def test_canonical_weights_keep_float32_values(arrays):
     result = to_canonical(arrays)
     assert digest(result) == digest({name: np.ascontiguousarray(a).reshape(a.shape) for name, a in arrays.items()})
     assert diff(arrays, result) == []
 
 
-def test_memory_order_is_no_part_of_the_digest():
+def test_the_digest_does_not_depend_on_memory_order():
     array = np.arange(12, dtype=np.float32).reshape(3, 4)
     assert digest({"w": array}) == digest({"w": np.asfortranarray(array)})
 
 
-def test_halves_are_widened_exactly_and_doubles_only_when_nothing_is_lost():
+def test_float16_is_converted_exactly_and_float64_only_when_nothing_is_lost():
     half = np.array([0.1, 1.5], np.float16)
     assert np.array_equal(to_canonical({"w": half})["w"], half.astype(np.float32))
     assert to_canonical({"w": np.array([0.5, 3.0])})["w"].dtype == np.float32
@@ -50,7 +50,7 @@ def test_halves_are_widened_exactly_and_doubles_only_when_nothing_is_lost():
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_a_weight_that_is_not_finite_is_named_with_its_place(bad):
+def test_a_weight_that_is_not_finite_is_named_with_its_index(bad):
     array = np.zeros((2, 3), np.float32)
     array[1, 2] = bad
     with pytest.raises(WeightsError, match=r"fc\.weight\[1, 2\] is"):
@@ -67,12 +67,12 @@ def test_a_weight_that_is_not_finite_is_named_with_its_place(bad):
         ({"w": np.array([True])}, "dtype"),
     ],
 )
-def test_what_is_no_weight_is_refused(arrays, says):
+def test_arrays_that_are_not_weights_are_refused(arrays, says):
     with pytest.raises(WeightsError, match=says):
         to_canonical(arrays)
 
 
-def test_check_lists_both_sides_sorted():
+def test_check_lists_missing_and_unexpected_names():
     expected = {"a": (2,), "b": (3,), "c": (1, 2)}
     arrays = {"a": np.zeros(2), "bb": np.zeros(3), "c": np.zeros((2, 1))}
     with pytest.raises(WeightsError) as failure:
@@ -98,5 +98,5 @@ def test_rename_is_explicit():
     own = ["dense.weight", "dense.bias", "out.kernel"]
     table = {"fc1": "dense", "fc2.weight": "out.kernel"}
     assert rename(own, table) == {"dense.weight": "fc1.weight", "dense.bias": "fc1.bias", "out.kernel": "fc2.weight"}
-    with pytest.raises(WeightsError, match="'fc9' is said to be 'nothing'"):
+    with pytest.raises(WeightsError, match="'fc9' is said to be 'nothing', which does not exist in the model"):
         rename(own, {"fc9": "nothing"})

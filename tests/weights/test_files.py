@@ -17,7 +17,7 @@ ARRAYS = {"fc.weight": np.arange(6, dtype=np.float32).reshape(2, 3), "fc.bias": 
 READ_WITHOUT_FRAMEWORK = (".safetensors", ".npz", ".pkl")
 
 
-def test_every_format_people_have_is_known():
+def test_every_common_format_is_known():
     assert {".safetensors", ".npz", ".pkl", ".pt", ".pth", ".onnx"} <= set(formats())
 
 
@@ -30,19 +30,19 @@ def test_round_trip(arrays, suffix, tmp_path):
     assert digest(load_file(path)) == digest(arrays)
 
 
-def test_arrays_stay_on_the_disk_until_they_are_looked_up(tmp_path):
+def test_arrays_stay_on_disk_until_they_are_looked_up(tmp_path):
     for name, array in ARRAYS.items():
         npz.save_file({name: array}, tmp_path / f"{name}.npz")
     found = npz.OnDisk(*tmp_path.glob("*.npz"))
     assert set(found) == set(ARRAYS)
     assert digest(dict(found)) == digest(ARRAYS)
-    assert found["fc.bias"] is not found["fc.bias"]  # and are not kept
+    assert found["fc.bias"] is not found["fc.bias"]  # arrays are not kept
     with pytest.raises(KeyError):
         found["fc.scale"]
 
 
-def test_arrays_on_the_disk_are_those_that_were_written(tmp_path):
-    large = np.random.default_rng(0).standard_normal((300, 400)).astype(np.float32)  # mapped, and the others read
+def test_mapped_arrays_equal_those_that_were_written(tmp_path):
+    large = np.random.default_rng(0).standard_normal((300, 400)).astype(np.float32)  # this one is mapped, the smaller ones are read
     arrays = {
         "large": large,
         "0/wide": large.astype(np.float64),
@@ -60,7 +60,7 @@ def test_arrays_on_the_disk_are_those_that_were_written(tmp_path):
         assert found[name].shape == array.shape
         np.testing.assert_array_equal(found[name], array)
     assert isinstance(found["large"].base, np.memmap)
-    found["large"][:] = 0  # is nobody else's
+    found["large"][:] = 0  # a private copy
     assert found["large"].any()
 
 
@@ -75,7 +75,7 @@ def test_a_truncated_file_is_refused(tmp_path, suffix):
             load_file(path)
 
 
-def test_a_damaged_jittor_file_is_told_by_its_checksum(tmp_path):
+def test_a_damaged_jittor_file_is_detected_by_its_checksum(tmp_path):
     path = tmp_path / "w.pkl"
     save_file(ARRAYS, path)
     data = bytearray(path.read_bytes())
@@ -94,7 +94,7 @@ class Exploit:
 
 
 @pytest.mark.parametrize("sealed", [True, False])
-def test_a_pickle_that_runs_code_is_refused_and_runs_none(tmp_path, sealed):
+def test_a_pickle_that_runs_code_is_refused_without_running_it(tmp_path, sealed):
     witness, path = tmp_path / "witness", tmp_path / "w.pkl"
     body = pickle.dumps({"fc.weight": Exploit(str(witness))}, 4)
     path.write_bytes(body + hashlib.sha1(body).digest() + b"HCAJSLHD" if sealed else body)
@@ -113,7 +113,7 @@ def test_object_arrays_are_refused(tmp_path):
     ("stored", "says"),
     [([1, 2], "holds a list"), ({"model": {"w": np.zeros(2, np.float32)}}, "save that state_dict alone")],
 )
-def test_a_pickle_that_is_no_state_dict(tmp_path, stored, says):
+def test_a_pickle_that_is_not_a_state_dict(tmp_path, stored, says):
     (tmp_path / "w.pkl").write_bytes(pickle.dumps(stored))
     with pytest.raises(WeightsError, match=says):
         load_file(tmp_path / "w.pkl")

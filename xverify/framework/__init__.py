@@ -1,4 +1,4 @@
-"""What an adapter promises, how adapters are found, and how the calls of layers are captured.
+"""The interface of a framework adapter, the discovery of adapters, and the recording of what layers compute.
 
-It may import workload, errors and weights.
+It may import workload, weights and errors.
 """

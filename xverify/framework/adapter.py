@@ -1,9 +1,13 @@
-"""What a framework adapter promises. One adapter is one file in xverify/frameworks/, found by its name.
+"""The interface of a framework adapter.
 
-The file defines ``Adapter``, a subclass of ``Framework``, and imports its framework only inside ``__init__``: the parent
-process reads names and modes from the class, and a worker process makes the one instance.
+An adapter is one file, ``xverify/frameworks/NAME.py``, and is found by its name. It defines a class ``Adapter``, a subclass of
+``Framework``, and imports its framework only inside ``__init__``. The parent process reads names and modes from the class; each
+worker process makes one instance.
 
-An adapter runs and waits. It never looks at a clock, and never judges.
+An adapter runs a model and waits for its outputs. It never reads a clock and never judges a result.
+
+Names and layout are *canonical* when they are torch's: ``layer1.0.conv1.weight``, images as N,C,H,W, linear weights as
+(out, in). They are *native* when they are the framework's own. ``frameworks/numpy.py`` is the smallest complete adapter.
 """
 
 from __future__ import annotations
@@ -14,16 +18,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import Failed, Unsupported
 from ..workload.optimizers import Optimizer
 from ..workload.spec import ModelFolder, load_module
 from .capture import Recorder, TrainingRecorder, recording
 
-# A batch that is learnt from: the native inputs, then the labels.
+# A numpy array of any shape and dtype.
+Array = NDArray[Any]
+# A training batch of native tensors: the inputs in the order of the spec, then the labels.
 Batch = tuple[Any, ...]
-# Turns the adapter, a built model and one example (the native inputs, a tuple) into what is called with such inputs.
+# A mode is a function (adapter, model, example) -> callable. The example is a tuple of native inputs; the returned callable takes
+# such inputs and returns the model's outputs.
 Mode = Callable[[Any, Any, tuple[Any, ...]], Callable[..., Any]]
 
 
@@ -31,86 +38,123 @@ Mode = Callable[[Any, Any, tuple[Any, ...]], Callable[..., Any]]
 class Source:
     """Where a model comes from.
 
-    folder: of its framework files. onnx: the reference's export, when there is one.
+    folder: the folder that holds the framework's model file.
+    onnx: the ONNX export of the reference model; None when there is none.
     """
 
     folder: Path
     onnx: Path | None = None
 
 
-class Training:
-    """A model that learns in one mode: what an adapter's ``training`` returns.
+@dataclass(frozen=True)
+class BackwardPass:
+    """The results of one forward and one backward pass.
 
-    The weights are the model's own, and are read and written through the adapter. names: the parameters that learn, by the
-    framework's own names, which are ``save_weights``'. optimizer: the settings, with the variants in which the framework's own
-    optimizer differs from torch's.
+    outputs: the model's outputs, native.
+    loss: the value of the loss.
+    tensor_gradients: the gradient of the loss with respect to each requested tensor, native; None where there is no gradient.
+    parameter_gradients: native parameter name -> gradient in canonical layout.
     """
 
+    outputs: Any
+    loss: float
+    tensor_gradients: Sequence[Any]
+    parameter_gradients: Mapping[str, Array]
+
+
+class Training:
+    """A model with its optimizer, ready to be trained in one mode. ``Framework.training`` returns it.
+
+    The weights stay in the model, and are read and written through the adapter. Parameter names are native, the same as in
+    ``Framework.save_weights``.
+    """
+
+    # The names of the trainable parameters.
     names: Sequence[str]
+    # The settings of the optimizer. ``variants`` names every way in which the framework's formula differs from torch's.
     optimizer: Optimizer
-    # Parameters whose gradient comes as rows, of which an optimizer may see one several times.
+    # The names of parameters whose gradient is a list of rows (an embedding), in which one row may occur several times.
     sparse: Sequence[str] = ()
 
     def step(self, *batch: Any) -> Any:
-        """One whole step: forward, loss, backward, update; returns the loss. This is what is timed."""
+        """Make one complete training step: forward pass, loss, backward pass, update. This is the call that is timed.
+
+        batch: native inputs, then labels. Returns the loss as a native scalar.
+        """
         raise NotImplementedError
 
-    def gradients(self, *batch: Any) -> tuple[float, dict[str, np.ndarray]]:
-        """The loss, and its gradient by name, in canonical layout, computed in the same mode; no parameter changes."""
+    def gradients(self, *batch: Any) -> tuple[float, dict[str, Array]]:
+        """Compute the loss and its gradients in the same mode, without changing a parameter.
+
+        batch: native inputs, then labels. Returns the loss, and parameter name -> gradient in canonical layout.
+        """
         raise NotImplementedError
 
-    def apply(self, gradients: Mapping[str, np.ndarray]) -> None:
-        """An update alone, by these gradients by name, in canonical layout."""
+    def apply(self, gradients: Mapping[str, Array]) -> None:
+        """Update the parameters once with these gradients. gradients: parameter name -> gradient in canonical layout."""
         raise NotImplementedError
 
-    def optimizer_state(self) -> tuple[int, dict[str, list[np.ndarray]]]:
-        """How many steps were made, and the optimizer's state by name, in the order of ``optimizer.state_names``."""
+    def optimizer_state(self) -> tuple[int, dict[str, list[Array]]]:
+        """Read the optimizer state.
+
+        Returns the number of steps made so far, and parameter name -> arrays in canonical layout, in the order of
+        ``optimizer.state_names``.
+        """
         raise NotImplementedError
 
-    def set_optimizer_state(self, steps: int, state: Mapping[str, Sequence[np.ndarray]]) -> None:
-        """Set what ``optimizer_state`` returns."""
+    def set_optimizer_state(self, steps: int, state: Mapping[str, Sequence[Array]]) -> None:
+        """Replace the optimizer state. The arguments have the form that ``optimizer_state`` returns."""
         raise NotImplementedError
 
 
 class Framework:
-    """The requirements of an adapter, with defaults where most frameworks agree."""
+    """The base class of every adapter, with defaults for what most frameworks have in common.
 
+    Every adapter defines ``name``, ``needs``, ``modes``, ``__init__`` and the methods of the section "required methods".
+    """
+
+    # The framework's name, equal to the name of the adapter's file without ``.py``.
     name: ClassVar[str]
-    # What pip installs, and the module whose import proves it: {"torch": "torch"}.
+    # Package to install -> module whose presence shows that it is installed, e.g. {"tensorflow-cpu": "tensorflow"}.
     needs: ClassVar[Mapping[str, str]]
-    # Whose file of the model folder, and table of names.toml, it reads: another framework's, or '' for its own.
+    # The name, without ``.py``, of the model file and of the table in names.toml that this adapter reads; '' means ``name``.
     file: ClassVar[str] = ""
-    # The environment (`xverify env create NAME`) it lives in, where it cannot share one with the other frameworks; '' otherwise.
+    # The environment (``xverify env create NAME``) of a framework that cannot be installed beside the others; '' otherwise.
     isolated: ClassVar[str] = ""
+    # Mode name -> function that makes a callable of a model. The first mode is used where no mode is named.
     modes: ClassVar[Mapping[str, Mode]]
-    # A mode that is another way to write the model: the options that its ``build`` gets besides.
+    # Mode name -> extra options for the model file's ``build``, for a mode in which the model is written in another way.
     mode_options: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    # The mode whose subject is written as the framework's name alone ("jittor"); None: the mode is always written.
+    # The mode that a bare framework name means, e.g. "eager" for ``jittor``; None: subjects are always written with their mode.
     implicit_mode: ClassVar[str | None] = None
     # The modes that run when the user names no subject.
     default_modes: ClassVar[tuple[str, ...]] = ()
-    # "onnx": weights travel by way of the reference's ONNX export when there is one; "canonical": directly.
+    # How weights reach the framework: "onnx" (from the reference's ONNX export, when there is one) or "canonical" (directly).
     weights_route: ClassVar[str] = "canonical"
-    # Whether the model itself is that export, rather than a file of the folder.
+    # Whether the adapter runs the reference's ONNX export instead of a model file of the folder.
     runs_export: ClassVar[bool] = False
-    # The method by which a layer object computes; a capture wraps it.
+    # The name of the method with which a layer object computes; layers are captured by wrapping it.
     layer_method: ClassVar[str] = "forward"
-    # Where it can run.
+    # The devices on which the framework can run: "cpu", "cuda".
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
-    # Whether it can train a model, so that --task train runs it when the user names no subject.
+    # Whether ``training`` is implemented. ``--task train`` runs such frameworks when the user names no subject.
     trains: ClassVar[bool] = False
-    # Whether the layers keep images as N,H,W,C.
+    # Whether layers take and return images as N,H,W,C.
     channels_last: ClassVar[bool] = False
 
     def __init__(self, threads: int, device: str) -> None:
-        """Import the framework and fix its threads, before anything else runs in it."""
+        """Import the framework, and set its number of threads before it computes anything.
+
+        threads: number of threads for computation. device: one of ``devices``. Raises Unsupported when the machine has no such
+        device.
+        """
         raise NotImplementedError
 
-    # -- before the process starts ------------------------------------------------------------------------------------
+    # -- class methods: the parent process calls them, and they import no framework ------------------------------------
 
     @classmethod
     def refuses(cls, folder: ModelFolder, mode: str) -> str:
-        """Why this mode cannot hold this model, as far as its spec and files tell; '' when nothing speaks against it."""
+        """Why this mode cannot run this model, according to its spec and files; '' when it can."""
         if cls.runs_export:
             return folder.spec.no_export
         absent = [option for option in cls.mode_options.get(mode, {}) if not folder.takes(cls.reads(), option)]
@@ -118,151 +162,180 @@ class Framework:
 
     @classmethod
     def variables(cls, threads: int, device: str) -> dict[str, str]:
-        """Environment variables that must stand before the interpreter starts."""
+        """Environment variables that must be set before the worker process starts: name -> value."""
         return {}
 
     @classmethod
     def slow_start(cls) -> str:
-        """What the user should know while the first import takes minutes; '' when it does not."""
+        """What to tell the user when the first import takes minutes; '' when it does not."""
         return ""
 
     @classmethod
     def wants_restart(cls, log: str) -> bool:
-        """Whether a process that ended while it imported, or in its first step, is best started again."""
+        """Whether to start a process again that ended during the import or in its first step. log: what the process printed."""
         return False
 
-    # -- the seven ----------------------------------------------------------------------------------------------------
+    # -- required methods ----------------------------------------------------------------------------------------------
 
     def build(self, source: Source, options: Mapping[str, Any], float64: bool = False) -> Any:
-        """The folder's model in inference mode, with any weights; in float64 where the framework can, else Unsupported."""
+        """Build the model in inference mode, with any weights.
+
+        options: keyword arguments for the ``build`` function of the model file.
+        float64: build it in float64. Raises Unsupported when the framework cannot do that.
+        """
         if float64:
-            raise Unsupported(f"{self.name} has no float64 form of a model")
+            raise Unsupported(f"{self.name} cannot build a model in float64")
         return self.define(source, options)
 
-    def load_weights(self, model: Any, arrays: dict[str, np.ndarray]) -> None:
-        """Set every weight from canonical arrays, whose names and shapes have been checked."""
+    def load_weights(self, model: Any, arrays: dict[str, Array]) -> None:
+        """Set every weight. arrays: native name -> array in canonical layout; names and shapes have been checked."""
         raise NotImplementedError
 
-    def save_weights(self, model: Any) -> dict[str, np.ndarray]:
-        """Every weight, read back out of the built model, as canonical float32 arrays."""
+    def save_weights(self, model: Any) -> dict[str, Array]:
+        """Read every weight back from the built model: native name -> float32 array in canonical layout."""
         raise NotImplementedError
 
-    def to_native(self, array: np.ndarray, layout: str | None) -> Any:
-        """A canonical array as the framework's own tensor, in its own layout, on its device."""
+    def to_native(self, array: Array, layout: str | None) -> Any:
+        """Convert an array to the framework's tensor, in its own layout and on its device.
+
+        layout: the axes of the array in canonical order, e.g. "NCHW"; None: the axes stay as they are.
+        """
         raise NotImplementedError
 
-    def to_numpy(self, tensor: Any, layout: str | None) -> np.ndarray:
-        """The framework's tensor as an array in canonical layout, of the dtype it has."""
+    def to_numpy(self, tensor: Any, layout: str | None) -> Array:
+        """Convert a tensor to an array in canonical layout. The dtype stays.
+
+        layout: the axes of the result in canonical order, e.g. "NCHW"; None: the axes stay as they are.
+        """
         raise NotImplementedError
 
     def wait(self, outputs: Any) -> None:
-        """Return when these outputs have been computed; ``wait(())`` when the device has nothing left to do."""
+        """Return when these outputs are computed. ``wait(())`` returns when the device has no more work to do."""
         raise NotImplementedError
 
-    def environment(self) -> dict[str, Any]:
-        """Versions, threads and whatever else changes numbers or speed."""
+    def environment(self) -> dict[str, object]:
+        """Versions, threads and all other settings that change numbers or speed, as JSON values."""
         raise NotImplementedError
 
-    # -- what some frameworks need ------------------------------------------------------------------------------------
+    # -- optional methods ----------------------------------------------------------------------------------------------
 
     def inference(self) -> AbstractContextManager[Any]:
-        """Entered around every forward pass that is timed or compared."""
+        """The context manager for every forward pass that is timed or compared."""
         return nullcontext()
 
     def device_memory(self) -> dict[str, float]:
-        """MiB of the device: peak_mib that this framework took, used_mib by all, total_mib; {} on the CPU, or untold."""
+        """Memory of the device in MiB; {} on the CPU, and where the framework does not report it.
+
+        Keys: "peak_mib", the greatest amount that this framework has used; "used_mib", used by all processes; "total_mib".
+        """
         return {}
 
+    def release_memory(self) -> None:
+        """Free memory that the framework keeps for later calls."""
+
     def fused_parameters(self, model: Any) -> dict[str, tuple[str, ...]]:
-        """Weights that this framework stores as one where the canonical form has several: name -> what it is the sum of."""
+        """Weights that the framework stores as one tensor where torch has several: name -> names of the tensors it sums up."""
         return {}
 
     def graph_count(self, call: Callable[..., Any]) -> int | None:
-        """How many graphs have been traced or compiled for this callable so far; None when its mode makes none."""
+        """The number of graphs that were traced or compiled for this callable; None when its mode makes no graphs."""
         return None
 
     def calibrate(self, model: Any, inputs: tuple[Any, ...]) -> None:
-        """Set batch-norm statistics to those of these inputs, where the framework can."""
+        """Set the running statistics of batch norms to those of these native inputs. Only a reference needs it."""
 
     def export_onnx(self, model: Any, inputs: tuple[Any, ...], names: tuple[list[str], list[str]], path: Path) -> None:
-        """Write the model as ONNX, parameter names kept and nothing folded. names: (inputs, outputs)."""
-        raise Unsupported(f"{self.name} exports no ONNX")
+        """Write the model as an ONNX file that keeps parameter names and folds no constants. Only a reference needs it.
+
+        inputs: an example of native inputs. names: (names of the inputs, names of the outputs).
+        """
+        raise Unsupported(f"{self.name} cannot export ONNX")
 
     def layers(self, model: Any) -> Mapping[str, Sequence[Any]]:
-        """The model's layers, in the order of their definition, by the names that begin the names of their weights.
+        """The layers of the model in the order of their definition: name -> layer objects.
 
-        Mostly one object a name; several when only together they are the layer that torch has under this name. {}: layers
-        cannot be seen, and outputs alone are compared.
+        A layer's name is the prefix of its weights' names. A name has several objects when only together they are the layer that
+        torch has under this name. {}: layers are not accessible, and only outputs are compared.
         """
         return {}
 
     def capture(self, model: Any, inputs: tuple[Any, ...], names: Mapping[str, str], recorder: Recorder) -> Any:
-        """Run one pass that records the calls of layers, and return its outputs. names: the framework's name -> canonical."""
-        found = self.layers(model)
-        wanted = {names[name]: parts for name, parts in found.items() if name in names}
-        with self.inference(), recording(wanted, self.layer_method, recorder):
+        """Run one forward pass, record the inputs and outputs of layers, and return the model's outputs.
+
+        names: native name -> canonical name of each layer to record.
+        """
+        with self.inference(), recording(self._chosen_layers(model, names), self.layer_method, recorder):
             outputs = self.modes["eager"](self, model, inputs)(*inputs)
             self.wait(outputs)
         return outputs
 
-    # -- training ------------------------------------------------------------------------------------------------------
+    # -- optional methods for training ---------------------------------------------------------------------------------
 
     def training(self, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool) -> Training:
-        """Make the model learn in this mode: cross-entropy on logits, with the framework's own optimizer.
+        """Prepare the model for training in this mode, with the cross-entropy of its logits as loss.
 
-        match: with an exact equivalent of torch's mathematics, of the optimizer and of running statistics, built from the
-        framework's own parts. The model's weights may be other ones afterwards. Raises Unsupported.
+        The weights of the model may be different afterwards; they are set before the first step.
+
+        batch: an example. optimizer: its name and settings, in torch's terms.
+        match: False: use the framework's own optimizer. True: use an exact equivalent of torch's formulas, for the optimizer and
+            for running statistics, made of the framework's own operations.
+        Raises Unsupported when the framework cannot do that.
         """
-        raise Unsupported(f"{self.name} is not trained by xverify")
-
-    def release_memory(self) -> None:
-        """Give up memory that the framework keeps for later calls."""
+        raise Unsupported(f"the adapter of {self.name} does not support training")
 
     def disable_dropout(self, model: Any) -> list[str]:
-        """Turn dropout off for good, wherever the model has it; returns the layers' names."""
+        """Set the probability of every dropout layer to zero permanently. Returns the names of the layers changed."""
         return []
 
     def alias(self, tensor: Any) -> Any:
-        """The same values as another node of the graph that gradients go through."""
-        raise Unsupported(f"{self.name} shows no gradients within a model")
+        """Copy a tensor into a new node of the graph, so that gradients with respect to the two can be told apart."""
+        raise Unsupported(f"the adapter of {self.name} does not compute gradients within a model")
 
-    def backward(
-        self, model: Any, batch: Batch, tensors: Callable[[], Sequence[Any]]
-    ) -> tuple[Any, float, list[Any], dict[str, np.ndarray]]:
-        """One eager forward and backward pass in training: (outputs, loss, gradients of ``tensors()``, of the parameters).
+    def backward(self, model: Any, batch: Batch, tensors: Callable[[], Sequence[Any]]) -> BackwardPass:
+        """Run one eager forward and backward pass in training mode, without an update.
 
-        Nothing is updated. tensors: called after the forward pass. A gradient that is not there is None.
+        tensors: function that is called after the forward pass, and returns the tensors whose gradients are wanted.
         """
-        raise Unsupported(f"{self.name} shows no gradients within a model")
+        raise Unsupported(f"the adapter of {self.name} does not compute gradients within a model")
 
-    def capture_training(self, model: Any, batch: Batch, names: Mapping[str, str], recorder: TrainingRecorder) -> Any:
-        """As ``capture``, of a forward and a backward pass: also the gradients of what layers take and give."""
-        wanted = {names[name]: parts for name, parts in self.layers(model).items() if name in names}
-        with recording(wanted, self.layer_method, recorder):
-            outputs, loss, gradients, own = self.backward(model, batch, recorder.tensors)
-        recorder.take(gradients)
-        return outputs, loss, own
+    def capture_training(
+        self, model: Any, batch: Batch, names: Mapping[str, str], recorder: TrainingRecorder
+    ) -> tuple[Any, float, Mapping[str, Array]]:
+        """Run one forward and backward pass, and record the inputs, the outputs and their gradients of layers.
 
-    # -- shared -------------------------------------------------------------------------------------------------------
+        names: native name -> canonical name of each layer to record.
+        Returns the model's outputs, the loss, and native parameter name -> gradient in canonical layout.
+        """
+        with recording(self._chosen_layers(model, names), self.layer_method, recorder):
+            found = self.backward(model, batch, recorder.tensors)
+        recorder.take(found.tensor_gradients)
+        return found.outputs, found.loss, found.parameter_gradients
+
+    # -- helpers that no adapter needs to change -----------------------------------------------------------------------
 
     def define(self, source: Source, options: Mapping[str, Any]) -> Any:
-        """Call ``build(**options)`` in the folder's file for this framework."""
+        """Call ``build(**options)`` of the model file for this framework. Raises Failed when the file defines no ``build``."""
         file = self.reads()
         module = load_module(source.folder, file)
         if not callable(getattr(module, "build", None)):
             raise Failed(f"{source.folder / file}.py defines no build(**options)")
         return module.build(**options)
 
+    def _chosen_layers(self, model: Any, names: Mapping[str, str]) -> dict[str, Sequence[Any]]:
+        """Canonical name -> objects of each layer to record. names: native name -> canonical name."""
+        return {names[name]: objects for name, objects in self.layers(model).items() if name in names}
+
     @classmethod
     def reads(cls) -> str:
-        """The name, without .py, of the model folder's file that this framework builds its model from."""
+        """The name, without ``.py``, of the model file from which this framework builds its model."""
         return cls.file or cls.name
 
     @classmethod
     def label(cls, mode: str) -> str:
-        """How a subject of this framework is written: ``torch:eager``, or ``jittor`` for the bare mode."""
+        """How a subject is written: ``torch:eager``, or the framework's name alone for the implicit mode."""
         return cls.name if mode == cls.implicit_mode else f"{cls.name}:{mode}"
 
     @classmethod
     def subjects(cls) -> Iterator[str]:
+        """How each mode of this framework is written as a subject."""
         return (cls.label(mode) for mode in cls.modes)

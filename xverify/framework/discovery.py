@@ -1,7 +1,8 @@
-"""The framework adapters, found by file name.
+"""Finds framework adapters by file name.
 
-Every ``NAME.py`` in xverify/frameworks/ is the adapter of the framework NAME. Folders in the environment variable
-XVERIFY_FRAMEWORKS (separated as in PATH) are searched too, so that an adapter can be tried, or kept, outside of this package.
+Each file ``NAME.py`` in xverify/frameworks/ is the adapter of the framework NAME. The folders in the environment variable
+XVERIFY_FRAMEWORKS (separated as in PATH) are searched as well, so an adapter may also be kept outside of this package. An adapter
+found there replaces one of the same name.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from .adapter import Framework
 
 
 def files() -> dict[str, Path]:
-    """Framework name -> its adapter's file."""
+    """Framework name -> the file of its adapter."""
     folders = [Path(frameworks.__path__[0])]
     folders += [Path(entry) for entry in os.environ.get("XVERIFY_FRAMEWORKS", "").split(os.pathsep) if entry]
     return {path.stem: path for folder in folders for path in sorted(folder.glob("[!_]*.py"))}
 
 
 def load(name: str) -> type[Framework]:
-    """The adapter class of this framework; imports no framework. Raises UsageError for an unknown name."""
+    """The adapter class of a framework. The framework itself is not imported. Raises UsageError for an unknown name."""
     known = files()
     if name not in known:
         raise UsageError(f"unknown framework {name!r}{nearest(name, known)} Known: {', '.join(known)}")
@@ -46,12 +47,15 @@ def _load(name: str, path: Path) -> type[Framework]:
 
 
 def load_all() -> dict[str, type[Framework]]:
-    """Every adapter, by name."""
+    """Framework name -> adapter class, for every adapter."""
     return {name: load(name) for name in files()}
 
 
 def parse_subject(text: str) -> tuple[type[Framework], str]:
-    """``framework[:mode]`` -> (adapter, mode). Raises UsageError with what is known."""
+    """Split a subject, written ``framework`` or ``framework:mode``, into its adapter class and its mode.
+
+    Raises UsageError, with the known names, for an unknown framework or mode.
+    """
     name, _, mode = text.strip().partition(":")
     adapter = load(name)
     mode = mode or adapter.implicit_mode or next(iter(adapter.modes))

@@ -1,4 +1,4 @@
-"""JAX: what its adapters share."""
+"""What the adapters that compute with JAX share: tensors, waiting, threads and compilation."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from xverify.errors import Unsupported
-from xverify.framework.adapter import Framework
+from xverify.framework.adapter import Array, Framework
 from xverify.framework.capture import Recorder
 
 
 class Jax(Framework):
-    """An adapter but for the models: tensors, waiting, threads, compilation."""
+    """The base class of adapters whose tensors are JAX's. A subclass adds how a model is built and called."""
 
     isolated = "jax"
     devices = ("cpu", "cuda")
@@ -31,7 +31,7 @@ class Jax(Framework):
 
     @classmethod
     def variables(cls, threads: int, device: str) -> dict[str, str]:
-        # NPROC is how many cores XLA believes to have; it has no other setting for the size of its pool of threads.
+        # NPROC is the number of cores that XLA assumes; XLA has no other setting for the size of its thread pool.
         return {**super().variables(threads, device), "JAX_PLATFORMS": device, "NPROC": str(threads)}
 
     def device_memory(self) -> dict[str, float]:
@@ -40,23 +40,29 @@ class Jax(Framework):
         return {name: found[key] / 2**20 for name, key in names.items() if key in found}
 
     def compiled(self, function: Callable[..., Any], weights: Any) -> Callable[..., Any]:
-        """``function(weights, *inputs)`` under jit, with these. They are arguments: XLA would fold constants."""
+        """Compile ``function(weights, *inputs)`` and bind these weights.
+
+        The weights are arguments of the compiled function, because XLA would fold constants.
+        """
         return partial(self.jax.jit(function), weights)
 
     def graph_count(self, call: Callable[..., Any]) -> int | None:
-        return call.func._cache_size() if isinstance(call, partial) else None  # type: ignore[attr-defined]
+        if not isinstance(call, partial):
+            return None
+        compiled: Any = call.func
+        return int(compiled._cache_size())
 
-    def to_native(self, array: np.ndarray, layout: str | None) -> Any:
+    def to_native(self, array: Array, layout: str | None) -> Any:
         return self.jax.numpy.asarray(array)
 
-    def to_numpy(self, tensor: Any, layout: str | None) -> np.ndarray:
+    def to_numpy(self, tensor: Any, layout: str | None) -> Array:
         return np.asarray(tensor)
 
     def wait(self, outputs: Any) -> None:
-        """A call returns before its outputs are computed. All that runs belongs to some call's outputs, all waited for."""
+        """A call returns before its outputs are computed. Every computation belongs to outputs, and all outputs are waited for."""
         self.jax.block_until_ready(outputs)
 
     def capture(self, model: Any, inputs: tuple[Any, ...], names: Mapping[str, str], recorder: Recorder) -> Any:
-        """As everywhere, but without compilation: a loop's body then runs once a turn, on numbers, where it is else traced."""
+        """Run without compilation, so that the body of a loop runs on values once per iteration instead of being traced once."""
         with self.jax.disable_jit():
             return super().capture(model, inputs, names, recorder)

@@ -1,4 +1,4 @@
-"""PyTorch's devices: what the adapters that compute in torch share."""
+"""What the adapters that compute with PyTorch share: devices, waiting, and the loss."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from typing import Any
 from xverify.errors import Unsupported
 from xverify.framework.adapter import Framework
 
-MIB = 1024 * 1024
+MIB = 2**20
 
 
 class OnTorch(Framework):
-    """Waiting, memory and facts of the device. accelerator: torch.cuda, or None on the CPU."""
+    """The base class of adapters whose tensors are torch's."""
 
     devices = ("cpu", "cuda")
+    # The module torch.
     torch: Any
+    # The module torch.cuda; None on the CPU.
     accelerator: Any = None
 
     def use(self, torch: Any, threads: int, device: str) -> None:
-        """Fix threads and device. Raises Unsupported when torch has no such device."""
+        """Set the number of threads and the device. Raises Unsupported when torch has no such device."""
         torch.set_num_threads(threads)
         self.torch, self.device = torch, device
         if device == "cuda":
@@ -27,7 +29,7 @@ class OnTorch(Framework):
             self.accelerator = torch.cuda
 
     def wait(self, outputs: Any) -> None:
-        """On the CPU torch has computed everything when a call returns; a device works on by itself."""
+        """On the CPU a call returns computed outputs; an accelerator continues to work after the call has returned."""
         if self.accelerator is not None:
             self.accelerator.synchronize()
 
@@ -44,14 +46,14 @@ class OnTorch(Framework):
     def alias(self, tensor: Any) -> Any:
         if not tensor.requires_grad:
             return tensor.detach().requires_grad_()
-        return tensor.clone()  # no view: what works in place on it must not change the other
+        return tensor.clone()  # a view would be changed by operations that work in place
 
     def cross_entropy(self, logits: Any, target: Any) -> Any:
-        """The mean over all rows. logits: (..., classes)."""
+        """The mean cross-entropy over all rows. logits: (..., classes); target: (...), class numbers."""
         return self.torch.nn.functional.cross_entropy(logits.flatten(0, -2), target.flatten())
 
-    def device_facts(self) -> dict[str, Any]:
-        """What of the device and its settings changes numbers or speed."""
+    def device_settings(self) -> dict[str, object]:
+        """The device and its settings that change numbers or speed; {} on the CPU."""
         if self.accelerator is None:
             return {}
         backends = self.torch.backends

@@ -1,7 +1,7 @@
-"""JAX: compiled, and eager.
+"""JAX, compiled and eager.
 
-A model is an object with a dictionary ``weights`` of canonical arrays and a pure function of these and the inputs, all in
-torch's names and layout:
+A model is an object with a dictionary ``weights`` of canonical arrays, and a pure function ``apply`` of these weights and the
+inputs. Names and layout are torch's:
 
     class Net:
         def __init__(self):
@@ -10,7 +10,7 @@ torch's names and layout:
         def apply(self, weights, x):
             return x @ weights["fc.weight"].T
 
-It computes in the dtype of its weights.
+A model computes in the dtype of its weights.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ from typing import Any
 
 import numpy as np
 
-from xverify.framework.adapter import Source
+from xverify.framework.adapter import Array, Source
 from xverify.frameworks._jax import Jax
 
 
 def jit(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
+    """Compile the model."""
     return framework.compiled(model.apply, model.weights)
 
 
 def eager(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
+    """Run the model operation by operation."""
     return lambda *inputs: model.apply(model.weights, *inputs)
 
 
@@ -39,18 +41,18 @@ class Adapter(Jax):
     implicit_mode = "jit"
 
     def build(self, source: Source, options: Mapping[str, Any], float64: bool = False) -> Any:
-        self.jax.config.update("jax_enable_x64", float64)  # else an array of 64 bits becomes one of 32
+        self.jax.config.update("jax_enable_x64", float64)  # without this setting, arrays of 64 bits become arrays of 32
         model = self.define(source, options)
         dtype = np.float64 if float64 else np.float32
         model.weights = {name: self.jax.numpy.asarray(array, dtype) for name, array in model.weights.items()}
         return model
 
-    def load_weights(self, model: Any, arrays: dict[str, np.ndarray]) -> None:
+    def load_weights(self, model: Any, arrays: dict[str, Array]) -> None:
         for name, array in arrays.items():
             model.weights[name] = self.jax.numpy.asarray(array, model.weights[name].dtype)
 
-    def save_weights(self, model: Any) -> dict[str, np.ndarray]:
+    def save_weights(self, model: Any) -> dict[str, Array]:
         return {name: np.array(array, dtype=np.float32) for name, array in model.weights.items()}
 
-    def environment(self) -> dict[str, Any]:
+    def environment(self) -> dict[str, object]:
         return {"jax": self.jax.__version__, "threads": self.threads}

@@ -1,16 +1,16 @@
-"""Keras 3 on JAX: compiled, and eager. It runs the folder's tensorflow.py."""
+"""Keras 3 on JAX, compiled and eager. It builds its model from the folder's tensorflow.py."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
+from xverify.framework.adapter import Array
 from xverify.frameworks._jax import Jax
 from xverify.frameworks._keras import Keras, canonical, native
 
 
 def jit(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
+    """Compile the model, with its variables as arguments."""
     forward = framework.forward(model)
 
     def stateless(values: list[Any], *inputs: Any) -> Any:
@@ -21,6 +21,7 @@ def jit(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
 
 
 def eager(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
+    """Run the model operation by operation."""
     return framework.forward(model)
 
 
@@ -37,11 +38,11 @@ class Adapter(Keras, Jax):
 
         self.keras = keras
 
-    def to_native(self, array: np.ndarray, layout: str | None) -> Any:
+    def to_native(self, array: Array, layout: str | None) -> Any:
         return super().to_native(native(array, layout), layout)
 
-    def to_numpy(self, tensor: Any, layout: str | None) -> np.ndarray:
+    def to_numpy(self, tensor: Any, layout: str | None) -> Array:
         return canonical(super().to_numpy(tensor, layout), layout)
 
-    def environment(self) -> dict[str, Any]:
+    def environment(self) -> dict[str, object]:
         return {self.name: self.keras.__version__, "jax": self.jax.__version__, "threads": self.threads}

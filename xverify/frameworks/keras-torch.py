@@ -1,4 +1,7 @@
-"""Keras 3 on torch, eager. It runs the folder's tensorflow.py."""
+"""Keras 3 on torch, eager. It builds its model from the folder's tensorflow.py."""
+
+# The framework's classes have no types, and a class here is derived from one of them.
+# mypy: allow-subclassing-any
 
 from __future__ import annotations
 
@@ -6,15 +9,14 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-import numpy as np
-
-from xverify.framework.adapter import Batch, Training
-from xverify.frameworks._keras import Keras, Learner, canonical, native
+from xverify.framework.adapter import Array, Batch, Training
+from xverify.frameworks._keras import Gradients, Keras, Learner, canonical, native
 from xverify.frameworks._torch import OnTorch
 from xverify.workload.optimizers import Optimizer
 
 
 def eager(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
+    """Call the model directly."""
     return framework.forward(model)
 
 
@@ -38,10 +40,10 @@ class Adapter(OnTorch, Keras):
     def variables(cls, threads: int, device: str) -> dict[str, str]:
         return {**super().variables(threads, device), "KERAS_TORCH_DEVICE": device}
 
-    def to_native(self, array: np.ndarray, layout: str | None) -> Any:
+    def to_native(self, array: Array, layout: str | None) -> Any:
         return self.torch.from_numpy(native(array, layout)).to(self.device)
 
-    def to_numpy(self, tensor: Any, layout: str | None) -> np.ndarray:
+    def to_numpy(self, tensor: Any, layout: str | None) -> Array:
         return canonical(tensor.detach().cpu().numpy(), layout)
 
     def training(self, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool) -> Training:
@@ -49,23 +51,23 @@ class Adapter(OnTorch, Keras):
 
     def differentiate(
         self, forward: Any, batch: Batch, variables: Sequence[Any], tensors: Callable[[], Sequence[Any]] = list
-    ) -> tuple[Any, Any, list[Any], list[Any]]:
+    ) -> Gradients:
         logits = forward(*batch[:-1])
         loss = self.cross_entropy(logits, batch[-1])
         nodes = list(tensors())
         values = [variable.value for variable in variables]
         found = self.torch.autograd.grad(loss, [*nodes, *values], allow_unused=True)
-        return logits, loss.detach(), list(found[: len(nodes)]), list(found[len(nodes) :])
+        return Gradients(logits, loss.detach(), found[: len(nodes)], found[len(nodes) :])
 
     def dense(self, gradient: Any) -> Any:
         return gradient
 
-    def environment(self) -> dict[str, Any]:
+    def environment(self) -> dict[str, object]:
         return {
             self.name: self.keras.__version__,
             "torch": self.torch.__version__,
             "threads": self.torch.get_num_threads(),
-            **self.device_facts(),
+            **self.device_settings(),
         }
 
     def inference(self) -> AbstractContextManager[Any]:
@@ -74,10 +76,10 @@ class Adapter(OnTorch, Keras):
 
 
 def take_dotted_names() -> None:
-    """Let Keras' layers be called as torch's modules are, ``layer1.0.conv1``.
+    """Allow dots in the names of Keras' layers, as in torch's ``layer1.0.conv1``.
 
-    A Keras layer registers its variables with torch under their paths, ``layer1.0.conv1/kernel``, and torch takes no dot in
-    the name of a parameter: KeyError. So only the name that torch gets is another; Keras' names and keys stay.
+    A Keras layer registers its variables with torch under their paths, e.g. ``layer1.0.conv1/kernel``, and torch allows no dot in
+    the name of a parameter (KeyError). This changes only the name that torch gets; Keras' own names and keys stay.
     """
     import torch
     from keras.src.backend.torch.layer import TorchLayer

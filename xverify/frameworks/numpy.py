@@ -1,6 +1,6 @@
-"""numpy: the reference adapter. It needs no framework, so the engine's own tests run on it.
+"""numpy: the smallest adapter. It needs no framework, so the tests of the engine run on it.
 
-A model is any callable of arrays with a dictionary ``weights`` of canonical arrays, computing in the dtype of those.
+A model is a callable of arrays with a dictionary ``weights`` of canonical arrays. It computes in the dtype of its weights.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from xverify.framework.adapter import Framework, Source
+from xverify.framework.adapter import Array, Framework, Source
 
 
 def eager(framework: Framework, model: Any, example: tuple[Any, ...]) -> Any:
+    """Call the model directly."""
     return model
 
 
@@ -32,21 +33,21 @@ class Adapter(Framework):
             model.weights = {name: array.astype(np.float64) for name, array in model.weights.items()}
         return model
 
-    def load_weights(self, model: Any, arrays: dict[str, np.ndarray]) -> None:
+    def load_weights(self, model: Any, arrays: dict[str, Array]) -> None:
         for name, array in arrays.items():
             model.weights[name] = array.astype(model.weights[name].dtype)
 
-    def save_weights(self, model: Any) -> dict[str, np.ndarray]:
+    def save_weights(self, model: Any) -> dict[str, Array]:
         return {name: np.array(array, dtype=np.float32) for name, array in model.weights.items()}
 
-    def to_native(self, array: np.ndarray, layout: str | None) -> np.ndarray:
+    def to_native(self, array: Array, layout: str | None) -> Array:
         return array
 
-    def to_numpy(self, tensor: Any, layout: str | None) -> np.ndarray:
+    def to_numpy(self, tensor: Any, layout: str | None) -> Array:
         return np.asarray(tensor)
 
     def wait(self, outputs: Any) -> None:
-        """numpy has computed everything when a call returns."""
+        """numpy has computed all outputs when a call returns."""
 
-    def environment(self) -> dict[str, Any]:
+    def environment(self) -> dict[str, object]:
         return {"numpy": np.__version__}

@@ -1,4 +1,4 @@
-"""ONNX Runtime on the reference's ONNX export, whose initializers are set from the canonical weights by name."""
+"""ONNX Runtime. It runs the reference's ONNX export, whose initializers are set by name from the canonical weights."""
 
 from __future__ import annotations
 
@@ -9,18 +9,22 @@ from typing import Any
 import numpy as np
 
 from xverify.errors import Unsupported
-from xverify.framework.adapter import Framework, Source
+from xverify.framework.adapter import Array, Framework, Source
 from xverify.framework.capture import Recorder
 from xverify.weights import onnx as weights
 
-EXPOSED = 48  # layers whose values one run exposes: a session takes a second to make, and values take memory
+EXPOSED = (
+    48  # layers that one run exposes: more need memory for their values, fewer need more sessions of a second each
+)
 
 
 def optimized(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
+    """Run the graph with all optimisations."""
     return framework.session(model, "ORT_ENABLE_ALL")
 
 
 def basic(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
+    """Run the graph with basic optimisations only."""
     return framework.session(model, "ORT_ENABLE_BASIC")
 
 
@@ -44,65 +48,77 @@ class Adapter(Framework):
         if source.onnx is None:
             raise Unsupported("needs an ONNX export of the model, and the reference made none")
         if float64:
-            raise Unsupported("runs the float32 export; it has no float64 form")
+            raise Unsupported("runs the float32 export, which cannot be built in float64")
         return self.onnx.load(source.onnx)
 
     def session(self, model: Any, level: str) -> Any:
-        """A function of the inputs, at this optimisation level."""
+        """The model as a function of its inputs. level: name of an optimisation level of ONNX Runtime."""
         session = self.open(model, level)
         names = [tensor.name for tensor in session.get_inputs()]
 
-        def run(*inputs: np.ndarray) -> Any:
+        def run(*inputs: Array) -> Any:
             return session.run(None, dict(zip(names, inputs)))
 
         return run
 
     def open(self, model: Any, level: str) -> Any:
+        """A session for this graph. level: name of an optimisation level of ONNX Runtime."""
         options = self.ort.SessionOptions()
         options.intra_op_num_threads = self.threads
         options.inter_op_num_threads = 1
         options.graph_optimization_level = getattr(self.ort.GraphOptimizationLevel, level)
-        # Idle threads that spin would take the core from the next subject's block.
+        # Idle threads that spin would keep a core busy during the next subject's block.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         return self.ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
     def layers(self, model: Any) -> dict[str, list[Any]]:
-        """The modules that the export names in its nodes; the second call of ``relu`` is written ``relu_1``, so both are here."""
+        """The modules that the export names in its nodes.
+
+        The export writes the second call of ``relu`` as ``relu_1``. Such a node is listed under both names, because a module may
+        itself be called ``relu_1``.
+        """
         found: dict[str, list[Any]] = {}
         for node in model.graph.node:
-            for plain in (False, True):
-                found.setdefault(".".join(_scope(node.name, plain)), []).append(node)
+            for strip_calls in (False, True):
+                found.setdefault(".".join(_scope(node.name, strip_calls)), []).append(node)
         found.pop("", None)
         return found
 
     def capture(self, model: Any, inputs: tuple[Any, ...], names: Mapping[str, str], recorder: Recorder) -> Any:
-        """Expose what flows between the layers, some layers a run.
+        """Record layers by making their inputs and outputs outputs of the graph, for some layers in each run.
 
-        Nothing is fused, so that a value is the same in whichever run it is exposed. What the fused session computes is
-        compared at its outputs.
+        No operators are fused, so that a value is the same in every run that exposes it. The outputs of the fused session are
+        compared separately.
         """
-        groups: dict[tuple[str, ...], list[Any]] = {}
-        for node in model.graph.node:
-            groups.setdefault(_scope(node.name, plain=False), []).append(node)
-        layers = []
-        for scope, nodes in groups.items():
-            name = next((own for own in (".".join(scope), ".".join(map(_uncalled, scope))) if own in names), None)
-            if name is not None:
-                layers.append((names[name], nodes))
+        layers = self._named_nodes(model, names)
         feed = dict(zip([tensor.name for tensor in model.graph.input], inputs))
         outputs = [tensor.name for tensor in model.graph.output]
         users = _users(model)
         for start in range(0, len(layers), EXPOSED):
             flows = [(name, *_flow(nodes, users, model)) for name, nodes in layers[start : start + EXPOSED]]
-            wanted = {tensor for _, taken, given in flows for tensor in (*taken, *given)}
+            wanted = {tensor for _, layer_inputs, layer_outputs in flows for tensor in (*layer_inputs, *layer_outputs)}
             values = {**feed, **self._expose(model, feed, sorted(wanted - set(feed)))}
-            for name, taken, given in flows:
-                record = recorder.begin(name, [values[tensor] for tensor in taken])
-                recorder.end(record, [values[tensor] for tensor in given])
+            for name, layer_inputs, layer_outputs in flows:
+                record = recorder.begin(name, [values[tensor] for tensor in layer_inputs])
+                recorder.end(record, [values[tensor] for tensor in layer_outputs])
         found = self._expose(model, feed, outputs)
         return [found[name] for name in outputs]
 
-    def _expose(self, model: Any, feed: dict[str, np.ndarray], tensors: list[str]) -> dict[str, np.ndarray]:
+    def _named_nodes(self, model: Any, names: Mapping[str, str]) -> list[tuple[str, list[Any]]]:
+        """(canonical name, nodes) of each call of a layer. names: native -> canonical name."""
+        calls: dict[tuple[str, ...], list[Any]] = {}
+        for node in model.graph.node:
+            calls.setdefault(_scope(node.name, strip_calls=False), []).append(node)
+        result = []
+        for scope, nodes in calls.items():
+            spellings = (".".join(scope), ".".join(map(_strip_call, scope)))
+            name = next((spelling for spelling in spellings if spelling in names), None)
+            if name is not None:
+                result.append((names[name], nodes))
+        return result
+
+    def _expose(self, model: Any, feed: dict[str, Array], tensors: list[str]) -> dict[str, Array]:
+        """Run the graph with these tensors as outputs: name -> value. feed: name of an input -> value."""
         exposed = self.onnx.ModelProto()
         exposed.CopyFrom(model)
         known = {tensor.name for tensor in exposed.graph.output}
@@ -112,47 +128,48 @@ class Adapter(Framework):
         session = self.open(exposed, "ORT_DISABLE_ALL")
         return dict(zip(tensors, session.run(tensors, feed)))
 
-    def load_weights(self, model: Any, arrays: dict[str, np.ndarray]) -> None:
+    def load_weights(self, model: Any, arrays: dict[str, Array]) -> None:
         weights.to_model(model, arrays)
 
-    def save_weights(self, model: Any) -> dict[str, np.ndarray]:
-        return weights.from_model(model)
+    def save_weights(self, model: Any) -> dict[str, Array]:
+        arrays: dict[str, Array] = weights.from_model(model)
+        return arrays
 
-    def to_native(self, array: np.ndarray, layout: str | None) -> np.ndarray:
+    def to_native(self, array: Array, layout: str | None) -> Array:
         return np.array(array, order="C")
 
-    def to_numpy(self, tensor: Any, layout: str | None) -> np.ndarray:
+    def to_numpy(self, tensor: Any, layout: str | None) -> Array:
         return np.asarray(tensor)
 
     def wait(self, outputs: Any) -> None:
         """A run returns computed arrays."""
 
-    def environment(self) -> dict[str, Any]:
+    def environment(self) -> dict[str, object]:
         return {"onnxruntime": self.ort.__version__, "threads": self.threads}
 
 
-def _uncalled(part: str) -> str:
-    """``relu`` for ``relu_1``, its second call."""
+def _strip_call(part: str) -> str:
+    """A part of a path without the number of the call: ``relu`` for ``relu_1``, its second call."""
     return re.sub(r"_\d+$", "", part)
 
 
-def _scope(node: str, plain: bool) -> tuple[str, ...]:
-    """The module that a node was exported from, as the parts of its path: "/layer1/layer1.0/relu_1/Relu" -> layer1.0, relu_1.
+def _scope(node: str, strip_calls: bool) -> tuple[str, ...]:
+    """The path of the module that a node was exported from: "/layer1/layer1.0/relu_1/Relu" -> layer1.0, relu_1.
 
-    plain: without the numbers of later calls.
+    strip_calls: leave the numbers of calls out.
     """
     parts: list[str] = []
     for part in node.split("/")[1:-1]:
-        part = _uncalled(part) if plain else part
-        if parts and part.startswith(_uncalled(parts[-1]) + "."):
-            parts[-1] = part  # an item of a list or sequence is written with the name of its holder
+        part = _strip_call(part) if strip_calls else part
+        if parts and part.startswith(_strip_call(parts[-1]) + "."):
+            parts[-1] = part  # the name of an item of a list or a sequence includes the name of the list
         else:
             parts.append(part)
     return tuple(parts)
 
 
 def _users(model: Any) -> dict[str, list[str]]:
-    """Value -> names of the nodes that take it; "" for the graph's output."""
+    """Name of a value -> names of the nodes that use it; "" stands for the outputs of the graph."""
     users: dict[str, list[str]] = {tensor.name: [""] for tensor in model.graph.output}
     for node in model.graph.node:
         for value in node.input:
@@ -161,10 +178,9 @@ def _users(model: Any) -> dict[str, list[str]]:
 
 
 def _flow(nodes: list[Any], users: Mapping[str, list[str]], model: Any) -> tuple[list[str], list[str]]:
-    """What flows into these nodes, weights apart, and out of them."""
+    """The names of the values that these nodes take from others, without weights, and of those that others use."""
     own = {node.name for node in nodes}
-    made = {value for node in nodes for value in node.output}
-    weights = {tensor.name for tensor in model.graph.initializer}
-    taken = [value for node in nodes for value in node.input if value and value not in made and value not in weights]
-    given = [value for node in nodes for value in node.output if set(users.get(value, ())) - own]
-    return list(dict.fromkeys(taken)), list(dict.fromkeys(given))
+    inside = {value for node in nodes for value in node.output} | {tensor.name for tensor in model.graph.initializer}
+    inputs = [value for node in nodes for value in node.input if value and value not in inside]
+    outputs = [value for node in nodes for value in node.output if set(users.get(value, ())) - own]
+    return list(dict.fromkeys(inputs)), list(dict.fromkeys(outputs))

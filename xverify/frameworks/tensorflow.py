@@ -1,26 +1,27 @@
-"""TensorFlow with Keras 3: eager, and as a graph. Images are fed in its native layout, N,H,W,C."""
+"""TensorFlow with Keras 3, eager and as a graph. Images are fed in its native layout, N,H,W,C."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
-import numpy as np
-
-from xverify.framework.adapter import Batch, Training
-from xverify.frameworks._keras import Keras, Learner, canonical, native
+from xverify.framework.adapter import Array, Batch, Training
+from xverify.frameworks._keras import Gradients, Keras, Learner, canonical, native
 from xverify.workload.optimizers import Optimizer
 
 
 def eager(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
+    """Run the model operation by operation."""
     return framework.forward(model)
 
 
 def graph(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
+    """Trace the model into a graph."""
     return framework.tf.function(framework.forward(model))
 
 
 def xla(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
+    """Trace the model into a graph, and compile it with XLA."""
     return framework.tf.function(framework.forward(model), jit_compile=True)
 
 
@@ -29,7 +30,7 @@ class Adapter(Keras):
     needs = {"tensorflow-cpu": "tensorflow"}
     modes = {"eager": eager, "graph": graph, "xla": xla, "while": graph}
     mode_options = {"while": {"loop": "while"}}
-    default_modes = ("eager", "graph")
+    default_modes: ClassVar[tuple[str, ...]] = ("eager", "graph")
     trains = True
     weights_route = "onnx"
     backend = "tensorflow"
@@ -50,40 +51,40 @@ class Adapter(Keras):
             variables["CUDA_VISIBLE_DEVICES"] = ""
         return variables
 
-    def to_native(self, array: np.ndarray, layout: str | None) -> Any:
+    def to_native(self, array: Array, layout: str | None) -> Any:
         return self.tf.constant(native(array, layout))
 
-    def to_numpy(self, tensor: Any, layout: str | None) -> np.ndarray:
+    def to_numpy(self, tensor: Any, layout: str | None) -> Array:
         return canonical(self.tf.convert_to_tensor(tensor).numpy(), layout)
 
     def wait(self, outputs: Any) -> None:
-        """On the CPU a call returns computed tensors, and nothing runs on; a device is waited for at the edges of a block."""
-        if self.asynchronous and isinstance(outputs, tuple) and not outputs:  # `==` would compare tensors
+        """On the CPU a call returns computed tensors. Other devices are waited for once at the start and the end of a block."""
+        if self.asynchronous and isinstance(outputs, tuple) and not outputs:  # `outputs == ()` would compare tensors
             self.tf.test.experimental.sync_devices()
 
     def training(self, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool) -> Training:
         def wrap(function: Any) -> Any:
-            return (
-                function if mode == "eager" else self.tf.function(function, jit_compile=True if mode == "xla" else None)
-            )
+            if mode == "eager":
+                return function
+            return self.tf.function(function, jit_compile=True if mode == "xla" else None)
 
         return Learner(self, model, wrap, optimizer, match)
 
     def differentiate(
         self, forward: Any, batch: Batch, variables: Sequence[Any], tensors: Callable[[], Sequence[Any]] = list
-    ) -> tuple[Any, Any, list[Any], list[Any]]:
+    ) -> Gradients:
         tf = self.tf
         with tf.GradientTape() as self.tape:
             logits = forward(*batch[:-1])
             loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=batch[-1], logits=logits))
             nodes = list(tensors())
-        # A Keras variable holds the one that the tape knows.
+        # The tape knows the tf.Variable inside a Keras variable.
         plain = [variable if isinstance(variable, tf.Variable) else variable.value for variable in variables]
         found = self.tape.gradient(loss, [*nodes, *plain])
-        return logits, loss, list(found[: len(nodes)]), list(found[len(nodes) :])
+        return Gradients(logits, loss, found[: len(nodes)], found[len(nodes) :])
 
     def dense(self, gradient: Any) -> Any:
-        """An embedding's gradient comes as the rows that were used."""
+        """The gradient of an embedding consists of the rows that were used; the result has all rows."""
         return self.tf.convert_to_tensor(gradient)
 
     def alias(self, tensor: Any) -> Any:
@@ -92,10 +93,10 @@ class Adapter(Keras):
         return node
 
     def graph_count(self, call: Callable[..., Any]) -> int | None:
-        count = getattr(call, "experimental_get_tracing_count", None)  # of a tf.function
-        return count() if count else None
+        count = getattr(call, "experimental_get_tracing_count", None)  # a method of tf.function
+        return int(count()) if count else None
 
-    def environment(self) -> dict[str, Any]:
+    def environment(self) -> dict[str, object]:
         import keras
 
         return {"tensorflow": self.tf.__version__, "keras": keras.__version__, "threads": self.threads}

@@ -1,29 +1,27 @@
-"""TensorLayer 2 on TensorFlow: eager, and as a graph. Images are fed in its native layout, N,H,W,C."""
+"""TensorLayer 2 on TensorFlow, eager and as a graph. Images are fed in its native layout, N,H,W,C."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from xverify.errors import Unsupported
-from xverify.framework.adapter import Source
+from xverify.framework.adapter import Array, Source
 from xverify.frameworks.tensorflow import Adapter as TensorFlow
 from xverify.frameworks.tensorflow import eager, graph
 from xverify.weights import tensorlayer as weights
-from xverify.weights.tensorflow import Slot
+from xverify.weights.tensorflow import NamedVariable
 
 
 class Adapter(TensorFlow):
     name = "tensorlayer"
     needs = {"tensorlayer": "tensorlayer", "tensorflow-cpu": "tensorflow"}
-    # What it imports without declaring it (matplotlib, an older opencv) is pinned there.
+    # The environment pins packages that TensorLayer imports without declaring them (matplotlib, an older opencv).
     isolated = "tensorlayer"
     file = ""
     modes = {"eager": eager, "graph": graph}
     mode_options = {}
-    default_modes = ()  # type: ignore[assignment]  # its parent's has two
+    default_modes = ()
     weights_route = "canonical"
 
     def __init__(self, threads: int, device: str) -> None:
@@ -40,32 +38,34 @@ class Adapter(TensorFlow):
         return model
 
     def forward(self, model: Any, training: bool = False) -> Any:
-        """The model as a function of its inputs; the mode is the model's own."""
+        """The model as a function of its inputs. The mode, training or inference, is a state of the model itself."""
         if training:
             model.train()
         else:
             model.eval()
         return lambda *inputs: model(inputs[0] if len(inputs) == 1 else list(inputs))
 
-    def load_weights(self, model: Any, arrays: dict[str, np.ndarray]) -> None:
+    def load_weights(self, model: Any, arrays: dict[str, Array]) -> None:
         weights.to_model(model, arrays)
 
-    def save_weights(self, model: Any) -> dict[str, np.ndarray]:
-        return weights.from_model(model)
+    def save_weights(self, model: Any) -> dict[str, Array]:
+        arrays: dict[str, Array] = weights.from_model(model)
+        return arrays
 
-    def trainable(self, model: Any) -> list[Slot]:
-        return weights.slots(model)
+    def trainable(self, model: Any) -> list[NamedVariable]:
+        variables: list[NamedVariable] = weights.named_variables(model)
+        return variables
 
     def disable_dropout(self, model: Any) -> list[str]:
-        held = []
+        changed = []
         for layer in model.all_layers:
             if type(layer).__name__ == "Dropout" and layer.keep < 1:
                 layer.keep = 1.0
-                held.append(layer.name)
-        return held
+                changed.append(layer.name)
+        return changed
 
     def fused_parameters(self, model: Any) -> dict[str, tuple[str, ...]]:
         return {}
 
-    def environment(self) -> dict[str, Any]:
+    def environment(self) -> dict[str, object]:
         return {**super().environment(), "tensorlayer": self.tl.__version__}

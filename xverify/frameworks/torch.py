@@ -1,4 +1,4 @@
-"""PyTorch: the reference of names, layout and semantics."""
+"""PyTorch, which defines the canonical names, layouts and semantics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from xverify.framework.adapter import Batch, Framework, Source, Training
+from xverify.framework.adapter import Array, BackwardPass, Batch, Framework, Source, Training
 from xverify.frameworks._torch import OnTorch
 from xverify.weights import torch as weights
 from xverify.workload.optimizers import Optimizer
@@ -19,22 +19,27 @@ from xverify.workload.spec import ModelFolder
 
 
 def eager(framework: Framework, model: Any, example: tuple[Any, ...]) -> Any:
+    """Call the module directly."""
     return model
 
 
 def trace(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
+    """Record the operations of one call in a TorchScript graph."""
     return framework.torch.jit.trace(model, example)
 
 
 def script(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
+    """Compile the source code of the module to TorchScript."""
     return framework.torch.jit.script(model)
 
 
 def compiled(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
+    """Compile the module with torch.compile."""
     return framework.torch.compile(model)
 
 
 def channels_last(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
+    """Call the module with images and weights in the memory order N,H,W,C."""
     order = framework.torch.channels_last
     model = model.to(memory_format=order)
 
@@ -69,31 +74,32 @@ class Adapter(OnTorch):
         model = self.define(source, options).eval().to(self.device)
         return model.double() if float64 else model
 
-    def load_weights(self, model: Any, arrays: dict[str, np.ndarray]) -> None:
+    def load_weights(self, model: Any, arrays: dict[str, Array]) -> None:
         weights.to_model(model, arrays)
 
-    def save_weights(self, model: Any) -> dict[str, np.ndarray]:
-        return weights.from_model(model)
+    def save_weights(self, model: Any) -> dict[str, Array]:
+        arrays: dict[str, Array] = weights.from_model(model)
+        return arrays
 
-    def to_native(self, array: np.ndarray, layout: str | None) -> Any:
+    def to_native(self, array: Array, layout: str | None) -> Any:
         return self.torch.from_numpy(np.array(array)).to(self.device)
 
-    def to_numpy(self, tensor: Any, layout: str | None) -> np.ndarray:
-        array: np.ndarray = tensor.detach().cpu().numpy()
+    def to_numpy(self, tensor: Any, layout: str | None) -> Array:
+        array: Array = tensor.detach().cpu().numpy()
         return array
 
     def layers(self, model: Any) -> dict[str, list[Any]]:
         return {name: [module] for name, module in model.named_modules() if name}
 
-    def environment(self) -> dict[str, Any]:
-        return {"torch": self.torch.__version__, "threads": self.torch.get_num_threads(), **self.device_facts()}
+    def environment(self) -> dict[str, object]:
+        return {"torch": self.torch.__version__, "threads": self.torch.get_num_threads(), **self.device_settings()}
 
     def inference(self) -> AbstractContextManager[Any]:
         context: AbstractContextManager[Any] = self.torch.inference_mode()
         return context
 
     def graph_count(self, call: Callable[..., Any]) -> int | None:
-        if not hasattr(call, "_orig_mod"):  # what torch.compile wraps
+        if not hasattr(call, "_orig_mod"):  # torch.compile keeps the original module in this attribute
             return None
         from torch._dynamo.utils import counters
 
@@ -107,8 +113,8 @@ class Adapter(OnTorch):
         momenta = [norm.momentum for norm in norms]
         for norm in norms:
             norm.reset_running_stats()
-            norm.momentum = None  # the plain average over the calls
-            norm.train()  # the norms alone: dropout stays off
+            norm.momentum = None  # running statistics are then the plain average over the calls
+            norm.train()  # only batch norms; dropout stays off
         with self.torch.no_grad():
             model(*inputs)
         for norm, momentum in zip(norms, momenta):
@@ -116,9 +122,9 @@ class Adapter(OnTorch):
         model.eval()
 
     def export_onnx(self, model: Any, inputs: tuple[Any, ...], names: tuple[list[str], list[str]], path: Path) -> None:
-        # The older exporter without folding is the one that keeps every parameter as an initializer of its own name and
-        # leaves a graph that ONNX Runtime can still fuse. It merges equal tensors, so each is made distinct first; the
-        # true weights are set by name in the exported file.
+        # The older exporter, without constant folding, keeps every parameter as an initializer of the same name and makes a
+        # graph that ONNX Runtime can fuse. It merges equal tensors, so every tensor gets distinct values before the export;
+        # the true weights are set by name in the exported file.
         generator = self.torch.Generator().manual_seed(0)
         with self.torch.no_grad():
             for tensor in model.state_dict().values():
@@ -139,38 +145,46 @@ class Adapter(OnTorch):
         return Learner(self, model, mode, batch, optimizer)
 
     def disable_dropout(self, model: Any) -> list[str]:
-        nn, held = self.torch.nn, []
+        nn = self.torch.nn
+        changed = []
         for name, module in model.named_modules():
             if isinstance(module, nn.modules.dropout._DropoutNd) and module.p:
                 module.p = 0.0
-                held.append(name)
+                changed.append(name)
             elif isinstance(module, (nn.RNNBase, nn.MultiheadAttention)) and module.dropout:
                 module.dropout = 0.0
-                held.append(name)
-        return held
+                changed.append(name)
+        return changed
 
-    def backward(
-        self, model: Any, batch: Batch, tensors: Callable[[], Sequence[Any]]
-    ) -> tuple[Any, float, list[Any], dict[str, np.ndarray]]:
+    def backward(self, model: Any, batch: Batch, tensors: Callable[[], Sequence[Any]]) -> BackwardPass:
         parameters = dict(model.named_parameters())
         logits = model(*batch[:-1])
         loss = self.cross_entropy(logits, batch[-1])
         nodes = list(tensors())
         found = self.torch.autograd.grad(loss, [*nodes, *parameters.values()], allow_unused=True)
-        return logits, float(loss.detach()), list(found[: len(nodes)]), _arrays(parameters, found[len(nodes) :])
+        tensor_gradients, parameter_gradients = found[: len(nodes)], found[len(nodes) :]
+        return BackwardPass(logits, float(loss.detach()), tensor_gradients, _by_name(parameters, parameter_gradients))
 
 
-def _arrays(parameters: Mapping[str, Any], gradients: Sequence[Any]) -> dict[str, np.ndarray]:
-    """By name; a parameter that the loss does not depend on has a gradient of zeros."""
+def _by_name(parameters: Mapping[str, Any], gradients: Sequence[Any]) -> dict[str, Array]:
+    """Parameter name -> gradient. It is zero for a parameter on which the loss does not depend."""
     return {
-        name: np.zeros(tuple(parameter.shape), np.float32) if found is None else found.detach().cpu().numpy().copy()
-        for (name, parameter), found in zip(parameters.items(), gradients)
+        name: _array_or_zeros(gradient, parameter) for (name, parameter), gradient in zip(parameters.items(), gradients)
     }
 
 
-class Learner(Training):
-    """torch.optim on the model's parameters; the model's forward pass in the mode."""
+def _array_or_zeros(tensor: Any, parameter: Any) -> Array:
+    """A copy of the tensor as an array; for None zeros of the parameter's shape."""
+    if tensor is None:
+        return np.zeros(tuple(parameter.shape), np.float32)
+    array: Array = tensor.detach().cpu().numpy().copy()
+    return array
 
+
+class Learner(Training):
+    """Training with torch.optim. The forward pass runs in the mode; the loss and the update are eager."""
+
+    # Optimizer -> torch.optim's names of what Optimizer.state_names names, in the same order.
     STATE_NAMES = {
         "sgd": ("momentum_buffer",),
         "adam": ("exp_avg", "exp_avg_sq"),
@@ -184,13 +198,14 @@ class Learner(Training):
         self.parameters = dict(model.named_parameters())
         self.names = list(self.parameters)
         self.forward = framework.modes[mode](framework, model, batch[:-1])
-        self.optim = self._optim(list(self.parameters.values()))
-        # Of one row a case, torch's own, and nothing around it: a wrapper is 1% of a short step.
-        flat = batch[-1].dim() == 1
-        self.cross_entropy = framework.torch.nn.functional.cross_entropy if flat else framework.cross_entropy
+        self.optim = self._make_optimizer(list(self.parameters.values()))
+        # With one label per item, torch's own function is called directly: a wrapper would take 1% of a short step.
+        one_label = batch[-1].dim() == 1
+        self.cross_entropy = framework.torch.nn.functional.cross_entropy if one_label else framework.cross_entropy
         self.steps = 0
 
-    def _optim(self, parameters: list[Any]) -> Any:
+    def _make_optimizer(self, parameters: list[Any]) -> Any:
+        """torch's optimizer with the settings of ``self.optimizer``."""
         o, optim = self.optimizer, self.torch.optim
         if o.name == "sgd":
             return optim.SGD(parameters, o.lr, o.momentum, weight_decay=o.weight_decay, nesterov=o.nesterov)
@@ -207,56 +222,49 @@ class Learner(Training):
         self.steps += 1
         return loss
 
-    def gradients(self, *batch: Any) -> tuple[float, dict[str, np.ndarray]]:
+    def gradients(self, *batch: Any) -> tuple[float, dict[str, Array]]:
         loss = self.cross_entropy(self.forward(*batch[:-1]), batch[-1])
         self.optim.zero_grad()
         loss.backward()
-        found = [parameter.grad for parameter in self.parameters.values()]
-        arrays = _arrays(self.parameters, found)
+        arrays = _by_name(self.parameters, [parameter.grad for parameter in self.parameters.values()])
         self.optim.zero_grad()
         return float(loss.detach()), arrays
 
-    def apply(self, gradients: Mapping[str, np.ndarray]) -> None:
+    def apply(self, gradients: Mapping[str, Array]) -> None:
         for name, parameter in self.parameters.items():
             parameter.grad = self.framework.to_native(gradients[name], None)
         self.optim.step()
         self.steps += 1
 
-    def optimizer_state(self) -> tuple[int, dict[str, list[np.ndarray]]]:
-        kept = {}
+    def optimizer_state(self) -> tuple[int, dict[str, list[Array]]]:
+        result = {}
         for name, parameter in self.parameters.items():
             state = self.optim.state.get(parameter, {})
-            held = [
-                state.get(slot) for slot in self.STATE_NAMES[self.optimizer.name][: len(self.optimizer.state_names)]
-            ]
-            kept[name] = _zeros_for_none(held, parameter)
-        return self.steps, kept
+            result[name] = [_array_or_zeros(state.get(key), parameter) for key in self._state_keys()]
+        return self.steps, result
 
-    def set_optimizer_state(self, steps: int, state: Mapping[str, Sequence[np.ndarray]]) -> None:
+    def set_optimizer_state(self, steps: int, state: Mapping[str, Sequence[Array]]) -> None:
         self.optim.state.clear()
         self.steps = steps
         if not steps:
             return
         for name, arrays in state.items():
-            parameter = self.parameters[name]
-            names = self.STATE_NAMES[self.optimizer.name]
-            native = {slot: self.framework.to_native(array, None) for slot, array in zip(names, arrays)}
+            native = {key: self.framework.to_native(array, None) for key, array in zip(self._state_keys(), arrays)}
             if self.optimizer.name != "sgd":
                 native["step"] = self.torch.tensor(float(steps))
-            self.optim.state[parameter] = native
+            self.optim.state[self.parameters[name]] = native
 
-
-def _zeros_for_none(tensors: Sequence[Any], like: Any) -> list[np.ndarray]:
-    shape = tuple(like.shape)
-    return [np.zeros(shape, np.float32) if tensor is None else tensor.cpu().numpy().copy() for tensor in tensors]
+    def _state_keys(self) -> tuple[str, ...]:
+        """The keys of torch.optim's state, in the order of Optimizer.state_names."""
+        return self.STATE_NAMES[self.optimizer.name][: len(self.optimizer.state_names)]
 
 
 def declare_torchvision_ops(torch: Any) -> None:
-    """Let torchvision's models be imported where its compiled operators cannot be loaded.
+    """Make torchvision importable where its compiled operators cannot be loaded.
 
-    torchvision from the package index is built against the CUDA build of torch; beside a CPU build its import stops with
-    "operator torchvision::nms does not exist". The classification models use none of those operators, so declaring their
-    schemas is enough.
+    torchvision from the package index is built for the CUDA build of torch. Beside a CPU build of torch its import fails with
+    "operator torchvision::nms does not exist". The classification models do not use these operators, so it is enough to declare
+    their schemas.
     """
     found = importlib.util.find_spec("torchvision")
     if found is None or found.origin is None or sys.platform == "win32" or hasattr(torch, "_xverify_torchvision"):
@@ -268,4 +276,4 @@ def declare_torchvision_ops(torch: Any) -> None:
         library = torch.library.Library("torchvision", "DEF")
         for operator in ("nms", "qnms"):
             library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        torch._xverify_torchvision = library  # the declaration lives as long as this object
+        torch._xverify_torchvision = library  # the declaration is valid as long as this object exists

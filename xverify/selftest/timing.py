@@ -29,6 +29,7 @@ from ..errors import SubjectError
 from ..framework import discovery as frameworks
 from ..reference.reference import export_onnx
 from ..results.records import Result, Row
+from ..timing import plan as planning
 from ..timing import statistics as timing
 from ..worker.process import kill_group
 from ..workload.spec import find_model
@@ -146,7 +147,7 @@ def _simulated(launches: Sequence[Sequence[float]]) -> Check:
     if len(launches) < 20:
         return Check(name, f"{len(launches)} launches recorded", accepted, None)
     generator = random.Random(0)
-    effort = timing.EFFORTS["standard"]
+    effort = planning.EFFORTS["standard"]
     covered = 0
     for _ in range(SIMULATED):
         medians: list[float] = []

@@ -1,4 +1,4 @@
-"""What is timed, and what the samples say: pure functions, but for reading the machine's state from /proc.
+"""Plans what is timed and computes what the samples say: pure functions, except for the counters that are read from /proc.
 
 It may import results and errors.
 """

@@ -1,13 +1,14 @@
-"""The noise gate: was the machine a block's own? Read from /proc, between blocks, while no clock runs.
+"""Finds timed blocks that other processes or the hypervisor disturbed, from counters in /proc that are read between blocks.
 
-A block is noisy when
+A block is noisy in two cases:
 
-* its process waited for a core over 5% of the time (run-queue delay, /proc/PID/task/*/schedstat) while other processes, or the
-  hypervisor, used over 5% of one (/proc/stat). Both: a framework with more threads than cores delays itself, which is part of its
-  speed; another process beside an idle core delays nobody;
-* or the hypervisor took over 5% of a core (steal).
+* Its process waited for a core during more than 5% of the time (run-queue delay, /proc/PID/task/*/schedstat), while other
+  processes or the hypervisor used more than 5% of a core (/proc/stat). Both conditions are needed: a framework with more threads
+  than cores delays itself, which belongs to its speed, and another process on an idle core delays nobody.
+* The hypervisor took more than 5% of a core (steal).
 
-A round is noisy, besides, when a fixed piece of work in this process, the canary, takes 5% longer or shorter than it usually does.
+A round is noisy when one of its blocks is, or when a fixed piece of work in this process (the canary) takes 5% longer or shorter
+than its median.
 """
 
 from __future__ import annotations
@@ -27,20 +28,23 @@ import psutil
 from ..results.records import NoiseSummary
 
 LIMIT = 0.05
-MAX_DROPPED = 0.3  # share of rounds that noise may take
+MAX_DROPPED = 0.3  # greatest share of noisy rounds for which speeds are still judged
 TICK = 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01
-WINDOW_SECONDS = 1.0  # over which /proc/stat's ticks are counted; in a block there are few
-WINDOW_TICKS = 4  # that prove another process; its counter may be two off on two cores
-# Digests compute in registers, in one thread: what they take does not depend on where in memory a process happens to work.
-CANARY, CANARY_REPEATS = (
-    bytes(2**14),
-    40,
-)  # of some 10 microseconds; the fastest counts, since a single one meets interrupts
+WINDOW_SECONDS = 1.0  # ticks of /proc/stat are counted over this time, because one block has only a few
+WINDOW_TICKS = 4  # least number of ticks that proves another process; on two cores the counter may be wrong by two
+# A digest computes in registers and in one thread, so its time does not depend on where in memory the process works.
+CANARY = bytes(2**14)  # about 10 microseconds of work
+CANARY_REPEATS = 40  # the fastest repetition counts, because an interrupt may disturb a single one
 
 
 @dataclass(frozen=True)
 class Moment:
-    """What /proc said at one moment: seconds. tasks: thread -> (running, waiting for a core)."""
+    """Counters at one moment, all in seconds.
+
+    at: the clock. tasks: thread -> (running, waiting for a core) since it started, of the process that is timed.
+    busy, steal: use of all cores by all processes, and by the hypervisor, since the machine started.
+    own: processor time of the process that reads the counters.
+    """
 
     at: float
     tasks: dict[str, tuple[float, float]]
@@ -50,7 +54,7 @@ class Moment:
 
 
 def look(pid: int) -> Moment:
-    """Where this process and the machine stand; what the system does not tell stays empty."""
+    """Read the counters of this process and of the machine. Counters that the system does not offer are empty or zero."""
     tasks: dict[str, tuple[float, float]] = {}
     folder = f"/proc/{pid}/task"
     with contextlib.suppress(OSError):
@@ -67,7 +71,11 @@ def look(pid: int) -> Moment:
 
 @dataclass(frozen=True)
 class Block:
-    """A block's shares of its wall-clock time. delay: of its most delayed thread; others, steal: cores that were used elsewhere."""
+    """What disturbed a block, as shares of its wall-clock time.
+
+    delay: waiting time of the thread that waited longest.
+    others, steal: use of cores by other processes and by the hypervisor.
+    """
 
     delay: float
     others: float
@@ -75,7 +83,7 @@ class Block:
 
     @property
     def reason(self) -> str | None:
-        """Why it is noisy; None when it is not."""
+        """Why the block is noisy; None when it is not."""
         if self.steal > LIMIT:
             return "steal"
         if self.delay > LIMIT and self.others + self.steal > LIMIT:
@@ -84,10 +92,10 @@ class Block:
 
 
 class Gate:
-    """Judges blocks and rounds as they come, and keeps count of what it saw."""
+    """Judges the blocks and rounds of one process run, and counts what it finds."""
 
     def __init__(self) -> None:
-        self.recent: deque[tuple[float, float, float]] = deque()  # (seconds, of others, of steal) of the last blocks
+        self.recent: deque[tuple[float, float, float]] = deque()  # seconds, others, steal of the last blocks
         self.canaries: list[float] = []
         self.rounds = 0
         self.dropped = 0
@@ -108,7 +116,7 @@ class Gate:
         while len(self.recent) > 1 and sum(each[0] for each in self.recent) - self.recent[0][0] > WINDOW_SECONDS:
             self.recent.popleft()
         span = sum(each[0] for each in self.recent)
-        # Below so many ticks nothing is proven: a counter that moves in steps of 10 ms says little of one block.
+        # The counter moves in steps of 10 ms, so a few ticks prove nothing about a block.
         shares = [
             total / span if total >= WINDOW_TICKS * TICK else 0.0
             for total in (sum(each[1] for each in self.recent), sum(each[2] for each in self.recent))
@@ -119,7 +127,7 @@ class Gate:
         return found.reason
 
     def canary(self) -> str | None:
-        """Do the fixed work; why the round is noisy, or None."""
+        """Time the fixed piece of work. Returns why the round is noisy, or None."""
         best = math.inf
         for _ in range(CANARY_REPEATS):
             start = time.perf_counter()
@@ -133,14 +141,17 @@ class Gate:
         return "the machine's speed" if drift > LIMIT else None
 
     def round(self, reasons: set[str]) -> str | None:
-        """Count a round; why it is to be dropped, or None."""
+        """Count a round. reasons: why its blocks are noisy. Returns why the round is dropped, or None."""
         self.rounds += 1
         self.dropped += bool(reasons)
         self.reasons.update(reasons)
         return ", ".join(sorted(reasons)) or None
 
     def culprit(self) -> str | None:
-        """The process that used most of a core since the gate was made, in words; none of this run's own."""
+        """A sentence that names the process that used most processor time since this gate was made.
+
+        Processes of this run are left out. None when no other process used more than LIMIT of a core.
+        """
         seconds = time.perf_counter() - self.since
         own = {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
         found = [
@@ -155,7 +166,7 @@ class Gate:
 
 
 class Seen:
-    """What the gates of all launches saw."""
+    """What the gates of all process runs found."""
 
     def __init__(self) -> None:
         self.rounds = self.dropped = 0
@@ -165,6 +176,7 @@ class Seen:
         self.canaries: list[float] = []
 
     def add(self, gate: Gate) -> None:
+        """Add what the gate of one process run found."""
         self.canaries.append(statistics.median(gate.canaries))
         self.rounds += gate.rounds
         self.dropped += gate.dropped
@@ -174,14 +186,14 @@ class Seen:
             self.culprit = gate.culprit() or self.culprit
 
     def refusal(self) -> str | None:
-        """Why this machine is too noisy to be timed on, and what to do; None when it is not."""
+        """Why the machine is too noisy for a judgement of speed, and what to do; None when it is quiet enough."""
         if not self.rounds or self.dropped / self.rounds <= MAX_DROPPED:
             return None
         why = ", ".join(f"{reason} in {count}" for reason, count in self.reasons.most_common())
         remedy = (
-            f"{self.culprit}: stop it, or let it end"
+            f"{self.culprit}: stop it, or wait until it ends"
             if self.culprit
-            else "nothing here explains it: another time, or machine"
+            else "no process of this system explains it: run again later, or on another machine"
         )
         return f"{self.dropped} of {self.rounds} rounds were noisy ({why}), the limit is {MAX_DROPPED:.0%}; {remedy}"
 
@@ -207,7 +219,7 @@ class Seen:
 
 
 def _cpu_by_process() -> dict[int, tuple[float, str]]:
-    """pid -> (seconds of a core that it has used, name)."""
+    """pid -> (seconds of processor time, name), of every process that may be read."""
     found = {}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error), process.oneshot():
@@ -217,6 +229,6 @@ def _cpu_by_process() -> dict[int, tuple[float, str]]:
 
 
 def missing() -> list[str]:
-    """The signals that this system does not give."""
+    """The signals that this system does not offer."""
     files = {"run-queue delay": "/proc/self/schedstat", "other processes' use and steal": "/proc/stat"}
     return [signal for signal, file in files.items() if not Path(file).exists()]
