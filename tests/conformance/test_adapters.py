@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from xverify.reference.reference import build_arguments
 from xverify.weights import digest, npz
 
 from xverify import host
 from xverify.errors import Failed, Unsupported
 from xverify.framework import discovery as frameworks
-from xverify.reference.reference import build_arguments
 from xverify.worker.process import Worker
 from xverify.workload import probe
 from xverify.workload.keys import case_key

@@ -204,14 +204,14 @@ def test_layers_compared_in_part_and_dropout_held_off():
         Check("forward", 0, "EQUAL", 1.0, compared=5, known=6),
         Check("backward", 0, "EQUAL", 1.0, compared=6, known=6),
     ]
-    text = printed(row("jittor", *checks, held=("drop1", "drop2")))
+    text = printed(row("jittor", *checks, dropout_disabled=("drop1", "drop2")))
     assert "  jittor: forward: 5 of 6 layers compared\n" in text
     assert "backward:" not in text
     assert "  jittor: dropout held off in drop1, drop2\n" in text
 
 
 def test_what_subjects_share_is_said_once():
-    rows = [row(subject, *equal(), held=("drop",)) for subject in ("torch:eager", "jittor", "numpy")]
+    rows = [row(subject, *equal(), dropout_disabled=("drop",)) for subject in ("torch:eager", "jittor", "numpy")]
     assert printed(*rows).count("held off") == 1
     assert "  every subject: dropout held off in drop\n" in printed(*rows)
     assert "  torch:eager, jittor: dropout held off in drop\n" in printed(*rows[:2], row("numpy", *equal()))

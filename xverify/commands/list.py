@@ -10,7 +10,7 @@ from .. import host
 from ..environments import store as environments
 from ..framework import discovery as frameworks
 from ..framework.adapter import Framework
-from ..reference.request import offered, order
+from ..reference.subjects import offered, order
 from ..report import terminal
 from ..workload.spec import find_model, zoo
 

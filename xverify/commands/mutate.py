@@ -10,8 +10,8 @@ from rich.table import Table
 from ..errors import UsageError, nearest
 from ..mutation.forward import Score, mutate
 from ..mutation.training import mutate_training
-from ..reference.request import TASKS
 from ..report.terminal import console, progress_listener
+from ..workload.options import TASKS
 
 HELP = "plant known porting faults in a model, and see whether the verdict catches, finds and explains each"
 EXAMPLE = """examples:

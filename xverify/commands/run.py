@@ -3,12 +3,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..engine.run import run
+from ..engine.api import run
 from ..errors import UsageError
-from ..reference.request import DEVICES, TASKS
 from ..report import curves
 from ..report.terminal import console, progress_listener, render
 from ..workload.optimizers import STATE_NAMES
+from ..workload.options import DEVICES, TASKS
 
 HELP = "verify and time a model in several frameworks"
 EXAMPLE = """examples:

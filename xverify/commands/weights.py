@@ -9,7 +9,7 @@ from rich.console import Console
 
 from .. import weights
 from ..errors import UsageError
-from ..reference.reference import export_onnx
+from ..reference.build import export_onnx
 from ..workload.spec import find_model
 
 HELP = "convert, digest and compare weight files between frameworks"

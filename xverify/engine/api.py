@@ -10,6 +10,7 @@ from typing import Any
 from ..errors import UsageError
 from ..progress import Listener
 from ..reference.request import resolve
+from ..results.file import write
 from ..results.records import Result, overall
 from ..workload.declaration import build, check, declared, described, parameters
 from ..workload.options import RunArguments, RunSettings
@@ -75,7 +76,7 @@ def _in_turn(
             done = _joined(whole, done, request.strict)
         whole = replace(done, complete=done.complete and request is requests[-1][0])
         if file is not None:
-            whole.write(file)
+            write(whole, file)
         if any(note.startswith("interrupted") for note in done.notes):
             break
     assert whole is not None

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 from ..errors import Crashed, Failed, SubjectError, Unsupported
 from ..progress import Listener
@@ -15,7 +14,7 @@ from ..reference.build import Export, Prepared, build_question
 from ..reference.layers import LayerReplay
 from ..reference.request import Request
 from ..reference.truth import Truth
-from ..results.records import Error, Launch, Layers, Memory, Row, Speed, Training
+from ..results.records import Error, Launch, Layers, Row, Speed, Training
 from ..results.verdicts import Verdict
 from ..timing.noise import Gate
 from ..timing.speed import Measurements
@@ -172,7 +171,7 @@ class Candidate:
         if not (self.active and fused_parameters and self.built is not None):
             return
         with self._stage():
-            digest = self.worker.ask(messages.Digest(fused_parameters=fused_parameters)).digest
+            digest = self.worker.ask(messages.Digest(fused_parameters=dict(fused_parameters))).digest
             self.built = replace(self.built, weights_digest=digest)
 
     def warm(self, prepared: Prepared, export: Export) -> None:
@@ -226,7 +225,9 @@ class Candidate:
             )
         )
 
-    def time_block(self, gate: Gate, index: int, case: int, calls: int, keep: bool, first_kept: bool) -> TimedBlock | None:
+    def time_block(
+        self, gate: Gate, index: int, case: int, calls: int, keep: bool, first_kept: bool
+    ) -> TimedBlock | None:
         """One timed block; None when the candidate has failed.
 
         index: the number of the round. keep: whether to save the outputs of the last call, which are what is compared.
@@ -234,7 +235,9 @@ class Candidate:
         """
         if not self.active:
             return None
-        keep = keep and not self.request.trains  # the loss of a step belongs to weights that no other subject has by then
+        keep = (
+            keep and not self.request.trains
+        )  # the loss of a step belongs to weights that no other subject has by then
         with self._stage():
             return measuring.time_block(
                 self.worker,

@@ -23,9 +23,7 @@ def outputs(
     second: the outputs of a second call on one of the inputs. When they differ from the first, a random operation is on.
     """
     mine = npz.OnDisk(*kept.values())
-    error = compare(
-        mine, truth.outputs, truth.float32, spec, range(cases), truth.noise_floors, layers, truth.constant
-    )
+    error = compare(mine, truth.outputs, truth.float32, spec, range(cases), truth.noise_floors, layers, truth.constant)
     if error.verdict != Verdict.DIFFERENT or second is None:
         return error
     share = unsteady(mine, npz.OnDisk(second))
@@ -38,6 +36,4 @@ def outputs(
 def later_outputs(kept: Mapping[int, Path], truth: Truth, spec: ModelSpec, layers: Layers | None) -> Error:
     """Compare the outputs that a later process run kept, which may be of fewer cases."""
     mine = npz.OnDisk(*kept.values())
-    return compare(
-        mine, truth.outputs, truth.float32, spec, sorted(kept), truth.noise_floors, layers, truth.constant
-    )
+    return compare(mine, truth.outputs, truth.float32, spec, sorted(kept), truth.noise_floors, layers, truth.constant)

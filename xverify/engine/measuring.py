@@ -83,7 +83,16 @@ def _warm_until_steady(worker: Worker, cases: int, sample_memory: bool) -> WarmU
 
 
 def time_block(
-    worker: Worker, gate: Gate, *, run: int, index: int, case: int, calls: int, keep: Path | None, room: int, first_kept: bool
+    worker: Worker,
+    gate: Gate,
+    *,
+    run: int,
+    index: int,
+    case: int,
+    calls: int,
+    keep: Path | None,
+    room: int,
+    first_kept: bool,
 ) -> TimedBlock:
     """Time one block of calls on one input case.
 

@@ -10,7 +10,7 @@ from ..errors import UsageError
 from ..reference import summary
 from ..reference.request import Request
 from ..results.file import read
-from ..results.records import Result, Row
+from ..results.records import Host, Result, Row
 from ..timing.plan import EFFORTS
 from ..workload.spec import ModelFolder
 from .stages import History
@@ -56,7 +56,7 @@ def earlier_run(path: Path, request: Request, folder: ModelFolder) -> Earlier | 
         return None
     result = read(path)
     theirs, mine = result.settings, summary.settings(request, folder)
-    machine = host.describe()
+    machine = Host(**host.describe())
     names = [field.name for field in fields(mine) if field.name not in FREE]
     changed = [
         *(_change(name, getattr(theirs, name), getattr(mine, name)) for name in names),

@@ -19,7 +19,11 @@ KEPT = 4
 
 
 def interleave(
-    candidates: Sequence[Candidate], request: Request, effort: plan.Effort, seconds_left: float | None, listener: Listener
+    candidates: Sequence[Candidate],
+    request: Request,
+    effort: plan.Effort,
+    seconds_left: float | None,
+    listener: Listener,
 ) -> Gate:
     """Time all candidates of this process run, and give each its blocks. Returns what the noise gate saw.
 

@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import asdict
 from itertools import zip_longest
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from ..reference.build import Export, Prepared, ReferenceProcess
 from ..reference.layers import LayerReplay
 from ..reference.request import Request
 from ..results import file as result_file
-from ..results.records import Layers, Result, overall
+from ..results.records import Host, Layers, Result, overall
 from ..timing import noise, plan
 from ..timing.speed import speeds
 from ..training.parity import Observed, TrainingParity
@@ -70,7 +69,12 @@ class Run:
     """
 
     def __init__(
-        self, request: Request, folder: ModelFolder, listener: Listener, file: Path | None, earlier: Earlier | None = None
+        self,
+        request: Request,
+        folder: ModelFolder,
+        listener: Listener,
+        file: Path | None,
+        earlier: Earlier | None = None,
     ) -> None:
         self.request, self.folder, self.listener, self.file = request, folder, listener, file
         self.effort = plan.EFFORTS[request.effort]
@@ -140,7 +144,7 @@ class Run:
             rows=rows,
             created=self.created,
             xverify=__version__,
-            host=host.describe(),
+            host=Host(**host.describe()),
             settings=summary.settings(self.request, self.folder),
             weights=summary.weights(self.prepared),
             inputs=summary.inputs(self.request, self.prepared),
@@ -208,7 +212,9 @@ class Run:
             self.beside.shutdown(wait=False, cancel_futures=True)
             self._abandon(error)
             raise
-        fused = {name: parts for each in self.candidates if each.built for name, parts in each.built.fused_parameters.items()}
+        fused = {
+            name: parts for each in self.candidates if each.built for name, parts in each.built.fused_parameters.items()
+        }
         self.prepared = prepared.in_normal_form(fused)
         for candidate in self.candidates:
             candidate.prove(self.prepared.fused_parameters)
@@ -303,7 +309,8 @@ class Run:
         layers = self._replay(LayerReplay(self.process, self.prepared, found.layers))
         with ThreadPoolExecutor(host.cores()) as pool:  # numpy's loops release the interpreter's lock
             judged = [
-                pool.submit(each.judge, self.prepared, found, layers.get(each.subject.build_key)) for each in self.candidates
+                pool.submit(each.judge, self.prepared, found, layers.get(each.subject.build_key))
+                for each in self.candidates
             ]
             for done in judged:
                 done.result()
@@ -322,7 +329,9 @@ class Run:
         parity = self.parity = TrainingParity(self.process, prepared)
         # A subject that runs the reference's own code has been timed; without one, the reference makes two steps to know.
         own = (self.request.reference, "eager")
-        same = [each for each in self.candidates if each.active and (each.subject.adapter.name, each.subject.mode) == own]
+        same = [
+            each for each in self.candidates if each.active and (each.subject.adapter.name, each.subject.mode) == own
+        ]
         parity.prepare(seconds=max((each.seconds_per_call for each in same), default=0.0))
 
         def observe(candidate: Candidate | None) -> Future[Observed] | None:
@@ -382,7 +391,7 @@ class Run:
             request.timeout,
             request.pin,
             patient=reference,
-            beat=lambda seconds, line: self.listener.beat(label, seconds, line),
         )
+        worker.beat = lambda seconds, line: self.listener.beat(label, seconds, line)
         self.workers.append(worker)
         return worker

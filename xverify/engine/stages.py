@@ -152,5 +152,5 @@ class Measured:
     """
 
     timed_cases: int = 0
-    repeated: Repeated = Repeated()
-    memory: Memory = Memory()
+    repeated: Repeated = field(default_factory=Repeated)
+    memory: Memory = field(default_factory=Memory)

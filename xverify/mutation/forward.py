@@ -7,21 +7,22 @@ a layer of the port; its layers are captured and replayed, as in any run.
 from __future__ import annotations
 
 import random
-import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..framework import discovery as frameworks
 from ..progress import Listener
-from ..reference.reference import Reference, build_arguments
+from ..reference.build import Prepared, ReferenceProcess, build_question, prepare, reference_workers
+from ..reference.layers import LayerReplay
 from ..reference.request import Request, resolve
 from ..results.records import Layers
 from ..verdict import limits as rule
+from ..verdict.findings import ReplayReport
 from ..verdict.layers import summarise
-from ..worker.process import Worker
+from ..worker import messages, messages_reference
+from ..worker.messages_reference import Fault
 from ..workload.options import RunSettings
 from ..workload.spec import ModelFolder
 
@@ -113,9 +114,9 @@ def mutate(
         _Bench(request, folder, Path(directory), listener) as bench,
     ):
         trials = []
-        plan = list(_plan(bench.port.request("faults")["faults"], seed, per_kind))
+        plan = list(_plan(bench.faults(), seed, per_kind))
         for index, fault in enumerate(plan):
-            listener.phase("mutate", f"{index + 1} of {len(plan)}: {fault['kind']} in {fault['layer']}")
+            listener.phase("mutate", f"{index + 1} of {len(plan)}: {fault.kind} in {fault.layer}")
             trials.append(bench.trial(fault))
     clean, alarms = 0, []
     for other in range(SEEDS):
@@ -130,7 +131,7 @@ def mutate(
                 tempfile.TemporaryDirectory(prefix="xverify-") as directory,
                 _Bench(request, folder, Path(directory), listener) as bench,
             ):
-                layers = bench.judge(None)
+                layers = bench.layers(bench.report(None))
                 clean += 1
                 if layers.verdict != "EQUAL":
                     first = layers.first
@@ -141,11 +142,11 @@ def mutate(
     return Score(folder.name, tuple(trials), clean, tuple(alarms))
 
 
-def _plan(faults: list[dict[str, Any]], seed: int, per_kind: int) -> Iterator[dict[str, Any]]:
+def _plan(faults: Sequence[Fault], seed: int, per_kind: int) -> Iterator[Fault]:
     """Of each kind, as many as asked for, at layers drawn at random."""
-    kinds: dict[str, list[dict[str, Any]]] = {}
+    kinds: dict[str, list[Fault]] = {}
     for fault in faults:
-        kinds.setdefault(fault["kind"], []).append(fault)
+        kinds.setdefault(fault.kind, []).append(fault)
     for kind, found in kinds.items():
         yield from random.Random(f"{seed} {kind}").sample(found, min(per_kind, len(found)))
 
@@ -154,64 +155,64 @@ class _Bench:
     """A reference and a port with the same weights, alive."""
 
     def __init__(self, request: Request, folder: ModelFolder, space: Path, listener: Listener) -> None:
-        self.request, self.folder, self.space = request, folder, space
-        torch = frameworks.load("torch")
-        workers = []
-        for name, threads in (("reference", request.threads), ("port", request.threads)):
-            (space / name).mkdir()
-            workers.append(
-                Worker(
-                    torch, request.python.get("torch", sys.executable), space / name, threads, "cpu", request.timeout
-                )
-            )
-        self.reference, self.port = Reference(request, folder, workers[0], listener), workers[1]
+        reference, self.port = reference_workers(request, space, ("reference", "port"))
+        self.process = ReferenceProcess(request, folder, reference, listener)
+        self.folder, self.space = folder, space
+        self.replay: LayerReplay
 
     def __enter__(self) -> _Bench:
         try:
-            self.reference.settle()
-            self.port.start()
-            self.port.request("build", **build_arguments(self.folder, "torch", None))
-            self.port.request("load", path=str(self.reference.weights))
-            self.port.request("prepare", inputs=str(self.reference.inputs), mode="eager")
+            prepared = prepare(self.process)
+            layers = self.process.worker.ask(messages_reference.ListLayers()).layers
+            self.replay = LayerReplay(self.process, prepared, layers)
+            self._start_port(prepared)
         except BaseException:
             self.__exit__()
             raise
         return self
 
+    def _start_port(self, prepared: Prepared) -> None:
+        self.port.start()
+        self.port.ask(build_question(self.folder, "torch", None))
+        self.port.ask(messages.Load(path=str(prepared.weights)))
+        self.port.ask(messages.Prepare(inputs=str(prepared.inputs), mode="eager"))
+
     def __exit__(self, *_: object) -> None:
-        self.reference.worker.close()
+        self.process.worker.close()
         self.port.close()
 
-    def trial(self, fault: dict[str, Any]) -> Trial:
-        self.port.request("plant", layer=fault["layer"], index=fault["index"])
-        told: dict[str, Any] = {}
-        layers = self.judge((fault["layer"], fault["index"]), told.update)
-        first, visible = layers.first, told["visible"]
-        caught = first is not None
-        outcome = "CAUGHT" if caught else "UNTESTED" if visible < rule.VISIBLE else "MISSED"
-        explained = told["explained"].get(first.layer) if first else None
+    def faults(self) -> Sequence[Fault]:
+        """Every fault of the catalogue that a layer of the model can have."""
+        return self.port.ask(messages_reference.ListFaults()).faults
+
+    def trial(self, fault: Fault) -> Trial:
+        """Plant one fault, and judge the port with it."""
+        self.port.ask(messages_reference.PlantFault(layer=fault.layer, index=fault.index))
+        report = self.report((fault.layer, fault.index))
+        layers = self.layers(report)
+        first = layers.first
+        outcome = "CAUGHT" if first is not None else "UNTESTED" if report.visible < rule.VISIBLE else "MISSED"
+        explained = report.explained.get(first.layer) if first else None
         found = None
         if first is not None:
             found = first.layer if first.faulty == "output" else f"what {first.layer} is given"
         return Trial(
             self.folder.name,
-            fault["kind"],
-            fault["layer"],
-            fault["says"],
-            visible,
+            fault.kind,
+            fault.layer,
+            fault.says,
+            report.visible,
             outcome,
             layers.verdict,
             found,
-            explained["kind"] if explained else None,
-            explained["says"] if explained else None,
+            explained.kind if explained else None,
+            explained.says if explained else None,
         )
 
-    def judge(self, planted: tuple[str, int] | None, tell: Callable[[dict[str, Any]], None] | None = None) -> Layers:
-        """Capture the port as it is, and replay it."""
-        place = self.space / "port" / "layers"
-        known = self.reference.list_layers()
-        captured = self.reference.ask_capture(self.port, place, known)
-        reply = self.reference.ask_replay(captured, place, planted)
-        if tell is not None:
-            tell(reply)
-        return summarise(reply, known, "torch:eager")
+    def report(self, planted: tuple[str, int] | None) -> ReplayReport:
+        """Capture the port as it is, and replay its layers."""
+        return self.replay.report(self.replay.capture(self.port, self.space / "port" / "layers"), planted)
+
+    def layers(self, report: ReplayReport) -> Layers:
+        """One record a layer."""
+        return summarise(report, self.replay.layers, "torch:eager")

@@ -5,19 +5,19 @@ The reference and the port are two workers of torch with the same weights. Every
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from ..framework import discovery as frameworks
 from ..progress import Listener
-from ..reference.reference import Reference, build_arguments
+from ..reference.build import ReferenceProcess, build_question, prepare, reference_workers
 from ..reference.request import Request, resolve
 from ..results.records import Check
 from ..training.parity import Learner, TrainingParity
+from ..worker import messages
+from ..worker.messages_training import PlantMistake, PrepareTraining
 from ..worker.process import Worker
 from ..workload.optimizers import Optimizer
 from ..workload.options import RunSettings
@@ -42,8 +42,7 @@ def mutate_training(
         for settings in dict.fromkeys(mistake.asked for mistake in MISTAKES):
             planted = [mistake for mistake in MISTAKES if mistake.asked == settings] if other == 0 else []
             asked = replace(request, optimizer=settings, seed=seed + other)
-            with _pair(asked, folder, listener) as (reference, port):
-                parity = TrainingParity(asked, reference)
+            with _pair(asked, folder, listener) as (parity, port):
                 parity.prepare(curve=False)
                 listener.phase("mutate", f"a clean run: seed {seed + other}, {settings.says()}")
                 checks = _judge_training(parity, port, folder, settings, "")
@@ -65,34 +64,28 @@ def _judge_training(
     parity: TrainingParity, port: Worker, folder: ModelFolder, settings: Optimizer, plant: str
 ) -> list[Check]:
     """The checks of whole steps of a port, built anew, that learns with these settings."""
-    reference = parity.reference
-    port.request("build", **build_arguments(folder, "torch", None))
-    port.request("load", path=str(reference.weights))
-    port.request("learn", inputs=str(reference.training), mode="eager", optimizer=settings.to_dict(), match=False)
+    port.ask(build_question(folder, "torch", None))
+    port.ask(messages.Load(path=str(parity.prepared.weights)))
+    training = str(parity.prepared.training)
+    port.ask(PrepareTraining(inputs=training, mode="eager", optimizer=settings, match=False))
     if plant:
-        port.request("mistake", plant=plant)
+        port.ask(PlantMistake(plant=plant))
     return parity.judge_steps(Learner("torch:eager", port, replace(settings, variants=()), (), {}, ()))
 
 
 @contextmanager
-def _pair(request: Request, folder: ModelFolder, listener: Listener) -> Iterator[tuple[Reference, Worker]]:
+def _pair(request: Request, folder: ModelFolder, listener: Listener) -> Iterator[tuple[TrainingParity, Worker]]:
     """A reference with its batches and weights settled, and the process of a port."""
-    torch = frameworks.load("torch")
-    python = request.python.get("torch", sys.executable)
     with tempfile.TemporaryDirectory(prefix="xverify-") as directory:
-        workers = []
-        for name in ("reference", "port"):
-            place = Path(directory) / name
-            place.mkdir()
-            workers.append(Worker(torch, python, place, request.threads, "cpu", request.timeout))
-        reference, port = Reference(request, folder, workers[0], listener), workers[1]
+        reference, port = reference_workers(request, Path(directory), ("reference", "port"))
+        process = ReferenceProcess(request, folder, reference, listener)
         try:
-            reference.settle()
+            prepared = prepare(process)
             port.start()
-            yield reference, port
+            yield TrainingParity(process, prepared), port
         finally:
-            for worker in workers:
-                worker.close()
+            reference.close()
+            port.close()
 
 
 def _trial(model: str, mistake: Mistake, checks: list[Check]) -> Trial:

@@ -74,10 +74,7 @@ class LayerReplay:
         question = messages_reference.LayerOrder(
             inputs=str(captured.inputs), weights=str(prepared.weights), seed=process.request.seed
         )
-        mine = [
-            Place(each.name, each.kind, tuple(each.input_shape), tuple(each.output_shape))
-            for each in process.worker.ask(question).order
-        ]
+        mine = process.worker.ask(question).order
 
         def shape(file: str) -> tuple[int, ...]:
             found: tuple[int, ...] = np.load(captured.folder / file, mmap_mode="r").shape
@@ -96,7 +93,11 @@ class LayerReplay:
         return summarise(self.report(captured), self.layers, subject, captured.matched)
 
     def report(self, captured: Captured, planted: tuple[str, int] | None = None) -> ReplayReport:
-        """What the replay finds. planted: the (layer, index) of the fault that was planted in the captured model; its visibility is measured."""
+        """What the replay finds.
+
+        planted: the (layer, index) of the fault that was planted in the captured model; the replay
+        measures how visible it is.
+        """
         question = messages_reference.Replay(
             folder=str(captured.folder),
             records=captured.reply.records,

@@ -79,7 +79,9 @@ def _with_noise_floors(process: ReferenceProcess, prepared: Prepared, float32: O
     """The float64 outputs, and the noise of all layers in them, relative to their size the same in every case."""
     path = process.space / "float64-outputs.npz"
     seed, weights = process.request.seed, str(prepared.weights)
-    question = messages_reference.NoiseFloors(inputs=str(prepared.few_inputs), path=str(path), weights=weights, seed=seed)
+    question = messages_reference.NoiseFloors(
+        inputs=str(prepared.few_inputs), path=str(path), weights=weights, seed=seed
+    )
     try:
         reply = process.worker.ask(question)
     except (Crashed, TimedOut, Unsupported):
@@ -113,7 +115,9 @@ def _outputs(
 ) -> tuple[Outputs, dict[str, tuple[int, ...]]]:
     """The outputs from these inputs and weights, in a file of this name, and their shapes. "float64" computes in float64."""
     path = process.space / f"{name}-outputs.npz"
-    question = messages_reference.Evaluate(inputs=str(inputs), path=str(path), weights=str(weights), float64=name == "float64")
+    question = messages_reference.Evaluate(
+        inputs=str(inputs), path=str(path), weights=str(weights), float64=name == "float64"
+    )
     shapes = process.worker.ask(question).shapes
     return npz.OnDisk(path), {key: tuple(shape) for key, shape in shapes.items()}
 

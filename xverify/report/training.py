@@ -186,8 +186,8 @@ def _leaves_out(training: Training) -> Said:
     for check in training.checks:
         if check.name in ("forward", "backward") and 0 < check.compared < check.known:
             yield "dim", f"{check.name}: {check.compared} of {check.known} layers compared"
-    if training.held:
-        yield "dim", f"dropout held off in {_few(training.held)}"
+    if training.dropout_disabled:
+        yield "dim", f"dropout held off in {_few(training.dropout_disabled)}"
     if training.curve is not None and training.curve.judged < len(training.curve.reference):
         yield "dim", _stops(training.curve)
 

@@ -40,7 +40,7 @@ __all__ = [
 
 SCHEMA_VERSION = 1
 # Fields that have a new name: a file is written with both, and read with either.
-EARLIER_NAMES = {"checks": "rungs", "variants": "forms"}
+EARLIER_NAMES = {"checks": "rungs", "variants": "forms", "dropout_disabled": "held"}
 FULL = 0.9  # share of a device's memory from which on it is nearly full
 
 

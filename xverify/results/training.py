@@ -63,7 +63,7 @@ class Training:
     variants: formula variants in which the framework's own optimizer differs from torch's.
     checks: step after step, in the order of the training-parity checks.
     untested: parameters with a gradient of rounding errors alone, in which no fault could show.
-    held: layers in which dropout was disabled.
+    dropout_disabled: layers in which dropout was disabled.
     layers: the replay of the forward pass.
     """
 
@@ -72,7 +72,7 @@ class Training:
     checks: tuple[Check, ...] = ()
     curve: Curve | None = None
     untested: tuple[str, ...] = ()
-    held: tuple[str, ...] = ()
+    dropout_disabled: tuple[str, ...] = ()
     layers: Layers | None = None
 
     @property

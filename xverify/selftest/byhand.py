@@ -20,9 +20,9 @@ from typing import Any
 
 import psutil
 
-from ..reference.reference import build_arguments
+from ..reference.build import build_question
 from ..weights import npz
-from ..worker.messages import Block, Build, Load, Prepare, Start, Warm
+from ..worker.messages import Block, Load, Prepare, Start, Warm
 from ..worker.messages_training import PrepareTraining
 from ..worker.session import Session
 from ..workload import datasets as data
@@ -158,7 +158,7 @@ def measure(name: str, model: str, threads: int, space: Path, task: str) -> dict
 
     session.ask(Start(name, threads, "cpu"))
     onnx = space / "model.onnx"
-    built = session.ask(Build(**build_arguments(folder, name, onnx if onnx.exists() else None)))
+    built = session.ask(build_question(folder, name, onnx if onnx.exists() else None))
     npz.save_file(probe.weights(built.shapes, 0), space / "weights.npz")
     session.ask(Load(str(space / "weights.npz")))
     if task == "train":

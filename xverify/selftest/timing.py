@@ -27,7 +27,7 @@ from .. import host
 from ..engine.api import run
 from ..errors import SubjectError
 from ..framework import discovery as frameworks
-from ..reference.reference import export_onnx
+from ..reference.build import export_onnx
 from ..results.records import Result, Row
 from ..timing import plan as planning
 from ..timing import statistics as timing

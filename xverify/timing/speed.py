@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..results.records import Launch, Sample, Speed
-from ..results.verdicts import Verdict
+from ..results.verdicts import SpeedVerdict, Verdict
 from . import statistics as timing
 
 MAX_UNSTEADY = 0.3  # share of process runs that may have been timed before their warm-up was over
@@ -78,14 +78,15 @@ def speeds(candidates: Sequence[Measurements], refused: str | None = None) -> li
         if found is None:
             result.append(None)
             continue
-        verdict, reason = verdicts.get(each.subject, (None, few))
+        claim, reason = verdicts.get(each.subject, (None, few))
+        verdict = SpeedVerdict(claim) if claim else None
         if why or refused:
-            verdict, reason = "REFUSED", why or refused
+            verdict, reason = SpeedVerdict.REFUSED, why or refused
         elif each is baseline:
-            verdict, reason = "BASELINE", None
+            verdict, reason = SpeedVerdict.BASELINE, None
         elif refusals[0] is not None:
             verdict, reason = None, f"no verdict beside a baseline that is refused: {refusals[0]}"
-        noisy = verdict == "REFUSED" and fault(each) is None
+        noisy = verdict == SpeedVerdict.REFUSED and fault(each) is None
         result.append(replace(found, verdict=verdict, reason=reason, noisy=noisy))
     return result
 

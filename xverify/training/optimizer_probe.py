@@ -16,8 +16,9 @@ from ..environments import store as environments
 from ..errors import Unsupported
 from ..framework.adapter import Framework
 from ..progress import Listener
-from ..reference.reference import build_arguments
+from ..reference.build import build_question
 from ..weights import npz
+from ..worker.messages_training import ApplyGradients, PrepareTraining, TrainingState
 from ..worker.process import Worker
 from ..workload import datasets as data
 from ..workload import optimizers
@@ -80,13 +81,13 @@ def _probed(
     worker: Worker, adapter: type[Framework], batches: Path, settings: Optimizer, match: bool, seed: int
 ) -> Probed:
     try:
-        built = worker.request("build", **build_arguments(find_model(MODEL), adapter.name, None))
+        built = worker.ask(build_question(find_model(MODEL), adapter.name, None))
         mode = next(iter(adapter.modes))
-        reply = worker.request("learn", inputs=str(batches), mode=mode, optimizer=settings.to_dict(), match=match)
+        reply = worker.ask(PrepareTraining(inputs=str(batches), mode=mode, optimizer=settings, match=match))
     except Unsupported as error:
         return Probed(adapter.name, settings, match, "UNSUPPORTED", None, says=str(error))
-    shapes = {name: tuple(shape) for name, shape in built["shapes"].items()}
-    return _steps(worker, adapter.name, shapes, settings, tuple(reply["optimizer"]["variants"]), match, seed)
+    shapes = {name: tuple(shape) for name, shape in built.shapes.items()}
+    return _steps(worker, adapter.name, shapes, settings, reply.optimizer.variants, match, seed)
 
 
 def _steps(
@@ -114,8 +115,8 @@ def _steps(
         flat = {state_key(key, i): array for key, arrays in optimizer_state.items() for i, array in enumerate(arrays)}
         for path, arrays in zip(files, (weights, flat, gradients)):
             npz.save_file(arrays, path)
-        state = {"weights": str(files[0]), "optimizer_state": str(files[1]), "steps": step}
-        worker.request("apply", state=state, gradients=str(files[2]), path=str(files[3]))
+        state = TrainingState(weights=str(files[0]), optimizer_state=str(files[1]), steps=step)
+        worker.ask(ApplyGradients(state=state, gradients=str(files[2]), path=str(files[3])))
         after = npz.load_file(files[3])
         for key, w in weights.items():
             taken = (

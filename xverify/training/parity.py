@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import Crashed, Failed, SubjectError, TimedOut
+from ..errors import Crashed, SubjectError, TimedOut
 from ..reference.build import Prepared, ReferenceProcess, fewer_items
 from ..results.records import Check, Curve, Error, Layers, Training
 from ..results.verdicts import Verdict

@@ -5,63 +5,58 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ..results.records import LayerError, Layers
-from .findings import Finding
-
-RANKS = {"EQUAL": 0, "DRIFT": 1, "DIFFERENT": 2}
+from ..results.verdicts import Verdict
+from .findings import Explanation, Finding, ReplayReport
 
 
 def summarise(
-    reply: Mapping[str, Any], known: Sequence[str], subject: str, matched: Mapping[str, str] | None = None
+    report: ReplayReport, known: Sequence[str], subject: str, matched: Mapping[str, str] | None = None
 ) -> Layers:
     """One record a layer, the worst of its calls and tensors, in the order of computation.
 
-    reply: what replay.Replay.report returned. known: every layer of the reference. subject: whose capture it was. matched:
-    canonical -> own names, where the framework's do not say which layer is which.
+    report: what the replay found. known: every layer of the reference. subject: whose capture it was.
+    matched: canonical name -> the framework's own, for layers that were matched by order and shape.
     """
     findings: dict[str, list[Finding]] = {}
-    for values in reply["findings"]:
-        finding = Finding(**values)
+    for finding in report.findings:
         findings.setdefault(finding.layer, []).append(finding)
-    explained = reply.get("explained") or {}
     layers = tuple(
-        _layer(name, found, reply["compared"].get(name, 0), explained.get(name)) for name, found in findings.items()
+        _layer(name, found, report.compared.get(name, 0), report.explained.get(name))
+        for name, found in findings.items()
     )
     return Layers(
         layers=layers,
-        compared=len(reply["compared"]),
+        compared=len(report.compared),
         known=len(known),
-        missing=tuple(name for name in known if name not in reply["compared"]),
+        missing=tuple(name for name in known if name not in report.compared),
         subject=subject,
-        stopped=reply["stopped"],
+        stopped=report.stopped,
         matched=dict(matched or {}),
     )
 
 
-def _layer(name: str, findings: list[Finding], calls: int, explained: Mapping[str, Any] | None) -> LayerError:
-    worst = max(findings, key=lambda finding: (RANKS[finding.verdict], finding.ratio))
-    outputs = [finding for finding in findings if finding.what == "output" or finding.what.startswith("gradient of")]
-    verdict = worst.verdict
-    rounding = bool(explained and explained["rounding"])
-    if rounding:
-        verdict = "DRIFT"
+def _layer(name: str, findings: list[Finding], calls: int, explained: Explanation | None) -> LayerError:
+    """The record of one layer, from all comparisons of its calls."""
+    worst = max(findings, key=lambda finding: (finding.verdict, finding.ratio))
+    own = [finding for finding in findings if finding.computed_by_layer]
+    rounding = explained is not None and explained.rounding
     return LayerError(
         layer=name,
         kind=worst.kind,
         calls=calls,
-        ratio=max((finding.ratio for finding in outputs), default=0.0),
+        ratio=max((finding.ratio for finding in own), default=0.0),
         channel_ratio=max((finding.channel_ratio for finding in findings), default=0.0),
-        input_ratio=max((finding.ratio for finding in findings if finding not in outputs), default=0.0),
-        verdict=verdict,
+        input_ratio=max((finding.ratio for finding in findings if not finding.computed_by_layer), default=0.0),
+        verdict=Verdict.DRIFT if rounding else worst.verdict,
         faulty=worst.what,
         terms=worst.terms,
         mean_abs=worst.mean_abs,
         max_abs=worst.max_abs,
         rel_rms=worst.rel_rms,
         reason=worst.reason,
-        explanation=explained["says"] if explained else None,
+        explanation=explained.says if explained else None,
         rounding=rounding,
     )
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import types
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from functools import cache
 from typing import Any, ClassVar, Generic, TypeVar, Union, cast
@@ -220,7 +220,7 @@ def _value(kind: Any, value: Any, where: str) -> Any:
         return _one_of(typing.get_args(kind), value, where)
     if origin in (tuple, list):
         return _sequence(origin, typing.get_args(kind), value, where)
-    if origin is dict:
+    if origin in (dict, Mapping):
         _, of = typing.get_args(kind)
         if isinstance(value, dict) and all(isinstance(key, str) for key in value):
             return {key: _value(of, item, f"{where}[{key!r}]") for key, item in value.items()}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..framework.capture import LayerCall
+from ..verdict.findings import ReplayReport
 from ..verdict.layers import Place
-from ..verdict.replayed import ReplayReport
 from .codec import Reply, Request
 from .messages import Done
 

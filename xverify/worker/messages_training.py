@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..framework.capture import LayerCall
-from ..verdict.replayed import ReplayReport
+from ..verdict.findings import ReplayReport
 from ..workload.optimizers import Optimizer
 from .codec import Reply, Request
 from .messages import Done
