@@ -16,6 +16,7 @@ from ..verdict import limits as rule
 from ..verdict.outputs import OWN_DRIFT, OWN_EQUAL
 from ..workload import optimizers
 from ..workload.optimizers import Optimizer
+from . import optimizer_check
 from .step import OWN, STATISTICS, Parameter, Size, Statistic, Step, rms
 
 WIDER = 100.0  # times the rounding of float32: what moves activations past their kinks for certain
@@ -180,7 +181,7 @@ def judge_update(step: Step, settings: Optimizer, variants: tuple[str, ...], spa
     rho, says, worst, failing = 0.0, "", None, []
     with ThreadPoolExecutor(host.cores()) as pool:  # numpy's loops let go of the interpreter
         for ratio, what, each in pool.map(judge, names):
-            if ratio > optimizers.EQUAL_RHO:
+            if ratio > optimizer_check.EQUAL_RHO:
                 failing.append(each)
             if ratio > rho:
                 rho, worst, says = ratio, each, f"{each.name}: {what} is {ratio:.3g} x its floor"
@@ -191,7 +192,7 @@ def judge_update(step: Step, settings: Optimizer, variants: tuple[str, ...], spa
     if difference:
         text = "; ".join(f"{name}: {optimizers.VARIANTS.get(name) or OWN[name]}" for name in difference.split(", "))
         return Check("update", step.number, "DRIFT", rho, text, difference, **counts)
-    verdict = "DRIFT" if rho <= optimizers.DRIFT_RHO else "DIFFERENT"
+    verdict = "DRIFT" if rho <= optimizer_check.DRIFT_RHO else "DIFFERENT"
     explained = _explained(settings, worst, failing)
     return Check("update", step.number, verdict, rho, f"{says}: {explained}" if explained else says, **counts)
 
@@ -201,9 +202,9 @@ def _named(settings: Optimizer, own: tuple[str, ...], failing: Sequence[Paramete
     for variants in dict.fromkeys(((), own)):
         form, names = replace(settings, variants=variants), list(variants)
         for each in failing:
-            if each.judge(form, each.parts)[0] <= optimizers.EQUAL_RHO:
+            if each.judge(form, each.parts)[0] <= optimizer_check.EQUAL_RHO:
                 continue
-            if each.parts > 1 and each.judge(form, 1)[0] <= optimizers.EQUAL_RHO:
+            if each.parts > 1 and each.judge(form, 1)[0] <= optimizer_check.EQUAL_RHO:
                 names.append("one bias")
             elif each.name in sparse and "square" in settings.state_names:
                 names.append("repeated rows")
@@ -219,15 +220,15 @@ def _explained(settings: Optimizer, worst: Parameter, failing: Sequence[Paramete
     if not np.any(worst.after - worst.before):
         still = [each.name for each in failing if not np.any(each.after - each.before)]
         return f"{_few(still)} did not move: frozen"
-    for _, says, other in optimizers.alternatives(settings):
-        if all(each.judge(other, each.parts)[0] <= optimizers.EQUAL_RHO for each in failing[:3]):
+    for _, says, other in optimizer_check.alternatives(settings):
+        if all(each.judge(other, each.parts)[0] <= optimizer_check.EQUAL_RHO for each in failing[:3]):
             return says
-    if all(each.judge(settings, each.parts, 2.0)[0] <= optimizers.EQUAL_RHO for each in failing[:3]):
+    if all(each.judge(settings, each.parts, 2.0)[0] <= optimizer_check.EQUAL_RHO for each in failing[:3]):
         return "the gradient of the step before is still in it: it was not zeroed"
     scale = worst.scale(settings)
     if math.isfinite(scale):
         scaled = replace(settings, lr=settings.lr * scale)
-        if all(each.judge(scaled, each.parts)[0] <= optimizers.DRIFT_RHO for each in failing[:3]):
+        if all(each.judge(scaled, each.parts)[0] <= optimizer_check.DRIFT_RHO for each in failing[:3]):
             return f"behaves as learning rate {scaled.lr:.6g}; it should be {settings.lr:g}"
     return ""
 

@@ -13,6 +13,7 @@ from ..verdict import limits as rule
 from ..workload import optimizers
 from ..workload.keys import state_key
 from ..workload.optimizers import Optimizer
+from . import optimizer_check
 
 SAMPLE = 2**18  # values of a parameter whose step is judged
 OWN = {
@@ -99,10 +100,10 @@ class Parameter:
         self.state_after = [part(step.taken[f"state/{new}"]) for _, new in keys]
 
     def judge(self, settings: Optimizer, times: int, factor: float = 1.0) -> tuple[float, str]:
-        """optimizers.judge of this step, were it made with these settings, so many times, with the gradient times a factor."""
+        """optimizer_check.judge of this step, were it made with these settings, so many times, with the gradient times a factor."""
         gradient = self.gradient * np.float32(factor)
         count = len(settings.state_names)
-        return optimizers.judge(
+        return optimizer_check.judge(
             settings,
             self.before,
             gradient,

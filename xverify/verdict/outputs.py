@@ -25,7 +25,8 @@ OWN_EQUAL, OWN_DRIFT = 10.0, 30.0  # where the noise floor is the error of one f
 
 RULE = (
     "Every layer is computed again in float64 from the inputs that the framework gave it. R is its residual / its noise floor, "
-    "which is measured there; C is the same for its worst channel. rho is the residual of the model's outputs / the noise of all layers. "
+    "which is measured there; C is the same for its worst channel. rho is the residual of the model's outputs / the noise of all "
+    "layers. "
     "IDENTICAL: the same as the reference's float32 outputs to the last bit. "
     f"EQUAL: R <= {rule.EQUAL_R:g}, C <= {rule.EQUAL_C:g} and rho <= {rule.EQUAL_RHO:g} "
     f"(up to {rule.COHERENT_RHO:g} when every layer is EQUAL). "
