@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from xverify.results.records import Check
-from xverify.training.checks import WIDER, Local, judge_gradients, judge_loss, judge_statistics, judge_update
-from xverify.training.step import Size, Step
+from xverify.training.checks import MORE_ROUNDING, Local, judge_gradients, judge_loss, judge_statistics, judge_update
+from xverify.training.step import Distance, Step
+from xverify.worker.messages_training import TruthComputed
 from xverify.workload.optimizers import optimizer
 
 ROUNDED = (
@@ -17,18 +18,26 @@ ROUNDED = (
 FLOOR = 1e-6
 
 
+def truth(**facts):
+    """The exact step of a reference; what is not given stands for nothing."""
+    nothing = {"loss": 0.0, "loss_floor": 0.0, "floors": {}, "sizes": {}, "statistics": {}, "terms": {}, "momentum": {}}
+    return TruthComputed(**{**nothing, **facts})
+
+
 def test_layers_that_round_more_leave_more_room_and_wrong_ones_none():
     assert Local.of(ROUNDED) == Local(142.0, 142.0)
-    assert Local.of((Check("forward", 0, "EQUAL", 1.0), Check("backward", 0, "EQUAL", 2.0))) == Local(WIDER, 1.0)
-    assert Local.of((*ROUNDED, Check("backward", 0, "DIFFERENT", 50.0))).wider is None
-    assert Local.of((Check("forward", 0, "UNTESTED"),) * 2).wider is None
+    assert Local.of((Check("forward", 0, "EQUAL", 1.0), Check("backward", 0, "EQUAL", 2.0))) == Local(
+        MORE_ROUNDING, 1.0
+    )
+    assert Local.of((*ROUNDED, Check("backward", 0, "DIFFERENT", 50.0))).more_rounding is None
+    assert Local.of((Check("forward", 0, "UNTESTED"),) * 2).more_rounding is None
 
 
 def test_a_loss_is_named_rounding_when_its_layers_round_as_far_and_is_never_excused():
     def judged(floors, rounding):
-        step = Step(0, 0, {}, {}, {}, {}, {"loss": 2.0, "loss_floor": 1e-6}, {})
+        step = Step(0, 0, {}, {}, {}, {}, truth(loss=2.0, loss_floor=1e-6), {})
         loss = 2.0 + floors * 1e-6
-        check = judge_loss(step, {"loss": loss, "step_loss": loss}, 8, rounding)
+        check = judge_loss(step, loss, loss, 8, rounding)
         return check.verdict, check.difference
 
     assert judged(9, 1.0) == ("EQUAL", "")
@@ -45,19 +54,19 @@ def step(taken=(), **more):
     found = {key: array.astype(np.float32) for key, array in exact.items()}
     found |= {f"weight/{name}": before[name] - np.float32(0.1) * found[f"gradient/{name}"] for name in before}
     found |= dict(taken)
-    truth = {"floors": {"a": FLOOR, "b": FLOOR}, "sizes": {"a": 1.0, "b": 2.0}, **more}
-    return Step(0, 0, {key: array for key, array in found.items() if array is not None}, before, {}, exact, truth, {})
+    facts = truth(**{"floors": {"a": FLOOR, "b": FLOOR}, "sizes": {"a": 1.0, "b": 2.0}, **more})
+    return Step(0, 0, {key: array for key, array in found.items() if array is not None}, before, {}, exact, facts, {})
 
 
-def judged(taken=(), wider=WIDER, floors=None, **more):
+def judged(taken=(), more_rounding=MORE_ROUNDING, floors=None, **more):
     """(verdict, what is said, untested, compared) of these gradients. floors: with layers that round more; asked only if given."""
     untested = []
 
     def widened(times):
-        assert times == wider
+        assert times == more_rounding
         return floors
 
-    check = judge_gradients(step(taken, **more), wider, widened, untested, Size())
+    check = judge_gradients(step(taken, **more), more_rounding, widened, untested, Distance())
     assert check.known == 2 or check.verdict == "INVALID"
     return check.verdict, check.says, untested, check.compared
 
@@ -74,8 +83,8 @@ def test_right_gradients_are_equal_and_ask_for_no_other_floor():
 
 
 def test_gradients_beside_a_wrong_layer_have_no_more_room_than_noise():
-    assert judged(off("a", 8, 6 * FLOOR), wider=None)[0] == "DRIFT"
-    verdict, says, _, compared = judged(off("b", (2, 3), 40 * FLOOR), wider=None)
+    assert judged(off("a", 8, 6 * FLOOR), more_rounding=None)[0] == "DRIFT"
+    verdict, says, _, compared = judged(off("b", (2, 3), 40 * FLOOR), more_rounding=None)
     assert (verdict, compared) == ("DIFFERENT", 2)
     assert says.startswith("b: ")
     assert says.endswith("x the noise of all layers")
@@ -130,7 +139,7 @@ def test_running_statistics_that_are_not_finite_are_invalid():
         {f"weight/{name}": np.array([math.nan], np.float32)},
         {name: np.zeros(1, np.float32), "bn.running_var": np.ones(1, np.float32)}, {},
         {f"statistic/{name}": np.zeros(1), "statistic/bn.running_var": np.ones(1)},
-        {"statistics": {name: 1e-6}, "momentum": {"bn": 0.1}, "terms": {"bn": 8}}, {},
+        truth(statistics={name: 1e-6}, momentum={"bn": 0.1}, terms={"bn": 8}), {},
     )  # fmt: skip
     check = judge_statistics(bn, 1.0)
     assert (check.verdict, check.says) == ("INVALID", "bn.running_mean has NaN or infinity")

@@ -1,4 +1,4 @@
-"""What the parity asks of its subjects, and what it does with the answers."""
+"""What the training-parity checks ask of their subjects, and what they do with the answers."""
 
 from types import SimpleNamespace
 
@@ -6,67 +6,80 @@ import pytest
 
 from xverify.errors import Crashed
 from xverify.progress import Listener
+from xverify.reference.build import ReferenceProcess
 from xverify.results.records import Check, Error, Layers
+from xverify.results.verdicts import Verdict
 from xverify.training.checks import Local
 from xverify.training.parity import Learner, TrainingParity
+from xverify.worker.messages import Done
+from xverify.worker.messages_training import StepTaken, TrainingCaptured, TrainingState
 from xverify.workload.optimizers import optimizer
 
 ROUNDED = (
-    Check("forward", 0, "DRIFT", 142.0, "sums lose digits", "rounding"),
-    Check("backward", 0, "EQUAL", 2.0),
+    Check("forward", 0, Verdict.DRIFT, 142.0, "sums lose digits", "rounding"),
+    Check("backward", 0, Verdict.EQUAL, 2.0),
 )
 
 
-def test_a_later_launch_is_judged_with_the_room_of_the_first():
+def learner(label, worker=None, key=("torch",)):
+    return Learner(label, worker, optimizer("sgd"), (), {}, key)
+
+
+def test_a_later_process_run_is_judged_with_the_room_of_the_first():
     parity = object.__new__(TrainingParity)
-    parity.replayed = {("jittor",): (list(ROUNDED), Layers(known=1, subject="jittor"))}
+    parity._replayed = {("jittor",): (ROUNDED, Layers(known=1, subject="jittor"))}
     seen = []
 
-    def checks(learner, index, reply, local, untested, size):
+    def checks(learner, index, taken, local, untested, distance):
         seen.append(local)
-        return [Check("statistics", 0, "DIFFERENT", 99.0, "off")]
+        return [Check("statistics", 0, Verdict.DIFFERENT, 99.0, "off")]
 
-    parity._rungs, parity._step = checks, lambda learner, index: {}
-    learner = Learner("jittor", None, optimizer("sgd"), (), {}, ("jittor",))
-    after = parity.again(learner, Error("EQUAL", None))
+    parity._judge_step, parity._step = checks, lambda learner, index: None
+    after = parity.judge_again(learner("jittor", key=("jittor",)), Error(Verdict.EQUAL, None))
     assert seen == [Local(142.0, 142.0)]
-    assert (after.verdict, after.reason) == ("DIFFERENT", "in a later launch: statistics: off")
+    assert (after.verdict, after.reason) == ("DIFFERENT", "in a later process run: statistics: off")
 
 
 class Subject:
     """A worker that answers, and writes down what it was asked."""
 
+    ANSWERS = {
+        "CaptureTraining": TrainingCaptured(records=("a record",), channels_last=False, loss=0.5),
+        "TrainingStep": StepTaken(loss=0.5, step_loss=0.5, sparse=()),
+        "ReleaseMemory": Done(),
+    }
+
     def __init__(self, folder, crashes=()):
         self.folder, self.crashes, self.asked = folder, crashes, []
         folder.mkdir()
 
-    def request(self, operation, **arguments):
-        self.asked.append(operation)
-        if operation in self.crashes:
+    def ask(self, question):
+        name = type(question).__name__
+        self.asked.append(name)
+        if name in self.crashes:
             raise Crashed("it is gone")
-        return {"records": [1], "channels_last": False, "findings": [], "loss": 0.5}
+        return self.ANSWERS[name]
 
 
 def test_the_layers_of_one_subject_speak_for_all_that_build_the_same_model(tmp_path):
-    reference = SimpleNamespace(
-        worker=Subject(tmp_path / "reference"), listener=Listener(), space=tmp_path, few_training=tmp_path / "few.npz"
-    )
-    parity = TrainingParity(SimpleNamespace(optimizer=optimizer("sgd"), seed=0, cases=1), reference)
-    parity.layers, parity.states = ["fc"], [{"weights": "", "optimizer_state": "", "steps": 0}]
-    subjects = [Subject(tmp_path / name, crashes) for name, crashes in (("a", ["training_step"]), ("b", ()), ("c", ()))]
-    learners = [Learner(f"torch:{i}", each, optimizer("sgd"), (), {}, ("torch",)) for i, each in enumerate(subjects)]
+    request = SimpleNamespace(optimizer=optimizer("sgd"), seed=0, cases=1)
+    process = ReferenceProcess(request, None, Subject(tmp_path / "reference"), Listener())
+    parity = TrainingParity(process, SimpleNamespace(few_training=tmp_path / "few.npz"))
+    parity.layers, parity.states = ("fc",), (TrainingState("", "", 0),)
+    subjects = [Subject(tmp_path / name, crashes) for name, crashes in (("a", ["TrainingStep"]), ("b", ()), ("c", ()))]
+    learners = [learner(f"torch:{i}", each) for i, each in enumerate(subjects)]
 
     with pytest.raises(Crashed):
         parity.observe(learners[0])
-    observed = [parity.observe(learner) for learner in learners[1:]]
+    observed = [parity.observe(each) for each in learners[1:]]
     assert [each.captured for each in observed] == [None, None]
-    parity._replay = lambda learner, captured: ([captured["loss"]], Layers(known=1, subject=learner.label))
-    for learner, each in zip(learners[1:], observed):
-        assert parity._local(learner, each.captured) == ([0.5], Layers(known=1, subject="torch:1"))
-    # The first captured and then crashed: nobody saw its layers, so the second is asked for its own, and the third is not.
+    parity._replay = lambda learner, captured: ((captured.loss,), Layers(known=1, subject=learner.label))
+    for each, seen in zip(learners[1:], observed):
+        assert parity._judge_layers(each, seen.captured) == ((0.5,), Layers(known=1, subject="torch:1"))
+    # The first subject captured its layers and then crashed, so nobody saw them. The second is asked for its own, the third not.
     assert [each.asked for each in subjects] == [
-        ["learn_capture", "training_step"],
-        ["training_step", "release_memory", "learn_capture"],
-        ["training_step", "release_memory"],
+        ["CaptureTraining", "TrainingStep"],
+        ["TrainingStep", "ReleaseMemory", "CaptureTraining"],
+        ["TrainingStep", "ReleaseMemory"],
     ]
-    assert reference.worker.asked == []  # of another process than the one that works beside
+    assert process.worker.asked == [], "the reference's process may be at work meanwhile"

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from xverify.errors import UsageError
+from xverify.training import optimizer_check
 from xverify.workload import optimizers
 from xverify.workload.optimizers import Optimizer, optimizer
 
@@ -41,7 +42,7 @@ def float32(settings, w, g, optimizer_state, step):
 def judged(settings, made, step, **more):
     w, g, optimizer_state = state(settings, step)
     after, state_after = float32(made, w, g, optimizer_state, step)
-    return optimizers.judge(settings, w, g, optimizer_state, step, after, state_after, **more)[0]
+    return optimizer_check.judge(settings, w, g, optimizer_state, step, after, state_after, **more)[0]
 
 
 @pytest.mark.parametrize("settings", ALL, ids=lambda o: o.says())
@@ -69,7 +70,7 @@ def test_the_formula_is_torchs(settings):
 @pytest.mark.parametrize("step", [1, 2, 21])
 @pytest.mark.parametrize("settings", ALL, ids=lambda o: o.says())
 def test_an_honest_step_is_equal(settings, step):
-    assert 0 < judged(settings, settings, step) <= optimizers.EQUAL_RHO
+    assert 0 < judged(settings, settings, step) <= optimizer_check.EQUAL_RHO
 
 
 @pytest.mark.parametrize("step", [1, 2, 21])
@@ -92,7 +93,7 @@ def test_an_honest_step_is_equal(settings, step):
     ids=str,
 )
 def test_a_faulty_step_is_not(settings, change, step):
-    assert judged(settings, replace(settings, **change), step) > optimizers.EQUAL_RHO
+    assert judged(settings, replace(settings, **change), step) > optimizer_check.EQUAL_RHO
 
 
 def test_the_fault_is_among_the_alternatives():
@@ -106,8 +107,9 @@ def test_the_fault_is_among_the_alternatives():
         after, state_after = float32(replace(settings, **change), w, g, optimizer_state, 2)
         fitting = [
             other
-            for _, _, other in optimizers.alternatives(settings)
-            if optimizers.judge(other, w, g, optimizer_state, 2, after, state_after)[0] <= optimizers.EQUAL_RHO
+            for _, _, other in optimizer_check.alternatives(settings)
+            if optimizer_check.judge(other, w, g, optimizer_state, 2, after, state_after)[0]
+            <= optimizer_check.EQUAL_RHO
         ]
         assert fitting == [replace(settings, **change)]
 
@@ -117,8 +119,11 @@ def test_a_step_made_twice_is_one_of_two_parameters():
     w, g, optimizer_state = state(settings, 1)
     new, values = float32(settings, w, g, optimizer_state, 1)
     twice = (w + 2 * (new - w)).astype(np.float32)
-    assert optimizers.judge(settings, w, g, optimizer_state, 1, twice, values, times=2)[0] <= optimizers.EQUAL_RHO
-    assert optimizers.judge(settings, w, g, optimizer_state, 1, twice, values)[0] > optimizers.DRIFT_RHO
+    assert (
+        optimizer_check.judge(settings, w, g, optimizer_state, 1, twice, values, times=2)[0]
+        <= optimizer_check.EQUAL_RHO
+    )
+    assert optimizer_check.judge(settings, w, g, optimizer_state, 1, twice, values)[0] > optimizer_check.DRIFT_RHO
 
 
 def test_what_is_not_finite_is_never_equal():
@@ -126,7 +131,7 @@ def test_what_is_not_finite_is_never_equal():
     w, g, optimizer_state = state(settings, 1)
     new, values = float32(settings, w, g, optimizer_state, 1)
     new[7] = np.nan
-    assert optimizers.judge(settings, w, g, optimizer_state, 1, new, values) == (float("inf"), "its change")
+    assert optimizer_check.judge(settings, w, g, optimizer_state, 1, new, values) == (float("inf"), "its change")
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from ..results.records import Check
 from ..results.verdicts import Verdict
 from ..verdict import limits
 from ..verdict.outputs import OWN_DRIFT, OWN_EQUAL
-from ..workload import optimizers as optimizer_check
 from ..workload.optimizers import VARIANTS, Optimizer
+from . import optimizer_check
 from .step import OWN, STATISTICS, Distance, Parameter, Statistic, Step, rms
 
 MORE_ROUNDING = 100.0  # times the rounding of float32: this certainly moves activations past their kinks

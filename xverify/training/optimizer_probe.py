@@ -25,6 +25,7 @@ from ..workload import optimizers
 from ..workload.keys import state_key
 from ..workload.optimizers import VARIANTS, Optimizer, optimizer
 from ..workload.spec import find_model
+from . import optimizer_check
 
 MODEL = "mlp"  # whose parameters are moved; nothing of it is computed but its first step
 STEPS = 3
@@ -125,8 +126,8 @@ def _steps(
             )
 
             given = w, gradients[key], optimizer_state[key], step + 1, *taken
-            worst = max(worst, optimizers.judge(settings, *given)[0])
-            own = max(own, optimizers.judge(replace(settings, variants=variants), *given)[0])
+            worst = max(worst, optimizer_check.judge(settings, *given)[0])
+            own = max(own, optimizer_check.judge(replace(settings, variants=variants), *given)[0])
         for key, w in weights.items():
             new, values = optimizers.update(
                 settings, w.astype(np.float64), gradients[key].astype(np.float64),
@@ -134,10 +135,10 @@ def _steps(
             )  # fmt: skip
             weights[key] = new.astype(np.float32)
             optimizer_state[key] = [value.astype(np.float32) for value in values]
-    if worst <= optimizers.EQUAL_RHO:
+    if worst <= optimizer_check.EQUAL_RHO:
         return Probed(name, settings, match, "EQUAL", worst)
-    if variants and own <= optimizers.EQUAL_RHO:
+    if variants and own <= optimizer_check.EQUAL_RHO:
         says = "; ".join(VARIANTS[form] for form in variants)
         return Probed(name, settings, match, "DRIFT", worst, ", ".join(variants), says)
-    verdict = "DRIFT" if worst <= optimizers.DRIFT_RHO else "DIFFERENT"
+    verdict = "DRIFT" if worst <= optimizer_check.DRIFT_RHO else "DIFFERENT"
     return Probed(name, settings, match, verdict, worst, says=f"{worst:.3g} x its floor")

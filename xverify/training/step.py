@@ -12,9 +12,9 @@ from ..errors import Unsupported
 from ..verdict.limits import UNIT
 from ..worker.messages_training import TruthComputed
 from ..workload import optimizers
-from ..workload import optimizers as optimizer_check
 from ..workload.keys import state_key
 from ..workload.optimizers import Optimizer
+from . import optimizer_check
 
 SAMPLE = 2**18  # values of a parameter whose step is judged
 # Differences that are a framework's own and no fault: name -> what they mean.

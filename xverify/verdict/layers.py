@@ -1,4 +1,4 @@
-"""From the findings of a replay to one record a layer."""
+"""From the findings of a replay to one record a layer, and layers of different names matched."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from .findings import Explanation, Finding, ReplayReport
 def summarise(
     report: ReplayReport, known: Sequence[str], subject: str, matched: Mapping[str, str] | None = None
 ) -> Layers:
-    """One record a layer, the worst of its calls and tensors, in the order of computation.
+    """Make one record of each layer, with the worst of its calls and tensors, in the order of computation.
 
-    report: what the replay found. known: every layer of the reference. subject: whose capture it was.
-    matched: canonical name -> the framework's own, for layers that were matched by order and shape.
+    report: what the replay found.
+    known: the names of all layers of the reference.
+    subject: the subject that was captured.
+    matched: canonical name -> the framework's own name, where layers were matched by order and shape; omitted when none were.
     """
-    findings: dict[str, list[Finding]] = {}
+    by_layer: dict[str, list[Finding]] = {}
     for finding in report.findings:
-        findings.setdefault(finding.layer, []).append(finding)
-    layers = tuple(
-        _layer(name, found, report.compared.get(name, 0), report.explained.get(name))
-        for name, found in findings.items()
-    )
+        by_layer.setdefault(finding.layer, []).append(finding)
     return Layers(
-        layers=layers,
+        layers=tuple(
+            _layer(name, findings, report.compared.get(name, 0), report.explained.get(name))
+            for name, findings in by_layer.items()
+        ),
         compared=len(report.compared),
         known=len(known),
         missing=tuple(name for name in known if name not in report.compared),
@@ -37,16 +38,14 @@ def summarise(
     )
 
 
-def _layer(name: str, findings: list[Finding], calls: int, explained: Explanation | None) -> LayerError:
-    """The record of one layer, from all comparisons of its calls."""
+def _layer(name: str, findings: Sequence[Finding], calls: int, explanation: Explanation | None) -> LayerError:
     worst = max(findings, key=lambda finding: (finding.verdict, finding.ratio))
-    own = [finding for finding in findings if finding.computed_by_layer]
-    rounding = explained is not None and explained.rounding
+    rounding = explanation is not None and explanation.rounding
     return LayerError(
         layer=name,
         kind=worst.kind,
         calls=calls,
-        ratio=max((finding.ratio for finding in own), default=0.0),
+        ratio=max((finding.ratio for finding in findings if finding.computed_by_layer), default=0.0),
         channel_ratio=max((finding.channel_ratio for finding in findings), default=0.0),
         input_ratio=max((finding.ratio for finding in findings if not finding.computed_by_layer), default=0.0),
         verdict=Verdict.DRIFT if rounding else worst.verdict,
@@ -56,14 +55,18 @@ def _layer(name: str, findings: list[Finding], calls: int, explained: Explanatio
         max_abs=worst.max_abs,
         rel_rms=worst.rel_rms,
         reason=worst.reason,
-        explanation=explained.says if explained else None,
+        explanation=explanation.says if explanation is not None else None,
         rounding=rounding,
     )
 
 
 @dataclass(frozen=True)
 class Place:
-    """A layer as it stands in the order of computation. taken, given: the shapes of its first input and output."""
+    """A layer in the order of computation.
+
+    name, kind: its name and class.
+    taken, given: shapes of its first input and of its first output.
+    """
 
     name: str
     kind: str
@@ -72,11 +75,13 @@ class Place:
 
 
 def match(mine: Sequence[Place], theirs: Sequence[Place], channels_last: bool) -> dict[str, str]:
-    """The reference's layers and a framework's, matched in order, by shape and likeness of kind: canonical name -> own name.
+    """Match the layers of the reference with those of a framework: canonical name -> own name, where the two differ.
 
-    The longest common sequence, in which a pair counts the more the more alike its kinds are called (Conv2d, Conv2D), and most
-    when it has one name already. Pairs of one name are left out of the result.
-    channels_last: their images are N,H,W,C.
+    The match is the best common subsequence: both layers of a pair have the same shapes, and a pair is worth more when their kinds
+    have similar names (Conv2d, Conv2D), and most when their own names are the same.
+
+    mine, theirs: the layers of the reference and of the framework, in the order of computation.
+    channels_last: whether the framework's images are N,H,W,C.
     """
     best = [[0.0] * (len(theirs) + 1) for _ in range(len(mine) + 1)]
     worth = [[_likeness(a, b, channels_last) for b in theirs] for a in mine]

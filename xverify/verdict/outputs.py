@@ -1,6 +1,6 @@
-"""Are these outputs those of the reference? Pure functions over arrays.
+"""The comparison of outputs with the reference's: pure functions over arrays.
 
-Outputs may be larger than memory has room for copies of: each is looked up when its turn comes, and worked on in parts.
+Memory may have no room for copies of all outputs, so each array is read when it is needed, and worked on in parts.
 """
 
 from __future__ import annotations
@@ -12,67 +12,69 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from ..results.records import Error, Layers, TensorError
+from ..results.verdicts import Verdict
 from ..workload.keys import case_key
 from ..workload.spec import ModelSpec
 from . import limits as rule
 
+Arrays = Mapping[str, np.ndarray]
+
 PART = 2**18  # values worked on at a time: their float64 copies stay in the processor's cache
-UNSTEADY = 1e-3  # far above what the order of a parallel sum does
-OWN_EQUAL, OWN_DRIFT = 10.0, 30.0  # where the floor is one float32 run's error alone, not modelled noise
+UNSTEADY = 1e-3  # relative; far more than another order of the terms in a parallel sum changes
+OWN_EQUAL, OWN_DRIFT = 10.0, 30.0  # where the noise floor is the error of one float32 run, and not modelled
 
 RULE = (
-    "Every layer is computed again in float64 from what the framework gave it, and its residual divided by a floor of rounding "
-    "measured there: R of the layer, C of its worst channel. rho is the same for the model's outputs, over the noise of all "
-    "layers. IDENTICAL: bit for bit the reference's float32 outputs. "
+    "Every layer is computed again in float64 from the inputs that the framework gave it. R is its residual / its noise floor, "
+    "which is measured there; C is the same for its worst channel. rho is the residual of the model's outputs / the noise of all "
+    "layers. "
+    "IDENTICAL: the same as the reference's float32 outputs to the last bit. "
     f"EQUAL: R <= {rule.EQUAL_R:g}, C <= {rule.EQUAL_C:g} and rho <= {rule.EQUAL_RHO:g} "
     f"(up to {rule.COHERENT_RHO:g} when every layer is EQUAL). "
-    f"DRIFT, a warning: R <= {rule.DRIFT_R:g}, C <= {rule.DRIFT_C:g}, rho <= {rule.DRIFT_RHO:g}. DIFFERENT: more. "
-    "INVALID: weights, coverage, shape, dtype or NaN pattern wrong. UNTESTED: a constant reference output. Without a float64 "
-    f"replay the floor is one float32 run's own error, and the limits are {OWN_EQUAL:g} and {OWN_DRIFT:g}."
+    f"DRIFT, a warning: R <= {rule.DRIFT_R:g}, C <= {rule.DRIFT_C:g}, rho <= {rule.DRIFT_RHO:g}. DIFFERENT: more than that. "
+    "INVALID: weights, coverage, shape, dtype or NaN pattern are wrong. UNTESTED: an output of the reference is constant. Without "
+    "a float64 replay the noise floor is the error of one float32 run, and the limits on the outputs are "
+    f"{OWN_EQUAL:g} and {OWN_DRIFT:g}."
 )
 
 
 def compare(
-    outputs: Mapping[str, np.ndarray],
-    truth: Mapping[str, np.ndarray],
-    float32: Mapping[str, np.ndarray],
+    outputs: Arrays,
+    truth: Arrays,
+    float32: Arrays,
     spec: ModelSpec,
     cases: Sequence[int],
     floors: Mapping[str, float] | None = None,
     layers: Layers | None = None,
     constant: bool | None = None,
 ) -> Error:
-    """Judge one row.
+    """Judge the outputs of one subject. All arrays are named "case/output".
 
-    outputs: "case/name" -> what the subject computed on these cases, in canonical layout. truth: the same in float64 (or the
-    best there is). float32: what stands for the reference framework's own float32 result. floors: "case/name" -> rms of the
-    noise of all layers; None: it was not modelled, and the error of ``float32`` is the floor. layers: what a replay of the
-    subject's framework found. constant: what ``is_constant`` says of the truth, where that is known.
+    outputs: what the subject computed, in canonical layout.
+    truth: the exact outputs, in float64 (or in the best precision there is).
+    float32: the reference framework's own float32 outputs, or what stands for them.
+    spec: names the outputs, and their dtypes.
+    cases: the input cases to compare.
+    floors: rms of the noise of all layers in each output; when omitted, the error of ``float32`` is the noise floor.
+    layers: what a replay of the subject's framework found; omitted when there was none.
+    constant: the result of ``is_constant``, when it is known; else it is computed.
     """
     expected = [(case, name) for case in cases for name in spec.outputs]
-    keys = {case_key(case, name) for case, name in expected}
     tensors = [_tensor(case, name, outputs, truth, float32, spec, floors) for case, name in expected]
     compared = [tensor for tensor in tensors if tensor.mean_abs is not None]
-    reasons = [tensor.reason for tensor in tensors if tensor.reason]
-    strange = sorted({key.split("/", 1)[1] for key in set(outputs) - keys})
-    if strange:
-        reasons.insert(
-            0, f"returns {', '.join(strange)}, which spec.py does not name (it names {', '.join(spec.outputs)})"
-        )
     worst = max(compared, key=_measure, default=None)
     rho = math.inf if worst is None else _measure(worst)
-    if reasons:
-        verdict, reason = "INVALID", reasons[0]
+    problems = [*_strange(outputs, expected, spec), *(tensor.reason for tensor in tensors if tensor.reason)]
+    verdict: Verdict
+    reason: str | None
+    if problems:
+        verdict, reason = Verdict.INVALID, problems[0]
     elif is_constant(truth, spec, cases) if constant is None else constant:
-        verdict, reason = (
-            "UNTESTED",
-            "an output of the reference is the same for every input: no fault could show in it",
-        )
+        verdict = Verdict.UNTESTED
+        reason = "an output of the reference is the same for every input: no fault could show in it"
     elif all(tensor.identical for tensor in compared):
-        verdict, reason = "IDENTICAL", None
+        verdict, reason = Verdict.IDENTICAL, None
     elif floors is None:
-        verdict = "EQUAL" if rho <= OWN_EQUAL else "DRIFT" if rho <= OWN_DRIFT else "DIFFERENT"
-        reason = None if verdict == "EQUAL" else f"{_place(worst)} is {rho:.3g} x float32's own (limit {OWN_EQUAL:g})"
+        verdict, reason = _without_noise_model(rho, worst)
     else:
         verdict, reason = _with_layers(rho, worst, layers)
     return Error(
@@ -90,8 +92,11 @@ def compare(
     )
 
 
-def unsteady(outputs: Mapping[str, np.ndarray], again: Mapping[str, np.ndarray]) -> float:
-    """By which part of its size an output differs from that of another call on the same input, at most."""
+def unsteady(outputs: Arrays, again: Arrays) -> float:
+    """The largest relative difference, in rms, between the outputs of two calls on the same input.
+
+    outputs, again: the outputs of the two calls, by name. Only floating-point outputs that both have in one shape are compared.
+    """
     worst = 0.0
     for key in again:
         if key not in outputs or outputs[key].shape != again[key].shape or outputs[key].dtype.kind != "f":
@@ -106,19 +111,36 @@ def unsteady(outputs: Mapping[str, np.ndarray], again: Mapping[str, np.ndarray])
     return worst
 
 
-def _with_layers(rho: float, worst: TensorError | None, layers: Layers | None) -> tuple[str, str | None]:
-    """The verdict of a replay and of the outputs together, and the reason of any but EQUAL."""
+def _strange(outputs: Arrays, expected: Iterable[tuple[int, str]], spec: ModelSpec) -> list[str]:
+    """What is wrong when there are outputs that the spec does not name; [] when there are none."""
+    keys = {case_key(case, name) for case, name in expected}
+    names = sorted({key.split("/", 1)[1] for key in set(outputs) - keys})
+    if not names:
+        return []
+    return [f"returns {', '.join(names)}, which spec.py does not name (it names {', '.join(spec.outputs)})"]
+
+
+def _without_noise_model(ratio: float, worst: TensorError | None) -> tuple[Verdict, str | None]:
+    """The verdict where the error of one float32 run is the noise floor, and the reason of any but EQUAL."""
+    if ratio <= OWN_EQUAL:
+        return Verdict.EQUAL, None
+    verdict = Verdict.DRIFT if ratio <= OWN_DRIFT else Verdict.DIFFERENT
+    return verdict, f"{_place(worst)} is {ratio:.3g} x float32's own (limit {OWN_EQUAL:g})"
+
+
+def _with_layers(rho: float, worst: TensorError | None, layers: Layers | None) -> tuple[Verdict, str | None]:
+    """The verdict of the replay and of the outputs together, and the reason of any but EQUAL."""
     first = layers.first if layers is not None and layers.compared else None
     verdict = rule.classify_output(rho, None if layers is None or not layers.compared else layers.verdict)
     if layers is not None and layers.rounding:
-        verdict = "DRIFT"  # however far it moves the outputs
-    if verdict == "EQUAL":
+        verdict = Verdict.DRIFT  # another precision is a warning, however much it changes the outputs
+    if verdict == Verdict.EQUAL:
         return verdict, None
     if first is not None and first.verdict == verdict:
         assert layers is not None
         others = [layer.says() for layer in layers.layers if layer is not first and layer.explanation]
         return verdict, "; ".join([first.says(), *others[:2]])
-    limit = rule.EQUAL_RHO if verdict == "DRIFT" else rule.DRIFT_RHO
+    limit = rule.EQUAL_RHO if verdict == Verdict.DRIFT else rule.DRIFT_RHO
     reason = f"{_place(worst)} is {rho:.3g} x the noise of all layers (limit {limit:g})"
     if layers is not None and layers.compared and first is None:
         reason += "; every layer that was compared is EQUAL"
@@ -137,34 +159,49 @@ def _measure(tensor: TensorError) -> float:
 def _tensor(
     case: int,
     name: str,
-    outputs: Mapping[str, np.ndarray],
-    truth: Mapping[str, np.ndarray],
-    float32: Mapping[str, np.ndarray],
+    outputs: Arrays,
+    truth: Arrays,
+    float32: Arrays,
     spec: ModelSpec,
     floors: Mapping[str, float] | None,
 ) -> TensorError:
+    """Compare one output of one input case."""
     key = case_key(case, name)
     if key not in outputs:
         return TensorError(case, name, reason=f"output {name!r} is missing: spec.py names {', '.join(spec.outputs)}")
-    ours, theirs, single = outputs[key], truth[key], float32[key]
+    ours, theirs = outputs[key], truth[key]
     if ours.shape != theirs.shape:
         return TensorError(case, name, reason=f"output {name!r} has shape {ours.shape}, the reference {theirs.shape}")
     if ours.dtype.name != spec.outputs[name].dtype:
-        return TensorError(
-            case, name, reason=f"output {name!r} is {ours.dtype.name}, spec.py says {spec.outputs[name].dtype}"
-        )
+        reason = f"output {name!r} is {ours.dtype.name}, spec.py says {spec.outputs[name].dtype}"
+        return TensorError(case, name, reason=reason)
     if ours.dtype.kind != "f":
-        different = int(np.count_nonzero(ours != theirs))
-        share = different / ours.size
-        ratio = math.inf if different else 0.0
-        return TensorError(case, name, share, float(different > 0), share, ratio, identical=not different)
+        return _whole_numbers(case, name, ours, theirs)
+    return _floating(case, name, ours, theirs, float32[key], None if floors is None else floors[key])
+
+
+def _whole_numbers(case: int, name: str, ours: np.ndarray, theirs: np.ndarray) -> TensorError:
+    """Compare numbers that have no rounding. mean_abs and rel_rms are then the share of values that differ."""
+    different = int(np.count_nonzero(ours != theirs))
+    share = different / ours.size
+    ratio = math.inf if different else 0.0
+    return TensorError(case, name, share, float(different > 0), share, ratio, identical=not different)
+
+
+def _floating(
+    case: int, name: str, ours: np.ndarray, theirs: np.ndarray, single: np.ndarray, floor: float | None
+) -> TensorError:
+    """Compare floating-point numbers of one shape.
+
+    theirs: the exact values. single: the reference's own float32 values. floor: rms of the noise; None when it is not modelled.
+    """
     values, absolute, largest, identical = 0, [], 0.0, True
-    squares: list[tuple[float, ...]] = []  # of the reference, of its float32 error, of ours
+    squares: list[tuple[float, ...]] = []  # sums for each part: of the exact values, of float32's error, of our error
     for part in _parts(ours, theirs, single):
         identical = identical and np.array_equal(part[0], part[2], equal_nan=True)
         y, right, rounded = (array.astype(np.float64) for array in part)
         finite, alike = np.isfinite(right), np.isfinite(y)
-        if not (finite.all() and alike.all()):  # rare, and picking values takes as long as all the rest
+        if not (finite.all() and alike.all()):  # rare, and selecting values takes as long as all the rest
             if not np.array_equal(finite, alike) or not np.array_equal(y[~finite], right[~finite], equal_nan=True):
                 reason = f"output {name!r} has {_count(ours)}, the reference {_count(theirs)}"
                 return TensorError(case, name, reason=reason)
@@ -175,14 +212,11 @@ def _tensor(
         largest = max(largest, float(delta.max(initial=0.0)))
         squares.append(tuple(float(np.square(array).sum()) for array in (right, rounded - right, delta)))
     if not values:
-        return TensorError(case, name, reason=f"output {name!r} has no finite value, in the reference neither")
+        return TensorError(case, name, reason=f"output {name!r} has no finite value, and neither has the reference's")
     size, noise, error = (math.sqrt(math.fsum(column) / values) for column in zip(*squares))
     if not math.isfinite(noise):
-        return TensorError(
-            case,
-            name,
-            reason=f"output {name!r} of the reference has {_count(single)} in float32, {_count(theirs)} in float64",
-        )
+        reason = f"output {name!r} of the reference has {_count(single)} in float32, {_count(theirs)} in float64"
+        return TensorError(case, name, reason=reason)
     own = max(noise, rule.UNIT / math.sqrt(3) * size)
     return TensorError(
         case,
@@ -191,7 +225,7 @@ def _tensor(
         max_abs=largest,
         rel_rms=error / size if size else error,
         float32_ratio=_quotient(error, own),
-        noise_ratio=None if floors is None else _quotient(error, floors[key]),
+        noise_ratio=None if floor is None else _quotient(error, floor),
         identical=identical,
     )
 
@@ -200,8 +234,8 @@ def _quotient(error: float, floor: float) -> float:
     return error / floor if floor else (0.0 if error == 0 else math.inf)
 
 
-def is_constant(truth: Mapping[str, np.ndarray], spec: ModelSpec, cases: Sequence[int]) -> bool:
-    """Whether an output is one value, or the same on every one of several cases: no fault could show in it."""
+def is_constant(truth: Arrays, spec: ModelSpec, cases: Sequence[int]) -> bool:
+    """Whether an output has one value everywhere, or is the same in several cases. No fault could show in it."""
     for name in spec.outputs:
         keys = [case_key(case, name) for case in cases]
         if _all_same(truth[key] for key in keys):
@@ -211,14 +245,17 @@ def is_constant(truth: Mapping[str, np.ndarray], spec: ModelSpec, cases: Sequenc
     return False
 
 
-def _alike(truth: Mapping[str, np.ndarray], keys: Sequence[str], values: int | None) -> bool:
-    """Whether so many first values of these arrays, None for all, are the same. No two arrays are held at once."""
+def _alike(truth: Arrays, keys: Sequence[str], values: int | None) -> bool:
+    """Whether the first values of these arrays are the same. Only one array is in memory at a time.
+
+    values: how many are compared; None for all.
+    """
     digests = {hashlib.blake2b(np.ascontiguousarray(truth[key].reshape(-1)[:values]).data).digest() for key in keys}
     return len(digests) == 1
 
 
 def _all_same(arrays: Iterable[np.ndarray]) -> bool:
-    """Whether one value is all that these arrays hold. Looks no further than the first other one."""
+    """Whether all values of these arrays are the same. It stops at the first other value."""
     first = None
     for array in arrays:
         first = array.flat[0] if first is None else first
@@ -228,7 +265,7 @@ def _all_same(arrays: Iterable[np.ndarray]) -> bool:
 
 
 def _parts(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
-    """Arrays of one shape, ``PART`` values of each at a time."""
+    """The next ``PART`` values of every array; the arrays have one shape."""
     flat = [array.reshape(-1) for array in arrays]
     for start in range(0, flat[0].size, PART):
         yield tuple(array[start : start + PART] for array in flat)
