@@ -13,7 +13,7 @@ from xverify.framework.capture import LayerCall
 from xverify.verdict.layers import Place
 from xverify.verdict.limits import Finding
 from xverify.verdict.replayed import Explanation, ReplayReport
-from xverify.worker import codec, messages_reference, messages_training
+from xverify.worker import codec, messages_reference
 from xverify.worker.codec import Hello, MessageError, Refusal
 from xverify.worker.messages import Block, Started, Timed, Warm
 from xverify.worker.messages_training import TrainingState
@@ -169,7 +169,7 @@ def test_a_line_that_is_no_reply_is_refused_with_its_reason(broken, says):
 
 
 def test_a_pair_has_two_values():
-    plain = dict(folder="", records=[], channels_last=False, inputs="", case=0, weights="", seed=0)
+    plain = {"folder": "", "records": [], "channels_last": False, "inputs": "", "case": 0, "weights": "", "seed": 0}
     with pytest.raises(MessageError, match=r"Replay.planted: expected tuple\[str, int\] or null"):
         codec.decode_request(line(id=1, ask="Replay", **plain, planted=["fc", 1, 2]))
     assert codec.decode_request(line(id=1, ask="Replay", **plain, planted=["fc", 1]))[1].planted == ("fc", 1)

@@ -491,8 +491,11 @@ class Run:
         python = request.python.get(adapter.name, sys.executable)
         reference = label == "reference"
         device = "cpu" if reference else request.device  # what is right is computed where float64 is at home
-        worker = Worker(adapter, python, place, request.threads, device, request.timeout, request.pin, reference)
-        worker.beat = lambda seconds, line: self.listener.beat(label, seconds, line)
+
+        def beat(seconds: float, line: str) -> None:
+            self.listener.beat(label, seconds, line)
+
+        worker = Worker(adapter, python, place, request.threads, device, request.timeout, request.pin, reference, beat)
         self.workers.append(worker)
         return worker
 
