@@ -60,10 +60,10 @@ def main(model: str = "resnet50") -> int:
         layers = {name: [layer] for name, layer in passes.leaves(port).items()}
         with torch.no_grad(), capture.recording(layers, "forward", recorder):
             port(*x)
-        captured = Capture(Path(directory), records={(r["name"], r["call"]): r for r in recorder.records})
+        captured = Capture(Path(directory), records={(r.name, r.call): r for r in recorder.records})
         sizes = sorted(
             (
-                sum((Path(directory) / file).stat().st_size for file in {*r["inputs"], *r["outputs"]})
+                sum((Path(directory) / file).stat().st_size for file in {*r.inputs, *r.outputs})
                 for r in recorder.records
             ),
             reverse=True,

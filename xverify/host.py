@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import os
 import platform
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -55,6 +57,15 @@ def gpu_process_mib(pid: int) -> float | None:
         if owner.strip() == str(pid) and used.strip().isdigit():
             return float(used)
     return None
+
+
+def kill_group(process: subprocess.Popen[Any]) -> None:
+    """End a process that leads a group of its own, and whatever it started, at once."""
+    with contextlib.suppress(OSError):
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
 
 
 def missing(adapter: type[Framework]) -> list[str]:

@@ -1,18 +1,22 @@
 """What every adapter promises, checked on the real framework in a process of its own."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from xverify.reference.reference import build_arguments
+from xverify.reference.build import build_question
 from xverify.weights import digest, npz
 
 from xverify import host
 from xverify.errors import Failed, Unsupported
 from xverify.framework import discovery as frameworks
+from xverify.reference.build import build_question
+from xverify.worker.messages import Block, GraphCount, Load, Prepare, Save
+from xverify.worker.messages_reference import Evaluate, Export
 from xverify.worker.process import Worker
 from xverify.workload import probe
 from xverify.workload.keys import case_key
@@ -32,7 +36,7 @@ KINDS = load_folder(Path(__file__).parent.parent / "ports" / "kinds")
 def start(name, folder, timeout=1800):
     folder.mkdir(exist_ok=True)
     worker = Worker(frameworks.load(name), sys.executable, folder, threads=2, device="cpu", timeout=timeout)
-    worker.start_reply = worker.start()
+    worker.started = worker.start()
     return worker
 
 
@@ -41,9 +45,9 @@ def export(tmp_path_factory):
     """The MLP's ONNX export, with placeholder weights."""
     space = tmp_path_factory.mktemp("export")
     worker = start("torch", space)
-    worker.request("build", **build_arguments(MLP, "torch", None))
+    worker.ask(build_question(MLP, "torch", None))
     npz.save_file(probe.inputs(MLP.spec, 4, seed=0, cases=1), space / "inputs.npz")
-    worker.request("export", inputs=str(space / "inputs.npz"), path=str(space / "model.onnx"))
+    worker.ask(Export(str(space / "inputs.npz"), str(space / "model.onnx")))
     worker.close()
     return space / "model.onnx"
 
@@ -52,8 +56,7 @@ def export(tmp_path_factory):
 def mlp(request, tmp_path_factory, export):
     """A live worker of each framework with the MLP built."""
     worker = start(request.param, tmp_path_factory.mktemp(request.param))
-    reply = worker.request("build", **build_arguments(MLP, request.param, export))
-    shapes = {name: tuple(shape) for name, shape in reply["shapes"].items()}
+    shapes = worker.ask(build_question(MLP, request.param, export)).shapes
     assert shapes == {"fc1.weight": (512, 784), "fc1.bias": (512,), "fc2.weight": (10, 512), "fc2.bias": (10,)}
     worker.shapes = shapes
     yield worker
@@ -63,13 +66,13 @@ def mlp(request, tmp_path_factory, export):
 def load(worker, arrays):
     path = worker.folder / "weights.npz"
     npz.save_file(arrays, path)
-    return worker.request("load", path=str(path))
+    return worker.ask(Load(str(path))).digest
 
 
 def outputs(worker, inputs, calls=3):
     npz.save_file(inputs, worker.folder / "inputs.npz")
-    worker.request("prepare", inputs=str(worker.folder / "inputs.npz"), mode=next(iter(worker.adapter.modes)))
-    worker.request("block", case=0, calls=calls, keep=str(worker.folder / "outputs.npz"))
+    worker.ask(Prepare(str(worker.folder / "inputs.npz"), next(iter(worker.adapter.modes))))
+    worker.ask(Block(0, calls, keep=str(worker.folder / "outputs.npz")))
     return npz.load_file(worker.folder / "outputs.npz")
 
 
@@ -78,8 +81,8 @@ def test_weights_come_back_bit_for_bit(mlp):
         arrays = probe.weights(mlp.shapes, seed)
         # Values that careless code loses: signed zero, subnormals, the ends of the range.
         arrays["fc1.bias"][:6] = [0.0, -0.0, 1e-45, -1e-40, 3.4e38, -1.17549435e-38]
-        assert load(mlp, arrays)["digest"] == digest(arrays)
-        mlp.request("save", path=str(mlp.folder / "saved.npz"))
+        assert load(mlp, arrays) == digest(arrays)
+        mlp.ask(Save(str(mlp.folder / "saved.npz")))
         assert digest(npz.load_file(mlp.folder / "saved.npz")) == digest(arrays)
 
 
@@ -100,7 +103,7 @@ def test_the_loaded_weights_are_the_ones_that_compute(mlp):
 
 def test_weights_that_do_not_fit_are_refused_before_the_framework_sees_them(mlp):
     arrays = probe.weights(mlp.shapes, 1)
-    before = load(mlp, arrays)["digest"]
+    before = load(mlp, arrays)
     for change, says in (
         (lambda w: w.pop("fc2.bias"), "1 missing"),
         (lambda w: w.update(fc3=np.zeros(3, np.float32)), "1 unexpected"),
@@ -110,7 +113,7 @@ def test_weights_that_do_not_fit_are_refused_before_the_framework_sees_them(mlp)
         change(broken)
         with pytest.raises(Failed, match=says):
             load(mlp, broken)
-    assert load(mlp, arrays)["digest"] == before
+    assert load(mlp, arrays) == before
 
 
 def test_float64_is_float64_or_refused(mlp):
@@ -124,7 +127,7 @@ def test_float64_is_float64_or_refused(mlp):
         "path": str(target),
     }
     try:
-        mlp.request("evaluate", **arguments, float64=True)
+        mlp.ask(Evaluate(**arguments, float64=True))
     except Unsupported:
         assert mlp.adapter.name in ("onnxruntime", "keras-torch")
         return
@@ -134,7 +137,7 @@ def test_float64_is_float64_or_refused(mlp):
     right = np.maximum(x @ w["fc1.weight"].T + w["fc1.bias"], 0) @ w["fc2.weight"].T + w["fc2.bias"]
     assert found["1/logits"].dtype == np.float64
     assert np.abs(found["1/logits"] - right).max() < 1e-12
-    mlp.request("evaluate", **arguments, float64=False)
+    mlp.ask(Evaluate(**arguments, float64=False))
     assert npz.load_file(target)["1/logits"].dtype == np.float32
 
 
@@ -144,9 +147,9 @@ def test_every_mode_runs_and_agrees(mlp):
     npz.save_file(inputs, mlp.folder / "inputs.npz")
     results = []
     for mode in mlp.adapter.modes:
-        mlp.request("prepare", inputs=str(mlp.folder / "inputs.npz"), mode=mode)
+        mlp.ask(Prepare(str(mlp.folder / "inputs.npz"), mode))
         for case in range(2):
-            mlp.request("block", case=case, calls=2, keep=str(mlp.folder / "outputs.npz"))
+            mlp.ask(Block(case, 2, keep=str(mlp.folder / "outputs.npz")))
             results.append(npz.load_file(mlp.folder / "outputs.npz")[case_key(case, "logits")])
     assert np.abs(results[0] - results[1]).max() > 0.1
     for case in range(2):
@@ -160,21 +163,21 @@ def test_a_graph_that_is_made_again_is_counted(mlp):
     npz.save_file(inputs, mlp.folder / "inputs.npz")
     counted = set()
     for mode in mlp.adapter.modes:
-        mlp.request("prepare", inputs=str(mlp.folder / "inputs.npz"), mode=mode)
-        made = mlp.request("graph_count")["graph_count"]
+        mlp.ask(Prepare(str(mlp.folder / "inputs.npz"), mode))
+        made = mlp.ask(GraphCount()).graph_count
         if made is None:
             continue
         counted.add(mode)
         assert made >= 1
-        mlp.request("block", case=0, calls=2)
-        assert mlp.request("graph_count")["graph_count"] == made
-        mlp.request("block", case=1, calls=1)
-        assert mlp.request("graph_count")["graph_count"] > made
+        mlp.ask(Block(case=0, calls=2))
+        assert mlp.ask(GraphCount()).graph_count == made
+        mlp.ask(Block(case=1, calls=1))
+        assert mlp.ask(GraphCount()).graph_count > made
     assert counted >= COUNTED.get(mlp.adapter.name, set())
 
 
 def test_the_environment_names_the_version(mlp):
-    environment = mlp.start_reply["environment"]
+    environment = mlp.started.environment
     assert environment[mlp.adapter.name] == host.version(mlp.adapter)
 
 
@@ -188,12 +191,11 @@ def kinds(request, tmp_path_factory):
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(width=st.integers(1, 9), kernel=st.tuples(st.integers(1, 4), st.integers(1, 4)), seed=st.integers(0, 1000))
 def test_round_trip_of_every_kind_of_layer_at_any_size(kinds, width, kernel, seed):
-    arguments = build_arguments(KINDS, kinds.adapter.name, None)
-    arguments["options"] = {"width": width, "kernel": kernel}
-    shapes = {name: tuple(shape) for name, shape in kinds.request("build", **arguments)["shapes"].items()}
+    request = build_question(KINDS, kinds.adapter.name, None)
+    shapes = kinds.ask(replace(request, options={"width": width, "kernel": kernel})).shapes
     assert shapes["0.weight"] == (width, 3, *kernel)
     assert len(shapes) == 8
     arrays = probe.weights(shapes, seed)
-    assert load(kinds, arrays)["digest"] == digest(arrays)
-    kinds.request("save", path=str(kinds.folder / "saved.npz"))
+    assert load(kinds, arrays) == digest(arrays)
+    kinds.ask(Save(str(kinds.folder / "saved.npz")))
     assert digest(npz.load_file(kinds.folder / "saved.npz")) == digest(arrays)

@@ -2,6 +2,7 @@
 
 import itertools
 import sys
+from typing import get_type_hints
 
 import numpy as np
 import psutil
@@ -9,6 +10,21 @@ import pytest
 from conftest import MODEL, write_folder
 from xverify.weights import digest, npz
 
+from xverify.worker import codec
+from xverify.worker.codec import Refusal
+from xverify.worker.messages import (
+    Block,
+    Build,
+    GraphCount,
+    GraphsCounted,
+    Load,
+    Prepare,
+    ReleaseMemory,
+    Save,
+    Start,
+    Stop,
+    Timed,
+)
 from xverify.worker.session import Session
 from xverify.workload import probe
 from xverify.workload.keys import case_key
@@ -29,17 +45,11 @@ def session(tmp_path, faulty_frameworks):
     def start(framework="numpy", model=MODEL, names=None):
         folder = write_folder(tmp_path / "port", (framework,), model=model)
         session = Session(clock=Ticking())
-        ok(session, "start", framework=framework, threads=1, device="cpu")
-        ok(session, "build", folder=str(folder), options={}, onnx=None, names=names or {}, **LAYOUTS)
+        session.ask(Start(framework, threads=1, device="cpu"))
+        session.ask(Build(str(folder), options={}, onnx=None, names=names or {}, **LAYOUTS))
         return session
 
     return start
-
-
-def ok(session, op, **arguments):
-    reply = session.handle({"op": op, **arguments})
-    assert "ok" in reply, reply
-    return reply["ok"]
 
 
 def cases(tmp_path, count=2):
@@ -49,7 +59,7 @@ def cases(tmp_path, count=2):
 
 
 def weights(session, tmp_path):
-    arrays = probe.weights(session.shapes, seed=0)
+    arrays = probe.weights(session.state.shapes, seed=0)
     npz.save_file(arrays, tmp_path / "weights.npz")
     return arrays, str(tmp_path / "weights.npz")
 
@@ -57,16 +67,16 @@ def weights(session, tmp_path):
 def test_weights_are_read_back_out_of_the_model(session, tmp_path):
     live = session()
     arrays, path = weights(live, tmp_path)
-    assert ok(live, "load", path=path)["digest"] == digest(arrays)
-    live.model.weights["fc2.bias"][1] += 1e-3
-    ok(live, "save", path=str(tmp_path / "saved.npz"))
+    assert live.ask(Load(path)).digest == digest(arrays)
+    live.state.model.weights["fc2.bias"][1] += 1e-3
+    live.ask(Save(str(tmp_path / "saved.npz")))
     assert digest(npz.load_file(tmp_path / "saved.npz")) != digest(arrays)
 
 
 def test_a_block_times_its_calls_and_nothing_else(session, tmp_path):
     live = session()
-    ok(live, "load", path=weights(live, tmp_path)[1])
-    ok(live, "prepare", inputs=cases(tmp_path), mode="eager")
+    live.ask(Load(weights(live, tmp_path)[1]))
+    live.ask(Prepare(cases(tmp_path), "eager"))
     calls = 0
 
     def count(x):
@@ -74,20 +84,20 @@ def test_a_block_times_its_calls_and_nothing_else(session, tmp_path):
         calls += 1
         return x[:, :3]
 
-    live.call = count
+    live.state.call = count
     # The clock ticks once a look: one second from the start of the block to its end, whatever the number of calls.
-    assert ok(live, "block", case=1, calls=25) == {"seconds": 1.0}
+    assert live.ask(Block(case=1, calls=25)) == Timed(1.0, None)
     assert calls == 25
 
 
 def test_the_outputs_that_are_kept_are_those_of_the_last_timed_call(session, tmp_path):
     live = session()
-    ok(live, "load", path=weights(live, tmp_path)[1])
-    ok(live, "prepare", inputs=cases(tmp_path), mode="eager")
+    live.ask(Load(weights(live, tmp_path)[1]))
+    live.ask(Prepare(cases(tmp_path), "eager"))
     serial = itertools.count(1)
-    live.call = lambda x: np.full((4, 3), next(serial), np.float32)
-    reply = ok(live, "block", case=1, calls=7, keep=str(tmp_path / "out.npz"))
-    assert set(reply) == {"seconds", "unfinished_seconds"}
+    live.state.call = lambda x: np.full((4, 3), next(serial), np.float32)
+    reply = live.ask(Block(case=1, calls=7, keep=str(tmp_path / "out.npz")))
+    assert reply == Timed(1.0, 0.0)
     kept = npz.load_file(tmp_path / "out.npz")
     assert list(kept) == ["1/y"]
     assert (kept["1/y"] == 7).all()
@@ -95,22 +105,22 @@ def test_the_outputs_that_are_kept_are_those_of_the_last_timed_call(session, tmp
 
 def test_memory_is_at_hand_before_the_outputs_are_read(session, tmp_path, monkeypatch):
     live = session()
-    ok(live, "prepare", inputs=cases(tmp_path), mode="eager")
+    live.ask(Prepare(cases(tmp_path), "eager"))
     done = []
-    live.framework.wait = lambda outputs: done.append("wait")
-    live.framework.to_numpy = lambda tensor, layout: done.append("read") or np.zeros(3)
-    monkeypatch.setattr("xverify.worker.session.np.ones", lambda size, dtype: done.append((size, dtype)))
-    ok(live, "block", case=0, calls=1, keep=str(tmp_path / "out.npz"), room=48)
+    live.state.framework.wait = lambda outputs: done.append("wait")
+    live.state.framework.to_numpy = lambda tensor, layout: done.append("read") or np.zeros(3)
+    monkeypatch.setattr("xverify.worker.timing.np.ones", lambda size, dtype: done.append((size, dtype)))
+    live.ask(Block(case=0, calls=1, keep=str(tmp_path / "out.npz"), room=48))
     assert done == ["wait", "wait", "wait", (48, np.uint8), "read", "read"]
 
 
 def test_every_output_of_every_call_is_waited_for(session, tmp_path):
     live = session()
-    ok(live, "prepare", inputs=cases(tmp_path), mode="eager")
+    live.ask(Prepare(cases(tmp_path), "eager"))
     waited = []
-    live.framework.wait = waited.append
-    live.call = lambda x: "output"
-    ok(live, "block", case=0, calls=3)
+    live.state.framework.wait = waited.append
+    live.state.call = lambda x: "output"
+    live.ask(Block(case=0, calls=3))
     assert waited == [(), "output", "output", "output", ()]
 
 
@@ -122,11 +132,13 @@ def test_every_output_of_every_call_is_waited_for(session, tmp_path):
         ("import no_such_module", "No module named 'no_such_module'"),
     ],
 )
-def test_what_the_model_file_does_wrong_is_said_with_its_place(session, broken, says):
-    with pytest.raises(AssertionError) as failure:
-        session(model=broken)
-    assert says in str(failure.value)
-    assert "'failed'" in str(failure.value)
+def test_what_the_model_file_does_wrong_is_said_with_its_place(tmp_path, broken, says):
+    live, folder = Session(), write_folder(tmp_path / "port", model=broken)
+    live.ask(Start("numpy", threads=1, device="cpu"))
+    refused = live.answer(Build(str(folder), options={}, onnx=None, names={}, **LAYOUTS))
+    assert isinstance(refused, Refusal)
+    assert says in refused.reason
+    assert refused.status == "failed"
 
 
 def test_missing_and_extra_weights_name_both_sides(session, tmp_path):
@@ -134,31 +146,52 @@ def test_missing_and_extra_weights_name_both_sides(session, tmp_path):
     arrays, path = weights(live, tmp_path)
     arrays["fc1.weights"] = arrays.pop("fc1.weight")
     npz.save_file(arrays, tmp_path / "weights.npz")
-    reply = live.handle({"op": "load", "path": path})
-    assert "1 missing (fc1.weight)" in reply["error"]["reason"]
-    assert "did you mean 'fc1.weight'" in reply["error"]["reason"]
+    refused = live.answer(Load(path))
+    assert "1 missing (fc1.weight)" in refused.reason
+    assert "did you mean 'fc1.weight'" in refused.reason
 
 
 def test_names_toml_renames_layers_and_parameters(session, tmp_path):
     theirs = MODEL.replace("fc1.", "dense.").replace('"fc2.bias"', '"fc2.shift"')
     live = session(model=theirs, names={"fc1": "dense", "fc2.bias": "fc2.shift"})
-    assert set(live.shapes) == {"fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"}
+    assert set(live.state.shapes) == {"fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"}
     arrays, path = weights(live, tmp_path)
-    assert ok(live, "load", path=path)["digest"] == digest(arrays)
-    assert np.array_equal(live.model.weights["dense.weight"], arrays["fc1.weight"])
+    assert live.ask(Load(path)).digest == digest(arrays)
+    assert np.array_equal(live.state.model.weights["dense.weight"], arrays["fc1.weight"])
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc alone can be told")
-def test_who_rests_gives_free_memory_back(session):
+def test_releasing_memory_gives_it_back_to_the_system(session):
     session, process = session(), psutil.Process()
     blocks = [np.ones(1024) for _ in range(20_000)]
     last = blocks[-1]  # what is freed below it stays with the process
     del blocks
     before = process.memory_info().rss
-    ok(session, "release_memory")
+    session.ask(ReleaseMemory())
     assert before - process.memory_info().rss > 100 * 2**20
     assert last.all()
 
 
-def test_an_unknown_operation_is_an_error_reply(session):
-    assert "error" in session().handle({"op": "nonsense"})
+def test_an_unknown_request_is_refused(session):
+    live = session()
+    number, refused = codec.decode_reply(live.answer_line(b'{"id": 4, "ask": "Nonsense"}'))
+    assert (number, refused) == (4, Refusal("failed", "a worker cannot be asked 'Nonsense'"))
+
+
+def test_a_reply_that_json_cannot_hold_is_refused_and_the_worker_goes_on(session):
+    live = session()
+    live.state.framework.graph_count = lambda call: object()
+    live.state.call = None
+    number, refused = codec.decode_reply(live.answer_line(codec.encode_request(1, GraphCount())))
+    assert number == 1
+    assert "GraphsCounted cannot be written as JSON" in refused.reason
+    live.state.framework.graph_count = lambda call: 3
+    assert codec.decode_reply(live.answer_line(codec.encode_request(2, GraphCount()))) == (2, GraphsCounted(3))
+
+
+def test_every_request_has_one_handler_that_returns_its_reply():
+    handlers = Session().handlers
+    assert set(handlers) == set(codec.REQUESTS.values()) - {Stop}
+    for kind, handler in handlers.items():
+        hints = get_type_hints(handler)
+        assert (hints["request"], hints["return"]) == (kind, kind.reply_type)

@@ -391,7 +391,7 @@ class Run:
             request.timeout,
             request.pin,
             patient=reference,
+            beat=lambda seconds, line: self.listener.beat(label, seconds, line),
         )
-        worker.beat = lambda seconds, line: self.listener.beat(label, seconds, line)
         self.workers.append(worker)
         return worker

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import UsageError, XverifyError
+from ..host import kill_group
 from ..progress import Listener
-from ..worker.process import kill_group
 from .store import STAMP, Environment, digest, find, interpreter, pins, root
 
 try:

@@ -164,11 +164,11 @@ def measure(name: str, model: str, threads: int, space: Path, task: str) -> dict
     if task == "train":
         npz.save_file(data.synthetic(folder.spec, ITEMS[task], seed=0, cases=1).arrays, space / "inputs.npz")
         session.ask(PrepareTraining(str(space / "inputs.npz"), mode, optimizer("sgd"), match=False))
-        loop = write(session.learner, *session.cases[0])
+        loop = write(session.training.learner, *session.state.cases[0])
     else:
         npz.save_file(probe.inputs(folder.spec, ITEMS[task], seed=0, cases=1), space / "inputs.npz")
         session.ask(Prepare(str(space / "inputs.npz"), mode))
-        loop = write(session.call, session.cases[0][0])
+        loop = write(session.state.call, session.state.cases[0][0])
     per_call = session.ask(Warm(calls=5, seconds=0.5)).seconds_per_call
     calls = max(1, round(BLOCK / per_call))
     loop(calls)

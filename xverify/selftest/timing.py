@@ -31,7 +31,6 @@ from ..reference.build import export_onnx
 from ..results.records import Result, Row
 from ..timing import plan as planning
 from ..timing import statistics as timing
-from ..worker.process import kill_group
 from ..workload.spec import find_model
 from . import byhand
 from .planted._work import SLOWER
@@ -87,7 +86,7 @@ def busy(wanted: bool) -> Iterator[None]:
         yield
     finally:
         SETTINGS.clear()
-        kill_group(process)
+        host.kill_group(process)
         process.wait()
 
 

@@ -77,28 +77,3 @@ def from_reply(reply: Reply) -> dict[str, Any]:
     if "records" in plain:
         plain["records"] = list(plain["records"])
     return {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
-
-
-def arguments(request: Request[Any]) -> dict[str, Any]:
-    """The arguments of an operation."""
-    plain: dict[str, Any] = asdict(request)  # type: ignore[call-overload]
-    if "wanted" in plain and plain["wanted"] is not None:
-        plain["wanted"] = list(plain["wanted"])
-    return plain
-
-
-def to_reply(request: Request[Any], found: dict[str, Any]) -> Any:
-    """A reply of what an operation returns."""
-    kind = request.reply_type
-    found = dict(found)
-    if "records" in found:
-        found["records"] = [asdict(each) for each in found["records"]]
-    if kind is messages_reference.LayersOrdered:
-        found = {"order": [dict(zip(("name", "kind", "taken", "given"), each)) for each in found["order"]]}
-    if kind is messages_reference.Replayed:
-        found = {"report": found}
-    if kind is messages_training.StateSaved:
-        found = {"state": found}
-    if kind is messages_training.TrainingPrepared:
-        found["dropout_disabled"] = found.pop("held")
-    return from_plain(kind, found)

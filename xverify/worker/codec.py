@@ -226,9 +226,9 @@ def _value(kind: Any, value: Any, where: str) -> Any:
             return {key: _value(of, item, f"{where}[{key!r}]") for key, item in value.items()}
     elif is_dataclass(kind) and isinstance(kind, type):
         return from_plain(kind, value, where)
-    elif kind is float and type(value) in (int, float):
+    elif kind is float and isinstance(value, (int, float)) and not isinstance(value, bool):
         return float(value)
-    elif type(value) is kind:
+    elif isinstance(kind, type) and isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
         return value
     raise MessageError(f"{where}: expected {_name(kind)}, got {_short(value)}")
 

@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import re
-import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import IO, Any, cast
 
 import psutil
 
 from ..environments import store as environments
 from ..errors import Crashed, Failed, NotInstalled, SubjectError, TimedOut, Unsupported
 from ..framework.adapter import Framework
-from . import codec
+from ..host import kill_group
+from . import codec, memory
 from .codec import MessageError, Refusal, Reply, ReplyType, Request
+from .command import same_interpreter, worker_command
 from .messages import Start, Started, Stop
 
-MIB = 1024 * 1024
+MOST_NOISE = 1000  # lines that an interpreter may print before the worker's hello
+ATTEMPTS = 3  # to start a process whose adapter asks for another one
 _STATUS = {error.status: error for error in (NotInstalled, Unsupported, Failed)}
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
@@ -34,13 +34,22 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 Beat = Callable[[float, str], None]
 
 
-class Worker:
-    """A live worker process of one framework.
+def _no_beat(seconds: float, line: str) -> None:
+    """Nobody is told."""
 
-    folder: a directory of the run's own, which is the worker's current directory, so that nothing there hides a module, and
-    the place of its temporary files, which so go with it.
-    timeout: seconds that any one request may take. pin: the cores that it may use; (): those of this process. patient: its
-    threads sleep when they wait for one another, instead of spinning: for what is on no clock, and runs beside others.
+
+class Worker:
+    """A worker process of one framework. In a ``with`` statement it is started, and closed at the end.
+
+    adapter: of the framework. python: the interpreter that it runs under.
+    folder: a directory of the run's own. It is the worker's current directory, so that nothing there hides a module, and the
+        place of its temporary files, which are deleted with it.
+    threads, device: those of the framework.
+    timeout: seconds that any one request may take.
+    pin: the cores that it may use; those of this process when omitted.
+    patient: its threads sleep while they wait for one another, instead of spinning: for work that is on no clock and runs
+        beside other work.
+    beat: called about once a second while it works; nobody is told when omitted.
     """
 
     def __init__(
@@ -53,57 +62,62 @@ class Worker:
         timeout: float,
         pin: Sequence[int] = (),
         patient: bool = False,
+        beat: Beat = _no_beat,
     ) -> None:
-        self.patient = patient
         self.adapter, self.python, self.folder, self.pin = adapter, python, folder, pin
         self.threads, self.device, self.timeout = threads, device, timeout
+        self.patient, self.beat = patient, beat
         self.log = folder / "worker.log"
         self.asked = 0  # the number of the last request
-        self.beat: Beat = lambda seconds, line: None
         self.process: subprocess.Popen[bytes] | None = None
         self.version: str | None = None  # of Python, there
         self.import_rss_mib: float | None = None
+
+    def __enter__(self) -> Worker:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
     def start(self) -> Started:
         """Start the process and import the framework. Raises SubjectError."""
-        for attempt in range(3):
+        for left in reversed(range(ATTEMPTS)):
             self._spawn()
             try:
                 started = self.ask(Start(self.adapter.name, self.threads, self.device))
+                break
             except NotInstalled as error:
-                if not _same_interpreter(self.python):
+                if not same_interpreter(self.python):
                     raise
                 raise NotInstalled(f"{error}; type: {environments.remedy(self.adapter)}") from None
             except SubjectError:
-                if attempt < 2 and self.wants_restart():
-                    self.close()
-                    continue
-                raise
-            self.import_rss_mib = self.rss_mib()
-            environment = {**started.environment, "python": self.version, "interpreter": self.python}
-            return replace(started, environment=environment)
-        raise AssertionError("unreachable")
+                if not left or not self.wants_restart():
+                    raise
+                self.close()
+        self.import_rss_mib = self.rss_mib()
+        environment = {**started.environment, "python": self.version, "interpreter": self.python}
+        return replace(started, environment=environment)
 
     def _spawn(self) -> None:
-        environment = {**os.environ, **self.adapter.variables(self.threads, self.device), "TMPDIR": str(self.folder)}
-        if self.patient:
-            environment["OMP_WAIT_POLICY"] = "PASSIVE"
-        if not _same_interpreter(self.python):
-            library = self.folder / "lib"
-            _lend_package(library)
-            environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(library), os.environ.get("PYTHONPATH")]))
+        command = worker_command(self.adapter, self.folder, self.threads, self.device, self.python, self.patient)
+        self.asked = 0
         self._lines: queue.Queue[bytes | None] = queue.Queue()
         try:
             with self.log.open("wb") as log:
                 self.process = subprocess.Popen(
-                    [self.python, "-m", "xverify.worker"],
+                    command.arguments,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=log,
                     cwd=self.folder,
-                    env=environment,
+                    env=command.environment,
                     start_new_session=True,
                 )
         except OSError as error:
@@ -120,20 +134,18 @@ class Worker:
         while True:
             line = self._next_line(deadline, "starting")
             version = codec.hello_version(line)
-            if version is None:
-                noise.append(line)
-                if len(noise) > 1000:
-                    self.kill()
-                    raise Crashed(
-                        f"{self.python} prints {noise[0].strip()[:80]!r} instead of starting a worker; see --python"
-                    )
-                continue
-            hello = codec.decode_hello(line)
-            if hello is None or version != codec.VERSION:
-                self.close()
-                raise Crashed(f"{self.python} has an xverify of protocol {version}, this one speaks {codec.VERSION}")
-            self.version = hello.python
-            return
+            if version is not None:
+                break
+            noise.append(line)
+            if len(noise) > MOST_NOISE:
+                raise self._broken(
+                    f"{self.python} prints {_shown(noise[0])} instead of starting a worker; see --python"
+                )
+        hello = codec.decode_hello(line)
+        if hello is None or version != codec.VERSION:
+            self.close()
+            raise Crashed(f"{self.python} has an xverify of protocol {version}, this one speaks {codec.VERSION}")
+        self.version = hello.python
 
     def wants_restart(self) -> bool:
         """Whether the process ended as one that only has to be started again."""
@@ -172,9 +184,9 @@ class Worker:
         assert self.process.stdin is not None
         doing = _doing(request)
         self._check_silent(doing)
+        line = codec.encode_request(self.asked + 1, request)
         self.asked += 1
         deadline = time.monotonic() + self.timeout
-        line = codec.encode_request(self.asked, request)
         try:
             self.process.stdin.write(line)
             self.process.stdin.flush()
@@ -183,10 +195,16 @@ class Worker:
         reply = self._reply(self._next_line(deadline, doing), doing)
         if isinstance(reply, Refusal):
             raise _STATUS.get(reply.status, Failed)(reply.reason)
-        if not isinstance(reply, request.reply_type):
+        if type(reply) is not request.reply_type:
             expected, got = request.reply_type.__name__, type(reply).__name__
-            raise self._broken(f"answered with {got!r} instead of {expected!r} to {doing}")
+            raise self._broken(f"answered {got!r} to {doing}, where {expected!r} is the reply")
         return cast(ReplyType, reply)
+
+    def request(self, op: str, **arguments: Any) -> dict[str, Any]:
+        """``ask``, by the earlier names of operations: see _compat."""
+        from . import _compat
+
+        return _compat.from_reply(self.ask(_compat.to_request(op, arguments)))
 
     def _check_silent(self, doing: str) -> None:
         """Raise Crashed when the worker has sent a line that nobody asked for."""
@@ -196,7 +214,7 @@ class Worker:
             return
         if line is None:
             raise self._death(doing)
-        raise self._broken(f"sent {_shown(line)} before {doing}, without being asked")
+        raise self._broken(f"sent {_shown(line)} before {doing}, without being asked, which is not the protocol")
 
     def _reply(self, line: bytes, doing: str) -> Reply | Refusal:
         """The reply of a line. Raises Crashed when it is not one, or not that of the last request."""
@@ -205,19 +223,13 @@ class Worker:
         except MessageError as error:
             raise self._broken(f"answered {_shown(line)} to {doing}, which is not the protocol: {error}") from None
         if number != self.asked:
-            raise self._broken(f"sent a reply number {number} to request number {self.asked}, {doing}")
+            raise self._broken(f"sent a reply of number {number} to request number {self.asked}, {doing}")
         return reply
 
     def _broken(self, reason: str) -> Crashed:
         """End a worker that does not keep to the protocol: nothing that it says can be relied on."""
         self.kill()
         return Crashed(reason)
-
-    def request(self, op: str, **arguments: Any) -> dict[str, Any]:
-        """``ask``, by the earlier names of operations: see _compat."""
-        from . import _compat
-
-        return _compat.from_reply(self.ask(_compat.to_request(op, arguments)))
 
     def _next_line(self, deadline: float, doing: str) -> bytes:
         started = time.monotonic()
@@ -237,6 +249,7 @@ class Worker:
 
     def _death(self, doing: str) -> Crashed:
         assert self.process is not None
+        self._lines.put(None)  # whoever asks again is told the same
         try:
             code = self.process.wait(5)
         except subprocess.TimeoutExpired:
@@ -244,11 +257,9 @@ class Worker:
             return Crashed(f"closed its pipe while {doing}{self._last_words()}")
         if code < 0:
             name = signal.Signals(-code).name
-            hint = (
-                " (killed by hand, or by the system for want of memory: try a smaller --batch)"
-                if name == "SIGKILL"
-                else ""
-            )
+            hint = ""
+            if name == "SIGKILL":
+                hint = " (killed by hand, or by the system for want of memory: try a smaller --batch)"
             return Crashed(f"killed by {name} while {doing}{hint}{self._last_words()}")
         return Crashed(f"exited with status {code} while {doing}{self._last_words()}")
 
@@ -256,33 +267,21 @@ class Worker:
 
     @property
     def pid(self) -> int:
+        """The number of the process, which must have been started."""
         assert self.process is not None
         return self.process.pid
 
     def page_faults(self) -> int | None:
-        """Pages that the system has found for the process so far without a disk; None where it does not tell."""
-        try:
-            return int(Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[7])
-        except (OSError, ValueError, IndexError):
-            return None
+        """See memory.page_faults."""
+        return memory.page_faults(self.pid)
 
     def rss_mib(self) -> float | None:
-        """Resident memory of the process now, MiB."""
-        assert self.process is not None
-        try:
-            return psutil.Process(self.process.pid).memory_info().rss / MIB
-        except psutil.Error:
-            return None
+        """See memory.rss_mib."""
+        return memory.rss_mib(self.pid)
 
     def peak_rss_mib(self) -> float | None:
-        """The highest resident memory so far (VmHWM), MiB; None where the system does not tell."""
-        assert self.process is not None
-        try:
-            status = Path(f"/proc/{self.process.pid}/status").read_text()
-        except OSError:
-            return None
-        found = re.search(r"VmHWM:\s+(\d+) kB", status)
-        return int(found[1]) / 1024 if found else None
+        """See memory.peak_rss_mib."""
+        return memory.peak_rss_mib(self.pid)
 
     def _log_text(self) -> str:
         try:
@@ -322,39 +321,8 @@ def _shown(line: bytes) -> str:
     return repr(line.strip()[:80])
 
 
-def _read_lines(pipe: Any, lines: queue.Queue[bytes | None]) -> None:
+def _read_lines(pipe: IO[bytes], lines: queue.Queue[bytes | None]) -> None:
     with contextlib.suppress(OSError, ValueError):
         for line in pipe:
             lines.put(line)
     lines.put(None)
-
-
-def kill_group(process: subprocess.Popen[Any]) -> None:
-    """End a process that leads a group of its own, and whatever it started, at once."""
-    with contextlib.suppress(OSError):
-        if hasattr(os, "killpg"):
-            os.killpg(process.pid, signal.SIGKILL)
-        else:
-            process.kill()
-
-
-def _same_interpreter(python: str) -> bool:
-    return os.path.abspath(python) == os.path.abspath(sys.executable)
-
-
-def _lend_package(library: Path) -> None:
-    """Make xverify, and nothing that is installed beside it, importable from ``library`` by another interpreter."""
-    from .. import __file__ as package_file
-    from .. import models, weights
-
-    target = library / "xverify"
-    if target.exists():
-        return
-    shutil.copytree(
-        Path(package_file).parent,
-        target,
-        ignore=shutil.ignore_patterns("__pycache__", "environments", "models", "weights"),
-    )
-    for package in (models, weights):
-        name = package.__name__.rpartition(".")[2]
-        shutil.copytree(next(iter(package.__path__)), target / name, ignore=shutil.ignore_patterns("__pycache__"))

@@ -1,262 +1,216 @@
-"""What a worker is asked when a model is trained: operations of the session, beside those of ``worker``.
+"""What a worker does when its model is trained.
 
-A state is what a step begins with: {"weights": file, "optimizer_state": file, "steps": how many were made}. Slots are keyed
-"name/index" in the order of Optimizer.state_names, names and layout canonical.
+Gradients, weights and optimizer state travel in array files, by canonical names and in canonical layout.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..framework.adapter import Framework
+from ..framework.adapter import Training
 from ..framework.capture import TrainingRecorder
 from ..weights import canonical, npz
 from ..weights.names import rename_layers
 from ..workload.datasets import TARGET
 from ..workload.keys import case_key, state_key
-from ..workload.optimizers import Optimizer
+from . import messages_training as messages
+from .messages import Done
+from .messages_training import (
+    CurveDrawn,
+    StateSaved,
+    StatesSaved,
+    StepTaken,
+    TrainingCaptured,
+    TrainingPrepared,
+    TrainingState,
+)
+from .state import Handlers, State
+from .timing import time_calls
 
-State = dict[str, Any]
+
+def labelled_batches(state: State, path: str) -> list[tuple[np.ndarray, ...]]:
+    """The batches of an array file: the inputs, then the labels."""
+    arrays = npz.load_file(Path(path))
+    names = [*state.inputs, TARGET]
+    return [tuple(arrays[case_key(case, name)] for name in names) for case in range(len(arrays) // len(names))]
 
 
-class Learning:
-    """Operations of worker.Session, whose attributes these are."""
+def native_batch(state: State, batch: Sequence[np.ndarray]) -> tuple[Any, ...]:
+    """A batch with its labels, as the framework's own tensors."""
+    layouts = [*state.inputs.values(), None]
+    return tuple(state.framework.to_native(array, layout) for array, layout in zip(batch, layouts))
 
-    framework: Framework
-    model: Any
-    call: Callable[..., Any]
-    cases: list[tuple[Any, ...]]
-    context: Callable[[], AbstractContextManager[Any]]
-    inputs: dict[str, str | None]
-    outputs: dict[str, str | None]
-    names: dict[str, str]
-    clock: Callable[[], float]
-    canonical_names: dict[str, str]
-    shapes: dict[str, tuple[int, ...]]
-    fused_parameters: Mapping[str, tuple[str, ...]]
-    _block: Callable[[int, int], tuple[float, Any]]
-    _write: Callable[[Any, canonical.Arrays], None]
-    _read: Callable[[Any], canonical.Arrays]
-    _plain: Callable[[Any], np.ndarray | None]
-    _arrays: Callable[[int, Any], dict[str, np.ndarray]]
-    _models: Callable[[str, int], Any]
 
-    def do_learn(
-        self, inputs: str, mode: str, optimizer: dict[str, Any], match: bool, time_input: bool = False
-    ) -> dict[str, Any]:
-        """Make the model learn in this mode, and make two steps, each on the clock. time_input: converting the batch counts."""
-        self.context = nullcontext
-        arrays = self._batches(inputs)
-        layouts = [*self.inputs.values(), None]
+class TrainingSession:
+    """Handlers of requests about a model that is trained.
 
-        def native(batch: tuple[np.ndarray, ...]) -> tuple[Any, ...]:
-            return tuple(self.framework.to_native(array, layout) for array, layout in zip(batch, layouts))
+    learner: made by ``PrepareTraining``. batches: the native batches that it learns from.
+    """
 
-        self.batches = [native(batch) for batch in arrays]
-        held = self.framework.disable_dropout(self.model)
-        start = self.clock()
-        self.learner = self.framework.training(self.model, mode, self.batches[0], Optimizer.from_dict(optimizer), match)
-        self.cases, self.call = self.batches, self.learner.step
-        if time_input:
-            step = self.learner.step
-            self.cases, self.call = arrays, lambda *batch: step(*native(batch))
-        self._block(0, 1)
-        first = self.clock() - start
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.learner: Training
+        self.batches: list[tuple[Any, ...]] = []
+
+    def handlers(self) -> Handlers:
+        """What answers which request."""
         return {
-            "first_step_seconds": first,
-            "second_step_seconds": self._block(0, 1)[0],
-            "optimizer": self.learner.optimizer.to_dict(),
-            "names": [self.canonical_names[name] for name in self.learner.names],
-            "held": held,
+            messages.PrepareTraining: self.prepare,
+            messages.SetState: self.set_state,
+            messages.SaveState: self.save_state,
+            messages.TrainingStep: self.step,
+            messages.ApplyGradients: self.apply_gradients,
+            messages.PlantMistake: self.plant_mistake,
+            messages.LossCurve: self.loss_curve,
+            messages.Trajectory: self.trajectory,
+            messages.CaptureTraining: self.capture,
         }
 
-    def do_sync(self, state: State) -> None:
-        """Take these weights, running statistics and optimizer_state."""
-        self._write(self.model, npz.load_file(Path(state["weights"])))
-        found = npz.load_file(Path(state["optimizer_state"])) if state["optimizer_state"] else {}
-        optimizer_state = {}
-        for own in self.learner.names:
-            name = self.canonical_names[own]
-            # Of parameters that are stored as their sum, all have the same gradient, and so the same optimizer_state.
-            stored = name if state_key(name, 0) in found else self.fused_parameters.get(name, (name,))[0]
-            count = len(self.learner.optimizer.state_names)
-            keys = [state_key(stored, index) for index in range(count)]
-            optimizer_state[own] = [found[key] for key in keys] if found else self._zeros(own, count)
-        self.learner.set_optimizer_state(state["steps"], optimizer_state)
-
-    def do_state(self, weights: str, optimizer_state: str) -> State:
-        """Write down what the next step begins with."""
-        npz.save_file(self._read(self.model), Path(weights))
-        steps, found = self._optimizer_state()
-        npz.save_file(found, Path(optimizer_state))
-        return {"weights": weights, "optimizer_state": optimizer_state, "steps": steps}
-
-    def do_training_step(self, state: State, case: int, path: str) -> dict[str, Any]:
-        """The gradients and one step from this state, as "gradient/name", "weight/name" and "state/name/index" in a file.
-
-        The step is the very callable that is timed; the gradients come from the same mode, from the same state.
-        """
-        self.do_sync(state)
-        loss, gradients = self.learner.gradients(*self.batches[case])
-        self.do_sync(state)
-        stepped = self._loss(self.call(*self.cases[case]))
-        self.framework.wait(())
-        _, optimizer_state = self._optimizer_state()
-        arrays = {f"gradient/{self.canonical_names[name]}": array for name, array in gradients.items()}
-        arrays |= {f"weight/{name}": array for name, array in self._weights_now().items()}
-        Path(path).unlink(missing_ok=True)  # whoever has the file of the step before mapped keeps it
-        npz.save_file({**arrays, **{f"state/{key}": array for key, array in optimizer_state.items()}}, Path(path))
-        sparse = [self.canonical_names[name] for name in self.learner.sparse]
-        return {"loss": loss, "step_loss": stepped, "sparse": sparse}
-
-    def do_apply(self, state: State, gradients: str, path: str) -> None:
-        """The optimizer alone: one update from this state by these gradients; "weight/name" and "state/name/index" in a file."""
-        self.do_sync(state)
-        found = npz.load_file(Path(gradients))
-        self.learner.apply({name: found[self.canonical_names[name]] for name in self.learner.names})
-        self.framework.wait(())
-        _, optimizer_state = self._optimizer_state()
-        arrays = {f"weight/{name}": array for name, array in self._weights_now().items()}
-        npz.save_file({**arrays, **{f"state/{key}": array for key, array in optimizer_state.items()}}, Path(path))
-
-    def do_mistake(self, plant: str) -> None:
-        """Make the learner faulty, for good: see mistakes.PLANTS."""
-        from ..mutation import mistakes
-
-        mistakes.PLANTS[plant](self.learner)
-        self.call = self.learner.step
-
-    def do_curve(self, state: State, steps: int) -> dict[str, Any]:
-        """The losses of so many steps from this state, one input case after another; it ends at one that is not finite."""
-        self.do_sync(state)
-        losses: list[float] = []
-        while len(losses) < steps and (not losses or math.isfinite(losses[-1])):
-            losses.append(self._loss(self.call(*self.cases[len(losses) % len(self.cases)])))
-        return {"losses": losses}
-
-    def do_trajectory(self, state: State, at: list[int], folder: str) -> dict[str, Any]:
-        """Train from this state, and keep the states before the steps of these numbers."""
-        self.do_sync(state)
-        states = []
-        for step in range(max(at) + 1):
-            if step in at:
-                names = (str(Path(folder) / f"{what}-{step}.npz") for what in ("weights", "optimizer_state"))
-                states.append(self.do_state(*names))
-            if step < max(at):
-                self.framework.wait(self.call(*self.cases[step % len(self.cases)]))
-        return {"states": states}
-
-    def do_learn_capture(self, state: State, inputs: str, folder: str, wanted: list[str]) -> dict[str, Any]:
-        """A forward and a backward pass on the first case of these inputs: as ``capture``, with gradients.npz."""
-        self.do_sync(state)
-        recorder = TrainingRecorder(Path(folder), self._plain, self.framework.alias)
-        known = rename_layers(self.framework.layers(self.model), self.names)
-        names = {name: to for name, to in known.items() if to in set(wanted)}
-        batch = tuple(
-            self.framework.to_native(array, layout)
-            for array, layout in zip(self._batches(inputs)[0], [*self.inputs.values(), None])
+    def prepare(self, request: messages.PrepareTraining) -> TrainingPrepared:
+        """Make the model learn in a mode, and make two steps."""
+        state, framework = self.state, self.state.framework
+        state.context = nullcontext
+        arrays = labelled_batches(state, request.inputs)
+        self.batches = [native_batch(state, batch) for batch in arrays]
+        dropout_disabled = framework.disable_dropout(state.model)
+        start = state.clock()
+        self.learner = framework.training(state.model, request.mode, self.batches[0], request.optimizer, request.match)
+        state.cases, state.call = self.batches, self.learner.step
+        if request.time_input:
+            step = self.learner.step
+            state.cases, state.call = list(arrays), lambda *batch: step(*native_batch(state, batch))
+        time_calls(state, 0, 1)
+        first = state.clock() - start
+        return TrainingPrepared(
+            first,
+            time_calls(state, 0, 1)[0],
+            self.learner.optimizer,
+            tuple(state.canonical_names[name] for name in self.learner.names),
+            tuple(dropout_disabled),
         )
-        outputs, loss, gradients = self.framework.capture_training(self.model, batch, names, recorder)
-        npz.save_file(self._arrays(0, outputs), Path(folder) / "outputs.npz")
-        own = {self.canonical_names[name]: array for name, array in gradients.items()}
-        npz.save_file(own, Path(folder) / "gradients.npz")
-        return {"records": recorder.records, "channels_last": self.framework.channels_last, "loss": loss}
 
-    # -- what only the reference is asked -----------------------------------------------------------------------------
+    def set_state(self, request: messages.SetState) -> Done:
+        """Take weights, running statistics and optimizer state."""
+        self._set(request.state)
+        return Done()
 
-    def do_learn_truth(self, state: State, inputs: str, case: int, path: str, seed: int, once: bool) -> dict[str, Any]:
-        """Loss, gradients and running statistics of a step in float64, with their floors: see backward.truth.
+    def save_state(self, request: messages.SaveState) -> StateSaved:
+        """Write what the next step begins with."""
+        return StateSaved(self._save(request.weights, request.optimizer_state))
 
-        once: measured by one noisy pass.
-        """
-        from ..replay import backward
+    def step(self, request: messages.TrainingStep) -> StepTaken:
+        """The gradients, and one step of the timed callable; both in the same mode and from the same state."""
+        state = self.state
+        self._set(request.state)
+        loss, gradients = self.learner.gradients(*self.batches[request.case])
+        self._set(request.state)
+        step_loss = self._loss(state.call(*state.cases[request.case]))
+        state.framework.wait(())
+        arrays = {f"gradient/{state.canonical_names[name]}": array for name, array in gradients.items()}
+        Path(request.path).unlink(missing_ok=True)  # whoever has the file of the step before mapped keeps it
+        npz.save_file({**arrays, **self._after_step()}, Path(request.path))
+        sparse = tuple(state.canonical_names[name] for name in self.learner.sparse)
+        return StepTaken(loss, step_loss, sparse)
 
-        models = self._learning_models(state, seed)
-        batch = [self.framework.to_native(array, None) for array in self._batches(inputs)[case]]
-        try:
-            found = backward.truth(models, batch[:-1], batch[-1], 1 if once else backward.REPEATS)
-        finally:
-            self._relearn(models, state)
-        npz.save_file(found.pop("arrays"), Path(path))
-        return found
+    def apply_gradients(self, request: messages.ApplyGradients) -> Done:
+        """One update by gradients that are given."""
+        state = self.state
+        self._set(request.state)
+        found = npz.load_file(Path(request.gradients))
+        self.learner.apply({name: found[state.canonical_names[name]] for name in self.learner.names})
+        state.framework.wait(())
+        npz.save_file(self._after_step(), Path(request.path))
+        return Done()
 
-    def do_learn_widened(self, state: State, inputs: str, case: int, seed: int, times: float) -> dict[str, Any]:
-        """{"floors"}: how far rounding so many times as large moves the gradients of a step: see backward.widened."""
-        from ..replay import backward
+    def plant_mistake(self, request: messages.PlantMistake) -> Done:
+        """Make the training faulty, for good."""
+        from .mistakes import PLANTS
 
-        models = self._learning_models(state, seed)
-        batch = [self.framework.to_native(array, None) for array in self._batches(inputs)[case]]
-        try:
-            return {"floors": backward.widened(models, batch[:-1], batch[-1], times)}
-        finally:
-            self._relearn(models, state)
+        PLANTS[request.plant](self.learner)
+        self.state.call = self.learner.step
+        return Done()
 
-    def do_learn_replay(
-        self, state: State, inputs: str, folder: str, records: list[dict[str, Any]], channels_last: bool, seed: int
-    ) -> dict[str, Any]:
-        """Replay a capture of a training step: {"forward", "backward"}, each what replay.Replay.report says."""
-        from ..replay import backward
-        from ..replay import forward as replay
-        from ..replay.tensors import Capture
+    def loss_curve(self, request: messages.LossCurve) -> CurveDrawn:
+        """The losses of steps from a state."""
+        cases, losses = self.state.cases, list[float]()
+        self._set(request.state)
+        while len(losses) < request.steps and (not losses or math.isfinite(losses[-1])):
+            losses.append(self._loss(self.state.call(*cases[len(losses) % len(cases)])))
+        return CurveDrawn(tuple(losses))
 
-        models = self._learning_models(state, seed)
-        batch = [self.framework.to_native(array, None) for array in self._batches(inputs)[0]]
-        calls = {(record["name"], record["call"]): record for record in records}
-        captured = Capture(Path(folder), channels_last, calls, mapped=True)
-        arrays = npz.load_file(Path(folder) / "outputs.npz")
-        outputs = {name: arrays.get(case_key(0, name)) for name in self.outputs}
-        try:
-            forward = replay.replayed(models, captured, batch[:-1], outputs).report()
-            self._relearn(models, state)
-            gradients = npz.load_file(Path(folder) / "gradients.npz")
-            rounded = {name: found for name, found in forward["explained"].items() if found["rounding"]}
-            behind = backward.Backward(models, captured, rounded).run(batch[:-1], batch[-1], gradients)
-        finally:
-            self._relearn(models, state)
-        return {"forward": forward, "backward": behind}
+    def trajectory(self, request: messages.Trajectory) -> StatesSaved:
+        """Train, and save the states on the way."""
+        cases = self.state.cases
+        self._set(request.state)
+        states = []
+        for step in range(max(request.at) + 1):
+            if step in request.at:
+                files = (str(Path(request.folder) / f"{what}-{step}.npz") for what in ("weights", "optimizer_state"))
+                states.append(self._save(*files))
+            if step < max(request.at):
+                self.state.framework.wait(self.state.call(*cases[step % len(cases)]))
+        return StatesSaved(tuple(states))
 
-    def _learning_models(self, state: State, seed: int) -> Any:
-        models = self._models(state["weights"], seed)
-        for model in (models.float64_model, models.float32_model):
-            self.framework.disable_dropout(model)
-            model.train()
-        self._relearn(models, state)
-        return models
-
-    def _relearn(self, models: Any, state: State) -> None:
-        """A pass in training changes running statistics: as they were."""
-        arrays = npz.load_file(Path(state["weights"]))
-        for model in (models.float64_model, models.float32_model):
-            self._write(model, arrays)
+    def capture(self, request: messages.CaptureTraining) -> TrainingCaptured:
+        """One forward and backward pass, with outputs.npz and gradients.npz beside the arrays of the layers."""
+        state, framework, folder = self.state, self.state.framework, Path(request.folder)
+        self._set(request.state)
+        recorder = TrainingRecorder(folder, state.plain_array, framework.alias)
+        known = rename_layers(framework.layers(state.model), state.names)
+        names = {name: to for name, to in known.items() if to in set(request.wanted)}
+        batch = native_batch(state, labelled_batches(state, request.inputs)[0])
+        outputs, loss, gradients = framework.capture_training(state.model, batch, names, recorder)
+        npz.save_file(state.output_arrays(0, outputs), folder / "outputs.npz")
+        own = {state.canonical_names[name]: array for name, array in gradients.items()}
+        npz.save_file(own, folder / "gradients.npz")
+        return TrainingCaptured(tuple(recorder.records), framework.channels_last, loss)
 
     # -- shared -------------------------------------------------------------------------------------------------------
 
-    def _batches(self, path: str) -> list[tuple[np.ndarray, ...]]:
-        arrays = npz.load_file(Path(path))
-        names = [*self.inputs, TARGET]
-        return [tuple(arrays[case_key(case, name)] for name in names) for case in range(len(arrays) // len(names))]
+    def _set(self, begin: TrainingState) -> None:
+        state, learner = self.state, self.learner
+        state.write_weights(state.model, npz.load_file(Path(begin.weights)))
+        found = npz.load_file(Path(begin.optimizer_state)) if begin.optimizer_state else {}
+        count = len(learner.optimizer.state_names)
+        values = {}
+        for own in learner.names:
+            name = state.canonical_names[own]
+            # Parameters that are stored as their sum all have the same gradient, and so the same optimizer state.
+            stored = name if state_key(name, 0) in found else state.fused_parameters.get(name, (name,))[0]
+            keys = [state_key(stored, index) for index in range(count)]
+            values[own] = [found[key] if found else np.zeros(state.shapes[name], np.float32) for key in keys]
+        learner.set_optimizer_state(begin.steps, values)
 
-    def _loss(self, loss: Any) -> float:
-        return float(np.asarray(self.framework.to_numpy(loss, None)).reshape(()))
+    def _save(self, weights: str, optimizer_state: str) -> TrainingState:
+        npz.save_file(self.state.read_weights(self.state.model), Path(weights))
+        steps, found = self._optimizer_state()
+        npz.save_file(found, Path(optimizer_state))
+        return TrainingState(weights, optimizer_state, steps)
+
+    def _after_step(self) -> dict[str, np.ndarray]:
+        """ "weight/name" and "state/name/index" as they are now."""
+        _, optimizer_state = self._optimizer_state()
+        arrays = {f"weight/{name}": array for name, array in self._weights_now().items()}
+        return {**arrays, **{f"state/{key}": array for key, array in optimizer_state.items()}}
 
     def _weights_now(self) -> canonical.Arrays:
-        """The weights after a step, which may be anything: a diverged one is for the report, not an error here."""
-        own = self.framework.save_weights(self.model)
-        return {self.canonical_names[name]: np.asarray(array, np.float32) for name, array in own.items()}
+        """The weights after a step. They may hold any value: a diverged step is for the report, and no error here."""
+        own = self.state.framework.save_weights(self.state.model)
+        return {self.state.canonical_names[name]: np.asarray(array, np.float32) for name, array in own.items()}
 
     def _optimizer_state(self) -> tuple[int, dict[str, np.ndarray]]:
         steps, found = self.learner.optimizer_state()
         return steps, {
-            state_key(self.canonical_names[name], index): array
+            state_key(self.state.canonical_names[name], index): array
             for name, arrays in found.items()
             for index, array in enumerate(arrays)
         }
 
-    def _zeros(self, own: str, count: int) -> list[np.ndarray]:
-        return [np.zeros(self.shapes[self.canonical_names[own]], np.float32) for _ in range(count)]
+    def _loss(self, loss: Any) -> float:
+        return float(np.asarray(self.state.framework.to_numpy(loss, None)).reshape(()))

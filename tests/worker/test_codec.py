@@ -1,0 +1,215 @@
+"""Messages as lines, and lines as messages: what goes out comes back, and nothing else is accepted."""
+
+import dataclasses
+import json
+import math
+import subprocess
+import sys
+import typing
+
+import pytest
+
+from xverify.framework.capture import LayerCall
+from xverify.verdict.layers import Place
+from xverify.verdict.limits import Finding
+from xverify.verdict.replayed import Explanation, ReplayReport
+from xverify.worker import codec, messages_reference
+from xverify.worker.codec import Hello, MessageError, Refusal
+from xverify.worker.messages import Block, Started, Timed, Warm
+from xverify.worker.messages_training import TrainingState
+from xverify.workload.optimizers import optimizer
+
+CALL = LayerCall("fc", 0, ("0.npy",), ("1.npy",), (None, "2.npy"), ("3.npy",))
+REPORT = ReplayReport(
+    (Finding("fc", 0, 1, "Linear", "output", math.inf, 2.0, 784, None, 0.5, 1e-300, "another shape"),),
+    {"fc": 2},
+    {"relu": 1},
+    {"fc": Explanation("eps", "behaves as eps=1e-05", True)},
+    math.nan,
+)
+STATE = TrainingState("weights.npz", "", 3)
+SAMPLES = {
+    float: math.pi,
+    int: 7,
+    str: "naïve\n\"quoted\" 'text'",
+    bool: True,
+    typing.Any: {"deep": [1, None, {"er": 1.5}]},
+    LayerCall: CALL,
+    ReplayReport: REPORT,
+    Place: Place("fc", "Linear", (4, 8), ()),
+    TrainingState: STATE,
+    messages_reference.OutputFloor: messages_reference.OutputFloor(0.0, 1.0),
+    messages_reference.Fault: messages_reference.Fault("fc", 0, "eps", "behaves as", False),
+    type(optimizer("sgd")): dataclasses.replace(optimizer("adam", lr=0.1), variants=("eps-hat",)),
+}
+
+
+def sample(kind):
+    """A value of this type."""
+    arms = typing.get_args(kind)
+    origin = typing.get_origin(kind)
+    if origin is tuple:
+        return (sample(arms[0]),) * 2 if arms[-1] is Ellipsis else tuple(map(sample, arms))
+    if origin is dict:
+        return {"a": sample(arms[1]), "b.c": sample(arms[1])}
+    if arms:
+        return sample(arms[0])
+    return SAMPLES[kind]
+
+
+def message(kind):
+    hints = typing.get_type_hints(kind)
+    return kind(**{field.name: sample(hints[field.name]) for field in dataclasses.fields(kind)})
+
+
+@pytest.mark.parametrize("kind", codec.REQUESTS.values(), ids=lambda kind: kind.__name__)
+def test_every_request_comes_back_as_it_went(kind):
+    request = message(kind)
+    line = codec.encode_request(7, request)
+    assert line.count(b"\n") == 1
+    number, found = codec.decode_request(line)
+    assert (number, type(found), repr(found)) == (7, kind, repr(request))
+
+
+@pytest.mark.parametrize("kind", codec.REPLIES.values(), ids=lambda kind: kind.__name__)
+def test_every_reply_comes_back_as_it_went(kind):
+    reply = message(kind)
+    number, found = codec.decode_reply(codec.encode_reply(8, reply))
+    assert (number, type(found), repr(found)) == (8, kind, repr(reply))
+
+
+def test_every_request_names_a_reply_and_every_reply_answers_one():
+    named = {kind.reply_type for kind in codec.REQUESTS.values()}
+    assert named == set(codec.REPLIES.values())
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -0.0, 5e-324, 1.7976931348623157e308, 0.1 + 0.2])
+def test_every_float_survives_the_line(value):
+    _, found = codec.decode_reply(codec.encode_reply(1, Timed(value)))
+    assert repr(found.seconds) == repr(value)
+
+
+def test_a_refusal_comes_back():
+    refusal = Refusal("unsupported", "no float64")
+    assert codec.decode_reply(codec.encode_reply(3, refusal)) == (3, refusal)
+
+
+def test_a_hello_is_told_from_what_an_interpreter_prints():
+    hello = Hello(codec.VERSION, 12, "3.11.7")
+    assert codec.decode_hello(codec.encode_hello(hello)) == hello
+    for line in (
+        b"",
+        b"warming up\n",
+        b"[1]\n",
+        b'{"ok": 1}\n',
+        b'{"xverify": 2}\n',
+        b'{"xverify":"2","pid":1,"python":""}',
+    ):
+        assert codec.decode_hello(line) is None
+    assert codec.hello_version(b'{"xverify": 1, "pid": 123, "python": "3.9.1", "more": 1}') == 1
+
+
+def line(**message):
+    return json.dumps(message).encode()
+
+
+@pytest.mark.parametrize(
+    ("broken", "says"),
+    [
+        (b"", "not JSON"),
+        (b"\xff\xfe\n", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b"[1]", "not a JSON object"),
+        (line(reply="Timed", seconds=1.0), "has no number"),
+        (line(id=None, reply="Timed", seconds=1.0), "has no number"),
+        (line(id=True, reply="Timed", seconds=1.0), "has no number"),
+        (line(id=1.0, reply="Timed", seconds=1.0), "has no number"),
+        (line(id=1), "there is no reply None"),
+        (line(id=1, reply="Tiemd", seconds=1.0), "there is no reply 'Tiemd'"),
+        (line(id=1, reply=["Timed"], seconds=1.0), "there is no reply ['Timed']"),
+        (line(id=1, reply="Block", case=0, calls=1), "there is no reply 'Block'"),
+        (line(id=1, reply="Timed"), "Timed: missing 'seconds'"),
+        (line(id=1, reply="Timed", seconds=1.0, second=2.0), "Timed: unknown 'second'"),
+        (line(id=1, reply="Timed", seconds="1.0"), "Timed.seconds: expected float, got '1.0'"),
+        (line(id=1, reply="Timed", seconds=True), "Timed.seconds: expected float, got True"),
+        (line(id=1, reply="Timed", seconds=None), "Timed.seconds: expected float, got None"),
+        (line(id=1, reply="Timed", seconds=1.0, unfinished_seconds=[]), "expected float or null, got []"),
+        (
+            line(id=1, reply="Warmed", calls=1.0, seconds=1.0, seconds_per_call=1.0),
+            "Warmed.calls: expected int, got 1.0",
+        ),
+        (
+            line(id=1, reply="Warmed", calls=True, seconds=1.0, seconds_per_call=1.0),
+            "Warmed.calls: expected int, got True",
+        ),
+        (
+            line(id=1, reply="Built", seconds=1, shapes={"w": 3}, fused_parameters={}),
+            "Built.shapes['w']: expected a list",
+        ),
+        (
+            line(id=1, reply="Built", seconds=1, shapes={"w": ["3"]}, fused_parameters={}),
+            "Built.shapes['w'][0]: expected int",
+        ),
+        (line(id=1, reply="Built", seconds=1, shapes=[], fused_parameters={}), "Built.shapes: expected dict"),
+        (line(id=1, reply="LayersOrdered", order=[["fc", "Linear", [1], [2]]]), "expected an object with named fields"),
+        (
+            line(id=1, reply="StateSaved", state={"weights": "w", "steps": 1}),
+            "StateSaved.state: missing 'optimizer_state'",
+        ),
+        (line(id=1, reply="StateSaved", state={**vars(STATE), "more": 1}), "StateSaved.state: unknown 'more'"),
+        (line(id=1, error="it failed"), "Refusal: expected an object"),
+        (line(id=1, error={"status": "failed"}), "Refusal: missing 'reason'"),
+        (line(id=1, error={"status": "failed", "reason": "x"}, reply="Done"), "an error has no field 'reply'"),
+    ],
+)
+def test_a_line_that_is_no_reply_is_refused_with_its_reason(broken, says):
+    with pytest.raises(MessageError) as refused:
+        codec.decode_reply(broken)
+    assert says in str(refused.value)
+
+
+def test_a_pair_has_two_values():
+    plain = {"folder": "", "records": [], "channels_last": False, "inputs": "", "case": 0, "weights": "", "seed": 0}
+    with pytest.raises(MessageError, match=r"Replay.planted: expected tuple\[str, int\] or null"):
+        codec.decode_request(line(id=1, ask="Replay", **plain, planted=["fc", 1, 2]))
+    assert codec.decode_request(line(id=1, ask="Replay", **plain, planted=["fc", 1]))[1].planted == ("fc", 1)
+
+
+def test_a_request_that_is_refused_keeps_its_number():
+    with pytest.raises(MessageError, match="Block: missing 'calls'") as refused:
+        codec.decode_request(line(id=9, ask="Block", case=0))
+    assert refused.value.number == 9
+
+
+def test_what_json_cannot_hold_is_refused_before_it_is_sent():
+    with pytest.raises(MessageError, match="Started cannot be written as JSON"):
+        codec.encode_reply(1, Started(1.0, {"version": object()}))
+
+
+def test_fields_that_are_left_out_have_their_defaults():
+    assert codec.decode_request(line(id=1, ask="Block", case=0, calls=2))[1] == Block(0, 2, None, 0)
+
+
+def test_an_int_is_taken_for_a_float_and_becomes_one():
+    _, request = codec.decode_request(codec.encode_request(1, Warm(calls=1, seconds=0)))
+    assert isinstance(request.seconds, float)
+
+
+def test_the_codec_needs_the_standard_library_alone():
+    code = (
+        "import sys, importlib.util; "
+        "spec = importlib.util.spec_from_file_location('codec', sys.argv[1]); module = importlib.util.module_from_spec(spec); "
+        "sys.modules['codec'] = module; spec.loader.exec_module(module); "
+        "print([name for name in ('numpy', 'psutil', 'scipy', 'rich', 'xverify') if name in sys.modules])"
+    )
+    command = [sys.executable, "-I", "-c", code, codec.__file__]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+def test_a_worker_imports_no_library_but_numpy(tmp_path):
+    code = (
+        "import sys, xverify.worker.session; "
+        "print([name for name in ('psutil', 'scipy', 'rich', 'msgspec', 'torch') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,146 @@
+"""The parent's end: a reply that is not the one that was asked for ends that worker, and says why."""
+
+import sys
+
+import pytest
+from conftest import write_folder
+from xverify.weights import npz
+
+from xverify.errors import Crashed, Failed, TimedOut
+from xverify.framework import discovery as frameworks
+from xverify.reference.reference import build_arguments
+from xverify.worker import codec, process
+from xverify.worker.messages import Build, Built, DeviceMemory, DeviceMemoryRead, Load, Prepare
+from xverify.worker.process import Worker
+from xverify.workload import probe
+from xverify.workload.spec import load_folder
+
+
+@pytest.fixture
+def start(tmp_path, faulty_frameworks):
+    workers = []
+
+    def start(name, timeout=60.0, **more):
+        folder = tmp_path / name
+        folder.mkdir()
+        workers.append(Worker(frameworks.load(name), sys.executable, folder, 1, "cpu", timeout, **more))
+        workers[-1].start()
+        return workers[-1]
+
+    yield start
+    for worker in workers:
+        worker.close()
+
+
+def build(worker, tmp_path):
+    folder = load_folder(write_folder(tmp_path / "port", (worker.adapter.name,)))
+    return worker.ask(Build(**build_arguments(folder, worker.adapter.name, None)))
+
+
+def dead(worker):
+    return worker.process.wait(10) != 0
+
+
+def test_every_reply_is_of_the_type_that_its_request_names(start, tmp_path):
+    worker = start("talkative")
+    built = build(worker, tmp_path)
+    assert isinstance(built, Built)
+    assert built.shapes["fc1.weight"] == (6, 8)
+    assert worker.ask(DeviceMemory()) == DeviceMemoryRead(1.0)
+
+
+SAYS = {
+    "wrong type": "answered 'Timed' to the request DeviceMemory, where 'DeviceMemoryRead' is the reply",
+    "wrong field": "DeviceMemoryRead.peak_mib: expected float or null, got '99'",
+    "earlier number": "sent a reply of number 2 to request number 3, the request DeviceMemory",
+    "later number": "sent a reply of number 4 to request number 3, the request DeviceMemory",
+    "no number": "which is not the protocol: it has no number",
+    "earlier protocol": "which is not the protocol: it has no number",
+    "hello": "which is not the protocol: it has no number",
+    "a number": "which is not the protocol: it is not a JSON object",
+    "half a line": "which is not the protocol: it is not JSON",
+    "text": "answered b'loading...' to the request DeviceMemory, which is not the protocol",
+}
+
+
+@pytest.mark.parametrize(("fault", "says"), SAYS.items(), ids=SAYS)
+def test_a_reply_that_is_not_the_one_asked_for_ends_this_worker_alone(start, tmp_path, monkeypatch, fault, says):
+    other = start("numpy")
+    monkeypatch.setenv("TALKATIVE", fault)
+    worker = start("talkative")
+    build(worker, tmp_path)
+    with pytest.raises(Crashed) as crash:
+        worker.ask(DeviceMemory())
+    assert says in str(crash.value)
+    assert dead(worker)
+    assert isinstance(build(other, tmp_path / "other"), Built)
+
+
+def test_an_extra_reply_ends_the_worker_at_the_next_request(start, tmp_path, monkeypatch):
+    monkeypatch.setenv("TALKATIVE", "extra")
+    worker = start("talkative")
+    build(worker, tmp_path)
+    # The extra line is a well-made answer to this very request, so that only a second one gives it away.
+    assert worker.ask(DeviceMemory()) == DeviceMemoryRead(99.0)
+    with pytest.raises(Crashed, match=r"without being asked|a reply of number 3 to request number 4"):
+        worker.ask(DeviceMemory())
+    assert dead(worker)
+
+
+def test_a_line_that_waits_before_a_request_is_seen_before_it_is_asked(start, tmp_path):
+    worker = start("numpy")
+    worker._lines.put(codec.encode_reply(2, DeviceMemoryRead(99.0)))
+    with pytest.raises(
+        Crashed, match=r"sent b'.*DeviceMemoryRead.*' before the request DeviceMemory, without being asked"
+    ):
+        worker.ask(DeviceMemory())
+    assert dead(worker)
+
+
+def test_who_asks_a_dead_worker_again_is_told_at_once(start, monkeypatch, tmp_path):
+    worker = start("numpy")
+    worker.kill()
+    for _ in range(3):
+        with pytest.raises(Crashed, match="killed by SIGKILL while the request DeviceMemory"):
+            worker.ask(DeviceMemory())
+
+
+def test_a_refusal_is_raised_and_the_worker_goes_on(start, tmp_path):
+    worker = start("numpy")
+    build(worker, tmp_path)
+    with pytest.raises(Failed, match="No such file"):
+        worker.ask(Load(str(tmp_path / "missing.npz")))
+    assert isinstance(build(worker, tmp_path), Built)
+
+
+def test_a_request_that_json_cannot_hold_is_never_sent_and_takes_no_number(start, tmp_path):
+    worker = start("numpy")
+    with pytest.raises(codec.MessageError, match="Load cannot be written as JSON"):
+        worker.ask(Load(tmp_path))
+    assert isinstance(build(worker, tmp_path), Built)
+
+
+def test_a_worker_that_hangs_is_watched_and_ended(start, tmp_path):
+    beats = []
+    worker = start("hangs", timeout=2.5, beat=lambda seconds, line: beats.append(seconds))
+    build(worker, tmp_path)
+    inputs = tmp_path / "inputs.npz"
+    npz.save_file(probe.inputs(load_folder(tmp_path / "port").spec, 4, 0, 1), inputs)
+    with pytest.raises(TimedOut, match=r"its first step took over 2.5 s; see --timeout"):
+        worker.ask(Prepare(str(inputs), "eager"))
+    assert dead(worker)
+    assert len(beats) >= 2
+
+
+@pytest.mark.parametrize("version", [1, codec.VERSION + 1])
+def test_a_worker_of_another_protocol_is_refused(start, monkeypatch, version):
+    monkeypatch.setattr(process.codec, "VERSION", version)
+    with pytest.raises(Crashed, match=rf"has an xverify of protocol 2, this one speaks {version}"):
+        start("numpy")
+
+
+def test_a_with_statement_starts_a_worker_and_ends_it(tmp_path):
+    with Worker(frameworks.load("numpy"), sys.executable, tmp_path, 1, "cpu", 60.0) as worker:
+        assert worker.rss_mib() > 1
+        assert worker.import_rss_mib > 1
+    assert worker.process.poll() is not None

@@ -1,0 +1,93 @@
+"""What a worker does before anything is timed: import the framework, build the model, load and read weights."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import sys
+from pathlib import Path
+
+from ..errors import NotInstalled
+from ..framework import discovery as frameworks
+from ..framework.adapter import Source
+from ..weights import canonical, npz
+from ..weights.names import rename
+from . import messages
+from .messages import Build, Built, DeviceMemoryRead, Digested, Done, Start, Started
+from .state import Handlers, State
+
+
+class Building:
+    """Handlers of requests about the process and its model."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+
+    def handlers(self) -> Handlers:
+        """What answers which request."""
+        return {
+            Start: self.start,
+            Build: self.build,
+            messages.Load: self.load,
+            messages.Digest: self.digest,
+            messages.Save: self.save,
+            messages.DeviceMemory: self.device_memory,
+            messages.ReleaseMemory: self.release_memory,
+        }
+
+    def start(self, request: Start) -> Started:
+        """Import the framework. Raises NotInstalled when it is absent."""
+        state, adapter = self.state, frameworks.load(request.framework)
+        begun = state.clock()
+        try:
+            state.framework = adapter(request.threads, request.device)
+        except ModuleNotFoundError as error:
+            if error.name in adapter.needs.values():
+                raise NotInstalled(f"{error.name} is not installed in {sys.executable}") from None
+            raise
+        state.context = state.framework.inference
+        return Started(state.clock() - begun, state.framework.environment())
+
+    def build(self, request: Build) -> Built:
+        """Build the model, and learn the names and shapes of its weights."""
+        state = self.state
+        state.source = Source(Path(request.folder), Path(request.onnx) if request.onnx else None)
+        state.options = {**request.options, **state.framework.mode_options.get(request.mode or "", {})}
+        state.names, state.inputs, state.outputs = request.names, request.inputs, request.outputs
+        state.replay_models = None
+        begun = state.clock()
+        state.model = state.framework.build(state.source, state.options)
+        seconds = state.clock() - begun
+        own = state.framework.save_weights(state.model)
+        state.canonical_names = rename(own, state.names)
+        state.shapes = {state.canonical_names[name]: array.shape for name, array in own.items()}
+        state.fused_parameters = state.framework.fused_parameters(state.model)
+        return Built(seconds, state.shapes, state.fused_parameters)
+
+    def load(self, request: messages.Load) -> Digested:
+        """Load weights, and report the digest of what is read back out of the model."""
+        self.state.write_weights(self.state.model, npz.load_file(Path(request.path)))
+        return self.digest(messages.Digest({}))
+
+    def digest(self, request: messages.Digest) -> Digested:
+        """The digest of the weights as they stand in the model."""
+        arrays = self.state.read_weights(self.state.model)
+        return Digested(canonical.digest(canonical.normal_form(arrays, request.fused_parameters)))
+
+    def save(self, request: messages.Save) -> Done:
+        """Write the weights to an array file."""
+        npz.save_file(self.state.read_weights(self.state.model), Path(request.path))
+        return Done()
+
+    def device_memory(self, request: messages.DeviceMemory) -> DeviceMemoryRead:
+        """The memory of the device, as the framework tells it."""
+        return DeviceMemoryRead(**self.state.framework.device_memory())
+
+    def release_memory(self, request: messages.ReleaseMemory) -> Done:
+        """Give free memory back to the system: after a training step it is half of the process' memory and more."""
+        gc.collect()
+        self.state.framework.release_memory()
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+        if trim is not None:
+            trim(0)
+        return Done()

@@ -1,0 +1,186 @@
+"""What only the worker of a reference does, and the faults that a mutation plants. Its replays need torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import WeightsError
+from ..verdict.layers import Place
+from ..verdict.replayed import ReplayReport
+from ..weights import load_file, npz
+from ..workload.keys import case_key
+from . import messages_reference as messages
+from .codec import from_plain
+from .messages import Done
+from .messages_reference import (
+    Evaluated,
+    Fault,
+    FaultsListed,
+    FileRead,
+    FloorsMeasured,
+    LayersListed,
+    LayersOrdered,
+    OutputFloor,
+    Replayed,
+)
+from .state import Handlers, State
+
+CALIBRATION_BATCH = 8  # items: a variance of one or two values says little
+
+
+class ReferenceWork:
+    """Handlers of requests to a reference."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.planted: Any = None  # the layer of torch that has a fault now
+
+    def handlers(self) -> Handlers:
+        """What answers which request."""
+        return {
+            messages.ReadFile: self.read_file,
+            messages.Calibrate: self.calibrate,
+            messages.Export: self.export,
+            messages.Evaluate: self.evaluate,
+            messages.ListLayers: self.list_layers,
+            messages.LayerOrder: self.layer_order,
+            messages.NoiseFloors: self.noise_floors,
+            messages.Replay: self.replay,
+            messages.ListFaults: self.list_faults,
+            messages.PlantFault: self.plant_fault,
+            messages.RemoveFault: self.remove_fault,
+        }
+
+    def read_file(self, request: messages.ReadFile) -> FileRead:
+        """Turn a weight file into an array file."""
+        try:
+            npz.save_file(load_file(request.file, request.trust), Path(request.path))
+        except WeightsError as error:
+            return FileRead(refused=str(error))
+        return FileRead()
+
+    def calibrate(self, request: messages.Calibrate) -> Done:
+        """Set batch-norm statistics to those of the first cases together, CALIBRATION_BATCH items or more of them."""
+        state, batch = self.state, request.batch
+        arrays = npz.load_file(Path(request.path))
+        cases = range(min(len(arrays) // len(state.inputs), -(-CALIBRATION_BATCH // batch)))
+        native = []
+        for name, layout in state.inputs.items():
+            parts = [arrays[case_key(case, name)] for case in cases]
+            batched = len(parts[0].shape) > 0 and parts[0].shape[0] == batch
+            native.append(state.framework.to_native(np.concatenate(parts) if batched else parts[0], layout))
+        state.framework.calibrate(state.model, tuple(native))
+        return Done()
+
+    def export(self, request: messages.Export) -> Done:
+        """Write the model as ONNX."""
+        state = self.state
+        names = (list(state.inputs), list(state.outputs))
+        state.framework.export_onnx(state.model, state.native_cases(request.inputs)[0], names, Path(request.path))
+        return Done()
+
+    def evaluate(self, request: messages.Evaluate) -> Evaluated:
+        """Compute the outputs of every case in the framework's first mode."""
+        state, framework = self.state, self.state.framework
+        model = framework.build(state.source, state.options, float64=True) if request.float64 else state.model
+        state.write_weights(model, npz.load_file(Path(request.weights)))
+        cases = state.native_cases(request.inputs, request.float64)
+        results: dict[str, np.ndarray] = {}
+        with framework.inference():
+            mode = next(iter(framework.modes))
+            call = framework.modes[mode](framework, model, cases[0])
+            for case, native in enumerate(cases):
+                outputs = call(*native)
+                framework.wait(outputs)
+                results.update(state.output_arrays(case, outputs))
+        npz.save_file(results, Path(request.path))
+        return Evaluated({name: array.shape for name, array in results.items()})
+
+    # -- layers -------------------------------------------------------------------------------------------------------
+
+    def list_layers(self, request: messages.ListLayers) -> LayersListed:
+        """The layers that a replay compares, in the order of their definition."""
+        from ..replay import stepping
+
+        return LayersListed(tuple(stepping.leaves(self.state.model)))
+
+    def layer_order(self, request: messages.LayerOrder) -> LayersOrdered:
+        """The layers as they are first called on the first case."""
+        from ..replay import stepping
+
+        models = self.state.replayed_models(request.weights, request.seed)
+        found = stepping.order(models, self.state.native_cases(request.inputs)[0])
+        return LayersOrdered(
+            tuple(Place(name, type(models.layers[name]).__name__, *shapes) for name, shapes in found.items())
+        )
+
+    def noise_floors(self, request: messages.NoiseFloors) -> FloorsMeasured:
+        """Compute the outputs of every case in float64, with the noise floor of each; see coverage.Coverage, too."""
+        from ..replay import forward
+        from ..replay.coverage import Coverage
+        from ..replay.tensors import Capture, rms
+
+        models = self.state.replayed_models(request.weights, request.seed)
+        results, floors = {}, {}
+        coverage = Coverage(models)
+        for case, native in enumerate(self.state.native_cases(request.inputs)):
+            found = forward.Replay(models, Capture()).run(native, coverage.visit if case == 0 else None)
+            names = [case_key(case, name) for name in self.state.outputs]
+            for name, floor in zip(names, found):
+                results[name] = floor.exact.numpy()
+                floors[name] = OutputFloor(floor.rms(), rms(floor.exact))
+        npz.save_file(results, Path(request.path))
+        return FloorsMeasured(floors, tuple(coverage.untested), tuple(coverage.tested))
+
+    def replay(self, request: messages.Replay) -> Replayed:
+        """Replay what another framework captured; see replay.forward."""
+        from ..replay import forward
+        from ..replay.tensors import Capture
+
+        state, case, folder = self.state, request.case, Path(request.folder)
+        records: Any = {(record.name, record.call): record for record in request.records}
+        captured = Capture(folder, request.channels_last, records)
+        arrays = npz.load_file(folder / "outputs.npz") if (folder / "outputs.npz").is_file() else {}
+        outputs = {name: arrays.get(case_key(case, name)) for name in state.outputs}
+        models = state.replayed_models(request.weights, request.seed)
+        native = state.native_cases(request.inputs)[case]
+        done = forward.replayed(models, captured, native, outputs, request.planted)
+        return Replayed(typed_report(done.report()))
+
+    # -- faults -------------------------------------------------------------------------------------------------------
+
+    def list_faults(self, request: messages.ListFaults) -> FaultsListed:
+        """Every fault of the catalogue that a layer of this model can have."""
+        from ..replay import catalogue, stepping
+
+        return FaultsListed(
+            tuple(
+                Fault(name, index, entry.kind, entry.says, entry.rounding)
+                for name, layer in stepping.leaves(self.state.model).items()
+                for index, entry in enumerate(catalogue.faults(layer))
+            )
+        )
+
+    def plant_fault(self, request: messages.PlantFault) -> Done:
+        """Make a layer of the model faulty, in place of the layer that is faulty now."""
+        from ..replay import catalogue, stepping
+
+        self.remove_fault(messages.RemoveFault())
+        self.planted = stepping.leaves(self.state.model)[request.layer]
+        catalogue.plant(self.planted, request.index)
+        return Done()
+
+    def remove_fault(self, request: messages.RemoveFault) -> Done:
+        """End the fault that is planted."""
+        if self.planted is not None:
+            object.__delattr__(self.planted, "forward")
+            self.planted = None
+        return Done()
+
+
+def typed_report(found: Any) -> ReplayReport:
+    """What a replay reports, as a record."""
+    return found if isinstance(found, ReplayReport) else from_plain(ReplayReport, found)

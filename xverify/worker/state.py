@@ -1,0 +1,115 @@
+"""What the handlers of one worker share: the framework, the built model, and how arrays get in and out of it."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..framework.adapter import Framework, Source
+from ..weights import canonical, npz
+from ..workload.keys import case_key
+from .codec import Reply, Request
+
+# What answers each kind of request. A handler takes a request of its own kind alone, which no type of a table can say.
+Handlers = Mapping[type[Request[Any]], Callable[[Any], Reply]]
+
+
+@dataclass
+class State:
+    """One framework and one model, of one process. ``Start`` sets ``framework``, ``Build`` everything about the model.
+
+    clock: seconds. call: what is timed, made by ``Prepare`` or ``PrepareTraining``. cases: what it is called with.
+    context: entered around every timed call. names: the framework's table of names.toml. inputs, outputs: name -> layout.
+    canonical_names: the framework's own name of a weight -> its canonical name. shapes: by canonical name.
+    """
+
+    clock: Callable[[], float]
+    framework: Framework = field(init=False)
+    source: Source = field(init=False)
+    options: dict[str, Any] = field(init=False)  # of the model's ``build``: whatever JSON holds
+    names: dict[str, str] = field(init=False)
+    inputs: dict[str, str | None] = field(init=False)
+    outputs: dict[str, str | None] = field(init=False)
+    model: Any = field(init=False)
+    canonical_names: dict[str, str] = field(init=False)
+    shapes: dict[str, tuple[int, ...]] = field(init=False)
+    fused_parameters: dict[str, tuple[str, ...]] = field(init=False)
+    call: Callable[..., Any] = field(init=False)
+    cases: list[tuple[Any, ...]] = field(default_factory=list)
+    context: Callable[[], AbstractContextManager[Any]] = nullcontext
+    replay_models: Any = None  # of replay.stepping, which imports torch
+
+    def read_weights(self, model: Any) -> canonical.Arrays:
+        """The weights of a model, in canonical form."""
+        own = {self.canonical_names[name]: array for name, array in self.framework.save_weights(model).items()}
+        return canonical.to_canonical(own, source=f"{self.framework.name}'s weights")
+
+    def write_weights(self, model: Any, arrays: canonical.Arrays) -> None:
+        """Load canonical arrays into a model. Raises WeightsError when they do not fit it."""
+        arrays = canonical.normal_form(arrays, self.fused_parameters)
+        canonical.check(arrays, self.shapes, source="the weights")
+        self.framework.load_weights(model, {own: arrays[name] for own, name in self.canonical_names.items()})
+
+    def native_cases(self, path: str, float64: bool = False) -> list[tuple[Any, ...]]:
+        """The input cases of an array file, as the framework's own tensors. float64: float32 arrays as float64."""
+        arrays = npz.load_file(Path(path))
+        if float64:
+            arrays = {name: a.astype(np.float64) if a.dtype == np.float32 else a for name, a in arrays.items()}
+        count = len(arrays) // len(self.inputs)
+        return [
+            tuple(
+                self.framework.to_native(arrays[case_key(case, name)], layout) for name, layout in self.inputs.items()
+            )
+            for case in range(count)
+        ]
+
+    def output_arrays(self, case: int, outputs: Any) -> dict[str, np.ndarray]:
+        """What the model returned, as "case/name" -> canonical array."""
+        return {
+            case_key(case, name): self.framework.to_numpy(tensor, self.outputs.get(name))
+            for name, tensor in _named(outputs, list(self.outputs)).items()
+        }
+
+    def plain_array(self, value: Any) -> np.ndarray | None:
+        """A tensor as it stands in the framework's own layout; None for anything else, and for a tensor without values."""
+        if not (hasattr(value, "shape") and hasattr(value, "dtype")):
+            return None
+        try:
+            return self.framework.to_numpy(value, None)
+        except (AttributeError, NotImplementedError, TypeError):
+            return None
+
+    def replayed_models(self, weights: str, seed: int) -> Any:
+        """The model and its float64 form as a replay takes them (replay.stepping.Models), made at the first call."""
+        from ..replay import stepping
+
+        if self.replay_models is None:
+            stepping.return_freed_memory()
+            float64_model = self.framework.build(self.source, self.options, float64=True)
+            for model in (float64_model, self.model):
+                self.write_weights(model, npz.load_file(Path(weights)))
+            self.replay_models = stepping.Models(float64_model, self.model, seed)
+        return self.replay_models
+
+    def place(self, error: BaseException) -> str:
+        """Where in the model folder an error arose, as " (file:line)"; "" when elsewhere."""
+        folder = str(self.source.folder) if hasattr(self, "source") else None
+        for frame in reversed(traceback.extract_tb(error.__traceback__)):
+            if folder and frame.filename.startswith(folder):
+                return f" ({frame.filename}:{frame.lineno})"
+        return ""
+
+
+def _named(outputs: Any, names: list[str]) -> Mapping[str, Any]:
+    """Outputs by the spec's names. One too many is called output[i]; one too few is absent, for the comparison to see."""
+    if isinstance(outputs, Mapping):
+        return outputs
+    if not isinstance(outputs, (tuple, list)):
+        outputs = (outputs,)
+    return {names[i] if i < len(names) else f"output[{i}]": tensor for i, tensor in enumerate(outputs)}

@@ -1,0 +1,94 @@
+"""What only the worker of a reference does about training: steps in float64, and replays of captured steps. Needs torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ..weights import npz
+from ..workload.keys import case_key
+from . import messages_training as messages
+from .codec import from_plain
+from .messages_training import GradientFloorsMeasured, TrainingReplayed, TrainingState, TruthComputed
+from .reference import typed_report
+from .state import Handlers, State
+from .training import labelled_batches
+
+
+class TrainingReference:
+    """Handlers of requests to the reference of a training run."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+
+    def handlers(self) -> Handlers:
+        """What answers which request."""
+        return {
+            messages.TrainingTruth: self.truth,
+            messages.GradientFloors: self.gradient_floors,
+            messages.ReplayTraining: self.replay,
+        }
+
+    def truth(self, request: messages.TrainingTruth) -> TruthComputed:
+        """Loss, gradients and running statistics of a step in float64: see backward.truth."""
+        from ..replay import backward
+
+        repeats = 1 if request.once else backward.REPEATS
+        with self._models(request.state, request.seed) as models:
+            batch = self._batch(request.inputs, request.case)
+            found = backward.truth(models, batch[:-1], batch[-1], repeats)
+        npz.save_file(found.pop("arrays"), Path(request.path))
+        return from_plain(TruthComputed, found)
+
+    def gradient_floors(self, request: messages.GradientFloors) -> GradientFloorsMeasured:
+        """How far larger rounding moves the gradients: see backward.widened."""
+        from ..replay import backward
+
+        with self._models(request.state, request.seed) as models:
+            batch = self._batch(request.inputs, request.case)
+            return GradientFloorsMeasured(backward.widened(models, batch[:-1], batch[-1], request.times))
+
+    def replay(self, request: messages.ReplayTraining) -> TrainingReplayed:
+        """Replay a captured step, forward and then backward."""
+        from ..replay import backward
+        from ..replay import forward as forward_replay
+        from ..replay.tensors import Capture
+
+        folder = Path(request.folder)
+        records: Any = {(record.name, record.call): record for record in request.records}
+        captured = Capture(folder, request.channels_last, records, mapped=True)
+        arrays = npz.load_file(folder / "outputs.npz")
+        outputs = {name: arrays.get(case_key(0, name)) for name in self.state.outputs}
+        with self._models(request.state, request.seed) as models:
+            batch = self._batch(request.inputs, 0)
+            forward = forward_replay.replayed(models, captured, batch[:-1], outputs).report()
+            self._write(models, request.state)
+            gradients = npz.load_file(folder / "gradients.npz")
+            rounded = {name: found for name, found in forward["explained"].items() if found["rounding"]}
+            behind = backward.Backward(models, captured, rounded).run(batch[:-1], batch[-1], gradients)
+        return TrainingReplayed(typed_report(forward), typed_report(behind))
+
+    def _batch(self, path: str, case: int) -> list[Any]:
+        """The inputs and the labels of a batch, as the reference's own tensors."""
+        return [self.state.framework.to_native(array, None) for array in labelled_batches(self.state, path)[case]]
+
+    @contextmanager
+    def _models(self, begin: TrainingState, seed: int) -> Iterator[Any]:
+        """The replayed models in training mode, in this state: afterwards, too."""
+        models = self.state.replayed_models(begin.weights, seed)
+        for model in (models.float64_model, models.float32_model):
+            self.state.framework.disable_dropout(model)
+            model.train()
+        self._write(models, begin)
+        try:
+            yield models
+        finally:
+            self._write(models, begin)
+
+    def _write(self, models: Any, begin: TrainingState) -> None:
+        """Load the state's weights again: a pass in training changes running statistics."""
+        arrays = npz.load_file(Path(begin.weights))
+        for model in (models.float64_model, models.float32_model):
+            self.state.write_weights(model, arrays)
