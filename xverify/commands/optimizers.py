@@ -3,15 +3,20 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from rich.table import Table
 
 from .. import host
 from ..errors import UsageError
 from ..framework import discovery as frameworks
+from ..framework.adapter import Framework
 from ..report.terminal import COLOURS, console, progress_listener
+from ..results.records import plain
+from ..results.verdicts import Verdict
+from ..training.optimizer_check import EQUAL_RHO
 from ..training.optimizer_probe import MODEL, PROBED, Probed, probe
 from ..workload.spec import find_model
 
@@ -22,62 +27,72 @@ EXAMPLE = """examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--frameworks", metavar="LIST", help="default: every installed one that xverify trains")
+    parser.add_argument(
+        "--frameworks", metavar="LIST", help="default: every installed framework that xverify can train"
+    )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of weights and gradients (default: 0)")
     parser.add_argument("--json", metavar="FILE", help="write the table to a file")
     parser.add_argument("--quiet", action="store_true", help="no progress")
 
 
 def main(args: argparse.Namespace) -> int:
-    """Exit 0 when every optimizer is torch's, or differs in a way that has a name; else 1."""
+    """Print the table. Exit 0 when every optimizer is torch's, or differs by a known formula variant; else 1."""
     if args.json and not Path(args.json).absolute().parent.is_dir():
         raise UsageError(f"--json {args.json}: the folder {Path(args.json).absolute().parent} does not exist")
-    folder = find_model(MODEL)
-    known = {name: each for name, each in frameworks.load_all().items() if each.trains and folder.file(each.reads())}
-    names = args.frameworks.split(",") if args.frameworks else [n for n, a in known.items() if not host.missing(a)]
-    strange = [name for name in names if name not in known]
-    if strange:
-        raise UsageError(f"--frameworks {strange[0]}: xverify trains {', '.join(known)}")
+    adapters = _chosen(args.frameworks)
     found: list[Probed] = []
     with progress_listener(args.quiet) as listener, tempfile.TemporaryDirectory(prefix="xverify-") as directory:
-        for name in names:
-            found += probe(known[name], Path(directory), args.seed, listener)
+        for adapter in adapters:
+            found += probe(adapter, Path(directory), args.seed, listener)
     if args.json:
-        Path(args.json).write_text(json.dumps([_plain(each) for each in found], indent=1) + "\n")
-    _print(found, names)
-    return int(any(each.verdict == "DIFFERENT" for each in found))
+        Path(args.json).write_text(json.dumps(plain([asdict(each) for each in found]), indent=1) + "\n")
+    _print(found, [adapter.name for adapter in adapters])
+    return int(any(each.verdict == Verdict.DIFFERENT for each in found))
 
 
-def _plain(each: Probed) -> dict[str, Any]:
-    return {**vars(each), "settings": each.settings.to_dict()}
+def _chosen(names: str | None) -> list[type[Framework]]:
+    """The adapters to probe. names: of frameworks, as on the command line; None for every installed one that can train."""
+    folder = find_model(MODEL)
+    known = {name: each for name, each in frameworks.load_all().items() if each.trains and folder.file(each.reads())}
+    if not names:
+        return [adapter for adapter in known.values() if not host.missing(adapter)]
+    chosen = names.split(",")
+    strange = [name for name in chosen if name not in known]
+    if strange:
+        raise UsageError(f"--frameworks {strange[0]}: xverify trains {', '.join(known)}")
+    return [known[name] for name in chosen]
 
 
-def _print(found: list[Probed], names: list[str]) -> None:
+def _print(found: Sequence[Probed], names: Sequence[str]) -> None:
     out = console()
+    by_run = {(each.framework, each.settings, each.match): each for each in found}
     table = Table(box=None, pad_edge=False)
     for column in ("optimizer", *names):
         table.add_column(column)
-    said: dict[str, str] = {}
     for settings in PROBED:
-        cells = []
-        for name in names:
-            rows = {each.match: each for each in found if each.framework == name and each.settings == settings}
-            own, exact = rows[False], rows[True]
-            text = own.verdict if own.rho is None else f"{own.verdict} {own.rho:.3g}"
-            if own.difference:
-                text = f"{own.difference} {own.rho:.3g}"
-                said[own.difference] = own.says
-            colour = "yellow" if own.difference else COLOURS.get(own.verdict, "")
-            matched = "" if own.verdict == "EQUAL" else f", matched {exact.rho:.2g}" if exact.rho is not None else ""
-            cells.append(f"[{colour}]{text}[/]{matched}" if colour else text + matched)
+        cells = [_cell(by_run[name, settings, False], by_run[name, settings, True]) for name in names]
         table.add_row(settings.says(), *cells)
     out.print(table)
     out.print(
-        "\nthe change of every weight over its floor of rounding, the worst of 3 steps from the same state; EQUAL up to 3"
+        "\nresidual / noise floor of the change of a weight and of its state, the worst of 3 steps from the same state; "
+        f"EQUAL up to {EQUAL_RHO:g}"
     )
-    out.print("matched: with --match-optimizer")
-    for name, says in said.items():
-        out.print(f"[yellow]{name}[/]: {says}")
+    out.print("matched: the same with --match-optimizer")
+    own = [by_run[name, settings, False] for settings in PROBED for name in names]
+    for variant, says in {each.difference: each.says for each in own if each.difference}.items():
+        out.print(f"[yellow]{variant}[/]: {says}")
     for each in found:
-        if each.verdict not in ("EQUAL", "DRIFT"):
+        if each.verdict not in (Verdict.EQUAL, Verdict.DRIFT):
             out.print(f"{each.framework}, {each.settings.says()}: {each.says}")
+
+
+def _cell(own: Probed, matched: Probed) -> str:
+    """One cell of the table: the framework's own optimizer, and the matched one where that is not EQUAL."""
+    name = own.difference or own.verdict
+    text = name if own.rho is None else f"{name} {own.rho:.3g}"
+    colour = COLOURS.get(Verdict.DRIFT if own.difference else own.verdict, "")
+    if colour:
+        text = f"[{colour}]{text}[/]"
+    if own.verdict == Verdict.EQUAL or matched.rho is None:
+        return text
+    return f"{text}, matched {matched.rho:.2g}"

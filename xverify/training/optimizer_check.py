@@ -1,20 +1,32 @@
-"""Whether an optimizer made the right step, and which known alternative it made instead."""
+"""Whether an optimizer made the right step, and which known alternative it made instead: pure functions over arrays."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..verdict.limits import UNIT
 from ..workload.optimizers import VARIANTS, Optimizer, update
 
-SAMPLE = 2**16  # values of a tensor on which the floor is measured
-REPEATS = 4
-EQUAL_RHO, DRIFT_RHO = 3.0, 10.0
+SAMPLE = 2**16  # values of a tensor on which its noise floor is measured
+REPEATS = 4  # noisy steps that the noise floor is the mean of
+EQUAL_RHO, DRIFT_RHO = 3.0, 10.0  # of rho: residual of a step / its noise floor
+MEDIAN = 0.25  # median of the squared residual / squared noise floor of one value, in clean steps
+
+
+class Alternative(NamedTuple):
+    """What a wrong port computes instead of the right step.
+
+    kind: a short name. says: one clause for the report. settings: an optimizer that computes the same.
+    """
+
+    kind: str
+    says: str
+    settings: Optimizer
 
 
 def judge(
@@ -29,76 +41,90 @@ def judge(
     gradient_noise: float = 0.0,
     seed: int = 0,
 ) -> tuple[float, str]:
-    """(rho, of what): the change of a weight, and of its state, over what rounding explains; float32 arrays of one shape.
+    """Compare the step of one weight with the exact step: (rho, name of the worst array).
 
-    The step is computed in float64 from the framework's own weight, gradient and state. The floor is measured: how far the
-    result moves when all of these move by a unit of rounding, when lr, betas and the other constants are rounded to float32, and
-    the powers of the betas too (1 - 0.999 keeps three digits less), and the rounding of the result itself. Both in rms, and by
-    value: small gradients, where eps shows, weigh as much as large ones. step: counts from 1. times: how often the weight makes
-    its step, where it is the sum of several. gradient_noise: rms by which the gradient of the step may differ from this one.
+    rho is residual / noise floor, of the change of the weight and of each array of its state; the worst of them counts. It is taken
+    in rms, and again as a median over values, so that small gradients, where eps shows, count as much as large ones. The exact step
+    is computed in float64 from the framework's own weight, gradient and state. All arrays are float32 and of one shape.
+
+    settings: the optimizer that should have made the step.
+    before, gradient, optimizer_state: the weight, its gradient and its state before the step.
+    step: number of the step, from 1.
+    after, state_after: the weight and its state after the step.
+    times: how many equal steps the weight makes at once, where it is the sum of several parameters.
+    gradient_noise: rms by which the gradient that was used may differ from ``gradient``.
+    seed: of the noise.
     """
-    given = [array.astype(np.float64).ravel() for array in (before, gradient, *optimizer_state)]
-    w, g, state = given[0], given[1], given[2:]
-    exact_w, exact_slots = update(settings, w, g, state, step, np.sqrt)
+    w, g, *state = (array.astype(np.float64).ravel() for array in (before, gradient, *optimizer_state))
+    exact_w, exact_state = update(settings, w, g, state, step, np.sqrt)
     picked = np.random.default_rng(seed).integers(0, w.size, SAMPLE) if w.size > SAMPLE else np.arange(w.size)
-    noise = np.random.default_rng(seed + 1)
-    # A framework keeps its constants in float64, or in float32: no other values of theirs are right.
-    constants: dict[str, Any] = {
-        name: float(np.float32(v)) for name, v in asdict(settings).items() if isinstance(v, float)
-    }
-    rounded = replace(settings, **constants)
-    moves: list[list[np.ndarray]] = [[] for _ in range(1 + len(exact_slots))]
-    for _ in range(REPEATS):
-
-        def moved(values: np.ndarray) -> np.ndarray:
-            result: np.ndarray = values * (1 + UNIT * noise.uniform(-1, 1, values.shape))
-            return result
-
-        part = [moved(array[picked]) for array in given]
-        part[1] += gradient_noise * math.sqrt(3) * noise.uniform(-1, 1, part[1].shape)
-        # A power in float32 is off by a unit in the last place below one; the first too, where it comes from a logarithm.
-        slips = noise.choice((-1.0, 1.0), 2) * UNIT
-        power1, power2 = (beta**step + slip for beta, slip in zip((rounded.beta1, rounded.beta2), slips))
-        new_w, new_slots = update(rounded, part[0], part[1], part[2:], step, np.sqrt, (power1, power2))
-        # The weight itself is exact: what counts is how it changes.
-        moves[0].append(times * ((new_w - part[0]) - (exact_w - w)[picked]))
-        for kept, new, exact in zip(moves[1:], new_slots, exact_slots):
+    errors: list[list[np.ndarray]] = [[] for _ in range(1 + len(exact_state))]
+    part = [array[picked] for array in (w, g, *state)]
+    for start, new_w, new_state in _noisy_steps(settings, part, step, gradient_noise, np.random.default_rng(seed + 1)):
+        # The weight before the step is exact, so its change is what counts.
+        errors[0].append(times * ((new_w - start) - (exact_w - w)[picked]))
+        for kept, new, exact in zip(errors[1:], new_state, exact_state):
             kept.append(new - exact[picked])
     names = ("its change", *settings.state_names)
     exact_w = w + times * (exact_w - w)
     worst = (0.0, names[0])
-    results = zip(names, (after, *state_after), (exact_w, *exact_slots), moves)
-    for name, theirs, exact, floor in results:
+    for name, theirs, exact, error in zip(names, (after, *state_after), (exact_w, *exact_state), errors):
         residual = theirs.astype(np.float64).ravel() - exact
         if not np.isfinite(residual).all():
             return math.inf, name
-        squares = np.mean(np.square(floor), axis=0) + np.square(UNIT * exact[picked]) / 3
-        whole = math.sqrt(float(np.mean(squares)))
-        rho = math.sqrt(float(np.mean(np.square(residual)))) / whole if whole else math.inf * bool(residual.any())
-        by_value = np.divide(np.square(residual[picked]), squares, out=np.zeros_like(squares), where=squares > 0)
-        # A share of the floor by value is luck: four repeats make it far too small now and then. Its median is not.
-        typical = math.sqrt(float(np.median(by_value)) / MEDIAN) if by_value.size else 0.0
-        worst = max(worst, (max(rho, typical), name))
+        # The result itself is rounded, too.
+        floor = np.mean(np.square(error), axis=0) + np.square(UNIT * exact[picked]) / 3
+        worst = max(worst, (_rho(residual, residual[picked], floor), name))
     return worst
 
 
-MEDIAN = 0.25  # of the square of an honest residual over its floor
+def _noisy_steps(
+    settings: Optimizer, given: Sequence[np.ndarray], step: int, gradient_noise: float, noise: np.random.Generator
+) -> Iterator[tuple[np.ndarray, np.ndarray, list[np.ndarray]]]:
+    """The step, perturbed by as much as float32 may round: (weight before, weight after, state after), REPEATS times.
+
+    given: weight, gradient and state, (values,) float64.
+    """
+    # A framework keeps its constants in float64, or rounded to float32. Any other value of a constant is wrong.
+    constants: dict[str, Any] = {  # Any: the fields of settings have several types
+        name: float(np.float32(v)) for name, v in asdict(settings).items() if isinstance(v, float)
+    }
+    rounded = replace(settings, **constants)
+    for _ in range(REPEATS):
+        w, g, *state = (array * (1 + UNIT * noise.uniform(-1, 1, array.shape)) for array in given)
+        g += gradient_noise * math.sqrt(3) * noise.uniform(-1, 1, g.shape)
+        # A power of a beta in float32 is off by one unit roundoff; also the first power, where it is computed by a logarithm.
+        slips = noise.choice((-1.0, 1.0), 2) * UNIT
+        power1, power2 = (beta**step + slip for beta, slip in zip((rounded.beta1, rounded.beta2), slips))
+        new_w, new_state = update(rounded, w, g, state, step, np.sqrt, (power1, power2))
+        yield w, new_w, new_state
 
 
-def alternatives(settings: Optimizer) -> list[tuple[str, str, Optimizer]]:
-    """(kind, clause, settings): what a wrong port computes instead. The first that explains a step is named."""
+def _rho(residual: np.ndarray, picked: np.ndarray, floor: np.ndarray) -> float:
+    """Residual / noise floor, in rms or as a median over values, whichever is larger.
+
+    residual: of all values. picked: of those whose noise floor is known. floor: mean square of the noise of each of them.
+    """
+    whole = math.sqrt(float(np.mean(floor)))
+    rho = math.sqrt(float(np.mean(np.square(residual)))) / whole if whole else math.inf * bool(residual.any())
+    by_value = np.divide(np.square(picked), floor, out=np.zeros_like(floor), where=floor > 0)
+    # The floor of a single value is a mean of four repeats, and much too small now and then. The median over values is not.
+    typical = math.sqrt(float(np.median(by_value)) / MEDIAN) if by_value.size else 0.0
+    return max(rho, typical)
+
+
+def alternatives(settings: Optimizer) -> list[Alternative]:
+    """The known wrong steps for these settings, in the order in which they are tried."""
     o = settings
-    found: list[tuple[str, str, Optimizer]] = []
+    found: list[Alternative] = []
 
-    def add(kind: str, says: str, **changes: Any) -> None:
-        found.append((kind, says, replace(o, **changes)))
+    def add(kind: str, says: str, **changes: Any) -> None:  # Any: the fields of settings have several types
+        found.append(Alternative(kind, says, replace(o, **changes)))
 
     add("torch's form", "is torch's own form", variants=())
-    for form, says in VARIANTS.items():
-        if form not in o.variants and (form != "eps-hat" or o.name in ("adam", "adamw")):
-            if (form == "eps-inside" and o.name != "rmsprop") or (form == "decoupled" and not o.weight_decay):
-                continue
-            add(form, f"{form}: {says}", variants=(*o.variants, form))
+    for variant, says in VARIANTS.items():
+        if variant not in o.variants and _has_variant(o, variant):
+            add(variant, f"{variant}: {says}", variants=(*o.variants, variant))
     if o.weight_decay:
         add("weight decay missing", f"weight decay {o.weight_decay:g} is missing", weight_decay=0.0)
         if o.name == "adamw":
@@ -106,18 +132,25 @@ def alternatives(settings: Optimizer) -> list[tuple[str, str, Optimizer]]:
     if o.name == "sgd" and o.momentum:
         add("nesterov", f"behaves {'without' if o.nesterov else 'with'} Nesterov momentum", nesterov=not o.nesterov)
         add("momentum missing", f"momentum {o.momentum:g} is missing", momentum=0.0, nesterov=False)
+    constants: dict[str, tuple[float, ...]] = {}
     if o.name != "sgd":
-        for eps in (1e-10, 1e-8, 1e-7, 1e-6, 1e-5, 1e-3):
-            if eps != o.eps:
-                add("eps", f"behaves as eps={eps:g}; it should be {o.eps:g}", eps=eps)
+        constants["eps"] = (1e-10, 1e-8, 1e-7, 1e-6, 1e-5, 1e-3)
     if o.name in ("adam", "adamw"):
-        for beta in (0.9, 0.95, 0.98, 0.99, 0.9999):
-            if beta != o.beta2:
-                add("beta2", f"behaves as beta2={beta:g}; it should be {o.beta2:g}", beta2=beta)
-        for beta in (0.0, 0.5, 0.8, 0.95, 0.99):
-            if beta != o.beta1:
-                add("beta1", f"behaves as beta1={beta:g}; it should be {o.beta1:g}", beta1=beta)
+        constants |= {"beta2": (0.9, 0.95, 0.98, 0.99, 0.9999), "beta1": (0.0, 0.5, 0.8, 0.95, 0.99)}
     if o.name == "rmsprop":
-        for alpha in (0.9, 0.95, 0.999):
-            add("alpha", f"behaves as alpha={alpha:g}; it should be {o.alpha:g}", alpha=alpha)
+        constants["alpha"] = (0.9, 0.95, 0.999)
+    for name, values in constants.items():
+        right: float = getattr(o, name)
+        for value in values:
+            if value != right:
+                add(name, f"behaves as {name}={value:g}; it should be {right:g}", **{name: value})
     return found
+
+
+def _has_variant(settings: Optimizer, variant: str) -> bool:
+    """Whether a formula variant changes anything for these settings."""
+    return {
+        "eps-hat": settings.name in ("adam", "adamw"),
+        "eps-inside": settings.name == "rmsprop",
+        "decoupled": bool(settings.weight_decay),
+    }[variant]

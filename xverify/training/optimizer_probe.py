@@ -1,6 +1,6 @@
-"""Optimizers without a model to train: the same weights, state and gradients for every framework, and how each moves them.
+"""The optimizers of all frameworks, compared without a model to train: all step from the same weights, state and gradients.
 
-Gradients are log-uniform from 1e-10 to 10, so that eps counts. Each step begins from torch's mathematics' own state of that step.
+Gradients are log-uniform from 1e-10 to 10, so that eps counts. The state before each step is computed by torch's formula.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from ..errors import Unsupported
 from ..framework.adapter import Framework
 from ..progress import Listener
 from ..reference.build import build_question
+from ..results.verdicts import Verdict
 from ..weights import npz
 from ..worker.messages_training import ApplyGradients, PrepareTraining, TrainingState
 from ..worker.process import Worker
 from ..workload import datasets as data
-from ..workload import optimizers
 from ..workload.keys import state_key
-from ..workload.optimizers import VARIANTS, Optimizer, optimizer
+from ..workload.optimizers import VARIANTS, Optimizer, optimizer, update
 from ..workload.spec import find_model
-from . import optimizer_check
+from .optimizer_check import DRIFT_RHO, EQUAL_RHO, judge
 
-MODEL = "mlp"  # whose parameters are moved; nothing of it is computed but its first step
+MODEL = "mlp"  # its parameters are stepped; its forward pass is computed once, to build the optimizer
 STEPS = 3
 PROBED = (
     optimizer("sgd"),
@@ -38,11 +38,22 @@ PROBED = (
     optimizer("adamw"),
     optimizer("rmsprop"),
 )
+UNSUPPORTED = "UNSUPPORTED"
+
+Arrays = dict[str, np.ndarray]  # parameter -> array
+States = dict[str, list[np.ndarray]]  # parameter -> the arrays of its optimizer state
 
 
 @dataclass(frozen=True)
 class Probed:
-    """One framework's optimizer. rho: the worst change over its floor. difference: the name of what is its own."""
+    """The result of one optimizer of one framework.
+
+    match: whether it computed torch's mathematics on the framework's tensors; else it is the framework's own optimizer.
+    verdict: a Verdict, or UNSUPPORTED.
+    rho: the worst residual / noise floor over all steps and parameters; None when it is unsupported.
+    difference: names of the formula variants that explain it; "" when none is needed.
+    says: what differs.
+    """
 
     framework: str
     settings: Optimizer
@@ -53,10 +64,32 @@ class Probed:
     says: str = ""
 
 
-def probe(adapter: type[Framework], space: Path, seed: int, listener: Listener) -> list[Probed]:
-    """Every optimizer of PROBED, the framework's own and the exact one; one that the framework lacks is a record with its reason.
+@dataclass(frozen=True)
+class Before:
+    """What one step begins from. number: of the step, from 0."""
 
-    Raises SubjectError when the framework itself cannot run.
+    number: int
+    weights: Arrays
+    state: States
+    gradients: Arrays
+
+
+@dataclass(frozen=True)
+class After:
+    """What a framework's optimizer made of it."""
+
+    weights: Arrays
+    state: States
+
+
+def probe(adapter: type[Framework], space: Path, seed: int, listener: Listener) -> list[Probed]:
+    """Probe every optimizer of PROBED: first the framework's own, then the one that computes torch's mathematics.
+
+    adapter: of the framework.
+    space: a folder for files.
+    seed: of weights and gradients.
+    listener: is told of every optimizer.
+    Raises SubjectError when the framework itself cannot run. An optimizer that it lacks is a record that says so.
     """
     folder = find_model(MODEL)
     place = space / adapter.name
@@ -81,64 +114,86 @@ def probe(adapter: type[Framework], space: Path, seed: int, listener: Listener) 
 def _probed(
     worker: Worker, adapter: type[Framework], batches: Path, settings: Optimizer, match: bool, seed: int
 ) -> Probed:
+    """Build one optimizer, and judge its steps."""
     try:
         built = worker.ask(build_question(find_model(MODEL), adapter.name, None))
         mode = next(iter(adapter.modes))
         reply = worker.ask(PrepareTraining(inputs=str(batches), mode=mode, optimizer=settings, match=match))
     except Unsupported as error:
-        return Probed(adapter.name, settings, match, "UNSUPPORTED", None, says=str(error))
+        return Probed(adapter.name, settings, match, UNSUPPORTED, None, says=str(error))
     shapes = {name: tuple(shape) for name, shape in built.shapes.items()}
-    return _steps(worker, adapter.name, shapes, settings, reply.optimizer.variants, match, seed)
+    variants = reply.optimizer.variants
+    rho, own_rho = _worst(worker, shapes, settings, replace(settings, variants=variants), seed)
+    if rho <= EQUAL_RHO:
+        return Probed(adapter.name, settings, match, Verdict.EQUAL, rho)
+    if variants and own_rho <= EQUAL_RHO:
+        says = "; ".join(VARIANTS[variant] for variant in variants)
+        return Probed(adapter.name, settings, match, Verdict.DRIFT, rho, ", ".join(variants), says)
+    verdict = Verdict.DRIFT if rho <= DRIFT_RHO else Verdict.DIFFERENT
+    return Probed(adapter.name, settings, match, verdict, rho, says=f"{rho:.3g} x its noise floor")
 
 
-def _steps(
-    worker: Worker,
-    name: str,
-    shapes: dict[str, tuple[int, ...]],
-    settings: Optimizer,
-    variants: tuple[str, ...],
-    match: bool,
-    seed: int,
-) -> Probed:
-    """Several updates, each judged by itself; the worst of them."""
+def _worst(
+    worker: Worker, shapes: dict[str, tuple[int, ...]], settings: Optimizer, own: Optimizer, seed: int
+) -> tuple[float, float]:
+    """The worst rho of several steps, each judged by itself: by torch's formula, and by the framework's own.
+
+    own: the settings with the formula variants of the framework.
+    """
     noise = np.random.default_rng(seed)
     weights = {key: noise.normal(0, 0.05, shape).astype(np.float32) for key, shape in shapes.items()}
-    optimizer_state = {
-        key: [np.zeros(shape, np.float32) for _ in settings.state_names] for key, shape in shapes.items()
-    }
-    worst, own = 0.0, 0.0
-    for step in range(STEPS):
-        gradients = {
-            key: (10.0 ** noise.uniform(-10, 1, shape) * noise.choice((-1, 1), shape)).astype(np.float32)
-            for key, shape in shapes.items()
-        }
-        files = [worker.folder / f"{what}.npz" for what in ("weights", "optimizer_state", "gradients", "after")]
-        flat = {state_key(key, i): array for key, arrays in optimizer_state.items() for i, array in enumerate(arrays)}
-        for path, arrays in zip(files, (weights, flat, gradients)):
-            npz.save_file(arrays, path)
-        state = TrainingState(weights=str(files[0]), optimizer_state=str(files[1]), steps=step)
-        worker.ask(ApplyGradients(state=state, gradients=str(files[2]), path=str(files[3])))
-        after = npz.load_file(files[3])
-        for key, w in weights.items():
-            taken = (
-                after[f"weight/{key}"],
-                [after[f"state/{state_key(key, i)}"] for i in range(len(optimizer_state[key]))],
-            )
+    state = {key: [np.zeros(shape, np.float32) for _ in settings.state_names] for key, shape in shapes.items()}
+    worst, own_worst = 0.0, 0.0
+    for number in range(STEPS):
+        before = Before(number, weights, state, _gradients(shapes, noise))
+        after = _step(worker, before)
+        for key in shapes:
+            worst = max(worst, _judged(settings, key, before, after))
+            own_worst = max(own_worst, _judged(own, key, before, after))
+        weights, state = _following(settings, before)
+    return worst, own_worst
 
-            given = w, gradients[key], optimizer_state[key], step + 1, *taken
-            worst = max(worst, optimizer_check.judge(settings, *given)[0])
-            own = max(own, optimizer_check.judge(replace(settings, variants=variants), *given)[0])
-        for key, w in weights.items():
-            new, values = optimizers.update(
-                settings, w.astype(np.float64), gradients[key].astype(np.float64),
-                [slot.astype(np.float64) for slot in optimizer_state[key]], step + 1, np.sqrt,
-            )  # fmt: skip
-            weights[key] = new.astype(np.float32)
-            optimizer_state[key] = [value.astype(np.float32) for value in values]
-    if worst <= optimizer_check.EQUAL_RHO:
-        return Probed(name, settings, match, "EQUAL", worst)
-    if variants and own <= optimizer_check.EQUAL_RHO:
-        says = "; ".join(VARIANTS[form] for form in variants)
-        return Probed(name, settings, match, "DRIFT", worst, ", ".join(variants), says)
-    verdict = "DRIFT" if worst <= optimizer_check.DRIFT_RHO else "DIFFERENT"
-    return Probed(name, settings, match, verdict, worst, says=f"{worst:.3g} x its floor")
+
+def _gradients(shapes: dict[str, tuple[int, ...]], noise: np.random.Generator) -> Arrays:
+    return {
+        key: (10.0 ** noise.uniform(-10, 1, shape) * noise.choice((-1, 1), shape)).astype(np.float32)
+        for key, shape in shapes.items()
+    }
+
+
+def _step(worker: Worker, before: Before) -> After:
+    """Let the framework's optimizer make one step."""
+    names = ("weights", "optimizer_state", "gradients", "after")
+    weights, optimizer_state, gradients, after = (worker.folder / f"{name}.npz" for name in names)
+    npz.save_file(before.weights, weights)
+    flat = {state_key(key, index): array for key, arrays in before.state.items() for index, array in enumerate(arrays)}
+    npz.save_file(flat, optimizer_state)
+    npz.save_file(before.gradients, gradients)
+    state = TrainingState(weights=str(weights), optimizer_state=str(optimizer_state), steps=before.number)
+    worker.ask(ApplyGradients(state=state, gradients=str(gradients), path=str(after)))
+    found = npz.load_file(after)
+    return After(
+        {key: found[f"weight/{key}"] for key in before.weights},
+        {
+            key: [found[f"state/{state_key(key, index)}"] for index in range(len(arrays))]
+            for key, arrays in before.state.items()
+        },
+    )
+
+
+def _judged(settings: Optimizer, key: str, before: Before, after: After) -> float:
+    """Rho of one parameter's step."""
+    given = before.weights[key], before.gradients[key], before.state[key]
+    return judge(settings, *given, before.number + 1, after.weights[key], after.state[key])[0]
+
+
+def _following(settings: Optimizer, before: Before) -> tuple[Arrays, States]:
+    """The weights and the state after a step by torch's formula, computed in float64."""
+    weights: Arrays = {}
+    states: States = {}
+    for key, array in before.weights.items():
+        w, g, *state = (each.astype(np.float64) for each in (array, before.gradients[key], *before.state[key]))
+        new, values = update(settings, w, g, state, before.number + 1, np.sqrt)
+        weights[key] = new.astype(np.float32)
+        states[key] = [value.astype(np.float32) for value in values]
+    return weights, states

@@ -1,8 +1,8 @@
-"""Optimizers: one formula each, in torch's semantics, over arrays of any kind; and the variants in which frameworks differ from it.
+"""Optimizers: the formula of each in torch, over arrays of any kind, and the formula variants of other frameworks.
 
-The formulas are torch.optim's (documentation of 2.x): SGD with momentum and Nesterov (Sutskever et al. 2013), Adam (Kingma & Ba
-2015), AdamW (Loshchilov & Hutter 2019), RMSprop (Hinton 2012). The same function is replayed in float64 to judge a framework's
-own optimizer, and runs on the framework's own tensors where an exact equivalent is asked for.
+The formulas are those of torch.optim (documentation of 2.x): SGD with momentum and Nesterov (Sutskever et al. 2013), Adam (Kingma &
+Ba 2015), AdamW (Loshchilov & Hutter 2019), RMSprop (Hinton 2012). The same function computes the exact step in float64, and the
+step in a framework's own tensors where the user asks for torch's mathematics.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from typing import Any
 
 from ..errors import UsageError, nearest
 
-# Name of the state of a parameter, by optimizer.
+Tensor = Any  # an array of numpy, or a tensor of any framework
+
+# Optimizer -> names of the arrays of state that it keeps for every parameter.
 STATE_NAMES = {"sgd": ("momentum",), "adam": ("mean", "square"), "adamw": ("mean", "square"), "rmsprop": ("square",)}
-# What a framework's own form is called, and what it says to a porter.
+# Formula variant -> how it differs from torch's formula.
 VARIANTS = {
     "eps-hat": "eps is added before the bias correction of the second moment: torch adds it after",
     "eps-inside": "eps stands inside the square root: torch adds it to the root",
@@ -26,9 +28,13 @@ VARIANTS = {
 
 @dataclass(frozen=True)
 class Optimizer:
-    """Settings in torch's terms and with torch's defaults.
+    """The settings of an optimizer, in torch's terms and with torch's defaults.
 
-    variants: of VARIANTS, where the framework computes otherwise; () is torch's own.
+    name: a key of STATE_NAMES.
+    lr: learning rate.
+    momentum, nesterov: of sgd alone.
+    beta1, beta2: of adam and adamw alone. eps: of all but sgd. alpha: of rmsprop alone.
+    variants: formula variants, keys of VARIANTS; () is torch's own formula.
     """
 
     name: str = "sgd"
@@ -44,15 +50,16 @@ class Optimizer:
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        """The state of every parameter; SGD without momentum keeps none."""
+        """The names of the arrays of state of a parameter; SGD without momentum keeps none."""
         return () if self.name == "sgd" and not self.momentum else STATE_NAMES[self.name]
 
     @property
     def plain(self) -> Optimizer:
+        """The same settings with torch's own formula."""
         return replace(self, variants=())
 
     def says(self) -> str:
-        """``adam, lr 0.001, betas 0.9 and 0.999, eps 1e-08``."""
+        """The settings in one line, as ``adam, lr 0.001, betas 0.9 and 0.999, eps 1e-08``."""
         parts = [self.name, f"lr {self.lr:g}"]
         if self.name == "sgd" and self.momentum:
             parts.append(f"{'Nesterov ' if self.nesterov else ''}momentum {self.momentum:g}")
@@ -64,11 +71,13 @@ class Optimizer:
             parts.append(f"weight decay {self.weight_decay:g}")
         return ", ".join(parts)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON values
+        """JSON values, for a message to a worker."""
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Optimizer:
+    def from_dict(cls, values: Mapping[str, Any]) -> Optimizer:  # Any: JSON values
+        """The settings that ``to_dict`` was made from."""
         return cls(**{**values, "variants": tuple(values.get("variants", ()))})
 
 
@@ -79,7 +88,12 @@ def optimizer(
     nesterov: bool = False,
     weight_decay: float | None = None,
 ) -> Optimizer:
-    """An optimizer by its name, with torch's defaults for what is None. Raises UsageError for what torch would refuse."""
+    """Check the options of the command line, and fill in torch's defaults.
+
+    name: a key of STATE_NAMES.
+    lr, momentum, weight_decay: torch's default when omitted.
+    Raises UsageError for a value that torch refuses.
+    """
     if name not in STATE_NAMES:
         raise UsageError(f"--optimizer is {name!r}{nearest(name, STATE_NAMES)} Known: {', '.join(STATE_NAMES)}")
     rates = {"sgd": 0.01, "adam": 1e-3, "adamw": 1e-3, "rmsprop": 1e-2}
@@ -97,17 +111,22 @@ def optimizer(
 
 def update(
     settings: Optimizer,
-    w: Any,
-    g: Any,
-    optimizer_state: Sequence[Any],
-    step: Any,
-    sqrt: Callable[[Any], Any],
+    w: Tensor,
+    g: Tensor,
+    optimizer_state: Sequence[Tensor],
+    step: Any,  # a number, or a scalar tensor
+    sqrt: Callable[[Tensor], Tensor],
     powers: tuple[float, float] | None = None,
-) -> tuple[Any, list[Any]]:
-    """(the new weight, its new optimizer_state) from a weight, its gradient and optimizer_state, arrays or tensors of one shape.
+) -> tuple[Tensor, list[Tensor]]:
+    """Make one step of an optimizer: (the new weight, its new state).
 
-    step: counts from 1. sqrt: of such a tensor. powers: of the betas, where they are not to be computed. It computes with + - * /
-    and ** alone, in the order of torch's documentation.
+    It computes with + - * / and ** alone, in the order of torch's documentation.
+
+    w, g: the weight and its gradient, of one shape.
+    optimizer_state: the arrays that ``Optimizer.state_names`` names, of the same shape.
+    step: number of this step, from 1.
+    sqrt: the square root of such a tensor.
+    powers: (beta1**step, beta2**step); computed when omitted.
     """
     o = settings
     decoupled = o.name == "adamw" or "decoupled" in o.variants

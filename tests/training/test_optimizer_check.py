@@ -1,0 +1,111 @@
+"""The judgement of an optimizer's step: right steps pass, wrong steps fail, and a wrong step is recognised."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from xverify.training import optimizer_check
+from xverify.workload import optimizers
+from xverify.workload.optimizers import optimizer
+
+ALL = [
+    optimizer("sgd"),
+    optimizer("sgd", momentum=0.9),
+    optimizer("sgd", momentum=0.9, nesterov=True, weight_decay=0.01),
+    optimizer("adam"),
+    optimizer("adam", weight_decay=0.01),
+    optimizer("adamw"),
+    optimizer("rmsprop"),
+    optimizer("rmsprop", weight_decay=0.01),
+]
+
+
+def state(settings, step, seed=0):
+    """A weight, a gradient and optimizer_state such as training has."""
+    noise = np.random.default_rng(seed)
+    w = noise.normal(0, 0.05, 5000).astype(np.float32)
+    g = (10.0 ** noise.uniform(-8, -1, 5000) * noise.choice((-1, 1), 5000)).astype(np.float32)
+    optimizer_state = []
+    for name in settings.state_names:
+        value = np.square(g) * noise.uniform(0.1, 2, 5000) if name == "square" else g * noise.uniform(0.1, 2, 5000)
+        optimizer_state.append(np.zeros_like(w) if step == 1 else value.astype(np.float32))
+    return w, g, optimizer_state
+
+
+def float32(settings, w, g, optimizer_state, step):
+    new, values = optimizers.update(settings, w, g, optimizer_state, step, np.sqrt)
+    return new.astype(np.float32), [value.astype(np.float32) for value in values]
+
+
+def judged(settings, made, step, **more):
+    w, g, optimizer_state = state(settings, step)
+    after, state_after = float32(made, w, g, optimizer_state, step)
+    return optimizer_check.judge(settings, w, g, optimizer_state, step, after, state_after, **more)[0]
+
+
+@pytest.mark.parametrize("step", [1, 2, 21])
+@pytest.mark.parametrize("settings", ALL, ids=lambda o: o.says())
+def test_an_honest_step_is_equal(settings, step):
+    assert 0 < judged(settings, settings, step) <= optimizer_check.EQUAL_RHO
+
+
+@pytest.mark.parametrize("step", [1, 2, 21])
+@pytest.mark.parametrize(
+    ("settings", "change"),
+    [
+        (optimizer("adam"), {"beta2": 0.99}),
+        (optimizer("adam"), {"beta1": 0.95}),
+        (optimizer("adam"), {"eps": 1e-7}),
+        (optimizer("adam"), {"lr": 1e-3 * (1 + 2e-4)}),
+        (optimizer("adam"), {"variants": ("eps-hat",)}),
+        (optimizer("rmsprop"), {"variants": ("eps-inside",)}),
+        (optimizer("rmsprop"), {"alpha": 0.9}),
+        (optimizer("sgd", momentum=0.9, weight_decay=0.01), {"weight_decay": 0.0}),
+        (optimizer("sgd", momentum=0.9, weight_decay=0.01), {"variants": ("decoupled",)}),
+        (optimizer("adamw", weight_decay=0.1), {"name": "adam"}),
+        (optimizer("sgd", momentum=0.9, nesterov=True), {"nesterov": False}),
+        (optimizer("sgd", momentum=0.9), {"lr": 0.01 * (1 + 1e-4)}),
+    ],
+    ids=str,
+)
+def test_a_faulty_step_is_not(settings, change, step):
+    assert judged(settings, replace(settings, **change), step) > optimizer_check.EQUAL_RHO
+
+
+def test_the_fault_is_among_the_alternatives():
+    for settings, change in [
+        (optimizer("adam"), {"beta2": 0.99}),
+        (optimizer("adam"), {"variants": ("eps-hat",)}),
+        (optimizer("sgd", momentum=0.9, weight_decay=0.01), {"weight_decay": 0.0}),
+        (optimizer("rmsprop"), {"variants": ("eps-inside",)}),
+    ]:
+        w, g, optimizer_state = state(settings, 2)
+        after, state_after = float32(replace(settings, **change), w, g, optimizer_state, 2)
+        fitting = [
+            other
+            for _, _, other in optimizer_check.alternatives(settings)
+            if optimizer_check.judge(other, w, g, optimizer_state, 2, after, state_after)[0]
+            <= optimizer_check.EQUAL_RHO
+        ]
+        assert fitting == [replace(settings, **change)]
+
+
+def test_a_step_made_twice_is_one_of_two_parameters():
+    settings = optimizer("adam")
+    w, g, optimizer_state = state(settings, 1)
+    new, values = float32(settings, w, g, optimizer_state, 1)
+    twice = (w + 2 * (new - w)).astype(np.float32)
+    assert (
+        optimizer_check.judge(settings, w, g, optimizer_state, 1, twice, values, times=2)[0]
+        <= optimizer_check.EQUAL_RHO
+    )
+    assert optimizer_check.judge(settings, w, g, optimizer_state, 1, twice, values)[0] > optimizer_check.DRIFT_RHO
+
+
+def test_what_is_not_finite_is_never_equal():
+    settings = optimizer("sgd")
+    w, g, optimizer_state = state(settings, 1)
+    new, values = float32(settings, w, g, optimizer_state, 1)
+    new[7] = np.nan
+    assert optimizer_check.judge(settings, w, g, optimizer_state, 1, new, values) == (float("inf"), "its change")
