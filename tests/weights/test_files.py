@@ -42,7 +42,9 @@ def test_arrays_stay_on_disk_until_they_are_looked_up(tmp_path):
 
 
 def test_mapped_arrays_equal_those_that_were_written(tmp_path):
-    large = np.random.default_rng(0).standard_normal((300, 400)).astype(np.float32)  # this one is mapped, the smaller ones are read
+    large = (
+        np.random.default_rng(0).standard_normal((300, 400)).astype(np.float32)
+    )  # this one is mapped, the smaller ones are read
     arrays = {
         "large": large,
         "0/wide": large.astype(np.float64),
