@@ -13,8 +13,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-import psutil
-
 
 class Installable(Protocol):
     """An adapter class, as far as this module uses it."""
@@ -32,6 +30,8 @@ def cores() -> int:
 
 def describe() -> dict[str, Any]:  # Any: JSON values of several types
     """Processor, cores, memory and system of this machine, as JSON values for the result file."""
+    import psutil  # only this function needs it
+
     load = [round(value, 2) for value in os.getloadavg()] if hasattr(os, "getloadavg") else None
     return {
         "cpu": _cpu(),
