@@ -155,7 +155,7 @@ class LSTM(layers.LSTM):
         self.layer = layer
 
     @property
-    def canonical_weights(self) -> dict[str, Any]:
+    def canonical_weights(self) -> dict[str, tuple[str, tuple[int, ...] | None]]:
         return {
             "kernel": (f"weight_ih_l{self.layer}", (1, 0)),
             "recurrent_kernel": (f"weight_hh_l{self.layer}", (1, 0)),
