@@ -1,1 +1,1 @@
-"""The zoo: one folder a model, in the same form as a user's own (see xverify.workload.spec)."""
+"""The zoo: one folder per model, in the same form as a user's own (see xverify.workload.spec)."""

@@ -1,7 +1,7 @@
-"""Keras layers that compute what torch's layers of the same name compute, one layer object for one torch module.
+"""Keras layers that compute the same as torch's layers of the same name, with one layer object for one torch module.
 
-Give each the canonical (torch) name of the module it stands for: ``Conv2d(64, 7, 2, 3, name="conv1")``. They are plain Keras,
-so they run on any of its backends, and images are N,H,W,C. A user's own folder may import them from here.
+Give each layer the canonical (torch's) name of its module: ``Conv2d(64, 7, 2, 3, name="conv1")``. The layers use Keras alone, so
+they run on any of its backends. Images are N,H,W,C. A user's own model files may import them.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ def _pair(value: int | tuple[int, int]) -> tuple[int, int]:
 
 
 def _padded(shape: Any, pad: tuple[int, int]) -> tuple[Any, ...]:
-    """N,H,W,C with this much more on every side; an unknown size stays unknown."""
+    """A shape N,H,W,C enlarged on every side. pad: rows and columns per side. An unknown size stays unknown."""
     height, width = (size and size + 2 * more for size, more in zip(shape[1:3], pad))
     return (shape[0], height, width, shape[3])
 
 
 class Conv2d(layers.Conv2D):
-    """torch.nn.Conv2d: padding on both sides alike, where Keras' "same" pads one side more at a stride of two."""
+    """torch.nn.Conv2d. It pads both sides equally; Keras' "same" pads one side more when the stride is two."""
 
     def __init__(
         self, filters: int, kernel: Any, stride: Any = 1, padding: Any = 0, bias: bool = True, **more: Any
@@ -40,7 +40,7 @@ class Conv2d(layers.Conv2D):
 
 
 class DepthwiseConv2d(layers.DepthwiseConv2D):
-    """torch.nn.Conv2d(channels, channels, groups=channels): a filter for every channel, padded on both sides alike."""
+    """torch.nn.Conv2d(channels, channels, groups=channels): one filter per channel, with equal padding on both sides."""
 
     def __init__(self, kernel: Any, stride: int = 1, padding: Any = 0, bias: bool = True, **more: Any) -> None:
         super().__init__(kernel, stride, use_bias=bias, **more)
@@ -56,11 +56,13 @@ class DepthwiseConv2d(layers.DepthwiseConv2D):
 
 
 class ConvTranspose2d(layers.Conv2DTranspose):
-    """torch.nn.ConvTranspose2d: padding takes that much away from every side of the result."""
+    """torch.nn.ConvTranspose2d. padding: rows and columns that are removed from every side of the result."""
 
     def __init__(self, filters: int, kernel: int, stride: int = 1, padding: int = 0, **more: Any) -> None:
         if kernel < stride:
-            raise ValueError(f"kernel {kernel} is below stride {stride}: Keras gives another size than torch then")
+            raise ValueError(
+                f"kernel {kernel} is below stride {stride}: the size of the result would differ from torch's"
+            )
         super().__init__(filters, kernel, stride, **more)
         self.pad = padding
 
@@ -73,14 +75,14 @@ class ConvTranspose2d(layers.Conv2DTranspose):
 
 
 class BatchNorm2d(layers.BatchNormalization):
-    """torch.nn.BatchNorm2d's constants: torch's momentum 0.1 weighs the new value, Keras' 0.9 the old one."""
+    """torch.nn.BatchNorm2d. torch's momentum 0.1 is the weight of the new value, Keras' 0.9 that of the old one."""
 
     def __init__(self, eps: float = 1e-5, momentum: float = 0.1, **more: Any) -> None:
         super().__init__(momentum=1 - momentum, epsilon=eps, **more)
 
 
 class MaxPool2d(layers.MaxPooling2D):
-    """torch.nn.MaxPool2d: pads with minus infinity."""
+    """torch.nn.MaxPool2d. It pads with minus infinity."""
 
     def __init__(self, kernel: int, stride: int | None = None, padding: int = 0, **more: Any) -> None:
         super().__init__(kernel, stride or kernel, **more)
@@ -96,7 +98,7 @@ class MaxPool2d(layers.MaxPooling2D):
 
 
 class AdaptiveAvgPool2d(layers.Layer):
-    """torch.nn.AdaptiveAvgPool2d, where the image is a whole multiple of the result."""
+    """torch.nn.AdaptiveAvgPool2d, for images whose size is a multiple of the result's size."""
 
     def __init__(self, size: int, **more: Any) -> None:
         super().__init__(**more)
@@ -104,7 +106,7 @@ class AdaptiveAvgPool2d(layers.Layer):
 
     def build(self, shape: Any) -> None:
         if any(side < self.size or side % self.size for side in shape[1:3]):
-            raise ValueError(f"{self.name}: {shape[1]}×{shape[2]} is no multiple of {self.size}×{self.size}")
+            raise ValueError(f"{self.name}: {shape[1]}×{shape[2]} is not a multiple of {self.size}×{self.size}")
 
     def call(self, x: Any) -> Any:
         window = (x.shape[1] // self.size, x.shape[2] // self.size)
@@ -114,7 +116,7 @@ class AdaptiveAvgPool2d(layers.Layer):
 
 
 class Hardsigmoid(layers.Layer):
-    """torch.nn.Hardsigmoid: the slope is 1/6; Keras 2's was 1/5."""
+    """torch.nn.Hardsigmoid. Its slope is 1/6; that of Keras 2 was 1/5."""
 
     def call(self, x: Any) -> Any:
         return ops.relu6(x + 3) / 6
@@ -128,23 +130,23 @@ class Hardswish(layers.Layer):
 
 
 class Flatten(layers.Layer):
-    """torch.flatten(x, 1) of an image: in the order C,H,W, so that the next linear layer's weight keeps its columns."""
+    """torch.flatten(x, 1) of an image, in the order C,H,W, so that the next linear layer has torch's order of columns."""
 
     def call(self, x: Any) -> Any:
         return ops.reshape(ops.transpose(x, (0, 3, 1, 2)), (ops.shape(x)[0], x.shape[1] * x.shape[2] * x.shape[3]))
 
 
 class GELU(layers.Layer):
-    """torch.nn.GELU(): by the error function, not the tanh approximation."""
+    """torch.nn.GELU() with the error function, not with the tanh approximation."""
 
     def call(self, x: Any) -> Any:
         return ops.gelu(x, approximate=False)
 
 
 class LSTM(layers.LSTM):
-    """One layer of torch.nn.LSTM(batch_first=True), whole sequence in and out, zeros as first state.
+    """One layer of torch.nn.LSTM(batch_first=True), with zeros as initial state. It returns the whole sequence.
 
-    torch's one module "lstm" is as many of these as it has layers, each ``LSTM(hidden, layer, name="lstm")``.
+    torch's module "lstm" corresponds to one object ``LSTM(hidden, layer, name="lstm")`` for each of its layers.
     """
 
     def __init__(self, hidden: int, layer: int = 0, name: str = "lstm", **more: Any) -> None:
@@ -153,7 +155,7 @@ class LSTM(layers.LSTM):
         self.layer = layer
 
     @property
-    def canonical_weights(self) -> dict[str, Any]:
+    def canonical_weights(self) -> dict[str, tuple[str, tuple[int, ...] | None]]:
         return {
             "kernel": (f"weight_ih_l{self.layer}", (1, 0)),
             "recurrent_kernel": (f"weight_hh_l{self.layer}", (1, 0)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def _array(tensor: Any) -> Array:
     return array
 
 
-def _without_aliases(state: dict[str, Any]) -> dict[str, Any]:
+def _without_aliases(state: Mapping[str, Any]) -> dict[str, Any]:  # Any: torch.Tensor, not imported here
     """The state_dict with each tied tensor once, under the first of its names."""
     seen: set[tuple[Any, ...]] = set()
     result = {}

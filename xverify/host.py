@@ -1,4 +1,4 @@
-"""The machine, for the receipt, and what is installed on it."""
+"""The machine that a run uses, and the frameworks that are installed on it."""
 
 from __future__ import annotations
 
@@ -11,21 +11,29 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-import psutil
 
-from .framework.adapter import Framework
+class Installable(Protocol):
+    """An adapter class, as far as this module uses it."""
+
+    @property
+    def needs(self) -> Mapping[str, str]:
+        """Package to install -> module whose presence shows that it is installed."""
+        ...
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def describe() -> dict[str, Any]:
-    """Processor, cores, memory and system, as JSON values."""
+def describe() -> dict[str, Any]:  # Any: JSON values of several types
+    """Processor, cores, memory and system of this machine, as JSON values for the result file."""
+    import psutil  # only this function needs it
+
     load = [round(value, 2) for value in os.getloadavg()] if hasattr(os, "getloadavg") else None
     return {
         "cpu": _cpu(),
@@ -38,6 +46,7 @@ def describe() -> dict[str, Any]:
 
 
 def _cpu() -> str:
+    """The name of the processor."""
     try:
         found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
     except OSError:
@@ -46,7 +55,7 @@ def _cpu() -> str:
 
 
 def gpu_process_mib(pid: int) -> float | None:
-    """What the NVIDIA driver says that a process holds of the device, MiB; None where it does not tell."""
+    """Device memory that a process uses according to the NVIDIA driver, in MiB; None where the driver does not report it."""
     command = ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"]
     try:
         lines = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.splitlines()
@@ -68,13 +77,13 @@ def kill_group(process: subprocess.Popen[Any]) -> None:
             process.kill()
 
 
-def missing(adapter: type[Framework]) -> list[str]:
-    """The distributions that this interpreter lacks for a framework; imports nothing."""
+def missing(adapter: Installable) -> list[str]:
+    """The packages of a framework that are not installed in this interpreter. Nothing is imported."""
     return [package for package, module in adapter.needs.items() if importlib.util.find_spec(module) is None]
 
 
-def version(adapter: type[Framework]) -> str | None:
-    """The installed version of a framework in this interpreter, without importing it."""
+def version(adapter: Installable) -> str | None:
+    """The version of a framework in this interpreter; None when it is not installed. Nothing is imported."""
     for package, module in adapter.needs.items():
         for name in (package, module):
             try:

@@ -1,25 +1,25 @@
-"""What a run tells whoever watches it. The engine calls; every method may be left as it is."""
+"""The progress listener: what a run reports while it works."""
 
 from __future__ import annotations
 
 
 class Listener:
-    """A listener that says nothing."""
+    """A progress listener that ignores everything. A subclass overrides the methods that it needs; the engine calls them."""
 
     def phase(self, subject: str, doing: str) -> None:
-        """A step has begun: which subject (or "reference"), and what it does."""
+        """A step has begun. subject: a subject, or "reference". doing: what it does, as a phrase."""
 
     def beat(self, subject: str, seconds: float, line: str) -> None:
-        """The step goes on: seconds so far, the last line that the worker logged."""
+        """The step continues. seconds: its duration so far. line: the last line that the worker printed."""
 
     def timing(self, done: int, total: int, seconds_left: float) -> None:
-        """Rounds of timed blocks done."""
+        """A round of timed blocks is complete. done, total: number of rounds. seconds_left: estimated time for the rest."""
 
     def warm(self, subject: str, rate: float) -> None:
-        """A subject is warm: items a second, as far as warm-up tells."""
+        """The warm-up of a subject is over. rate: items per second during warm-up."""
 
     def launched(self, done: int, least: int, figures: str) -> None:
-        """Launches done, of so many at least, and what they say so far."""
+        """A process run is complete. done, least: number of process runs so far, and at least. figures: results so far."""
 
     def note(self, text: str) -> None:
-        """Something the user should know."""
+        """A sentence that the user should read."""

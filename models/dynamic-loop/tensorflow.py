@@ -8,7 +8,7 @@ class DynamicLoop(Model):
         self.tanh = layers.Activation("tanh", name="tanh")
         self.out = layers.Dense(classes, name="out")
         for layer in (self.fc, self.tanh, self.out):
-            layer.build((None, width))  # no variable may be made inside of the loop
+            layer.build((None, width))  # variables must not be created inside the loop
 
     def call(self, x, steps):
         def more(done, x):

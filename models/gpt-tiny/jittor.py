@@ -3,7 +3,7 @@ from jittor import nn
 
 
 class Position(nn.Module):
-    """A learned vector for every place, added."""
+    """Adds a learned vector to every position."""
 
     def __init__(self, length, dim):
         super().__init__()
@@ -14,7 +14,10 @@ class Position(nn.Module):
 
 
 class CausalSoftmax(nn.Module):
-    """Softmax over a token and those before it. The mask is in here so that the layer's input is finite."""
+    """Softmax of each token over itself and the tokens before it.
+
+    The mask is part of this layer, so that the input of the layer is finite.
+    """
 
     def execute(self, scores):
         place = jt.arange(scores.shape[-1])
@@ -60,7 +63,7 @@ class Block(nn.Module):
 
 
 class Head(nn.Module):
-    """Logits by the weight of the token embedding: it has none of its own."""
+    """Computes logits with the weight of the token embedding; the layer has no weight itself."""
 
     def execute(self, x, weight):
         return nn.matmul_transpose(x, weight)

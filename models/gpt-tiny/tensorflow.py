@@ -3,7 +3,7 @@ from xverify.models.keras_layers import GELU
 
 
 class Position(layers.Layer):
-    """A learned vector for every place, added."""
+    """Adds a learned vector to every position."""
 
     canonical_weights = {"weight": ("weight", None)}
 
@@ -15,7 +15,10 @@ class Position(layers.Layer):
 
 
 class CausalSoftmax(layers.Layer):
-    """Softmax over a token and those before it. The mask is in here so that the layer's input is finite."""
+    """Softmax of each token over itself and the tokens before it.
+
+    The mask is part of this layer, so that the input of the layer is finite.
+    """
 
     def call(self, scores):
         place = ops.arange(scores.shape[-1])
@@ -49,7 +52,7 @@ def block(x, heads, name):
 
 
 class Head(layers.Layer):
-    """Logits by the weight of the token embedding: it has none of its own."""
+    """Computes logits with the weight of the token embedding; the layer has no weight itself."""
 
     def __init__(self, tok, **more):
         super().__init__(**more)

@@ -3,7 +3,7 @@ from jittor import nn
 
 
 class Cell(nn.Module):
-    """One step of one layer. The gates' rows stand in the order i, f, g, o."""
+    """One step of one layer. The rows of the gates are in the order i, f, g, o."""
 
     def __init__(self, inputs, hidden):
         super().__init__()

@@ -3,7 +3,7 @@ from keras.layers import Dense, Embedding, Layer
 
 
 class Cell(Layer):
-    """One step of one layer. The gates' rows stand in the order i, f, g, o."""
+    """One step of one layer. The rows of the gates are in the order i, f, g, o."""
 
     canonical_weights = {name: (name, None) for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")}
 
@@ -54,11 +54,11 @@ class LanguageModel(Model):
         return ops.stack(outputs, 1)
 
     def scan(self, cell, x):
-        """The same as a loop of the graph, which runs whatever length x has."""
+        """The same as a loop in the graph, for any length of x."""
 
         def step(state, x):
             state = cell(x, *state)
-            return state, state  # in TensorFlow what a step gives must have the form of the state
+            return state, state  # TensorFlow requires that a step returns the structure of the state
 
         zeros = ops.zeros((ops.shape(x)[0], self.hidden), x.dtype)
         _, (outputs, _) = ops.scan(step, (zeros, zeros), ops.transpose(x, (1, 0, 2)))

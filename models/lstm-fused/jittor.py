@@ -10,7 +10,7 @@ class LanguageModel(nn.Module):
 
     def execute(self, tokens):
         x = self.embedding(tokens)
-        # Jittor's batch_first transposes what goes in and leaves what comes out: both are done here.
+        # Jittor's batch_first transposes the input but not the output, so both are transposed here.
         x, _ = self.lstm(x.permute(1, 0, 2))
         return self.fc(x.permute(1, 0, 2))
 

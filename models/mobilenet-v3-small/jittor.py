@@ -31,7 +31,7 @@ class SqueezeExcitation(nn.Module):
 
 
 def normed(inputs, outputs, kernel, stride=1, groups=1, activation=None):
-    """Convolution, batch norm and, where there is one, the activation."""
+    """A convolution, a batch norm and an optional activation."""
     conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=False)
     norm = nn.BatchNorm2d(outputs, eps=1e-3, momentum=0.01)
     return nn.Sequential(conv, norm, *([activation()] if activation else []))

@@ -21,7 +21,7 @@ def squeeze_excitation(x, squeezed, name):
 
 
 def normed(x, outputs, kernel, stride=1, activation=None, name=None):
-    """Convolution, batch norm and, where there is one, the activation; a depthwise convolution without ``outputs``."""
+    """A convolution, a batch norm and an optional activation. Without ``outputs`` the convolution is depthwise."""
     if outputs is None:
         x = DepthwiseConv2d(kernel, stride, kernel // 2, bias=False, name=f"{name}.0")(x)
     else:

@@ -5,7 +5,7 @@ BLOCKS = {18: (2, 2, 2, 2), 50: (3, 4, 6, 3), 152: (3, 8, 36, 3)}
 
 
 def basic(x, width, stride, name):
-    """3×3 with the stride, 3×3; a projection where the shape changes."""
+    """Convolutions 3×3 (with the stride) and 3×3, and a projection where the shape changes."""
     relu = layers.ReLU(name=f"{name}.relu")
     out = Conv2d(width, 3, stride, 1, bias=False, name=f"{name}.conv1")(x)
     out = BatchNorm2d(name=f"{name}.bn1")(out)
@@ -16,7 +16,7 @@ def basic(x, width, stride, name):
 
 
 def bottleneck(x, width, stride, name):
-    """1×1, 3×3 with the stride, 1×1; a projection where the shape changes."""
+    """Convolutions 1×1, 3×3 (with the stride) and 1×1, and a projection where the shape changes."""
     relu = layers.ReLU(name=f"{name}.relu")
     out = Conv2d(width, 1, bias=False, name=f"{name}.conv1")(x)
     out = BatchNorm2d(name=f"{name}.bn1")(out)

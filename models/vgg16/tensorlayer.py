@@ -10,14 +10,14 @@ def build(classes=1000):
     index = 0
     for filters, count in STAGES:
         for _ in range(count):
-            # At a stride of one "SAME" pads one pixel on every side, as torch's padding=1 does.
+            # With stride 1, "SAME" pads one pixel on every side, as torch's padding=1 does.
             x = Conv2d(filters, (3, 3), (1, 1), padding="SAME", name=f"features.{index}")(x)
             x = Lambda(tf.nn.relu, name=f"features.{index + 1}")(x)
             index += 2
         x = MaxPool2d((2, 2), (2, 2), padding="VALID", name=f"features.{index}")(x)
         index += 1
-    x = Lambda(tf.identity, name="avgpool")(x)  # a 224×224 image is 7×7 by here, the size torch pools to
-    x = Transpose((0, 3, 1, 2))(x)  # flatten in the order C,H,W, as torch does
+    x = Lambda(tf.identity, name="avgpool")(x)  # an image of 224×224 is 7×7 here, the size to which torch pools
+    x = Transpose((0, 3, 1, 2))(x)  # torch flattens in the order C,H,W
     x = Flatten()(x)
     x = Dense(4096, name="classifier.0")(x)
     x = Lambda(tf.nn.relu, name="classifier.1")(x)

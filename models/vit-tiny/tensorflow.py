@@ -3,7 +3,7 @@ from xverify.models.keras_layers import GELU, Conv2d
 
 
 class Token(layers.Layer):
-    """A learned token, put before the others."""
+    """Puts a learned token before the others."""
 
     canonical_weights = {"weight": ("weight", None)}
 
@@ -16,7 +16,7 @@ class Token(layers.Layer):
 
 
 class Position(layers.Layer):
-    """A learned vector for every place, added."""
+    """Adds a learned vector to every position."""
 
     canonical_weights = {"weight": ("weight", None)}
 

@@ -3,7 +3,7 @@ from torch import nn
 
 
 class Token(nn.Module):
-    """A learned token, put before the others."""
+    """Puts a learned token before the others."""
 
     def __init__(self, dim):
         super().__init__()
@@ -14,7 +14,7 @@ class Token(nn.Module):
 
 
 class Position(nn.Module):
-    """A learned vector for every place, added."""
+    """Adds a learned vector to every position."""
 
     def __init__(self, length, dim):
         super().__init__()

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from xverify.reference.build import build_question
 from xverify.weights import digest, npz
 
 from xverify import host

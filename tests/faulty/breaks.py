@@ -1,4 +1,4 @@
-"""Writes garbage into the protocol's own pipe."""
+"""Writes invalid data into the pipe of the protocol."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Prints to the standard streams wherever it can, below Python too. It is right in everything else."""
+"""Prints to the standard streams wherever it can, also below Python. Everything else is right."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Counts its processes in the file that COUNT_FILE names; in process number COUNT_AT it dies, or computes something else."""
+"""Counts its processes in the file COUNT_FILE. Process number COUNT_AT dies or computes something else: COUNT_DOES."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Leaves while it is imported."""
+"""Ends its process during the import."""
 
 import os
 import sys

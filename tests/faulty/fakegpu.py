@@ -1,4 +1,4 @@
-"""A device that is none: calls return at once, a thread computes, and waiting is what makes the outputs be there."""
+"""A simulated device: calls return at once, a thread computes, and outputs are there only after waiting."""
 
 import os
 from concurrent.futures import Future, ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""Never comes back from its first call."""
+"""Never returns from its first call."""
 
 import time
 

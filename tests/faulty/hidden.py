@@ -1,4 +1,4 @@
-"""One weight is off by 1e-3, and the adapter reports the weights it was given."""
+"""One weight is off by 1e-3, but the adapter reports the weights that it was given."""
 
 from xverify.frameworks.numpy import Adapter as Numpy
 

@@ -1,4 +1,4 @@
-"""Asks for more memory than there is."""
+"""Requests more memory than there is."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Returns no output at all."""
+"""Returns no output."""
 
 from xverify.frameworks.numpy import Adapter as Numpy
 

@@ -1,4 +1,4 @@
-"""One NaN in the output."""
+"""One output value is NaN."""
 
 from xverify.frameworks.numpy import Adapter as Numpy
 

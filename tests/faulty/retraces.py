@@ -1,4 +1,4 @@
-"""Makes a new graph on every fourth call, and owns up to it."""
+"""Makes a new graph on every fourth call, and reports it."""
 
 from xverify.frameworks.numpy import Adapter as Numpy
 

@@ -1,4 +1,4 @@
-"""A framework without a float64 form."""
+"""A framework that cannot build a model in float64."""
 
 from xverify.framework.adapter import Framework
 from xverify.frameworks.numpy import Adapter as Numpy

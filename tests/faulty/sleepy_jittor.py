@@ -1,4 +1,4 @@
-"""Jittor, real, with a wait that does nothing."""
+"""Jittor itself, with a wait that does nothing."""
 
 from xverify.framework.discovery import load
 

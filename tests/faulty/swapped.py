@@ -1,4 +1,4 @@
-"""Two channels of the output change places: mean, norm and histogram stay the same."""
+"""Exchanges two channels of the output, which keeps mean, norm and histogram."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Falls over in the first step of its first process, as a compiler does that is right the second time."""
+"""Crashes in the first step of its first process, as a compiler that succeeds at the second attempt."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""No fault: torch again, from a file of its own, so that a folder can hold a torch port of a torch model."""
+"""No fault: torch under another name, so that a folder can contain a torch port of a torch model."""
 
 from xverify.frameworks.torch import Adapter as Torch
 

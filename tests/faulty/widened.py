@@ -1,4 +1,4 @@
-"""Returns float64 where float32 was promised."""
+"""Returns float64 where float32 is expected."""
 
 import numpy as np
 

@@ -1,6 +1,6 @@
 """Keras on torch and on JAX, and JAX itself: whole runs, as a user types them.
 
-JAX lives in an environment of its own, ``xverify env create jax``: without it, what needs it is skipped.
+JAX needs an environment of its own, ``xverify env create jax``. Without it the tests that need JAX are skipped.
 """
 
 import os
@@ -17,7 +17,7 @@ from xverify.workload.spec import zoo
 pytestmark = pytest.mark.slow
 
 SLEEPY = """
-from xverify.frameworks import load
+from xverify.framework.discovery import load
 
 class Adapter(load("jax")):
     name = "sleepy_jax"
@@ -74,7 +74,7 @@ def test_float64_is_float64_or_not_claimed(with_jax, tmp_path, reference, precis
     assert {row["error"]["verdict"] for row in done.result["rows"]} <= {"EQUAL", "IDENTICAL"}
 
 
-def test_jaxs_dispatch_does_not_pass_for_speed(with_jax, tmp_path):
+def test_a_jax_adapter_that_does_not_wait_is_refused(with_jax, tmp_path):
     port, adapters = tmp_path / "gpt", tmp_path / "adapters"
     shutil.copytree(zoo()["gpt-tiny"], port)
     shutil.copy(port / "jax.py", port / "sleepy_jax.py")
@@ -87,11 +87,11 @@ def test_jaxs_dispatch_does_not_pass_for_speed(with_jax, tmp_path):
     assert "does not wait" in done.row("sleepy_jax")["speed"]["reason"]
 
 
-def test_layers_called_as_torchs_modules_are(tmp_path):
+def test_keras_layers_may_have_dots_in_their_names(tmp_path):
     code = """
 import sys
 from keras import layers
-from xverify import frameworks
+from xverify.framework import discovery
 
 def build():
     layer = layers.Dense(3, name="block.0.fc")
@@ -103,9 +103,9 @@ try:
 except KeyError as error:
     assert "parameter name" in str(error), error
 else:
-    raise SystemExit("Keras takes dots by itself now: take_dotted_names has nothing left to do")
+    raise SystemExit("Keras itself allows dots now: take_dotted_names is not needed any more")
 
-sys.modules[frameworks.load("keras-torch").__module__].take_dotted_names()
+sys.modules[discovery.load("keras-torch").__module__].take_dotted_names()
 layer = build()
 assert layer.name == "block.0.fc"
 assert [variable.path for variable in layer.variables] == ["block.0.fc/kernel", "block.0.fc/bias"]

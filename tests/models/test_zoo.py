@@ -15,12 +15,12 @@ pytestmark = pytest.mark.slow
 SUBJECTS = ("torch:eager", "jittor", "tensorflow:eager", "tensorflow:graph", "onnxruntime")
 
 
-# What a framework cannot do, and why. Anything else must run and agree, and these must not start to work unnoticed.
+# What a framework cannot do, and why. Everything else must run and agree. When one of these starts to work, its test fails.
 UNSUPPORTED = {
     ("dynamic-loop", "onnxruntime"): "the length of its loop is the input `steps`",
     ("dynamic-loop", "torch:trace"): "the length of its loop is the input `steps`",
 }
-# Layers that a framework does not show as torch does: dropout is no node of an export; Jittor's LSTM has time before batch.
+# Layers that cannot be compared: an export has no node for dropout, and Jittor's LSTM has the time axis before the batch axis.
 UNSEEN = {
     ("alexnet", "onnxruntime"): ("classifier.0", "classifier.3"),
     ("vgg16", "onnxruntime"): ("classifier.2", "classifier.5"),
@@ -47,9 +47,9 @@ def test_every_framework_runs_every_model(xverify, model):
 
 def test_every_model_is_written_so_that_torch_can_script_it(tmp_path):
     code = """
-from xverify import frameworks
-from xverify.spec import find_model, load_module, zoo
-torch = frameworks.load("torch")(1, "cpu").torch
+from xverify.framework import discovery
+from xverify.workload.spec import find_model, load_module, zoo
+torch = discovery.load("torch")(1, "cpu").torch
 for name in zoo():
     folder = find_model(name)
     with torch.device("meta"):
@@ -79,7 +79,7 @@ def agree(done, model, subjects):
         layers = row["error"]["layers"]
         assert layers["matched"] == {}, "every framework's file names the same layers"
         unseen = {name for name in layers["missing"] if not name.startswith(UNSEEN.get((model, row["framework"]), "?"))}
-        assert not unseen, f"{row['subject']} shows no layer {unseen}"
+        assert not unseen, f"{row['subject']}: these layers were not captured: {unseen}"
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def agree(done, model, subjects):
         ("dynamic-loop", {"torch:trace": "one path only", "onnxruntime": "no ONNX export"}),
     ],
 )
-def test_a_mode_that_cannot_hold_a_model_says_why_as_the_list_does(xverify, model, subjects):
+def test_a_mode_that_cannot_run_a_model_gives_the_reason_that_the_list_gives(xverify, model, subjects):
     done = xverify("run", model, *SMALL, "--subjects", ",".join(["torch:eager", *subjects]))
     assert done.code == 3
     assert done.row("torch:eager")["status"] == "ok"
@@ -116,13 +116,13 @@ def test_every_framework_agrees_on_identical_weights(xverify, model):
     assert routes["tensorflow:graph"] == "torch -> ONNX -> tensorflow"
 
 
-def test_the_field_s_number_of_parameters(xverify):
+def test_resnet50_has_the_published_number_of_parameters(xverify):
     done = xverify("run", "resnet50", "--batch", 1, "--warmup", 0, "--rerun", 1, "--cases", 1, "--subjects", "torch")
     assert done.result["weights"]["parameters"] == 25_557_032
     assert done.result["weights"]["tensors"] == 161
 
 
-def test_jittors_laziness_does_not_pass_for_speed(xverify, tmp_path):
+def test_a_jittor_adapter_that_does_not_wait_is_refused(xverify, tmp_path):
     port = tmp_path / "mlp"
     shutil.copytree(zoo()["mlp"], port)
     shutil.copy(port / "jittor.py", port / "sleepy_jittor.py")
@@ -135,7 +135,7 @@ def test_jittors_laziness_does_not_pass_for_speed(xverify, tmp_path):
 
 
 def test_a_graph_compiled_while_it_is_timed_is_refused(xverify):
-    # A graph for every length of its loop.
+    # It compiles one graph for each length of its loop.
     arguments = ("run", "dynamic-loop", "--subjects", "torch:eager,torch:compile", "--rerun", 8)
     cold = xverify(*arguments, "--warmup", 0).row("torch:compile")
     assert cold["error"]["verdict"] in ("EQUAL", "IDENTICAL")
@@ -154,7 +154,7 @@ PORT_FAULTS = {
 
 
 @pytest.mark.parametrize("fault", PORT_FAULTS)
-def test_a_classical_fault_of_a_port_is_different(xverify, tmp_path, fault):
+def test_a_common_fault_of_a_port_is_different(xverify, tmp_path, fault):
     port = tmp_path / "resnet50"
     shutil.copytree(zoo()["resnet50"], port)
     right, wrong = PORT_FAULTS[fault]
@@ -170,7 +170,7 @@ def test_a_classical_fault_of_a_port_is_different(xverify, tmp_path, fault):
 
 
 def test_trained_weights_travel_from_jittor_to_every_framework(xverify, tmp_path):
-    code = "from xverify import probe; from xverify.weights import save_file\n" + (
+    code = "from xverify.workload import probe; from xverify.weights import save_file\n" + (
         "shapes = {'fc1.weight': (512, 784), 'fc1.bias': (512,), 'fc2.weight': (10, 512), 'fc2.bias': (10,)}\n"
         f"save_file(probe.weights(shapes, 5), {str(tmp_path / 'w.pkl')!r})"
     )

@@ -1,4 +1,4 @@
-"""The selftest of timing: its checks see what they are for, and a whole part of it runs as a user types it."""
+"""The selftest of timing: its checks find the faults they are made for, and one part runs as a user types it."""
 
 import json
 import math
@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import pytest
 
 from xverify.results.records import Sample
-from xverify.selftest import timing
+from xverify.selftest import overhead, timing
 from xverify.timing import statistics
 
 
 def run_of(ratios, verdict="SAME", reason=None, seed=0, launches=6, spread=0.003, growth=2.0):
-    """A run whose rows take so many times as long as the first."""
+    """A run whose rows take these multiples of the first row's time."""
     generator = random.Random(seed)
     rows = []
     for index, ratio in enumerate([1.0, *ratios]):
@@ -41,7 +41,7 @@ def run_of(ratios, verdict="SAME", reason=None, seed=0, launches=6, spread=0.003
 
 def found(monkeypatch, kind, runs, make):
     made = iter(range(runs))
-    monkeypatch.setattr(timing, "launch", lambda *subjects, **settings: make(next(made)))
+    monkeypatch.setattr(timing, "time_adapters", lambda *subjects, **settings: make(next(made)))
     return {check.name: check for check in timing.KINDS[kind](runs, lambda text: None)}
 
 
@@ -65,7 +65,7 @@ def test_calls_that_do_no_work_fail_the_doubling(monkeypatch):
     assert checks["time(2n) / time(n)"].passed is False
 
 
-def test_refused_runs_are_counted_and_nothing_is_claimed_of_them(monkeypatch):
+def test_refused_runs_are_counted_and_leave_the_check_undecided(monkeypatch):
     checks = found(monkeypatch, "equals", 3, lambda seed: run_of([1.0], "REFUSED", "noise", seed=seed, launches=2))
     check = checks["A/A, real processes: the interval covers 1"]
     assert check.passed is None
@@ -75,7 +75,7 @@ def test_refused_runs_are_counted_and_nothing_is_claimed_of_them(monkeypatch):
 @pytest.mark.parametrize(
     ("ratio", "verdict", "passed"), [(1.05, "SLOWER", True), (1.05, "AMBIGUOUS", False), (1.0, "SAME", False)]
 )
-def test_a_planted_slowdown_is_to_be_seen(monkeypatch, ratio, verdict, passed):
+def test_a_planted_slowdown_must_be_detected(monkeypatch, ratio, verdict, passed):
     checks = found(monkeypatch, "slower", 5, lambda seed: run_of([ratio, ratio], verdict, seed=seed))
     assert [check.passed for check in checks.values()] == [passed] * 2
 
@@ -85,16 +85,16 @@ def test_a_cheat_that_is_not_refused_fails(monkeypatch):
     assert [check.passed for check in checks.values()] == [False] * 3
 
 
-def beside_a_loop(monkeypatch, *ours, hand=1.0):
-    """The check of an overhead, where processes take so many seconds a call, one after the other, and a loop by hand ``hand``."""
+def compare(monkeypatch, *ours, hand=1.0):
+    """The check of an overhead. ours, hand: seconds per call of the harness in each process, and of the loop by hand."""
     replies = iter(ours)
 
     def run(*arguments, **settings):
         pairs = {"ours": [next(replies)] * 9, "by_hand": [hand] * 9}
         return SimpleNamespace(returncode=0, stdout=json.dumps(pairs), stderr="")
 
-    monkeypatch.setattr(timing.subprocess, "run", run)
-    check = timing._beside_a_loop("torch", "mlp", "forward")
+    monkeypatch.setattr(overhead.subprocess, "run", run)
+    check = overhead.compare_with_loop("torch", "mlp", "forward", ())
     assert next(replies, None) is None
     return check
 
@@ -103,31 +103,32 @@ def beside_a_loop(monkeypatch, *ours, hand=1.0):
     ("ours", "passed"),
     [
         ([1.001, 1.03, 0.999], True),
-        ([1.02, 1.02, 1.001, 1.001, 1.001, 1.0], True),  # in doubt, told again
+        ([1.02, 1.02, 1.001, 1.001, 1.001, 1.0], True),  # not accepted at first, so measured again
         ([1.02, 1.03, 1.01, 1.02, 1.02, 1.02], False),
         ([0.98] * 6, False),
         ([1.02, 1.02, 1.02, 1.02, 1.02, 1.001], None),
         ([1.02, 1.02, 1.02, 1.02, 1.02, 0.98], None),
     ],
 )
-def test_overhead_is_told_from_processes(monkeypatch, ours, passed):
-    check = beside_a_loop(monkeypatch, *ours)
+def test_overhead_is_judged_over_processes(monkeypatch, ours, passed):
+    check = compare(monkeypatch, *ours)
     assert check.passed is passed
     assert ("by process" in check.found) is (passed is not True)
 
 
-def test_a_few_microseconds_of_a_short_call_are_no_overhead(monkeypatch):
-    assert beside_a_loop(monkeypatch, *[11e-6] * 3, hand=10e-6).passed is True
+def test_a_few_microseconds_of_a_short_call_are_accepted(monkeypatch):
+    assert compare(monkeypatch, *[11e-6] * 3, hand=10e-6).passed is True
 
 
-def test_a_loop_by_hand_keeps_to_the_cores_that_a_busy_process_leaves(monkeypatch):
+def test_a_loop_by_hand_uses_the_cores_that_a_busy_process_leaves(monkeypatch):
     with timing.busy(True):
         seen = []
-        monkeypatch.setattr(timing, "LAUNCHES", 1)
+        monkeypatch.setattr(overhead, "PROCESSES", 1)
         done = SimpleNamespace(returncode=0, stdout=json.dumps({"ours": [1.0], "by_hand": [1.0]}), stderr="")
-        monkeypatch.setattr(timing.subprocess, "run", lambda command, **settings: seen.append(command) or done)
-        timing._beside_a_loop("torch", "mlp", "forward")
-        assert seen[0][-1] == ",".join(map(str, timing.SETTINGS.get("pin", ())))
+        monkeypatch.setattr(overhead.subprocess, "run", lambda command, **settings: seen.append(command) or done)
+        list(timing.overhead(1, lambda text: None))
+        assert seen
+        assert {command[-1] for command in seen} == {",".join(map(str, timing.CORES))}
 
 
 @pytest.mark.slow
@@ -141,8 +142,8 @@ def test_cheats_are_caught_as_a_user_runs_it(xverify, tmp_path):
 @pytest.mark.slow
 def test_a_loop_by_hand_runs_beside_the_harness(monkeypatch):
     pytest.importorskip("torch")
-    monkeypatch.setattr(timing, "LAUNCHES", 1)
-    check = timing._beside_a_loop("torch", "mlp", "forward")
+    monkeypatch.setattr(overhead, "PROCESSES", 1)
+    check = overhead.compare_with_loop("torch", "mlp", "forward", ())
     assert check.passed is not None, check
     assert check.found.startswith("ratio ")
 

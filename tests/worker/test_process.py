@@ -4,11 +4,11 @@ import sys
 
 import pytest
 from conftest import write_folder
+from xverify.reference.reference import build_arguments
 from xverify.weights import npz
 
 from xverify.errors import Crashed, Failed, TimedOut
 from xverify.framework import discovery as frameworks
-from xverify.reference.reference import build_arguments
 from xverify.worker import codec, process
 from xverify.worker.messages import Build, Built, DeviceMemory, DeviceMemoryRead, Load, Prepare
 from xverify.worker.process import Worker

@@ -8,6 +8,7 @@ from xverify import ModelSpec, TensorSpec
 from xverify.errors import UsageError
 from xverify.workload import datasets as data
 from xverify.workload import probe
+from xverify.workload.datafiles import check_labels
 
 MLP = ModelSpec(inputs={"x": TensorSpec(("N", 784))}, outputs={"logits": TensorSpec(("N", 10))})
 CNN = ModelSpec(inputs={"x": TensorSpec(("N", 1, 28, 28))}, outputs={"logits": TensorSpec(("N", 10))})
@@ -81,7 +82,7 @@ def test_synthetic_batches_are_the_probe_inputs_with_labels():
     assert not np.array_equal(first, second)
 
 
-def test_a_seed_and_a_case_draw_the_same_whatever_else_is_drawn():
+def test_the_batches_of_a_seed_and_a_case_do_not_depend_on_other_cases():
     for spec in (MLP, language_model()):
         assert same(data.synthetic(spec, 4, 0, 2), data.synthetic(spec, 4, 0, 2))
         assert not same(data.synthetic(spec, 4, 0, 2), data.synthetic(spec, 4, 1, 2))
@@ -124,7 +125,7 @@ def test_two_outputs_are_refused():
     assert "the model has 2 outputs, a, b" in refusal(spec)
 
 
-def test_an_input_named_as_the_labels_is_refused():
+def test_an_input_with_the_name_of_the_labels_is_refused():
     spec = ModelSpec(inputs={"target": TensorSpec(("N", 8))}, outputs=MLP.outputs)
     assert "an input is called 'target'" in refusal(spec)
 
@@ -136,10 +137,10 @@ def test_a_token_without_a_class_is_refused(low, high):
 
 
 @pytest.mark.parametrize(("labels", "first"), [([0, 2, 3, -1], "2 has the label 3"), ([0, -1], "1 has the label -1")])
-def test_the_first_strange_label_is_named(labels, first):
+def test_the_first_wrong_label_is_named(labels, first):
     with pytest.raises(UsageError, match=f"^here: item {first}, and the model has the classes 0 to 2: "):
-        data.check_labels(np.array(labels), 3, "here")
-    data.check_labels(np.array([0, 1, 2]), 3, "here")
+        check_labels(np.array(labels), 3, "here")
+    check_labels(np.array([0, 1, 2]), 3, "here")
 
 
 def test_mnist_items_come_once_an_epoch_with_their_labels(mnist):
@@ -163,7 +164,7 @@ def test_an_epoch_may_end_within_a_batch(mnist):
     assert np.array_equal(arrays["1/x"][4:], arrays["0/x"][:4])
 
 
-def test_the_seed_alone_orders_the_items(mnist):
+def test_the_order_of_items_depends_on_the_seed_alone(mnist):
     assert same(data.read(mnist, MLP, 4, 0, 3), data.read(mnist, MLP, 4, 0, 3))
     assert not same(data.read(mnist, MLP, 4, 0, 3), data.read(mnist, MLP, 4, 1, 3))
 
@@ -176,7 +177,7 @@ def test_images_keep_their_axes_where_the_model_takes_them(mnist):
 
 @pytest.mark.parametrize("mark", ["-", "."])
 @pytest.mark.parametrize("packed", [False, True])
-def test_mnists_files_go_by_several_names(mnist, tmp_path_factory, mark, packed):
+def test_mnist_files_may_have_several_names(mnist, tmp_path_factory, mark, packed):
     other = tmp_path_factory.mktemp("other")
     for path in mnist.iterdir():
         content = path.read_bytes()
@@ -186,7 +187,7 @@ def test_mnists_files_go_by_several_names(mnist, tmp_path_factory, mark, packed)
 
 
 @pytest.mark.parametrize("folder", ["", "cifar-10-batches-bin"])
-def test_cifar_planes_and_labels(cifar, folder):
+def test_cifar_images_and_labels(cifar, folder):
     if folder:
         (cifar / folder).mkdir()
         for path in list(cifar.glob("*.bin")):
@@ -218,13 +219,13 @@ def test_ptb_words_are_numbered_and_cut_in_tracks(ptb):
     assert batches.kind == f"PTB text {where}: 52 words, 8 distinct, in the text's order in 2 parallel tracks"
 
 
-def test_a_folder_that_is_not_there(tmp_path):
+def test_a_folder_that_does_not_exist(tmp_path):
     text = message(tmp_path / "none", MLP)
     assert f"{tmp_path / 'none'}: no such folder" in text
     assert "MNIST-format IDX files or CIFAR-10 binary files or PTB text" in text
 
 
-def test_a_folder_without_a_data_set_says_what_was_looked_for_and_what_is_there(tmp_path):
+def test_a_folder_without_a_data_set_is_reported_with_its_content(tmp_path):
     assert "it holds nothing. " in message(tmp_path, MLP)
     for n in range(12):
         (tmp_path / f"{n:02}.txt").touch()
@@ -234,7 +235,7 @@ def test_a_folder_without_a_data_set_says_what_was_looked_for_and_what_is_there(
     assert "09.txt and 2 more" in text
 
 
-def test_half_a_data_set_says_which_half_is_missing(mnist):
+def test_a_missing_file_of_a_data_set_is_named(mnist):
     (mnist / "train-labels-idx1-ubyte").unlink()
     text = message(mnist, MLP)
     assert "MNIST-format IDX files (no train-labels-idx1-ubyte);" in text
@@ -263,13 +264,13 @@ def test_a_gzip_file_that_is_cut_short(mnist):
 
 
 @pytest.mark.parametrize("place", [0, -6])
-def test_a_gzip_file_that_is_not_sound(mnist, place):
+def test_a_damaged_gzip_file(mnist, place):
     path = mnist / "train-labels-idx1-ubyte"
     content = bytearray(gzip.compress(path.read_bytes()))
     path.unlink()
     content[place] ^= 0xFF
     (mnist / f"{path.name}.gz").write_bytes(content)
-    assert f"{path}.gz is no sound gzip file" in message(mnist, MLP)
+    assert f"{path}.gz is not a valid gzip file" in message(mnist, MLP)
 
 
 def test_a_file_that_cannot_be_read(mnist, monkeypatch):
@@ -293,7 +294,7 @@ def test_labels_in_place_of_images(mnist):
     assert f"{path}: its magic number is 2049, this file's is 2051" in message(mnist, MLP)
 
 
-def test_as_many_labels_as_images(mnist):
+def test_different_numbers_of_labels_and_images(mnist):
     path = mnist / "train-labels-idx1-ubyte"
     path.write_bytes(idx(2049, LABELS[:11]))
     assert f"holds 12 images, {path} 11 labels" in message(mnist, MLP)
@@ -317,7 +318,7 @@ def test_a_cifar_file_that_is_cut_short(cifar, length):
     assert f"{path}: expected {2 * 3073} bytes, found {length}: " in message(cifar, RGB)
 
 
-def test_the_first_cifar_file_is_cut_within_a_record_as_all_are(cifar):
+def test_the_first_cifar_file_is_cut_within_a_record(cifar):
     for path in cifar.glob("*.bin"):
         path.write_bytes(path.read_bytes()[:4000])
     assert f"{cifar / 'data_batch_1.bin'}: expected {2 * 3073} bytes, found 4000: " in message(cifar, RGB)
@@ -383,4 +384,4 @@ def test_too_few_words_for_one_batch(ptb):
 
 def test_text_of_another_encoding(ptb):
     (ptb / "ptb.train.txt").write_bytes(b"caf\xe9 \n")
-    assert f"{ptb / 'ptb.train.txt'} is no UTF-8 text" in message(ptb, language_model())
+    assert f"{ptb / 'ptb.train.txt'} is not UTF-8 text" in message(ptb, language_model())

@@ -13,7 +13,7 @@ SHAPES = {
 }
 
 
-def test_probe_weights_hide_nothing():
+def test_probe_weights_are_neither_constant_nor_too_large():
     arrays = probe.weights(SHAPES, seed=0)
     assert {name: array.shape for name, array in arrays.items()} == SHAPES
     assert all(array.dtype == np.float32 for array in arrays.values())
@@ -22,29 +22,29 @@ def test_probe_weights_hide_nothing():
     assert np.std(arrays["conv.weight"]) * np.sqrt(8 * 9 / 2) < 1.2
 
 
-def test_a_name_draws_the_same_weights_whatever_stands_beside_it():
+def test_a_name_has_the_same_weights_whatever_other_names_there_are():
     alone = probe.weights({"bn.bias": (16,)}, seed=3)["bn.bias"]
     assert np.array_equal(alone, probe.weights(SHAPES, seed=3)["bn.bias"])
     assert not np.array_equal(alone, probe.weights(SHAPES, seed=4)["bn.bias"])
 
 
-def test_statistics_are_moved_and_rounded_and_nothing_else_is():
+def test_only_batch_norm_statistics_are_changed_and_rounded():
     arrays = probe.weights(SHAPES, seed=0)
-    moved = probe.unsettle(arrays, seed=0)
+    changed = probe.unsettle(arrays, seed=0)
     for name in SHAPES:
         if name.startswith("bn.running"):
-            assert not np.any(moved[name].view(np.uint32) & 0xFFF)
-            assert not np.array_equal(moved[name], arrays[name])
-            assert np.allclose(moved[name], arrays[name], atol=1.0)
+            assert not np.any(changed[name].view(np.uint32) & 0xFFF)
+            assert not np.array_equal(changed[name], arrays[name])
+            assert np.allclose(changed[name], arrays[name], atol=1.0)
         else:
-            assert moved[name] is arrays[name]
-    assert (moved["bn.running_var"] > 0).all()
+            assert changed[name] is arrays[name]
+    assert (changed["bn.running_var"] > 0).all()
 
 
-def test_rounding_forgives_a_last_bit():
+def test_rounding_removes_a_difference_in_the_last_bit():
     arrays = probe.weights(SHAPES, seed=0)
-    nudged = {name: np.nextafter(array, np.float32(9)) for name, array in arrays.items()}
-    first, second = probe.unsettle(arrays, 0), probe.unsettle(nudged, 0)
+    neighbours = {name: np.nextafter(array, np.float32(9)) for name, array in arrays.items()}
+    first, second = probe.unsettle(arrays, 0), probe.unsettle(neighbours, 0)
     same = np.mean(first["bn.running_var"] == second["bn.running_var"])
     assert same > 0.9
 
@@ -68,9 +68,9 @@ def test_input_cases_differ_and_keep_their_range():
     assert 0 <= arrays["0/u"].min() <= arrays["0/u"].max() < 1
 
 
-def test_perturbation_moves_every_float_to_a_neighbour():
+def test_perturbation_changes_every_float_to_a_neighbour():
     arrays = {"w": np.linspace(-3, 3, 100, dtype=np.float32), "t": np.arange(4)}
-    moved = probe.perturb(arrays, seed=0)
-    assert (moved["w"] != arrays["w"]).all()
-    assert np.abs(moved["w"] - arrays["w"]).max() <= np.spacing(np.float32(3))
-    assert np.array_equal(moved["t"], arrays["t"])
+    changed = probe.perturb(arrays, seed=0)
+    assert (changed["w"] != arrays["w"]).all()
+    assert np.abs(changed["w"] - arrays["w"]).max() <= np.spacing(np.float32(3))
+    assert np.array_equal(changed["t"], arrays["t"])

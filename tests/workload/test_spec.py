@@ -6,7 +6,7 @@ from xverify.errors import SpecError, UsageError
 from xverify.workload.spec import find_model, load_folder, load_module
 
 
-def test_a_shape_takes_the_batch():
+def test_a_shape_is_filled_with_the_batch_size():
     assert TensorSpec(("N", 3, 8)).sized(5) == (5, 3, 8)
 
 
@@ -20,7 +20,7 @@ def test_a_shape_takes_the_batch():
         ({"shape": ("N", 3), "layout": "NCHW"}, "names 4 axes"),
     ],
 )
-def test_a_tensor_that_cannot_be_is_refused(arguments, says):
+def test_a_contradictory_tensor_spec_is_refused(arguments, says):
     with pytest.raises(SpecError, match=says):
         TensorSpec(**arguments)
 
@@ -34,17 +34,17 @@ def test_a_tensor_that_cannot_be_is_refused(arguments, says):
         ({"x": TensorSpec((4, 8))}, "batch axis"),
     ],
 )
-def test_a_spec_that_cannot_be_is_refused(inputs, says):
+def test_a_contradictory_model_spec_is_refused(inputs, says):
     with pytest.raises(SpecError, match=says):
         ModelSpec(inputs=inputs, outputs={"y": TensorSpec(("N", 3))})
 
 
-def test_an_unknown_model_is_met_with_the_nearest():
+def test_for_an_unknown_model_the_nearest_name_is_suggested():
     with pytest.raises(UsageError, match="did you mean 'resnet50'"):
         find_model("resnet5O")
 
 
-def test_a_path_that_is_not_there_is_said_to_be_a_folder():
+def test_a_path_that_does_not_exist_is_reported_as_a_folder():
     with pytest.raises(UsageError, match="no such folder"):
         find_model("./nowhere")
 
@@ -87,11 +87,11 @@ def test_a_variant_uses_the_files_of_another_folder(tmp_path):
         ("def build(*, loop):\n    return loop", True),
         ("def build(**options):\n    return options", True),
         ("def build(depth=3):\n    return depth", False),
-        ("from .common import build", True),  # cannot be told without importing it
+        ("from .common import build", True),  # unknown without importing it
         ("def build(", True),
     ],
 )
-def test_what_build_takes_is_read_without_importing_it(tmp_path, build, takes):
+def test_the_parameters_of_build_are_read_without_importing_the_file(tmp_path, build, takes):
     folder = write_folder(tmp_path / "port", model=f"import no_such_framework\n{build}\n")
     assert load_folder(folder).takes("numpy", "loop") is takes
 

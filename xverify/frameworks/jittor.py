@@ -175,7 +175,7 @@ class Adapter(Framework):
         return BackwardPass(logits, float(loss.numpy().item()), found[: len(nodes)], parameter_gradients)
 
 
-def trainable_parameters(model: Any) -> dict[str, Any]:
+def trainable_parameters(model: Any) -> dict[str, Any]:  # Any: jittor.Var has no type
     """Name -> variable of each trainable parameter of a model in training mode. A tied parameter occurs once."""
     once = {id(value): (name, value) for name, value in reversed(model.state_dict().items())}
     return {name: value for name, value in reversed(once.values()) if not value.is_stop_grad()}

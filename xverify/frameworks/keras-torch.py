@@ -10,7 +10,8 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from xverify.framework.adapter import Array, Batch, Training
-from xverify.frameworks._keras import Gradients, Keras, Learner, canonical, native
+from xverify.frameworks._keras import Gradients, Keras, canonical, native
+from xverify.frameworks._keras_training import Learner
 from xverify.frameworks._torch import OnTorch
 from xverify.workload.optimizers import Optimizer
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from xverify.framework.adapter import Array, Batch, Training
-from xverify.frameworks._keras import Gradients, Keras, Learner, canonical, native
+from xverify.frameworks._keras import Gradients, Keras, canonical, native
+from xverify.frameworks._keras_training import Learner
 from xverify.workload.optimizers import Optimizer
 
 

@@ -1,4 +1,4 @@
-"""The timing engine put to the test on the machine where it runs, on speeds that are known beforehand.
+"""Checks of the timing engine on this machine, with adapters whose speed is known beforehand.
 
-It may import run and everything below it; only commands imports it.
+It may import engine and everything below it; only commands imports it.
 """

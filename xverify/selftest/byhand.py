@@ -1,9 +1,12 @@
-"""A framework's forward pass, or its training step, timed by the harness, and by a loop written by hand, in pairs in one process.
+"""Times a framework's forward pass or training step by the harness and by a loop written by hand, in pairs, in one process.
 
-python -m xverify.selftest.byhand FRAMEWORK MODEL THREADS FOLDER TASK CORES: prints {"ours": [...], "by_hand": [...]}, seconds a
-call of blocks in pairs. FOLDER is of the run's own, for weights and inputs; CORES: those to run on, or "". One process, one
-callable of the framework (a module, a function, a session) and one input for both: in two processes memory lies differently, and
-that is more than what is measured here.
+Usage: python -m xverify.selftest.byhand FRAMEWORK MODEL THREADS FOLDER TASK CORES
+
+It prints {"ours": [...], "by_hand": [...]}: seconds per call of each block, in pairs. FOLDER is an empty folder for weights and
+inputs, or one with the reference's export; CORES are the cores to run on, separated by commas, or "" for all.
+
+Both use the same callable of the framework (a module, a function, a session) and the same input in the same process. In two
+processes the arrays would lie at different places in memory, which makes a larger difference than the one to be measured.
 """
 
 from __future__ import annotations
@@ -30,29 +33,32 @@ from ..workload import probe
 from ..workload.optimizers import optimizer
 from ..workload.spec import find_model
 
-# A short call shows what a call costs beside its work. Long training steps tell nothing of it: the harness came out 0.6 to 2.6%
-# faster than the loop by hand on steps of convolutional networks in some processes, and equal in others; why is not known.
+# Short calls show the overhead of a call. Long training steps do not: on steps of convolutional networks the harness was 0.6% to
+# 2.6% faster than the loop by hand in some processes, and as fast in others, for an unknown reason.
 CASES = (("mlp", "forward"), ("resnet50", "forward"), ("mlp", "train"))
 ITEMS = {"forward": 1, "train": 32}
-LEAST_PAIRS, SECONDS = 30, 10.0  # as many pairs as fit into this time
-BLOCK = 0.005  # seconds: what the machine does besides changes slowly, and many short pairs see through it
-By = Callable[[int], float]  # times so many calls, in seconds
+LEAST_PAIRS, SECONDS = 30, 10.0  # as many pairs as fit into this time, and at least LEAST_PAIRS
+BLOCK = 0.005  # seconds; other load of the machine changes slowly, so many short pairs cancel it
+# Makes this number of calls, and returns the seconds they take.
+Loop = Callable[[int], float]
 
 
-def torch(call: Any, x: Any) -> By:
+def torch(call: Any, x: Any) -> Loop:
+    """torch in eager mode."""
     import torch
 
     def loop(rerun: int) -> float:
         with torch.inference_mode():
             start = time.perf_counter()
             for _ in range(rerun):
-                y = call(x)  # noqa: F841  # kept, as a user would
+                y = call(x)  # noqa: F841  # kept, as in user code
             return time.perf_counter() - start
 
     return loop
 
 
-def jittor(call: Any, x: Any) -> By:
+def jittor(call: Any, x: Any) -> Loop:
+    """Jittor in eager mode."""
     import jittor
 
     def loop(rerun: int) -> float:
@@ -68,7 +74,9 @@ def jittor(call: Any, x: Any) -> By:
     return loop
 
 
-def tensorflow(call: Any, x: Any) -> By:
+def tensorflow(call: Any, x: Any) -> Loop:
+    """A tf.function."""
+
     def loop(rerun: int) -> float:
         start = time.perf_counter()
         for _ in range(rerun):
@@ -78,8 +86,9 @@ def tensorflow(call: Any, x: Any) -> By:
     return loop
 
 
-def onnxruntime(call: Any, x: Any) -> By:
-    session = inspect.getclosurevars(call).nonlocals["session"]  # another session would have another place in memory
+def onnxruntime(call: Any, x: Any) -> Loop:
+    """A session of ONNX Runtime."""
+    session = inspect.getclosurevars(call).nonlocals["session"]  # a second session would lie at another place in memory
     feed = {session.get_inputs()[0].name: x}
 
     def loop(rerun: int) -> float:
@@ -91,7 +100,8 @@ def onnxruntime(call: Any, x: Any) -> By:
     return loop
 
 
-def torch_training(learner: Any, *batch: Any) -> By:
+def torch_training(learner: Any, *batch: Any) -> Loop:
+    """Training steps with torch."""
     import torch
 
     forward, optimizer, (x, target) = learner.forward, learner.optim, batch
@@ -108,7 +118,8 @@ def torch_training(learner: Any, *batch: Any) -> By:
     return loop
 
 
-def jittor_training(learner: Any, *batch: Any) -> By:
+def jittor_training(learner: Any, *batch: Any) -> Loop:
+    """Training steps with Jittor."""
     import jittor
 
     model, optimizer, (x, target) = learner.model, learner.optim, batch
@@ -126,8 +137,9 @@ def jittor_training(learner: Any, *batch: Any) -> By:
     return loop
 
 
-def tensorflow_training(learner: Any, *batch: Any) -> By:
-    step = learner.step  # a tf.function: another one would be another graph
+def tensorflow_training(learner: Any, *batch: Any) -> Loop:
+    """Training steps with TensorFlow."""
+    step = learner.step  # a tf.function; a second one would make a second graph
 
     def loop(rerun: int) -> float:
         start = time.perf_counter()
@@ -138,6 +150,7 @@ def tensorflow_training(learner: Any, *batch: Any) -> By:
     return loop
 
 
+# Framework -> function that makes the loop, and the mode that it is written for.
 LOOPS = {
     "torch": (torch, "eager"),
     "jittor": (jittor, "eager"),
@@ -152,7 +165,7 @@ TRAINING = {
 
 
 def measure(name: str, model: str, threads: int, space: Path, task: str) -> dict[str, list[float]]:
-    """Seconds a call of each block, in pairs."""
+    """Seconds per call of each block, in pairs."""
     write, mode = (TRAINING if task == "train" else LOOPS)[name]
     session, folder = Session(), find_model(model)
 
@@ -176,16 +189,20 @@ def measure(name: str, model: str, threads: int, space: Path, task: str) -> dict
     def ours() -> float:
         return session.ask(Block(0, calls)).seconds / calls
 
-    found: dict[str, list[float]] = {"ours": [], "by_hand": []}
-    begun, drawn = time.perf_counter(), random.Random(0)
+    return _in_pairs(ours, lambda: loop(calls) / calls)
+
+
+def _in_pairs(ours: Callable[[], float], by_hand: Callable[[], float]) -> dict[str, list[float]]:
+    """Time both in pairs of blocks. The order within a pair is random.
+
+    With alternating orders, a periodic event of the process such as garbage collection could always disturb the same one.
+    """
+    timers = {"ours": ours, "by_hand": by_hand}
+    found: dict[str, list[float]] = {name: [] for name in timers}
+    begun, generator = time.perf_counter(), random.Random(0)
     while len(found["ours"]) < LEAST_PAIRS or time.perf_counter() - begun < SECONDS:
-        # By turns, what comes back in a process from time to time, as its garbage collection, could always meet the same one.
-        if drawn.random() < 0.5:
-            found["ours"].append(ours())
-            found["by_hand"].append(loop(calls) / calls)
-        else:
-            found["by_hand"].append(loop(calls) / calls)
-            found["ours"].append(ours())
+        for name in timers if generator.random() < 0.5 else reversed(timers):
+            found[name].append(timers[name]())
     return found
 
 

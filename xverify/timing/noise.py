@@ -27,8 +27,9 @@ import psutil
 
 from ..results.records import NoiseSummary
 
-LIMIT = 0.05
+LIMIT = 0.05  # the 5% of this description
 MAX_DROPPED = 0.3  # greatest share of noisy rounds for which speeds are still judged
+# Seconds of one unit of /proc/stat.
 TICK = 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01
 WINDOW_SECONDS = 1.0  # ticks of /proc/stat are counted over this time, because one block has only a few
 WINDOW_TICKS = 4  # least number of ticks that proves another process; on two cores the counter may be wrong by two
@@ -113,18 +114,20 @@ class Gate:
         )
         others = after.busy - before.busy - ran - (after.own - before.own)
         self.recent.append((wall, others, after.steal - before.steal))
-        while len(self.recent) > 1 and sum(each[0] for each in self.recent) - self.recent[0][0] > WINDOW_SECONDS:
-            self.recent.popleft()
-        span = sum(each[0] for each in self.recent)
-        # The counter moves in steps of 10 ms, so a few ticks prove nothing about a block.
-        shares = [
-            total / span if total >= WINDOW_TICKS * TICK else 0.0
-            for total in (sum(each[1] for each in self.recent), sum(each[2] for each in self.recent))
-        ]
-        found = Block(delay / wall, *shares)
+        found = Block(delay / wall, *self._recent_shares())
         for name in ("delay", "others", "steal"):
             self.most[name] = max(self.most[name], getattr(found, name))
         return found.reason
+
+    def _recent_shares(self) -> tuple[float, float]:
+        """The shares of others and of steal in the blocks of the last WINDOW_SECONDS."""
+        seconds, others, steal = map(sum, zip(*self.recent))
+        while len(self.recent) > 1 and seconds - self.recent[0][0] > WINDOW_SECONDS:
+            self.recent.popleft()
+            seconds, others, steal = map(sum, zip(*self.recent))
+        # The counter moves in steps of 10 ms, so a few ticks prove nothing about a block.
+        least = WINDOW_TICKS * TICK
+        return (others / seconds if others >= least else 0.0), (steal / seconds if steal >= least else 0.0)
 
     def canary(self) -> str | None:
         """Time the fixed piece of work. Returns why the round is noisy, or None."""

@@ -174,16 +174,14 @@ def verdicts(found: Mapping[str, Estimate]) -> dict[str, tuple[str, str | None]]
         else:
             claims.append((*_claim(each), name))
     level = (1 - CONFIDENCE) / 2
-    standing = True
+    holds = True  # Holm: once a claim fails, all less likely claims fail
     for index, (p, claim, name) in enumerate(sorted(claims)):
-        standing = standing and p <= level / (len(claims) - index)
-        if standing:
+        holds = holds and p <= level / (len(claims) - index)
+        if holds:
             result[name] = (claim, None)
         elif p <= level:
-            result[name] = (
-                "AMBIGUOUS",
-                f"it would be {claim} if it were compared alone, but not among {len(claims)} comparisons",
-            )
+            why = f"it would be {claim} if it were compared alone, but not among {len(claims)} comparisons"
+            result[name] = ("AMBIGUOUS", why)
         else:
             result[name] = ("AMBIGUOUS", None)
     return result

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import WeightsError
 from ..verdict.layers import Place
-from ..verdict.replayed import ReplayReport
+from ..verdict.findings import ReplayReport
 from ..weights import load_file, npz
 from ..workload.keys import case_key
 from . import messages_reference as messages

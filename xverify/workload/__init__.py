@@ -1,4 +1,4 @@
-"""What is computed: the spec of a model, its inputs, data sets, weights' probe values, and optimizers.
+"""What is computed: the spec of a model, its weights and inputs, data sets, and optimizers.
 
-It may import errors and weights.
+It may import weights and errors.
 """

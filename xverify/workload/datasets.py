@@ -1,128 +1,143 @@
-"""Batches for training: inputs with their labels, drawn from a seed or read from a data set's own files.
+"""Batches for training: inputs with their labels, drawn from a seed or read from the files of a data set.
 
-A target holds one class number for every row of logits, so for classification one an item, and for a language model one a token:
-the token that comes next.
+A target holds one class number for each row of logits: for classification one for each item, for a language model one for each
+token, namely the next token.
 """
 
 from __future__ import annotations
 
 import math
-import zlib
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import UsageError
-from . import probe
+from . import cifar10, mnist, probe, ptb
 from .keys import case_key
 from .spec import BATCH, ModelSpec, TensorSpec
 
 TARGET = "target"
-
-IMAGES, LABELS = 2051, 2049  # magic numbers of IDX files: bytes in three axes, bytes in one
-CIFAR_IMAGE = (3, 32, 32)
-CIFAR_RECORD = 1 + math.prod(CIFAR_IMAGE)
-END = "<eos>"
-
-MNIST, CIFAR, PTB = "MNIST-format IDX files", "CIFAR-10 binary files", "PTB text"
-# Format -> its files, each with the names that it goes by.
-FORMATS = {
-    MNIST: [
-        [f"train-images{dot}idx3-ubyte{packed}" for packed in ("", ".gz") for dot in "-."],
-        [f"train-labels{dot}idx1-ubyte{packed}" for packed in ("", ".gz") for dot in "-."],
-    ],
-    CIFAR: [[f"{folder}data_batch_{n}.bin" for folder in ("", "cifar-10-batches-bin/")] for n in range(1, 6)],
-    PTB: [["ptb.train.txt"]],
-}
+FORMATS: tuple[ModuleType, ...] = (mnist, cifar10, ptb)
+MOST_LISTED = 10  # names of files that a message lists
 
 
 @dataclass(frozen=True)
 class Batches:
-    """What training runs on.
+    """The data that training runs on.
 
-    arrays: ``"case/input"`` -> array in canonical layout, and ``"case/target"`` -> int64 labels, of the output's shape
-        without its last axis. kind: where they come from, one phrase for the report.
+    arrays: ``"case/input"`` -> array in canonical layout, and ``"case/target"`` -> int64 labels in the shape of the output without
+        its last axis.
+    kind: where the data come from, as a phrase for the report.
     """
 
-    arrays: dict[str, np.ndarray]
+    arrays: dict[str, NDArray[Any]]
     kind: str
 
 
 def synthetic(spec: ModelSpec, batch: int, seed: int, cases: int) -> Batches:
-    """The inputs of ``probe.inputs`` with labels uniform over the classes; a language model's tokens with the next token.
+    """The inputs of ``probe.inputs`` with random labels.
 
-    UsageError: the model's output holds no classes, or a token has none.
+    Labels are uniform over the classes. For a language model the tokens are drawn, and the label of a token is the next token.
+    Raises UsageError when the model's output has no classes, or not one for each token.
     """
     classes, shape = _target(spec)
     size = TensorSpec(shape).sized(batch)
     tokens = _tokens(spec, shape)
     arrays = probe.inputs(spec, batch, seed, cases)
+    if tokens is None:
+        for case in range(cases):
+            target = case_key(case, TARGET)
+            arrays[target] = probe.generator(seed, f"case {case}: {TARGET}").integers(0, classes, size)
+        return Batches(arrays, f"synthetic, seed {seed}")
+    low, high = _range(spec.inputs[tokens])
+    if low < 0 or high > classes:
+        raise UsageError(
+            f"input {tokens!r} takes tokens from {low} to {high - 1}, and the output has the classes 0 to "
+            f"{classes - 1}: the label is the next token, so give the output in spec.py a class for every token"
+        )
     for case in range(cases):
-        if tokens is None:
-            labels = probe._generator(seed, f"case {case}: {TARGET}").integers(0, classes, size)
-        else:
-            low, high = _range(spec.inputs[tokens])
-            if low < 0 or high > classes:
-                raise UsageError(
-                    f"input {tokens!r} takes tokens from {low} to {high - 1}, and the output has the classes 0 to "
-                    f"{classes - 1}: the next token is the label, so give the output in spec.py a class for every token"
-                )
-            drawn = probe._generator(seed, f"case {case}: {tokens}").integers(low, high, (size[0], size[1] + 1))
-            arrays[case_key(case, tokens)] = drawn[:, :-1].astype(spec.inputs[tokens].dtype, order="C")
-            labels = drawn[:, 1:].copy()
-        arrays[case_key(case, TARGET)] = labels
+        drawn = probe.generator(seed, f"case {case}: {tokens}").integers(low, high, (size[0], size[1] + 1))
+        arrays[case_key(case, tokens)] = drawn[:, :-1].astype(spec.inputs[tokens].dtype, order="C")
+        arrays[case_key(case, TARGET)] = drawn[:, 1:].copy()
     return Batches(arrays, f"synthetic, seed {seed}")
 
 
 def read(directory: Path, spec: ModelSpec, batch: int, seed: int, cases: int) -> Batches:
-    """Batches from the data set in this folder, known by its files: MNIST and its likes, CIFAR-10, or PTB.
+    """Batches from the data set in this folder, whose format is recognised by the names of its files.
 
-    Images are float in [0, 1], in an order shuffled by the seed, the same in every epoch. Words keep the order of the text, in as
-    many parallel tracks as a batch has items, whatever the seed.
-    UsageError: no such files, a file that is cut short or of another format, labels without a class, or data that do not fit
-    the model.
+    Images are float in [0, 1]; the seed decides their order, which is the same in every epoch. Words keep the order of the text,
+    in as many parallel tracks as a batch has items, whatever the seed.
+    Raises UsageError when there are no such files, a file is damaged, a label has no class, or the data do not fit the model.
     """
     data_format, paths = _find(directory)
-    if data_format == PTB:
+    if data_format is ptb:
         return _text(paths[0], spec, batch, cases)
+    return _images(directory, data_format, paths, spec, batch, seed, cases)
+
+
+def _images(
+    directory: Path, data_format: ModuleType, paths: list[Path], spec: ModelSpec, batch: int, seed: int, cases: int
+) -> Batches:
     classes, _ = _target(spec)
-    pixels, labels = (_mnist if data_format == MNIST else _cifar)(paths, classes)
-    item, count = pixels.shape[1:], len(labels)
+    images = data_format.read(paths, classes)
+    item, count = images.pixels.shape[1:], len(images.labels)
     (name, tensor), (output, logits) = _only(spec.inputs, "input"), _only(spec.outputs, "output")
     _check_fit(f"{directory} holds images of {'×'.join(map(str, item))}", name, tensor, "f", item, (math.prod(item),))
     _check_fit(f"{directory} holds one label an image", output, logits, "f", (classes,))
     if count < batch:
         raise UsageError(f"{directory} holds {count} items, and a batch takes {batch}: name a smaller --batch")
-    order = probe._generator(seed, "order").permutation(count)
+    order = probe.generator(seed, "order").permutation(count)
     arrays = {}
     for case in range(cases):
         chosen = order[np.arange(case * batch, (case + 1) * batch) % count]
-        scaled = np.divide(pixels[chosen], 255, dtype=np.float32)
+        scaled = np.divide(images.pixels[chosen], 255, dtype=np.float32)
         arrays[case_key(case, name)] = scaled.reshape(tensor.sized(batch)).astype(tensor.dtype, copy=False)
-        arrays[case_key(case, TARGET)] = labels[chosen]
+        arrays[case_key(case, TARGET)] = images.labels[chosen]
     how = f"{count} items, order shuffled by seed {seed}, values scaled to [0, 1]"
-    return Batches(arrays, f"{data_format} in {directory}: {how}")
+    return Batches(arrays, f"{data_format.NAME} in {directory}: {how}")
 
 
-def check_labels(labels: np.ndarray, classes: int, where: str) -> None:
-    """UsageError unless every label is in 0 to classes - 1; it names the first that is not. ``where`` begins the message."""
-    strange = np.argwhere((labels < 0) | (labels >= classes))
-    if len(strange):
-        item = tuple(map(int, strange[0]))
+def _text(path: Path, spec: ModelSpec, batch: int, cases: int) -> Batches:
+    classes, _ = _target(spec)
+    (name, tensor), (output, logits) = _only(spec.inputs, "input"), _only(spec.outputs, "output")
+    sequence: tuple[int | str, ...] = tensor.shape[1:] if len(tensor.shape) == 2 else ("T",)
+    _check_fit(f"{path} holds words", name, tensor, "iu", sequence)
+    _check_fit(f"{path} holds a label a word", output, logits, "f", (*sequence, classes))
+    words = ptb.read(path)
+    low, high = _range(tensor)
+    if low > 0 or words.distinct > min(high, classes):
         raise UsageError(
-            f"{where}: item {', '.join(map(str, item))} has the label {labels[item]}, and the model has the classes 0 to "
-            f"{classes - 1}: give its output as many classes as the data, or name other data"
+            f"{path} holds {words.distinct} distinct words, numbered from 0; the model's {name!r} takes {low} to {high - 1}, "
+            f"and its output has {classes} classes: raise both in spec.py, or name other data"
         )
+    steps = tensor.sized(batch)[1]
+    count = len(words.numbers)
+    length = count // batch
+    epoch = (length - 1) // steps
+    if epoch < 1:
+        raise UsageError(
+            f"{path} holds {count} words, and one batch of {batch} takes {batch * (steps + 1)}: name a smaller --batch"
+        )
+    tracks = words.numbers[: batch * length].reshape(batch, length)
+    arrays = {}
+    for case in range(cases):
+        start = case % epoch * steps
+        arrays[case_key(case, name)] = np.ascontiguousarray(tracks[:, start : start + steps], tensor.dtype)
+        arrays[case_key(case, TARGET)] = np.ascontiguousarray(tracks[:, start + 1 : start + steps + 1])
+    how = f"{count} words, {words.distinct} distinct, in the text's order in {batch} parallel tracks"
+    return Batches(arrays, f"{ptb.NAME} {path}: {how}")
 
 
 def _target(spec: ModelSpec) -> tuple[int, tuple[int | str, ...]]:
     """The number of classes, and the shape of the labels."""
     name, tensor = _only(spec.outputs, "output")
     *shape, classes = tensor.shape
-    # A layout such as NCHW has its classes elsewhere, and the last axis would be taken for them.
+    # In a layout such as NCHW the classes are not on the last axis.
     elsewhere = tensor.layout is not None and "C" in tensor.layout[:-1]
     if BATCH not in shape or not isinstance(classes, int) or elsewhere:
         layout = f" in layout {tensor.layout}" if elsewhere else ""
@@ -131,12 +146,14 @@ def _target(spec: ModelSpec) -> tuple[int, tuple[int | str, ...]]:
             f"axis, e.g. ({BATCH}, 10)"
         )
     if TARGET in spec.inputs:
-        raise UsageError(f"an input is called {TARGET!r}, as the labels are: give it another name in spec.py")
+        raise UsageError(
+            f"an input is called {TARGET!r}, which is the name of the labels: give it another name in spec.py"
+        )
     return classes, tuple(shape)
 
 
 def _tokens(spec: ModelSpec, shape: tuple[int | str, ...]) -> str | None:
-    """The input whose next tokens are the labels: of a language model, the integers that have the labels' shape (N, T)."""
+    """The input whose next tokens are the labels: an integer input of a language model with the labels' shape (N, T)."""
     if spec.task == "language-model" and len(shape) == 2 and shape[0] == BATCH:
         for name, tensor in spec.inputs.items():
             if tensor.shape == shape and np.dtype(tensor.dtype).kind in "iu":
@@ -145,13 +162,14 @@ def _tokens(spec: ModelSpec, shape: tuple[int | str, ...]) -> str | None:
 
 
 def _range(tensor: TensorSpec) -> tuple[int, int]:
-    """The range of an integer input: low, and one above the highest."""
+    """The range of an integer input: the lowest value, and the highest value plus one."""
     assert tensor.low is not None
     assert tensor.high is not None
     return int(tensor.low), int(tensor.high)
 
 
 def _only(tensors: Mapping[str, TensorSpec], what: str) -> tuple[str, TensorSpec]:
+    """The only tensor of these. what: "input" or "output". Raises UsageError when there are several."""
     if len(tensors) != 1:
         raise UsageError(f"the model has {len(tensors)} {what}s, {', '.join(tensors)}: its batches need exactly one")
     return next(iter(tensors.items()))
@@ -162,7 +180,10 @@ def _shown(shape: tuple[int | str, ...]) -> str:
 
 
 def _check_fit(found: str, name: str, tensor: TensorSpec, kinds: str, *shapes: tuple[int | str, ...]) -> None:
-    """UsageError unless the tensor is of one of these dtype kinds, and of one of these shapes behind its batch axis."""
+    """Raise UsageError unless the tensor has one of these dtype kinds and, after its batch axis, one of these shapes.
+
+    found: what the data are, as the beginning of the message. kinds: numpy's letters, e.g. "iu".
+    """
     batched = [(BATCH, *shape) for shape in shapes]
     if tensor.shape not in batched or np.dtype(tensor.dtype).kind not in kinds:
         raise UsageError(
@@ -171,113 +192,26 @@ def _check_fit(found: str, name: str, tensor: TensorSpec, kinds: str, *shapes: t
         )
 
 
-def _find(directory: Path) -> tuple[str, list[Path]]:
-    """The format of the data set in this folder, and its files in the order of FORMATS."""
+def _find(directory: Path) -> tuple[ModuleType, list[Path]]:
+    """The format of the data set in this folder, and its files in the order of FILES."""
     if not directory.is_dir():
-        raise UsageError(f"{directory}: no such folder; name one that holds {' or '.join(FORMATS)}")
-    complete, lacking = {}, []
-    for name, files in FORMATS.items():
-        paths = [next((directory / n for n in names if (directory / n).is_file()), None) for names in files]
-        found = [path for path in paths if path is not None]
-        if len(found) == len(files):
-            complete[name] = found
-        lacking.append(f"{name} (no {', '.join(names[0] for names, path in zip(files, paths) if path is None)})")
+        names = " or ".join(each.NAME for each in FORMATS)
+        raise UsageError(f"{directory}: no such folder; name one that holds {names}")
+    complete, looked_for = {}, []
+    for each in FORMATS:
+        paths = [next((directory / n for n in names if (directory / n).is_file()), None) for names in each.FILES]
+        absent = [names[0] for names, path in zip(each.FILES, paths) if path is None]
+        if not absent:
+            complete[each] = [path for path in paths if path is not None]
+        looked_for.append(f"{each.NAME} (no {', '.join(absent)})")
     if len(complete) == 1:
         return next(iter(complete.items()))
     if complete:
-        raise UsageError(f"{directory} holds {' and '.join(complete)}: give each data set a folder of its own")
-    held = sorted(path.name for path in directory.iterdir())
-    more = f" and {len(held) - 10} more" if len(held) > 10 else ""
+        names = " and ".join(each.NAME for each in complete)
+        raise UsageError(f"{directory} holds {names}: give each data set a folder of its own")
+    present = sorted(path.name for path in directory.iterdir())
+    more = f" and {len(present) - MOST_LISTED} more" if len(present) > MOST_LISTED else ""
     raise UsageError(
-        f"{directory} holds no data set: looked for {'; '.join(lacking)}; it holds {', '.join(held[:10]) or 'nothing'}{more}. "
-        "Name the folder that holds all files of one"
+        f"{directory} holds no data set: looked for {'; '.join(looked_for)}; it holds "
+        f"{', '.join(present[:MOST_LISTED]) or 'nothing'}{more}. Name the folder that holds all files of one"
     )
-
-
-def _content(path: Path) -> bytes:
-    """A file's bytes, decompressed if its name ends in .gz. Of a compressed file that is cut short, what is there."""
-    try:
-        content = path.read_bytes()
-        return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(content) if path.suffix == ".gz" else content
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
-    except zlib.error as error:
-        raise UsageError(f"{path} is no sound gzip file ({error}): fetch it again") from None
-
-
-def _check_size(path: Path, expected: int, content: bytes) -> None:
-    if len(content) != expected:
-        unpacked = " when decompressed" if path.suffix == ".gz" else ""
-        raise UsageError(f"{path}: expected {expected} bytes{unpacked}, found {len(content)}: fetch it again")
-
-
-def _idx(path: Path, magic: int, axes: int) -> np.ndarray:
-    """The uint8 array of an IDX file: magic number and one size an axis, big-endian, then the bytes."""
-    content = _content(path)
-    header, found = 4 * (1 + axes), int.from_bytes(content[:4], "big")
-    if len(content) >= 4 and found != magic:
-        raise UsageError(f"{path}: its magic number is {found}, this file's is {magic}: fetch it again, or rename it")
-    if len(content) < header:
-        _check_size(path, header, content)
-    shape = np.frombuffer(content[4:header], ">u4").tolist()
-    _check_size(path, header + math.prod(shape), content)
-    return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
-
-
-def _mnist(paths: list[Path], classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Images (items, 1, rows, columns) in uint8, labels (items,) in int64."""
-    pixels, numbers = _idx(paths[0], IMAGES, 3), _idx(paths[1], LABELS, 1).astype(np.int64)
-    if len(pixels) != len(numbers):
-        held = f"{paths[0]} holds {len(pixels)} images, {paths[1]} {len(numbers)} labels"
-        raise UsageError(f"{held}: fetch both from the same place")
-    check_labels(numbers, classes, str(paths[1]))
-    return pixels[:, None], numbers
-
-
-def _cifar(paths: list[Path], classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Images (items, 3, 32, 32) in uint8, labels (items,) in int64, of records of a label and the planes R, G, B."""
-    contents = [_content(path) for path in paths]
-    # All five files hold equally many records, so a file that is cut at a record's end is found too.
-    size = CIFAR_RECORD * math.ceil(max(map(len, contents)) / CIFAR_RECORD)
-    for path, content in zip(paths, contents):
-        _check_size(path, size, content)
-        check_labels(np.frombuffer(content, np.uint8)[::CIFAR_RECORD], classes, str(path))
-    records = np.frombuffer(b"".join(contents), np.uint8).reshape(-1, CIFAR_RECORD)
-    return records[:, 1:].reshape(-1, *CIFAR_IMAGE), records[:, 0].astype(np.int64)
-
-
-def _text(path: Path, spec: ModelSpec, batch: int, cases: int) -> Batches:
-    """Words as numbers by falling frequency, then by the alphabet; the next T words of every track, each with the word after it."""
-    classes, _ = _target(spec)
-    (name, tensor), (output, logits) = _only(spec.inputs, "input"), _only(spec.outputs, "output")
-    sequence: tuple[int | str, ...] = tensor.shape[1:] if len(tensor.shape) == 2 else ("T",)
-    _check_fit(f"{path} holds words", name, tensor, "iu", sequence)
-    _check_fit(f"{path} holds a label a word", output, logits, "f", (*sequence, classes))
-    try:
-        lines = _content(path).decode().removesuffix("\n").split("\n")
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is no UTF-8 text ({error}): fetch it again") from None
-    words = [word for line in lines for word in (*line.split(), END)]
-    counts = Counter(words)
-    numbers = {word: n for n, word in enumerate(sorted(counts, key=lambda word: (-counts[word], word)))}
-    low, high = _range(tensor)
-    if low > 0 or len(numbers) > min(high, classes):
-        raise UsageError(
-            f"{path} holds {len(numbers)} distinct words, numbered from 0; the model's {name!r} takes {low} to {high - 1}, "
-            f"and its output has {classes} classes: raise both in spec.py, or name other data"
-        )
-    steps = tensor.sized(batch)[1]
-    length = len(words) // batch
-    epoch = (length - 1) // steps
-    if epoch < 1:
-        raise UsageError(
-            f"{path} holds {len(words)} words, and one batch of {batch} takes {batch * (steps + 1)}: name a smaller --batch"
-        )
-    tracks = np.array([numbers[word] for word in words[: batch * length]], np.int64).reshape(batch, length)
-    arrays = {}
-    for case in range(cases):
-        start = case % epoch * steps
-        arrays[case_key(case, name)] = np.ascontiguousarray(tracks[:, start : start + steps], tensor.dtype)
-        arrays[case_key(case, TARGET)] = np.ascontiguousarray(tracks[:, start + 1 : start + steps + 1])
-    how = f"{len(words)} words, {len(numbers)} distinct, in the text's order in {batch} parallel tracks"
-    return Batches(arrays, f"{PTB} {path}: {how}")

@@ -1,13 +1,13 @@
-"""Names of arrays in the files that parent and worker share."""
+"""Names of the arrays in the files that the parent process and the workers exchange."""
 
 from __future__ import annotations
 
 
 def case_key(case: int, name: str) -> str:
-    """The name of a tensor of an input case in an array file."""
+    """The name of a tensor that belongs to an input case."""
     return f"{case}/{name}"
 
 
 def state_key(name: str, index: int) -> str:
-    """The key of a parameter's optimizer state."""
+    """The name of an array of a parameter's optimizer state. index: its place in Optimizer.state_names."""
     return f"{name}/{index}"

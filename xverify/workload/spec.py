@@ -1,6 +1,6 @@
-"""The spec of a model, and the folder that holds it.
+"""The spec of a model, and the folder that contains it.
 
-A folder of the zoo and a user's own folder anywhere on disk are read by the same code:
+Folders of the zoo and a user's own folders are read in the same way:
 
     my_port/
       spec.py         SPEC = ModelSpec(inputs={...}, outputs={...})
@@ -18,6 +18,7 @@ import importlib.util
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -29,14 +30,14 @@ BATCH = "N"
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """One input or output of a model, in canonical (torch) layout.
+    """One input or output of a model, in canonical (torch's) layout.
 
-    shape: sizes, with ``"N"`` standing for the batch, e.g. ``("N", 3, 224, 224)``.
-    dtype: numpy name, e.g. ``"float32"``, ``"int64"``.
-    low, high: the range inputs are drawn from: uniform [low, high). Floats without a range are standard normal.
-        Integer inputs need both (class or token numbers).
-    layout: names the axes, e.g. ``"NCHW"``. A framework whose native layout differs (TensorFlow: NHWC) is then fed, and
-        read, in its own. Without it, arrays are passed as they are.
+    shape: the sizes of the axes; ``"N"`` stands for the batch size, e.g. ``("N", 3, 224, 224)``.
+    dtype: numpy's name of the dtype, e.g. ``"float32"`` or ``"int64"``.
+    low, high: random inputs are uniform in [low, high). Without them, floats are standard normal. Integer inputs need both.
+    layout: the names of the axes, e.g. ``"NCHW"``. Images are then converted for a framework with another native layout
+        (TensorFlow: NHWC). Without it, arrays keep the order of their axes.
+    Raises SpecError for values that contradict each other.
     """
 
     shape: tuple[int | str, ...]
@@ -60,20 +61,23 @@ class TensorSpec:
             )
 
     def sized(self, batch: int) -> tuple[int, ...]:
-        """The shape at this batch size."""
+        """The shape for this batch size."""
         return tuple(batch if size == BATCH else int(size) for size in self.shape)
 
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """What a model takes and gives.
+    """The inputs, outputs and settings of a model.
 
     inputs, outputs: name -> TensorSpec, in the order in which the model takes and returns them.
-    task: what the model is for ("classification", "language-model", ...), for the report.
-    batch: the batch size when the user names none. item: what one element of a batch is called ("image", "sequence").
-    options: keyword arguments for every framework's ``build``.
-    code: a folder beside this one that holds the framework files, when variants of a model share them.
-    control_flow: why the model cannot be traced, when its control flow depends on its input; '' when it can.
+    task: the purpose of the model, e.g. "classification". For "language-model" the labels are the next tokens.
+    batch: the batch size when the user names none.
+    item: what one element of a batch is called, e.g. "image" or "sequence".
+    options: keyword arguments for the ``build`` function of every framework's model file.
+    description: one line for the list of models.
+    code: the relative path of another folder that contains the model files, for a variant of a model.
+    control_flow: why the model cannot be traced, when its control flow depends on its input; '' when it can be traced.
+    Raises SpecError for values that contradict each other.
     """
 
     inputs: Mapping[str, TensorSpec]
@@ -109,7 +113,10 @@ class ModelSpec:
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """A model folder on disk: its spec and which framework files it has."""
+    """A model folder on disk.
+
+    name: the name of the folder. path: its absolute path. spec: the SPEC of its spec.py.
+    """
 
     name: str
     path: Path
@@ -117,34 +124,41 @@ class ModelFolder:
 
     @property
     def code(self) -> Path:
-        """Where the framework files are: here, or in the folder that ``spec.code`` names."""
+        """The folder that contains the model files: this folder, or the one that ``spec.code`` names."""
         return (self.path / self.spec.code).resolve()
 
     def file(self, framework: str) -> Path | None:
-        """The model's file for this framework, or None."""
+        """The model file for this framework; None when there is none."""
         path = self.code / f"{framework}.py"
         return path if path.is_file() else None
 
     def takes(self, framework: str, option: str) -> bool:
-        """Whether this framework's ``build`` has such a parameter, read without importing it; True where that cannot be told."""
+        """Whether ``build`` of this framework's model file has this parameter.
+
+        The file is parsed and not imported. True when the file does not define ``build`` itself.
+        """
         try:
             statements = ast.parse((self.code / f"{framework}.py").read_text()).body
         except (OSError, SyntaxError, ValueError):
             return True
         for statement in statements:
             if isinstance(statement, ast.FunctionDef) and statement.name == "build":
-                found = statement.args
-                names = {argument.arg for argument in (*found.posonlyargs, *found.args, *found.kwonlyargs)}
-                return option in names or found.kwarg is not None
+                parameters = statement.args
+                named = (*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs)
+                return parameters.kwarg is not None or option in {parameter.arg for parameter in named}
         return True
 
     @property
     def weights(self) -> Path | None:
+        """The file of trained weights; None when there is none."""
         path = self.path / "weights.safetensors"
         return path if path.is_file() else None
 
     def names(self, framework: str) -> dict[str, str]:
-        """names.toml's table for this framework: canonical layer or parameter name -> the framework's name."""
+        """The table of names.toml for this framework: canonical name of a layer or parameter -> the framework's name.
+
+        Raises SpecError when the file cannot be read.
+        """
         path = self.code / "names.toml"
         if not path.is_file():
             return {}
@@ -153,7 +167,7 @@ class ModelFolder:
         else:
             import tomli as tomllib
         try:
-            table = tomllib.loads(path.read_text()).get(framework, {})
+            table: dict[str, str] = tomllib.loads(path.read_text()).get(framework, {})
         except tomllib.TOMLDecodeError as error:
             raise SpecError(f"{path}: {error}") from None
         if not all(isinstance(value, str) for value in table.values()):
@@ -161,20 +175,20 @@ class ModelFolder:
         return table
 
     def digest(self) -> str:
-        """SHA-256 over the folder's source files, for the receipt."""
+        """``sha256:`` and the hash of the folder's source files, for the result file."""
         sha = hashlib.sha256()
         folders = dict.fromkeys((self.path, self.code))
-        for path in (
-            path for folder in folders for suffix in ("py", "toml") for path in sorted(folder.glob(f"*.{suffix}"))
-        ):
+        sources = (sorted(folder.glob(f"*.{suffix}")) for folder in folders for suffix in ("py", "toml"))
+        for path in chain.from_iterable(sources):
             sha.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
         return f"sha256:{sha.hexdigest()}"
 
 
 def load_module(folder: Path, name: str) -> ModuleType:
-    """Import ``folder/name.py`` without putting the folder on sys.path, where its torch.py would hide torch.
+    """Import ``folder/name.py`` as a module of a private package.
 
-    Siblings are reached as ``from .common import ...``.
+    The folder is not added to sys.path, because its torch.py would hide torch. The file imports its siblings with
+    ``from .common import ...``.
     """
     package = "xverify_model_" + hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:12]
     if package not in sys.modules:
@@ -192,7 +206,7 @@ def load_module(folder: Path, name: str) -> ModuleType:
 
 
 def zoo() -> dict[str, Path]:
-    """The models that come with xverify: name -> folder."""
+    """The models that are installed with xverify: name -> folder."""
     from .. import models
 
     root = Path(next(iter(models.__path__)))
@@ -200,9 +214,9 @@ def zoo() -> dict[str, Path]:
 
 
 def find_model(model: str | Path) -> ModelFolder:
-    """The folder of a zoo model's name, or of a path.
+    """The model folder for the name of a zoo model, or for a path.
 
-    Raises UsageError for an unknown name, SpecError for a folder whose spec cannot be used.
+    Raises UsageError for an unknown name, and SpecError for a folder whose spec cannot be used.
     """
     known = zoo()
     if str(model) in known:
@@ -218,7 +232,7 @@ def find_model(model: str | Path) -> ModelFolder:
 
 
 def load_folder(path: Path) -> ModelFolder:
-    """Read a model folder; raises SpecError with the place of the fault."""
+    """Read a model folder. Raises SpecError, with file and line, when its spec cannot be used."""
     file = path / "spec.py"
     if not file.is_file():
         raise SpecError(f"{path} has no spec.py: write SPEC = ModelSpec(inputs=..., outputs=...) there")
@@ -238,6 +252,7 @@ def load_folder(path: Path) -> ModelFolder:
 
 
 def _line_in(error: BaseException, file: Path) -> str:
+    """``:LINE``, the line of this file at which the error was raised; '' when it was raised elsewhere."""
     trace = error.__traceback__
     line = getattr(error, "lineno", None)
     while trace is not None:

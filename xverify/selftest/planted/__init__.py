@@ -1,4 +1,4 @@
-"""Adapters of the numpy framework with one timing fault each, found through XVERIFY_FRAMEWORKS.
+"""Adapters that do known work, or have one timing fault each; they are found through XVERIFY_FRAMEWORKS.
 
-They may import the framework package alone.
+They may import framework, frameworks and each other.
 """

@@ -1,4 +1,4 @@
-"""Adapters of numpy's with one thing planted each. Tests and the selftest put this folder into XVERIFY_FRAMEWORKS."""
+"""What the planted adapters share: work that takes a known time. All of them are derived from the numpy adapter."""
 
 from __future__ import annotations
 
@@ -7,22 +7,24 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from xverify.framework.discovery import load
+from xverify.framework.adapter import Framework, Mode
+from xverify.frameworks.numpy import Adapter as Numpy
 
-# About 4 ms. Digests compute in registers: elementwise work on large arrays takes 15% more or less from process to process, by
-# where the arrays happen to lie.
+__all__ = ["Numpy", "paced", "sleeping", "spinning", "working"]
+
+# About 4 ms of digests. Digests compute in registers. The time of elementwise work on large arrays would differ by 15% from
+# process to process, depending on where the arrays lie in memory.
 PIECE, REPEATS = bytes(2**16), 100
-# A call that is to take a known time is filled up to it, by the clock. A share of the work's own time would not do: work that
-# begins after a pause is slower by itself (by 0.8%, measured), and nobody would know the truth to a tenth of a per cent.
-PACE, SLOWER = 6e-3, 1.05
-WAKE = 150e-6  # how much too late a sleep may end
-Numpy: Any = load("numpy")
+# Calls of a known duration wait until this time by the clock has passed. A fixed factor of the work's own time would not be exact:
+# work after a pause is 0.8% slower (measured).
+PACE, SLOWER = 6e-3, 1.05  # seconds per call, and the factor of the slower adapters
+WAKE = 150e-6  # seconds by which a sleep may end too late
 
 
-def working(pace: Callable[[float], None] | None = None) -> Any:
-    """A mode whose calls do some 4 ms of work, then what ``pace`` does with the moment at which they began."""
+def working(pace: Callable[[float], None] | None = None) -> Mode:
+    """A mode whose calls do about 4 ms of work. pace: called afterwards with the time at which the call began."""
 
-    def mode(framework: Any, model: Any, example: tuple[Any, ...]) -> Any:
+    def mode(framework: Framework, model: Any, example: tuple[Any, ...]) -> Callable[..., Any]:
         def call(*inputs: Any) -> Any:
             start = time.perf_counter()
             for _ in range(REPEATS):
@@ -38,21 +40,23 @@ def working(pace: Callable[[float], None] | None = None) -> Any:
 
 
 def spin(start: float, seconds: float) -> None:
-    """Use the core until so many seconds after the start."""
+    """Use the core until this number of seconds after the start."""
     while time.perf_counter() < start + seconds:
         pass
 
 
 def paced(start: float) -> None:
+    """Use the core until PACE seconds after the start."""
     spin(start, PACE)
 
 
 def spinning(start: float) -> None:
+    """Use the core for 5% longer than ``paced``."""
     spin(start, PACE * SLOWER)
 
 
 def sleeping(start: float) -> None:
-    """Spin as long as ``paced`` does, leave the core for most of the rest, and spin what is left: a sleep ends late."""
+    """Take 5% longer than ``paced``, asleep for most of the difference. The end is a busy loop, because a sleep ends late."""
     spin(start, PACE)
     time.sleep(max(0.0, start + PACE * SLOWER - WAKE - time.perf_counter()))
     spin(start, PACE * SLOWER)

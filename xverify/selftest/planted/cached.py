@@ -1,9 +1,12 @@
-"""Computes once, and returns that output for ever."""
+"""Computes one output, and returns it from every call."""
 
+from typing import Any
+
+from xverify.framework.adapter import Framework
 from xverify.selftest.planted._work import Numpy
 
 
-def eager(framework, model, example):
+def eager(framework: Framework, model: Any, example: tuple[Any, ...]) -> Any:
     outputs = model(*example)
     return lambda *inputs: outputs
 

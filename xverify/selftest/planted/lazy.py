@@ -1,24 +1,29 @@
-"""Lazy, and right: computes when it is waited for."""
+"""Lazy and correct: it computes when its outputs are waited for."""
+
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
+from xverify.framework.adapter import Array, Framework
 from xverify.selftest.planted._work import Numpy
 
 
 class Promise:
-    """An output that is computed when somebody needs it."""
+    """An output that is computed when it is first read."""
 
-    def __init__(self, compute):
-        self.compute, self.value = compute, None
+    def __init__(self, compute: Callable[[], Array]) -> None:
+        self.compute = compute
+        self.value: Array | None = None
 
-    def get(self):
+    def get(self) -> Array:
         if self.value is None:
             self.value = self.compute()
         return self.value
 
 
-def eager(framework, model, example):
-    def slow(x):
+def eager(framework: Framework, model: Any, example: tuple[Any, ...]) -> Any:
+    def slow(x: Array) -> Any:
         work = np.ones((300, 300))
         for _ in range(4):
             work = work @ work / 300
@@ -32,9 +37,9 @@ class Adapter(Numpy):
     file = "numpy"
     modes = {"eager": eager}
 
-    def wait(self, outputs):
+    def wait(self, outputs: Any) -> None:
         if isinstance(outputs, Promise):
             outputs.get()
 
-    def to_numpy(self, tensor, layout):
-        return tensor.get() if isinstance(tensor, Promise) else tensor
+    def to_numpy(self, tensor: Any, layout: str | None) -> Array:
+        return super().to_numpy(tensor.get() if isinstance(tensor, Promise) else tensor, layout)

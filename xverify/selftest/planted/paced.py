@@ -1,4 +1,4 @@
-"""Work, filled up to six milliseconds."""
+"""Takes six milliseconds per call."""
 
 from xverify.selftest.planted._work import Numpy, paced, working
 

@@ -1,4 +1,4 @@
-"""The same as work: no difference is to be found."""
+"""The same as work, so that no difference may be found."""
 
 from xverify.selftest.planted._work import Numpy, working
 

@@ -1,4 +1,4 @@
-"""Five per cent slower than paced, idle meanwhile."""
+"""Takes five per cent longer than paced, asleep meanwhile."""
 
 from xverify.selftest.planted._work import Numpy, sleeping, working
 

@@ -1,4 +1,4 @@
-"""Five per cent slower than paced, busy."""
+"""Takes five per cent longer than paced, busy meanwhile."""
 
 from xverify.selftest.planted._work import Numpy, spinning, working
 

@@ -1,4 +1,4 @@
-"""Four milliseconds of work, and an honest model."""
+"""Four milliseconds of work per call, and correct outputs."""
 
 from xverify.selftest.planted._work import Numpy, working
 

@@ -1,0 +1,210 @@
+"""Training with Keras 3, whatever its backend: Keras' own optimizers, and exact equivalents of torch's formulas."""
+
+# The framework's classes have no types, and a class here is derived from one of them.
+# mypy: allow-subclassing-any
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from xverify.framework.adapter import Array, Training
+from xverify.frameworks._keras import Keras
+from xverify.weights import tensorflow as weights
+from xverify.workload.optimizers import Optimizer, update
+
+
+class Learner(Training):
+    """Training with an optimizer of Keras, or with an exact equivalent of torch.optim.
+
+    wrap: turns a Python function of native tensors into what the mode runs, e.g. tf.function.
+    """
+
+    # Optimizer -> attributes of Keras' optimizer that hold what Optimizer.state_names names, in the same order.
+    STATE_NAMES = {
+        "sgd": ("momentums",),
+        "adam": ("_momentums", "_velocities"),
+        "adamw": ("_momentums", "_velocities"),
+        "rmsprop": ("_velocities",),
+    }
+
+    def __init__(
+        self, framework: Keras, model: Any, wrap: Callable[[Any], Any], optimizer: Optimizer, match: bool
+    ) -> None:
+        self.framework, self.match = framework, match
+        self.trainable = framework.trainable(model)
+        self.names = [each.name for each in self.trainable]
+        self.variables = [each.variable for each in self.trainable]
+        if match:
+            fused = framework.fused_parameters(model)
+            parts = [len(fused.get(name, (name,))) for name in self.names]
+            self.optimizer, self.optim = _equivalent_optimizer(optimizer, parts)
+        else:
+            self.optimizer, self.optim = _keras_optimizer(optimizer)
+        self.optim.build(self.variables)
+        self.norms = _MatchedNorms(model) if match else None
+        self.forward = framework.forward(model, training=True)
+        self.wrapped_step, self.wrapped_gradients = wrap(self._step), wrap(self._gradients)
+
+    def _step(self, *batch: Any) -> Any:
+        before = self.norms.variances() if self.norms else []
+        found = self.framework.differentiate(self.forward, batch, self.variables)
+        gradients = self._dense(found.variables) if self.match else found.variables
+        self.optim.apply(gradients, self.variables)
+        if self.norms:
+            self.norms.correct(before)
+        return found.loss
+
+    def _gradients(self, *batch: Any) -> Any:
+        found = self.framework.differentiate(self.forward, batch, self.variables)
+        if not self.match:
+            in_rows = [type(gradient).__name__ == "IndexedSlices" for gradient in found.variables]
+            self.sparse = [name for name, rows in zip(self.names, in_rows) if rows]
+        return found.loss, self._dense(found.variables)
+
+    def _dense(self, gradients: Sequence[Any]) -> list[Any]:
+        return [None if gradient is None else self.framework.dense(gradient) for gradient in gradients]
+
+    @property
+    def step(self) -> Callable[..., Any]:
+        """The callable of the mode itself, so that the timed call includes nothing else."""
+        step: Callable[..., Any] = self.wrapped_step
+        return step
+
+    def gradients(self, *batch: Any) -> tuple[float, dict[str, Array]]:
+        loss, found = self.wrapped_gradients(*batch)
+        return float(loss), self.framework.by_name(self.trainable, found)
+
+    def apply(self, gradients: Mapping[str, Array]) -> None:
+        arrays = [weights.from_canonical(gradients[name], axes) for name, _, axes in self.trainable]
+        self.optim.apply([self.framework.to_native(array, None) for array in arrays], self.variables)
+
+    def optimizer_state(self) -> tuple[int, dict[str, list[Array]]]:
+        state = {}
+        for index, (name, _, axes) in enumerate(self.trainable):
+            arrays = [np.array(self.framework.to_numpy(each.value, None)) for each in self._state_variables(index)]
+            state[name] = [weights.to_canonical(array / np.float32(self._scale), axes) for array in arrays]
+        return int(self.optim.iterations.numpy()), state
+
+    def set_optimizer_state(self, steps: int, state: Mapping[str, Sequence[Array]]) -> None:
+        self.optim.iterations.assign(steps)
+        for index, (name, _, axes) in enumerate(self.trainable):
+            for variable, array in zip(self._state_variables(index), state[name]):
+                variable.assign(weights.from_canonical(array * np.float32(self._scale), axes))
+
+    def _state_variables(self, index: int) -> list[Any]:
+        """The optimizer state of the parameter with this index, in the order of Optimizer.state_names."""
+        if self.match:
+            return [variables[index] for variables in self.optim.state_variables]
+        names = self.STATE_NAMES[self.optimizer.name][: len(self.optimizer.state_names)]
+        return [getattr(self.optim, name)[index] for name in names]
+
+    @property
+    def _scale(self) -> float:
+        """Keras' state divided by torch's: Keras' SGD stores -lr times the momentum."""
+        return -self.optimizer.lr if self.optimizer.name == "sgd" and not self.match else 1.0
+
+
+def _keras_optimizer(o: Optimizer) -> tuple[Optimizer, Any]:
+    """The settings with Keras' formula variants, and Keras' own optimizer."""
+    from keras import optimizers
+
+    decay = o.weight_decay or None
+    decoupled = ("decoupled",) if decay and o.name != "adamw" else ()
+    if o.name == "sgd":
+        return replace(o, variants=decoupled), optimizers.SGD(o.lr, float(o.momentum), o.nesterov, weight_decay=decay)
+    if o.name == "rmsprop":
+        variants = ("eps-inside", *decoupled)
+        return replace(o, variants=variants), optimizers.RMSprop(o.lr, o.alpha, epsilon=o.eps, weight_decay=decay)
+    kind = optimizers.Adam if o.name == "adam" else optimizers.AdamW
+    made = kind(learning_rate=o.lr, beta_1=o.beta1, beta_2=o.beta2, epsilon=o.eps, weight_decay=decay)
+    return replace(o, variants=("eps-hat", *decoupled)), made
+
+
+def _equivalent_optimizer(o: Optimizer, parts: Sequence[int]) -> tuple[Optimizer, Any]:
+    """The settings without variants, and torch's formulas in Keras' operations.
+
+    parts: for each variable, the number of torch's parameters that it is the sum of; 1 for most.
+    """
+    import keras
+    from keras import ops
+
+    class Equivalent(keras.optimizers.Optimizer):
+        def build(self, variables: Any) -> None:
+            if not self.built:
+                super().build(variables)
+                self.state_variables = [self.add_optimizer_variables(variables, name) for name in o.state_names]
+
+        def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+            index = self._get_variable_index(variable)
+            state_variables = [variables[index] for variables in self.state_variables]
+            w, g, *state = (ops.convert_to_tensor(value) for value in (variable, gradient, *state_variables))
+            step = ops.cast(self.iterations + 1, "float32")
+            new_w, new_state = update(o, w, g, state, step, ops.sqrt)
+            # Each of the parts changes by the same amount, so their sum changes by a multiple of it.
+            self.assign(variable, new_w if parts[index] == 1 else w + parts[index] * (new_w - w))
+            for state_variable, value in zip(state_variables, new_state):
+                self.assign(state_variable, value)
+
+    return o.plain, Equivalent(learning_rate=o.lr)
+
+
+class _MatchedNorms:
+    """Makes the batch norms of a model compute as torch's do.
+
+    Keras computes the variance as E[x²] - E[x]², and its running variance lacks the factor n/(n - 1).
+    """
+
+    def __init__(self, model: Any) -> None:
+        import keras
+
+        layers = model._flatten_layers(include_self=False) if isinstance(model, keras.layers.Layer) else ()
+        self.norms = [layer for layer in layers if isinstance(layer, keras.layers.BatchNormalization)]
+        self.terms: dict[int, int] = {}  # id of a norm -> n, the number of values in each of its means
+        for norm in self.norms:
+            norm.call = self._counting(norm, norm.call)
+            norm._moments = partial(_moments, norm)
+
+    def _counting(self, norm: Any, call: Callable[..., Any]) -> Callable[..., Any]:
+        """The method ``call`` of a norm, which also sets ``terms``."""
+
+        def counted(x: Any, *args: Any, **kwargs: Any) -> Any:
+            self.terms[id(norm)] = int(np.prod(list(x.shape)) // x.shape[norm.axis])
+            return call(x, *args, **kwargs)
+
+        return counted
+
+    def variances(self) -> list[Any]:
+        """Copies of the running variances."""
+        from keras import ops
+
+        return [ops.copy(norm.moving_variance.value) for norm in self.norms]
+
+    def correct(self, before: Sequence[Any]) -> None:
+        """Correct the running variances after a step. before: the running variances before the step.
+
+        Keras computes new = m·old + (1 - m)·biased, where m is the momentum. Torch's value is larger by (1 - m)·biased/(n - 1).
+        """
+        for norm, old in zip(self.norms, before):
+            new = norm.moving_variance.value
+            norm.moving_variance.assign(new + (new - norm.momentum * old) / max(1, self.terms[id(norm)] - 1))
+
+
+def _moments(norm: Any, x: Any, mask: Any) -> tuple[Any, Any]:
+    """The mean and the biased variance of each channel, in two passes. mask: without effect."""
+    from keras import ops
+
+    axes = [axis for axis in range(len(x.shape)) if axis != norm.axis % len(x.shape)]
+
+    def mean_over(x: Any) -> Any:
+        for axis in reversed(axes):  # a single float32 sum over all axes loses digits
+            x = ops.mean(x, axis, keepdims=True)
+        return x
+
+    mean = mean_over(x)
+    variance = mean_over(ops.square(x - mean))
+    return ops.squeeze(mean, axes), ops.squeeze(variance, axes)
