@@ -30,7 +30,7 @@ COMING = {
 # A word that stands for a value of the reader's own, where the parser wants a number or a choice.
 VALUES = {"N": "1", "S": "1", "X": "0.1"}
 MOST_LINES = 340
-# Adapters and modes that an example of docs/extending.md makes.
+# Models of the examples, and words that stand for one.
 EXAMPLES = ("my_port", "tiny", "MODEL", "NAME")
 
 
@@ -86,7 +86,8 @@ def test_every_command_line_is_parsed(page, capsys):
 
 
 def test_command_lines_are_found_and_a_wrong_one_is_refused():
-    text = "`xverify run mlp\n--batch N` and `xverify run mlp --bacth 2`\n\n```\n$ A=b xverify run mpl\nxverify env crate jax\n```\n"
+    prose = "`xverify run mlp\n--batch N` and `xverify run mlp --bacth 2`\n\n"
+    text = f"{prose}```\n$ A=b xverify run mpl\nxverify env crate jax\n```\n"
     found = list(command_lines(text))
     assert found == [
         "xverify run mpl",
@@ -151,9 +152,8 @@ def broken_links(text, folder):
         if re.match(r"\w+:", target):
             continue
         file = folder / path if path else None
-        if file is not None and not file.exists():
-            yield target
-        elif anchor and anchor not in anchors(file.read_text() if file else text):
+        missing = file is not None and not file.exists()
+        if missing or (anchor and anchor not in anchors(file.read_text() if file else text)):
             yield target
 
 
