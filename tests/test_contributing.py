@@ -1,73 +1,44 @@
-"""The worked examples of CONTRIBUTING.md, followed to the letter."""
+"""The map of packages in CONTRIBUTING.md names every package, and nothing that is not there."""
 
 import re
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
-
-pytestmark = pytest.mark.slow
-
-
-def write_files(folder, under):
-    """Write every file that the text shows of this folder."""
-    found = re.findall(rf"^`({under}/[\w.]+)`[^\n]*\n\n```python\n(.*?)```", TEXT, re.MULTILINE | re.DOTALL)
-    for path, text in found:
-        (folder / path).parent.mkdir(exist_ok=True)
-        (folder / path).write_text(text)
-    return {Path(path).name for path, _ in found}
+OUTSIDE = ("models", "weights")  # installed inside xverify, and listed where they stand
 
 
-def test_the_model_and_its_variant_pass(xverify, tmp_path):
-    assert write_files(tmp_path, "tiny") == {"spec.py", "torch.py", "jittor.py", "tensorflow.py"}
-    assert write_files(tmp_path, "tiny-wide") == {"spec.py"}
-    for name in ("tiny", "tiny-wide"):
-        subjects = "torch:eager,jittor,tensorflow:eager,tensorflow:graph,onnxruntime"
-        done = xverify("run", tmp_path / name, "--subjects", subjects, "--warmup", 1, "--rerun", 4, timeout=900)
-        assert done.out.splitlines()[-1].startswith(f"PASS {name}: 5 of 5 subjects"), done.out
-    assert done.result["weights"]["parameters"] == 64 * 3 * 9 + 64 + 64 * 10 + 10
+def the_map(text):
+    """The first word of every line of the code block below the heading "Where things are"."""
+    [block] = re.findall(r"^## Where things are\n.*?^```\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return [line.split()[0] for line in block.splitlines()]
 
 
-def test_the_mode_runs(xverify, tmp_path):
-    [function] = re.findall(r"```python\n(def frozen\(.*?)```", TEXT, re.DOTALL)
-    [entry] = re.findall(r"`modes = \{(\"frozen\": frozen), \.\.\.\}`", TEXT)
-    source = (ROOT / "xverify" / "frameworks" / "torch.py").read_text()
-    assert source.count("class Adapter(") == source.count("    modes = {") == 1
-    source = source.replace("class Adapter(", f"{function}\n\nclass Adapter(").replace(
-        "    modes = {", f"    modes = {{{entry}, "
-    )
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "torch.py").write_text(source)
-    done = xverify(
-        "run",
-        "mlp",
-        "--subjects",
-        "torch:eager,torch:frozen",
-        "--warmup",
-        1,
-        "--rerun",
-        4,
-        frameworks=tmp_path / "mine",
-    )
-    assert done.code == 0, done.out + done.err
-    assert done.row("torch:frozen")["error"]["verdict"] in ("EQUAL", "IDENTICAL")
+def packages():
+    """The packages of xverify, as the map writes them."""
+    found = (file.parent for file in (ROOT / "xverify").glob("*/__init__.py"))
+    return {f"xverify/{folder.name}/" for folder in found if folder.name not in OUTSIDE}
 
 
-def test_the_framework_runs(xverify, tmp_path):
-    assert write_files(tmp_path, "mine") == {"onnxreference.py"}
-    done = xverify(
-        "run",
-        "mlp",
-        "--subjects",
-        "torch:eager,onnxreference",
-        "--warmup",
-        1,
-        "--rerun",
-        4,
-        frameworks=tmp_path / "mine",
-    )
-    assert done.code == 0, done.out + done.err
-    assert done.row("onnxreference")["error"]["verdict"] in ("EQUAL", "IDENTICAL")
-    assert done.row("onnxreference")["weights_digest"] == done.result["weights"]["digest"]
+def faults(text):
+    """What is wrong with the map and the paths of this text: one line a fault."""
+    listed = the_map(text)
+    linked = re.findall(r"\b(?:xverify|tests|docs|models|weights|bench)/[\w./-]*\w[\w/]*", text)
+    return [
+        *(f"missing from the map: {package}" for package in sorted(packages() - set(listed))),
+        *(f"twice in the map: {entry}" for entry in sorted(set(listed)) if listed.count(entry) > 1),
+        *(f"is not there: {path}" for path in dict.fromkeys([*listed, *linked]) if not (ROOT / path).exists()),
+    ]
+
+
+def test_the_map_names_every_package_and_every_path_is_there():
+    assert len(packages()) > 10
+    assert faults(TEXT) == []
+
+
+def test_a_missing_package_and_a_stale_path_are_found():
+    [line] = [line for line in TEXT.splitlines(keepends=True) if line.startswith("xverify/verdict/ ")]
+    assert faults(TEXT.replace(line, "")) == ["missing from the map: xverify/verdict/"]
+    stale = TEXT.replace(line, line + line.replace("verdict", "verdicts"))
+    assert faults(stale) == ["is not there: xverify/verdicts/"]
+    assert faults(TEXT.replace(line, line * 2)) == ["twice in the map: xverify/verdict/"]

@@ -1,0 +1,267 @@
+"""The documentation as a whole: every command line is parsed, every option described, every link leads somewhere."""
+
+import argparse
+import ast
+import re
+import shlex
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from xverify.commands._main import commands, main, parser
+from xverify.workload.spec import zoo
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+COMMAND_LINE = (ROOT / "docs" / "command-line.md").read_text()
+# What the documentation describes, and a change that is not merged yet brings. An entry that is there by now fails a test.
+COMING = {
+    "commands": {"completion"},
+    "options": {"xverify env create": {"--needed"}},
+    "paths": {
+        *(f"xverify/engine/{name}.py" for name in ("api", "measuring", "repeat", "stages")),
+        *(f"xverify/reference/{name}.py" for name in ("build", "layers", "subjects", "truth")),
+        *(f"xverify/worker/{name}.py" for name in ("codec", "messages", "messages_reference", "messages_training")),
+        "xverify/replay/faults/",
+        "xverify/timing/plan.py",
+        "xverify/workload/options.py",
+    },
+}
+# A word that stands for a value of the reader's own, where the parser wants a number or a choice.
+VALUES = {"N": "1", "S": "1", "X": "0.1"}
+MOST_LINES = 340
+# Models of the examples, and words that stand for one.
+EXAMPLES = ("my_port", "tiny", "MODEL", "NAME")
+
+
+def pages():
+    return pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
+
+
+# -- command lines ----------------------------------------------------------------------------------------------------
+
+
+def command_lines(text):
+    """Every ``xverify ...`` that a text shows, in code blocks and between backticks."""
+    blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    prose = re.sub(r"^```\w*\n.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    shown = [line for block in blocks for line in block.splitlines()]
+    shown += [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", prose)]
+    shown += re.findall(r"<code>([^<]+)</code>", prose)
+    for line in shown:
+        found = re.match(r"(?:\$ |source <\()?(?:\w+=\S+ )?(xverify(?: .*|$))", line.strip())
+        if found:
+            yield found[1].removesuffix(")").split(" # ")[0].strip()
+
+
+def known_model(model):
+    return model in zoo() or Path(model).name in EXAMPLES
+
+
+def fault(line):
+    """What is wrong with a command line; '' when the real parser takes it."""
+    words = [VALUES.get(word, word) for word in shlex.split(line)[1:]]
+    if not words:
+        return ""
+    if words[0] in COMING["commands"]:
+        return ""
+    if any(line.startswith(f"{name} ") and coming & set(words) for name, coming in COMING["options"].items()):
+        return ""
+    if words[0] in commands() and len(words) == 1:
+        return ""  # the name of the command alone
+    try:
+        args = parser().parse_args(words)
+    except SystemExit as stop:
+        return "" if stop.code == 0 else "the parser refuses it"
+    models = [args.model] if args.command == "run" else args.models if args.command == "mutate" else []
+    strange = [model for model in models if not known_model(model)]
+    return f"unknown model {strange[0]}" if strange else ""
+
+
+@pages()
+def test_every_command_line_is_parsed(page, capsys):
+    lines = list(command_lines(page.read_text()))
+    wrong = {line: why for line in lines if (why := fault(line))}
+    assert wrong == {}, capsys.readouterr().err
+
+
+def test_command_lines_are_found_and_a_wrong_one_is_refused():
+    prose = "`xverify run mlp\n--batch N` and `xverify run mlp --bacth 2`\n\n"
+    text = f"{prose}```\n$ A=b xverify run mpl\nxverify env crate jax\n```\n"
+    found = list(command_lines(text))
+    assert found == [
+        "xverify run mpl",
+        "xverify env crate jax",
+        "xverify run mlp --batch N",
+        "xverify run mlp --bacth 2",
+    ]
+    assert [bool(fault(line)) for line in found] == [True, True, False, True]
+    assert len({line for page in PAGES for line in command_lines(page.read_text())}) > 40
+
+
+# -- options ----------------------------------------------------------------------------------------------------------
+
+
+def options(of, name):
+    """Path of every command -> its options, e.g. "xverify env create" -> {"--force", ...}."""
+    own, below = set(), {}
+    for action in of._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for word, inner in action.choices.items():
+                below |= options(inner, f"{name} {word}")
+        own |= {text for text in action.option_strings if text.startswith("--")} - {"--help", "--version"}
+    return {name: own, **below}
+
+
+def sections():
+    """Command -> what docs/command-line.md says of it."""
+    parts = re.split(r"^## xverify (\w+)\n", COMMAND_LINE, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2]))
+
+
+def test_every_command_has_a_section_and_every_section_a_command():
+    assert set(sections()) - COMING["commands"] == set(commands())
+
+
+@pytest.mark.parametrize("command", sorted(commands()))
+def test_every_option_is_described_and_every_described_option_exists(command):
+    everything, section = options(parser(), "xverify"), sections()[command]
+    own = set().union(*(found for name, found in everything.items() if name.split()[1:2] == [command]))
+    coming = set().union(*(found for name, found in COMING["options"].items() if name.split()[1] == command))
+    shown = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", section))
+    assert own <= shown, "describe them in docs/command-line.md"
+    assert shown - coming <= set().union(*everything.values()), "there are no such options"
+    rows = set(re.findall(r"^\| `(--[a-z-]+)", section, re.MULTILINE))
+    if command not in ("env", "weights"):  # whose tables list their actions
+        assert rows == own
+
+
+# -- links and paths --------------------------------------------------------------------------------------------------
+
+
+def anchors(text):
+    """The anchors of a page's headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def broken_links(text, folder):
+    """The relative links and images of a page that lead nowhere."""
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        path, _, anchor = target.partition("#")
+        if re.match(r"\w+:", target):
+            continue
+        file = folder / path if path else None
+        missing = file is not None and not file.exists()
+        if missing or (anchor and anchor not in anchors(file.read_text() if file else text)):
+            yield target
+
+
+@pages()
+def test_every_link_leads_somewhere(page):
+    assert list(broken_links(page.read_text(), page.parent)) == []
+
+
+def test_a_broken_link_is_found():
+    text = "# A title: here\n[a](docs/verdict.md) [b](docs/none.md) [c](#a-title-here) [d](#none) [e](docs/verdict.md#none) [f](https://x.org)"
+    assert list(broken_links(text, ROOT)) == ["docs/none.md", "#none", "docs/verdict.md#none"]
+
+
+def test_every_page_is_in_the_index_and_short_enough():
+    linked = set(re.findall(r"\]\(([\w-]+\.md)\)", (ROOT / "docs" / "README.md").read_text()))
+    assert linked == {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert {page.name: count for page in PAGES if (count := len(page.read_text().splitlines())) > MOST_LINES} == {}
+
+
+def missing_paths(text):
+    """The files and folders of this repository that a text names between backticks, and that are not there."""
+    for path in re.findall(r"`((?:xverify|weights|models|tests|docs|bench)/[\w./-]*)`", text):
+        if not (ROOT / path).exists() and path not in COMING["paths"]:
+            yield path
+
+
+@pages()
+def test_every_named_file_exists(page):
+    assert [path for path in missing_paths(page.read_text()) if "NAME" not in path] == []
+
+
+def named_things(text):
+    """(name, file) of every "`name` in `file`" and "`name` and `name` in `file`" of a text."""
+    for names, file in re.findall(r"((?:`[\w.]+`(?: and )?)+) in `((?:xverify|weights)/[\w/]+\.py)`", text):
+        for name in re.findall(r"`([\w.]+)`", names):
+            yield name, file
+
+
+def is_defined(name, file):
+    """Whether a file defines this class, function or constant."""
+    return re.search(rf"(def|class) {name}\b|^{name}\b", (ROOT / file).read_text(), re.MULTILINE) is not None
+
+
+def test_the_things_that_the_architecture_names_are_where_it_says():
+    found = list(named_things((ROOT / "docs" / "architecture.md").read_text()))
+    assert len(found) > 40
+    there = [(name, file) for name, file in found if file not in COMING["paths"]]
+    assert [f"{name} in {file}" for name, file in there if not is_defined(name, file)] == []
+
+
+def test_what_is_coming_has_not_come():
+    assert COMING["commands"] & set(commands()) == set(), "no longer coming"
+    assert [path for path in COMING["paths"] if (ROOT / path).exists()] == [], "no longer coming"
+    real = options(parser(), "xverify")
+    assert [name for name, coming in COMING["options"].items() if coming & real[name]] == [], "no longer coming"
+
+
+# -- tables and messages ----------------------------------------------------------------------------------------------
+
+
+def test_the_table_of_what_runs_what_is_the_command_s(capsys):
+    assert main(["list", "--markdown"]) == 0
+    text = (ROOT / "docs" / "models.md").read_text()
+    [table] = re.findall(r"<!-- xverify list --markdown -->\n(.*?)<!-- end of the table -->", text, re.DOTALL)
+    assert table == capsys.readouterr().out, "write the output of `xverify list --markdown` into docs/models.md"
+
+
+def test_the_table_of_mutations_is_one_that_the_command_prints():
+    from xverify.commands.mutate import COLUMNS
+
+    text = (ROOT / "docs" / "verdict.md").read_text()
+    [table] = re.findall(r"<!-- xverify mutate -->\n(.*?)\n<!--", text, re.DOTALL)
+    head, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    assert tuple(head) == COLUMNS
+    for row in rows:
+        planted, caught, _, _, untested, missed, *_ = map(int, row[1:])
+        assert planted == caught + untested + missed
+    assert rows[-1][0] == "all"
+    assert [sum(map(int, column)) for column in list(zip(*rows[:-1]))[1:]] == list(map(int, rows[-1][1:]))
+
+
+@cache
+def texts():
+    """Every string that the code can show, with … for what is filled in."""
+    found = []
+    for file in [*(ROOT / "xverify").rglob("*.py"), *(ROOT / "weights").rglob("*.py")]:
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.append(node.value)
+            elif isinstance(node, ast.JoinedStr):
+                found.append(
+                    "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+                )
+    return found
+
+
+def is_a_message(text):
+    """Whether the code holds every fixed part of this message."""
+    return all(any(part in shown for shown in texts()) for part in re.split(r"\s*…\s*", text) if len(part) > 1)
+
+
+def test_every_message_of_the_troubleshooting_page_is_one_of_the_code():
+    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    table = page[page.index("## Messages") :]
+    messages = [
+        text for row in re.findall(r"^\| (`.*?) \| ", table, re.MULTILINE) for text in re.findall(r"`([^`]+)`", row)
+    ]
+    assert len(messages) > 25
+    assert [text for text in messages if not is_a_message(text)] == []
+    assert not is_a_message("… has no spec file: write SPEC")
