@@ -12,8 +12,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from .framework.adapter import Framework
 
 
@@ -24,6 +22,8 @@ def cores() -> int:
 
 def describe() -> dict[str, Any]:
     """Processor, cores, memory and system, as JSON values."""
+    import psutil  # only this function needs it
+
     load = [round(value, 2) for value in os.getloadavg()] if hasattr(os, "getloadavg") else None
     return {
         "cpu": _cpu(),

@@ -1,56 +1,134 @@
-"""The command line. Every ``NAME.py`` here is the command NAME: HELP, EXAMPLE, add_arguments(parser), main(args) -> exit code."""
+"""The command line. Each ``NAME.py`` here is the command NAME.
+
+It defines HELP (one line), GROUP (the heading in the list of commands), EXAMPLE (what its help ends with), add_arguments(parser) and
+main(args), which returns the exit code. EXIT_CODES, where it has other meanings, is optional.
+A command is imported when it is called: the list of commands reads HELP and GROUP from the source.
+"""
 
 from __future__ import annotations
 
-import argparse
+import ast
 import sys
+import textwrap
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-from rich.console import Console
-
 from .. import __version__
 from ..errors import XverifyError
+from ._arguments import WIDTH, Parser
 
-EXIT_CODES = "exit codes: 0 pass, 1 a numerical mismatch, 2 usage, 3 a subject crashed or could not run, 4 inconclusive"
+DESCRIPTION = "Load identical weights into several deep-learning frameworks, and report FPS beside output error."
+EXAMPLE = "xverify run resnet50 --subjects torch:eager,jittor"
+EXIT_CODES = {
+    0: "pass",
+    1: "a numerical mismatch",
+    2: "a wrong command line, or an unusable file",
+    3: "a subject crashed or could not run",
+    4: "inconclusive",
+}
+GROUPS = ("verify and time", "results", "models, weights, environments", "this installation")
 
 
-def commands() -> dict[str, ModuleType]:
-    names = sorted(path.stem for path in Path(__file__).parent.glob("[!_]*.py"))
-    return {name: import_module(f"{__package__}.{name}") for name in names}
+@dataclass(frozen=True)
+class Command:
+    """A command, known by its name and the constants at the top of its file."""
+
+    name: str
+    help: str
+    group: str
+
+    def load(self) -> ModuleType:
+        """The module of the command."""
+        return import_module(f"{__package__}.{self.name}")
 
 
-def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(
-        prog="xverify",
-        description="Load identical weights into several deep-learning frameworks, and report FPS beside output error.",
-        epilog=f"example: xverify run resnet50 --subjects torch:eager,jittor\n\n{EXIT_CODES}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    top.add_argument("--version", action="version", version=f"xverify {__version__}")
-    below = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, module in commands().items():
-        sub = below.add_parser(
-            name,
-            help=module.HELP,
-            description=module.HELP,
-            epilog=f"{module.EXAMPLE}\n\n{EXIT_CODES}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
+def commands() -> dict[str, Command]:
+    """All commands by name. Imports none of them."""
+    found = {}
+    for path in sorted(Path(__file__).parent.glob("[!_]*.py")):
+        texts = _constants(path)
+        found[path.stem] = Command(path.stem, texts["HELP"], texts.get("GROUP", GROUPS[0]))
+    return found
+
+
+def _constants(path: Path) -> dict[str, str]:
+    """The texts that a module assigns to names in capitals."""
+    found = {}
+    for statement in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant):
+            for target in statement.targets:
+                if isinstance(target, ast.Name) and isinstance(statement.value.value, str):
+                    found[target.id] = statement.value.value
+    return found
+
+
+class TopParser(Parser):
+    """The parser of ``xverify``: its help lists the commands by group."""
+
+    known: Mapping[str, Command] = {}
+
+    def format_help(self) -> str:
+        groups = dict.fromkeys((*GROUPS, *(command.group for command in self.known.values())))
+        sections = [f"usage: {self._usage_line()}", "", *_wrapped(DESCRIPTION)]
+        for group in groups:
+            lines = [_entry(each.name, each.help) for each in self.known.values() if each.group == group]
+            sections += ["", f"{group}:", *lines] if lines else []
+        sections += ["", "options:", _entry("-h, --help", "this help; after a command: its own")]
+        sections += [_entry("--version", "the version"), "", exit_codes(EXIT_CODES), "", f"example: {EXAMPLE}"]
+        return "\n".join(sections) + "\n"
+
+    def _usage_line(self) -> str:
+        return "xverify COMMAND [OPTION ...]"
+
+
+def _wrapped(text: str, indent: str = "") -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent)
+
+
+def _entry(name: str, text: str) -> str:
+    first, *rest = _wrapped(text, " " * 16)
+    return "\n".join([f"  {name:13} {first.lstrip()}", *rest])
+
+
+def exit_codes(meanings: Mapping[int, str]) -> str:
+    """The section of a help on exit codes."""
+    return "\n".join(["exit codes:", *(_entry(str(code), meaning) for code, meaning in meanings.items())])
+
+
+def parser(load: Iterable[str] | None = None) -> TopParser:
+    """The parser of the whole command line; load: the commands whose arguments it knows, all when omitted."""
+    top = TopParser(prog="xverify")
+    top.add_argument("--version", action="version", version=f"xverify {__version__}", help="print the version")
+    top.known = commands()
+    below = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser, required=True)
+    for name, command in top.known.items():
+        sub = below.add_parser(name, help=command.help, description=_sentence(command.help))
+        if load is not None and name not in load:
+            continue
+        module = command.load()
+        meanings = exit_codes(getattr(module, "EXIT_CODES", EXIT_CODES))
+        sub.example = f"{meanings}\n\n{module.EXAMPLE}"
         module.add_arguments(sub)
         sub.set_defaults(main=module.main)
     return top
 
 
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + "."
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run one command; returns its exit code."""
-    args = parser().parse_args(argv)
+    given = sys.argv[1:] if argv is None else argv
+    called = next((text for text in given if not text.startswith("-")), "")
     try:
+        args = parser(load=[called]).parse_args(given)
         code: int = args.main(args)
     except XverifyError as error:
-        Console(stderr=True, highlight=False).print(f"[bold red]xverify {args.command}:[/] ", end="")
-        print(error, file=sys.stderr)
+        _report(called, error)
         return error.exit_code
     except KeyboardInterrupt:
         print("xverify: interrupted", file=sys.stderr)
@@ -59,3 +137,11 @@ def main(argv: list[str] | None = None) -> int:
         sys.stderr.close()
         return 0
     return code
+
+
+def _report(command: str, error: XverifyError) -> None:
+    """Print an error on standard error: red in a terminal."""
+    from rich.console import Console
+
+    Console(stderr=True, highlight=False).print(f"[bold red]xverify {command}:[/] ", end="")
+    print(error, file=sys.stderr)

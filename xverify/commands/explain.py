@@ -9,6 +9,7 @@ from ..report.terminal import console
 from ..results.file import read
 
 HELP = "the layers of a result: which differs first, by how much, and what it behaves as"
+GROUP = "results"
 EXAMPLE = """examples:
   xverify run mlp --json result.json; xverify explain result.json
   xverify explain result.json --subject jittor --faults"""

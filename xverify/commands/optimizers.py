@@ -16,6 +16,7 @@ from ..training.optimizer_probe import MODEL, PROBED, Probed, probe
 from ..workload.spec import find_model
 
 HELP = "compare the optimizers of all frameworks with torch's mathematics, without a model to train"
+GROUP = "verify and time"
 EXAMPLE = """examples:
   xverify optimizers
   xverify optimizers --frameworks torch,jittor --json optimizers.json"""

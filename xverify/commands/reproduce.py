@@ -17,6 +17,7 @@ from ..workload import datasets as data
 from ..workload.spec import find_model
 
 HELP = "run a published experiment, and print what was published beside what is measured"
+GROUP = "verify and time"
 EXAMPLE = """examples:
   xverify reproduce                                     the experiments: question, rows, settings, hardware, duration
   xverify reproduce jittor-method --json r.json

@@ -15,8 +15,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from scipy import stats
-
 from ..results.records import Sample
 
 BLOCK_SECONDS = 0.06  # a shorter block would measure the clock and the scheduler
@@ -141,6 +139,8 @@ class Estimate:
     @property
     def half(self) -> float:
         """Half the width of its 95% t interval."""
+        from scipy import stats  # its import takes half a second, and few commands need it
+
         return float(stats.t.ppf((1 + CONFIDENCE) / 2, self.freedom)) * self.error
 
 
@@ -280,6 +280,8 @@ def _claim(found: Estimate) -> tuple[float, str]:
         """p of a mean so far on the right side of a limit."""
         if found.error == 0:
             return 0.0 if distance > 0 else 1.0
+        from scipy import stats
+
         return float(stats.t.sf(distance / found.error, found.freedom))
 
     return min(

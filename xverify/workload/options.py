@@ -16,13 +16,9 @@ from ..errors import UsageError
 from .declaration import Option, declared, option
 
 FilePath = str | Path
-WHAT, HOW, MACHINE, TRAINING, OUTPUT = (
-    "what to run",
-    "how to measure",
-    "machine",
-    "training (--task train)",
-    "output",
-)
+# The headings of the help, in order.
+GROUPS = ("what to run", "how to measure", "machine", "training (--task train)", "output")
+WHAT, HOW, MACHINE, TRAINING, OUTPUT = GROUPS
 TASKS = ("forward", "train")
 EFFORTS = ("quick", "standard", "rigorous")
 DEVICES = ("cpu", "cuda")
@@ -58,7 +54,7 @@ class CommonSettings:
         None, "trained weights: .safetensors .npz .pt .pth .pkl .onnx", group=WHAT, metavar="FILE", path="read",
         unset="the model's own, else drawn from the seed",
     )  # fmt: skip
-    trust: bool = option(False, "read weight files that could run code when they are read", group=WHAT)
+    trust: bool = option(False, "also read weight files that can run code when they are read", group=WHAT)
     batch: int | None = option(None, "items a call", group=HOW, metavar="N", least=1, unset="the model's own")
     warmup: int | None = option(
         None, "make exactly N untimed calls first", group=HOW, metavar="N", least=0, unset="until the speed is steady"
@@ -162,8 +158,7 @@ class Display:
     """What only the command line takes: what it prints and draws."""
 
     curve: str | None = option(
-        None, "draw the loss curves to FILE.png or FILE.svg", group=TRAINING, metavar="FILE", task="train",
-        path="written",
+        None, "draw the loss curves to FILE.png or FILE.svg", group=TRAINING, metavar="FILE", task="train"
     )  # fmt: skip
     layers: bool = option(False, "also print the verdict on every layer", group=OUTPUT)
     details: bool = option(False, "also print import, compile and memory figures", group=OUTPUT)
