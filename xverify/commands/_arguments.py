@@ -6,10 +6,11 @@ import argparse
 import re
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, takewhile
 from typing import Any, NoReturn
 
-from ..errors import UsageError, nearest
+from ..errors import nearest
 from ..workload.declaration import Option, check
 
 WIDTH = 79  # of all help, whatever the terminal is
@@ -31,7 +32,8 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *, example: str = "", **settings: Any) -> None:  # settings: those of argparse.ArgumentParser
         super().__init__(**{"formatter_class": HelpFormatter, **settings})
-        self.groups: dict[str, argparse._ArgumentGroup] = {}
+        self.groups = {"options": self._optionals, "arguments": self._positionals}
+        self._positionals.title = "arguments"
         self.example = example
 
     def group(self, title: str) -> argparse._ArgumentGroup:
@@ -47,6 +49,7 @@ class Parser(argparse.ArgumentParser):
         self.usage = self._usage_line()
         self.description = fit(self.description or "")
         self.epilog = fit(self.example)
+        self._action_groups.sort(key=lambda group: group is self._optionals)  # --help and the like come last
         return super().format_help()
 
     def _usage_line(self) -> str:
@@ -59,23 +62,28 @@ class Parser(argparse.ArgumentParser):
         return " ".join([self.prog, *places, "[OPTION ...]"])
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # argparse declares overloads
-        """As argparse's. An unknown option is told before an argument that it leaves missing."""
+        """As argparse's, with messages that name the nearest option, and that come before any about what is missing."""
         given = sys.argv[1:] if args is None else list(args)
-        if not self._has_actions():
-            self._check_options(given)
-        return super().parse_known_args(given, namespace)
-
-    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:  # argparse declares overloads
-        """As argparse's, with messages that name the nearest option."""
-        found, rest = self.parse_known_args(args, namespace)
+        if self._has_actions():  # what follows the action is for the parser of the action
+            given_here = list(takewhile(lambda text: text.startswith("-"), given))
+            self._check_options(given_here)
+            return super().parse_known_args(given, namespace)
+        self._check_options(given)
+        found, rest = super().parse_known_args(given, namespace)
         if rest:
-            self._check_options(rest)
             self.error(f"unexpected argument {rest[0]!r}")
-        return found
+        return found, rest
 
     def error(self, message: str) -> NoReturn:
         """Print the message and where to look, and exit with code 2."""
         self.exit(2, f"{self.prog}: {message}\nSee: {self.prog} --help\n")
+
+    def actions(self) -> Iterator[tuple[str, str, Parser]]:
+        """(name, help, parser) of each action, as in ``xverify env create``."""
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for entry in action._get_subactions():
+                    yield entry.dest, entry.help or "", action.choices[entry.dest]
 
     def _has_actions(self) -> bool:
         return any(isinstance(action, argparse._SubParsersAction) for action in self._actions)
@@ -89,30 +97,43 @@ class Parser(argparse.ArgumentParser):
             name = text.partition("=")[0]
             is_option = name.startswith("--") or re.fullmatch(r"-[A-Za-z]\w*", name)
             if is_option and not any(flag.startswith(name) for flag in known):
-                self.error(f"unknown option {name!r}{nearest(name, known)}")
+                meant = nearest(name, known) if name.startswith("--") else "."
+                self.error(f"unknown option {name!r}{meant}")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Called by argparse for an action with choices."""
         if action.choices is None or value in action.choices:
             return
         known = [str(choice) for choice in action.choices]
-        what = action.option_strings[0] if action.option_strings else f"unknown {(action.metavar or action.dest).lower()}"  # type: ignore[union-attr]
-        end = "?" if action.option_strings else ""
-        verb = f"{what} is {value!r}" if end else f"{what} {value!r}"
-        self.error(f"{verb}{nearest(str(value), known)} Known: {', '.join(known)}")
+        what = f"unknown {str(action.metavar or action.dest).lower()}"
+        self.error(f"{what} {value!r}{nearest(str(value), known)} Known: {', '.join(known)}")
 
 
 def fit(text: str) -> str:
-    """The text with no line longer than the width: an example's comment goes to the next line, prose is wrapped."""
-    lines = []
-    for line in text.splitlines():
-        found = COMMENT.fullmatch(line)
-        parts = [line] if len(line) <= WIDTH or found is None else [found[1], f"{'':6}{found[2]}"]
-        for part in parts:
-            indent = part[: len(part) - len(part.lstrip())]
-            hanging = indent + ("    " if part.lstrip().startswith("xverify ") else "")
-            lines += textwrap.wrap(part, WIDTH, subsequent_indent=hanging, break_on_hyphens=False) or [""]
+    """The text with no line longer than the width: an example's comment goes to the next line, prose is filled."""
+    lines: list[str] = []
+    for is_prose, group in groupby(text.splitlines(), key=_is_prose):
+        if is_prose:
+            lines += textwrap.wrap(" ".join(group), WIDTH, break_on_hyphens=False)
+        else:
+            lines += [part for line in group for part in _fit_line(line)]
     return "\n".join(lines)
+
+
+def _is_prose(line: str) -> bool:
+    """Whether a line belongs to a paragraph: it is not indented, and no heading."""
+    return bool(line) and not line.startswith(" ") and not line.endswith(":")
+
+
+def _fit_line(line: str) -> list[str]:
+    found = COMMENT.fullmatch(line)
+    parts = [line] if len(line) <= WIDTH or found is None else [found[1], f"{'':6}{found[2]}"]
+    lines = []
+    for part in parts:
+        indent = part[: len(part) - len(part.lstrip())]
+        hanging = indent + ("    " if part.lstrip().startswith("xverify ") else "")
+        lines += textwrap.wrap(part, WIDTH, subsequent_indent=hanging, break_on_hyphens=False) or [""]
+    return lines
 
 
 def add(parser: Parser, options: Iterable[Option]) -> None:
@@ -137,10 +158,3 @@ def values(args: argparse.Namespace, options: Sequence[Option]) -> dict[str, Any
             found[option.name] = dict(found[option.name])
     check(options, found)
     return found
-
-
-def check_choice(what: str, name: str, known: Iterable[str]) -> None:
-    """Raise UsageError for a name that is not known."""
-    names = list(known)
-    if name not in names:
-        raise UsageError(f"{what} {name}{nearest(name, names)} Known: {', '.join(names)}")

@@ -1,13 +1,14 @@
 """The command line. Each ``NAME.py`` here is the command NAME.
 
-It defines HELP (one line), GROUP (the heading in the list of commands), EXAMPLE (what its help ends with), add_arguments(parser) and
-main(args), which returns the exit code. EXIT_CODES, where it has other meanings, is optional.
+It defines HELP (one line), GROUP (the heading in the list of commands), EXAMPLE (the end of its help), add_arguments(parser), and
+main(args), which returns the exit code. EXIT_CODES is optional: what the codes mean where they have other meanings than usual.
 A command is imported when it is called: the list of commands reads HELP and GROUP from the source.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping
@@ -109,11 +110,19 @@ def parser(load: Iterable[str] | None = None) -> TopParser:
         if load is not None and name not in load:
             continue
         module = command.load()
-        meanings = exit_codes(getattr(module, "EXIT_CODES", EXIT_CODES))
-        sub.example = f"{meanings}\n\n{module.EXAMPLE}"
         module.add_arguments(sub)
         sub.set_defaults(main=module.main)
+        _explain(sub, exit_codes(getattr(module, "EXIT_CODES", EXIT_CODES)), module.EXAMPLE)
     return top
+
+
+def _explain(sub: Parser, meanings: str, example: str) -> None:
+    """Let the help of a command, and of each of its actions, end with the exit codes and examples."""
+    sub.example = f"{meanings}\n\n{example}"
+    for name, text, action in sub.actions():
+        blocks = re.findall(rf"^  xverify \w+ {name}.*(?:\n {{6}}.*)*", example, re.MULTILINE)
+        action.description = _sentence(text)
+        action.example = "\n".join([meanings, "", "examples:", *blocks])
 
 
 def _sentence(text: str) -> str:

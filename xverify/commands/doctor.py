@@ -14,17 +14,24 @@ from ..environments import store as environments
 from ..framework import discovery as frameworks
 from ..framework.adapter import Framework
 from ..report import terminal
+from ._arguments import Parser
 
-HELP = "what is installed, what would run, and what to type for what is missing"
+HELP = "show what is installed, what would run, and how to install what is missing"
+GROUP = "this installation"
 EXAMPLE = "examples:\n  xverify doctor"
+EXIT_CODES = {
+    0: "two frameworks can run, which a comparison needs",
+    2: "a wrong command line",
+    3: "fewer than two can run",
+}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    pass
+def add_arguments(parser: Parser) -> None:
+    """There are none."""
 
 
 def main(args: argparse.Namespace) -> int:
-    """Exit 0 when two frameworks can run, which is what a comparison needs; else 3."""
+    """Exit with 0 when two frameworks can run, which a comparison needs; otherwise with 3."""
     console = terminal.console()
     machine = host.describe()
     console.print(f"[bold]xverify {__version__}[/] in {sys.executable} (Python {machine['python']})")

@@ -17,6 +17,8 @@ HELP = "list the models, the frameworks and their modes, and which can run here"
 GROUP = "models, weights, environments"
 EXAMPLE = "examples:\n  xverify list\n  xverify list --json\n  xverify list --markdown"
 
+EXIT_CODES = {0: "done", 2: "a wrong command line, or a model folder that cannot be read"}
+
 
 def add_arguments(parser: Parser) -> None:
     form = parser.group("output").add_mutually_exclusive_group()

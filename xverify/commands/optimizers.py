@@ -13,7 +13,9 @@ from ..errors import UsageError
 from ..framework import discovery as frameworks
 from ..report.terminal import COLOURS, console, progress_listener
 from ..training.optimizer_probe import MODEL, PROBED, Probed, probe
+from ..workload.options import named
 from ..workload.spec import find_model
+from ._arguments import Parser, add, values
 
 HELP = "compare the optimizers of all frameworks with torch's mathematics, without a model to train"
 GROUP = "verify and time"
@@ -22,17 +24,21 @@ EXAMPLE = """examples:
   xverify optimizers --frameworks torch,jittor --json optimizers.json"""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+OPTIONS = (
+    named("seed", help="seed of weights and gradients"),
+    named("json", help="write the table to a file"),
+    named("quiet", help="print no progress"),
+)
+
+
+def add_arguments(parser: Parser) -> None:
     parser.add_argument("--frameworks", metavar="LIST", help="default: every installed one that xverify trains")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of weights and gradients (default: 0)")
-    parser.add_argument("--json", metavar="FILE", help="write the table to a file")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
+    add(parser, OPTIONS)
 
 
 def main(args: argparse.Namespace) -> int:
     """Exit 0 when every optimizer is torch's, or differs in a way that has a name; else 1."""
-    if args.json and not Path(args.json).absolute().parent.is_dir():
-        raise UsageError(f"--json {args.json}: the folder {Path(args.json).absolute().parent} does not exist")
+    values(args, OPTIONS)
     folder = find_model(MODEL)
     known = {name: each for name, each in frameworks.load_all().items() if each.trains and folder.file(each.reads())}
     names = args.frameworks.split(",") if args.frameworks else [n for n, a in known.items() if not host.missing(a)]
