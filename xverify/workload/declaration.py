@@ -32,7 +32,6 @@ class Option:
     path: "read" for a file that must exist, "written" for one that will be made, "folder" for a folder; else empty.
     parse: turns text of the command line into a value; int, float or str when it is omitted.
     repeatable: whether the option may be given several times; ``parse`` then returns the (key, value) of a mapping.
-    completes: what a shell offers as values: "subjects", "frameworks"; choices and paths need no entry.
     """
 
     name: str
@@ -51,7 +50,6 @@ class Option:
     path: str = ""
     parse: Callable[[str], Any] | None = None
     repeatable: bool = False
-    completes: str = ""
 
     @property
     def flag(self) -> str:

@@ -144,7 +144,7 @@ class RunArguments:
 
     subjects: Sequence[str] | None = option(
         None, "framework[:mode],...; the first is the baseline of time ratios", group=WHAT, metavar="LIST", parse=_names,
-        unset="every installed framework", completes="subjects",
+        unset="every installed framework",
     )  # fmt: skip
     json: FilePath | None = option(
         None, "write the result file, after every process run and at the end", group=OUTPUT, metavar="FILE",

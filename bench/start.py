@@ -1,0 +1,47 @@
+"""How long a command takes to start: the wall clock of short commands beside that of Python alone.
+
+python bench/start.py [ROUNDS]          default: 11 rounds, each command once a round; the median is printed
+
+The goal is at most 0.35 s more than Python alone, on two cores that do nothing else.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import time
+
+GOAL = 0.35  # seconds
+COMMANDS = {
+    "python -c pass": ["-c", "pass"],
+    **{f"xverify {option}": ["-m", "xverify", option] for option in ("--version", "--help", "list")},
+}
+
+
+def seconds(arguments: list[str]) -> float:
+    """The wall clock of one process."""
+    begun = time.perf_counter()
+    subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - begun
+
+
+def main(rounds: int) -> int:
+    """Print the medians; exit with 1 when a command misses the goal."""
+    taken: dict[str, list[float]] = {name: [] for name in COMMANDS}
+    for each in range(rounds + 1):
+        for name, arguments in COMMANDS.items():
+            elapsed = seconds(arguments)
+            if each:  # the first round fills the caches of files
+                taken[name].append(elapsed)
+    medians = {name: statistics.median(times) for name, times in taken.items()}
+    alone = medians["python -c pass"]
+    for name, median in medians.items():
+        more = median - alone
+        verdict = "" if name == "python -c pass" else f"  {more:+.3f} s  {'ok' if more <= GOAL else 'too slow'}"
+        print(f"{name:20} {median:.3f} s{verdict}")
+    return int(max(medians.values()) - alone > GOAL)
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 11))
