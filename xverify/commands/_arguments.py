@@ -1,4 +1,4 @@
-"""Argument parsers for commands: help of 80 columns, mistakes answered with the nearest known name, options from declarations."""
+"""Argument parsers: help in 80 columns, messages that name the nearest known option, and arguments made from declarations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..errors import nearest
 from ..workload.declaration import Option, check
 
 WIDTH = 79  # of all help, whatever the terminal is
-COMMENT = re.compile(r"(\s+xverify .*?\S)\s{2,}(\S.*)")  # an example, and after two spaces what it shows
+COMMENT = re.compile(r"(\s+xverify .*?\S)\s{2,}(\S.*)")  # an example, two spaces or more, and what it shows
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
@@ -25,7 +25,7 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose messages name the nearest known option or action, and the place to look.
+    """A parser whose messages name the nearest known option or action, and the help to read.
 
     example: the lines that end the help.
     """
@@ -62,7 +62,7 @@ class Parser(argparse.ArgumentParser):
         return " ".join([self.prog, *places, "[OPTION ...]"])
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # argparse declares overloads
-        """As argparse's, with messages that name the nearest option, and that come before any about what is missing."""
+        """Parse as argparse does. A message on an unknown option comes before one on a missing argument."""
         given = sys.argv[1:] if args is None else list(args)
         if self._has_actions():  # what follows the action is for the parser of the action
             given_here = list(takewhile(lambda text: text.startswith("-"), given))
@@ -89,7 +89,7 @@ class Parser(argparse.ArgumentParser):
         return any(isinstance(action, argparse._SubParsersAction) for action in self._actions)
 
     def _check_options(self, given: Sequence[str]) -> None:
-        """Answer the first option that is unknown. An unambiguous beginning of an option is known, as in argparse."""
+        """Report the first unknown option. The beginning of a known option is known, too, as argparse allows it."""
         known = [flag for action in self._actions for flag in action.option_strings]
         for text in given:
             if text == "--":
@@ -110,7 +110,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def fit(text: str) -> str:
-    """The text with no line longer than the width: an example's comment goes to the next line, prose is filled."""
+    """The text in lines of at most WIDTH characters: prose is filled, and a long example has its comment on the next line."""
     lines: list[str] = []
     for is_prose, group in groupby(text.splitlines(), key=_is_prose):
         if is_prose:
@@ -139,22 +139,22 @@ def _fit_line(line: str) -> list[str]:
 def add(parser: Parser, options: Iterable[Option]) -> None:
     """Add each option to the group of its declaration."""
     for option in options:
-        settings: dict[str, Any] = {"help": option.says.replace("%", "%%"), "default": option.default}  # argparse's
+        group, text = parser.group(option.group), option.says.replace("%", "%%")
         if option.kind is bool:
-            settings["action"] = "store_true"
+            action = group.add_argument(option.flag, action="store_true", help=text)
         else:
-            settings |= {"type": option.read, "metavar": option.metavar}
-            if option.repeatable:
-                settings |= {"action": "append", "default": []}
-        action = parser.group(option.group).add_argument(option.flag, **settings)
+            action = group.add_argument(
+                option.flag, type=option.read, metavar=option.metavar, default=option.default, help=text,
+                action="append" if option.repeatable else "store",
+            )  # fmt: skip
         vars(action)["option"] = option  # the shell completion reads its choices
 
 
-def values(args: argparse.Namespace, options: Sequence[Option]) -> dict[str, Any]:
+def values(args: argparse.Namespace, options: Sequence[Option]) -> dict[str, Any]:  # each of its option's type
     """name -> value of each option, checked. Raises UsageError."""
     found = {option.name: getattr(args, option.name) for option in options}
     for option in options:
         if option.repeatable:
-            found[option.name] = dict(found[option.name])
+            found[option.name] = dict(found[option.name] or ())
     check(options, found)
     return found

@@ -38,7 +38,9 @@ def main(args: argparse.Namespace) -> int:
     console.print(f"  {machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, {machine['system']}")
     console.print(f"  threads: {machine['cores']} for every framework unless --threads says otherwise")
     if machine["load"] and machine["load"][0] > 0.5:
-        console.print(f"  [yellow]the machine is busy[/] (load {machine['load'][0]}): timings will be wide")
+        console.print(
+            f"  [yellow]the machine is busy[/] (load {machine['load'][0]}): the intervals of its timings will be wide"
+        )
     console.print("\n[bold]frameworks[/]")
     ready = []
     for name, adapter in frameworks.load_all().items():

@@ -16,8 +16,8 @@ from ._arguments import Parser
 HELP = "list the models, the frameworks and their modes, and which can run here"
 GROUP = "models, weights, environments"
 EXAMPLE = "examples:\n  xverify list\n  xverify list --json\n  xverify list --markdown"
-
 EXIT_CODES = {0: "done", 2: "a wrong command line, or a model folder that cannot be read"}
+Values = dict[str, Any]  # what becomes JSON
 
 
 def add_arguments(parser: Parser) -> None:
@@ -26,7 +26,7 @@ def add_arguments(parser: Parser) -> None:
     form.add_argument("--markdown", action="store_true", help="print which framework runs which model, in Markdown")
 
 
-def catalogue(refusals: bool = True) -> dict[str, Any]:  # JSON
+def catalogue(refusals: bool = True) -> Values:
     """Models, frameworks and subjects as JSON values. Imports no framework.
 
     refusals: whether to read every model file for the modes that cannot run it; without, "refused" is left out.
@@ -61,7 +61,7 @@ def _refused(folder: ModelFolder, adapters: Iterable[type[Framework]]) -> dict[s
     }
 
 
-def _framework(adapter: type[Framework]) -> dict[str, Any]:  # JSON
+def _framework(adapter: type[Framework]) -> Values:
     version = _version(adapter)
     return {
         "name": adapter.name,
@@ -80,7 +80,7 @@ def _version(adapter: type[Framework]) -> str | None:
     return None if host.missing(adapter) else host.version(adapter)
 
 
-def markdown(found: dict[str, Any]) -> str:
+def markdown(found: Values) -> str:
     """A table of models by frameworks: a tick, a cross, or a dash without a file; and a note on each mode that cannot run."""
     frameworks = [f for f in found["frameworks"] if any(f["name"] in model["frameworks"] for model in found["models"])]
     notes: dict[str, int] = {}
@@ -94,7 +94,7 @@ def markdown(found: dict[str, Any]) -> str:
     return "\n".join([*lines, "", *(f"{number}. {note}" for note, number in notes.items())])
 
 
-def _cell(model: dict[str, Any], framework: dict[str, Any], notes: dict[str, int]) -> str:
+def _cell(model: Values, framework: Values, notes: dict[str, int]) -> str:
     """One cell of the table. notes: the text of every note so far -> its number; those of this cell are added."""
     if framework["name"] not in model["frameworks"]:
         return "–"
@@ -119,7 +119,7 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def _print(found: dict[str, Any]) -> None:
+def _print(found: Values) -> None:
     from rich.table import Table  # programs, which read JSON, need not wait for it
 
     from ..report.terminal import console

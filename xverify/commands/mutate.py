@@ -117,7 +117,7 @@ def _print(scores: list[Score], quiet: bool) -> None:
                     else "no layer differs"
                 )
                 colour = {"MISSED": "red", "UNTESTED": "dim"}.get(trial.outcome, "yellow")
-                where = f"{score.model}: {trial.kind} in {trial.layer} ({trial.visible:.3g} floors)"
+                where = f"{score.model}: {trial.kind} in {trial.layer} ({trial.visible:.3g} noise floors)"
                 out.print(f"[{colour}]{trial.outcome:8}[/] {where}; {said}")
             for alarm in score.alarms:
                 out.print(f"[red]FALSE ALARM[/] {score.model}: {alarm}")

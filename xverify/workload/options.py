@@ -1,8 +1,8 @@
 """Every setting of a run, declared once.
 
-A field of one of the records below is a setting: its type and default stand in the field, the rest of its declaration in
-``option(...)``. From these fields are made: the command line of ``xverify run``, the signature of ``xverify.run``, the fields of a
-request, the checks of values, and the text of the help.
+A field of one of the records below is a setting: the field has its type and default, and ``option(...)`` the rest of its declaration.
+The command line of ``xverify run``, the signature of ``xverify.run``, the fields of a request, the checks of values, and the text of
+the help are made from these fields.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class TrainingSettings:
     )  # fmt: skip
     data: FilePath | None = option(
         None, "folder with MNIST (IDX), CIFAR-10 (binary) or PTB (text) files", group=TRAINING, metavar="DIR",
-        task="train", path="folder", unset="synthetic batches",
+        task="train", unset="synthetic batches",
     )  # fmt: skip
     time_input: bool = option(
         False, "also time the conversion of every batch to the framework's tensors", group=TRAINING, task="train"
