@@ -45,7 +45,7 @@ def test_the_list_of_commands_is_grouped_and_complete(capsys):
         assert f"\n  {name} " in text
         assert f"\n{command.group}:\n" in text
         module = command.load()
-        assert (module.HELP, module.GROUP) == (command.help, command.group)
+        assert (command.help, command.group) == (module.HELP, module.GROUP)
     for meaning in EXIT_CODES.values():
         assert meaning in text
 

@@ -2,7 +2,7 @@
 
 It defines HELP (one line), GROUP (the heading in the list of commands), EXAMPLE (the end of its help), add_arguments(parser), and
 main(args), which returns the exit code. EXIT_CODES is optional: what the codes mean where they have other meanings than usual.
-A command is imported when it is called: the list of commands reads HELP and GROUP from the source.
+A command is imported when it is called.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -35,35 +36,45 @@ GROUPS = ("verify and time", "results", "models, weights, environments", "this i
 
 @dataclass(frozen=True)
 class Command:
-    """A command, known by its name and the constants at the top of its file."""
+    """A command, known by its file. Its help is read from the source, so that a list of commands imports none of them."""
 
-    name: str
-    help: str
-    group: str
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """What the user types."""
+        return self.path.stem
+
+    @property
+    def help(self) -> str:
+        """What the command does, in one line."""
+        return self._texts["HELP"]
+
+    @property
+    def group(self) -> str:
+        """The heading in the list of commands."""
+        return self._texts.get("GROUP", GROUPS[0])
 
     def load(self) -> ModuleType:
         """The module of the command."""
         return import_module(f"{__package__}.{self.name}")
 
+    @cached_property
+    def _texts(self) -> dict[str, str]:
+        """The texts that the module assigns to names."""
+        statements = ast.parse(self.path.read_text(encoding="utf-8")).body
+        return {
+            target.id: statement.value.value
+            for statement in statements
+            if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant)
+            for target in statement.targets
+            if isinstance(target, ast.Name) and isinstance(statement.value.value, str)
+        }
+
 
 def commands() -> dict[str, Command]:
-    """All commands by name. Imports none of them."""
-    found = {}
-    for path in sorted(Path(__file__).parent.glob("[!_]*.py")):
-        texts = _constants(path)
-        found[path.stem] = Command(path.stem, texts["HELP"], texts.get("GROUP", GROUPS[0]))
-    return found
-
-
-def _constants(path: Path) -> dict[str, str]:
-    """The texts that a module assigns to names in capitals."""
-    found = {}
-    for statement in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant):
-            for target in statement.targets:
-                if isinstance(target, ast.Name) and isinstance(statement.value.value, str):
-                    found[target.id] = statement.value.value
-    return found
+    """All commands by name."""
+    return {path.stem: Command(path) for path in sorted(Path(__file__).parent.glob("[!_]*.py"))}
 
 
 class TopParser(Parser):
@@ -106,9 +117,10 @@ def parser(load: Iterable[str] | None = None) -> TopParser:
     top.known = commands()
     below = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser, required=True)
     for name, command in top.known.items():
-        sub = below.add_parser(name, help=command.help, description=_sentence(command.help))
         if load is not None and name not in load:
+            below.add_parser(name)
             continue
+        sub = below.add_parser(name, help=command.help, description=_sentence(command.help))
         module = command.load()
         module.add_arguments(sub)
         sub.set_defaults(main=module.main)

@@ -1,8 +1,8 @@
 """Every setting of a run, declared once.
 
-A field of one of the records below is a setting: the field has its type and default, and ``option(...)`` the rest of its declaration.
-The command line of ``xverify run``, the signature of ``xverify.run``, the fields of a request, the checks of values, and the text of
-the help are made from these fields.
+A field of one of the records below is a setting: the field has its type and default, ``option(...)`` the rest of its declaration.
+The command line of ``xverify run``, the signature of ``xverify.run``, the fields of a request, the checks of values, and the help
+are made from these fields.
 """
 
 from __future__ import annotations
