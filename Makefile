@@ -18,7 +18,8 @@ check: $(STAMP)               ## format, lint, types, and the tests that start n
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -m "not slow"
 
-bench: $(STAMP)               ## the harness beside loops written by hand; the cost of a replay
+bench: $(STAMP)               ## how fast a command starts; the harness beside loops written by hand; the cost of a replay
+	$(BIN)/python bench/start.py
 	$(BIN)/xverify selftest timing --only overhead
 	$(BIN)/python bench/replay.py
 

@@ -27,6 +27,45 @@ def test_listing_and_reading_specs_imports_no_framework(tmp_path):
     assert done.stdout.strip() == "[]"
 
 
+FRAMEWORKS_AND_SCIPY = (*FRAMEWORKS, "scipy", "matplotlib", "plotext")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unwanted"),
+    [
+        (["--version"], ("numpy", "rich", "psutil", *FRAMEWORKS_AND_SCIPY)),
+        (["--help"], ("numpy", "rich", "psutil", *FRAMEWORKS_AND_SCIPY)),
+        (["run", "--help"], ("numpy", "rich", "psutil", *FRAMEWORKS_AND_SCIPY)),
+        (["list"], ("psutil", *FRAMEWORKS_AND_SCIPY)),
+        (["list", "--json"], ("psutil", "rich", *FRAMEWORKS_AND_SCIPY)),
+        (["completion", "bash"], FRAMEWORKS_AND_SCIPY),
+    ],
+    ids=str,
+)
+def test_a_command_imports_only_what_it_uses(arguments, unwanted, tmp_path):
+    code = f"""
+import atexit, sys
+from xverify.commands._main import main
+atexit.register(lambda: print([name for name in {unwanted} if name in sys.modules], file=sys.stderr))
+sys.exit(main({arguments}))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stderr.strip() == "[]"
+
+
+def test_a_list_for_people_reads_no_model_file(monkeypatch, capsys):
+    from xverify.commands._main import main
+    from xverify.workload.spec import ModelFolder
+
+    def reads(self, *arguments):
+        raise AssertionError("the list prints nothing of this")
+
+    monkeypatch.setattr(ModelFolder, "takes", reads)
+    monkeypatch.setattr(ModelFolder, "digest", reads)
+    assert main(["list"]) == 0
+    assert "resnet50" in capsys.readouterr().out
+
+
 def test_everything_public_is_there():
     for name in xverify.__all__:
         assert getattr(xverify, name) is not None

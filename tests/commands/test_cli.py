@@ -5,18 +5,6 @@ import pytest
 from conftest import write_folder
 from xverify.weights import save_file
 
-from xverify.commands._main import commands, main
-
-
-@pytest.mark.parametrize("name", [*commands()])
-def test_every_command_has_help_with_an_example(name, capsys):
-    with pytest.raises(SystemExit) as stop:
-        main([name, "--help"])
-    assert stop.value.code == 0
-    text = capsys.readouterr().out
-    assert f"xverify {name}" in text.split("example", 1)[1]
-    assert "exit codes" in text
-
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
@@ -27,7 +15,7 @@ def test_every_command_has_help_with_an_example(name, capsys):
         (["run", "mlp", "--subjects", ""], "--subjects is empty"),
         (["run", "mlp", "--batch", "0"], "--batch is 0: it must be at least 1"),
         (["run", "mlp", "--rerun", "-3"], "--rerun is -3"),
-        (["run", "mlp", "--batch", "many"], "invalid int value: 'many'"),
+        (["run", "mlp", "--batch", "many"], "--batch is 'many': it must be a whole number"),
         (["run", "mlp", "--effort", "heroic"], "--effort is 'heroic'"),
         (["run", "mlp", "--device", "tpu"], "--device is 'tpu'"),
         (["run", "mlp", "--timeout", "0"], "--timeout is 0"),
@@ -38,8 +26,8 @@ def test_every_command_has_help_with_an_example(name, capsys):
         (["run", "mlp", "--json", "."], "is a folder"),
         (["run", "./nowhere"], "no such folder"),
         (["run", "resnet50", "--subjects", "numpy"], "has no numpy.py"),
-        (["run", "mlp", "--no-such-option"], "unrecognized arguments"),
-        (["fly"], "invalid choice: 'fly'"),
+        (["run", "mlp", "--no-such-option"], "unknown option '--no-such-option'"),
+        (["fly"], "unknown command 'fly'"),
         ([], "required"),
         (["weights", "digest", "none.npz"], "no such weight file"),
     ],

@@ -203,7 +203,7 @@ def test_making_it_again_leaves_it_alone(made, call):
     before = (root / "walled" / "xverify.json").stat().st_mtime_ns
     done = call("env", "create", "walled", root=root)
     assert done.code == 0
-    assert "walled is there already" in done.out
+    assert "walled exists already" in done.out
     assert (root / "walled" / "xverify.json").stat().st_mtime_ns == before
 
 
@@ -221,7 +221,7 @@ def test_changed_pins_are_said_and_it_stays_when_the_new_one_fails(made, call, a
     assert "its pins have changed. Type: xverify env create walled" in call("doctor", root=root, frameworks=changed).out
     done = call("env", "create", "walled", root=root, frameworks=changed)
     assert done.code == 3
-    assert "walled is made anew: its pins have changed" in done.out
+    assert "walled is made again: its pins have changed" in done.out
     assert "no-such-package" in done.err
     assert os.listdir(root / "walled")
     done = call("run", folder, "--subjects", "numpy,walled", *FAST, root=root, frameworks=changed)

@@ -1,57 +1,149 @@
-"""The command line. Every ``NAME.py`` here is the command NAME: HELP, EXAMPLE, add_arguments(parser), main(args) -> exit code."""
+"""The command line. Each ``NAME.py`` here is the command NAME.
+
+It defines HELP (one line), GROUP (the heading in the list of commands), EXAMPLE (the end of its help), add_arguments(parser), and
+main(args), which returns the exit code. EXIT_CODES is optional: what the codes mean where they have other meanings than usual.
+A command is imported when it is called.
+"""
 
 from __future__ import annotations
 
-import argparse
+import ast
+import re
 import sys
+import textwrap
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-from rich.console import Console
-
 from .. import __version__
 from ..errors import XverifyError
-from ..results.verdicts import exit_codes
+from ..results.verdicts import EXIT_CODES
+from ._arguments import WIDTH, Parser
 
-EXIT_CODES = exit_codes()
-
-
-def commands() -> dict[str, ModuleType]:
-    names = sorted(path.stem for path in Path(__file__).parent.glob("[!_]*.py"))
-    return {name: import_module(f"{__package__}.{name}") for name in names}
+DESCRIPTION = "Load identical weights into several deep-learning frameworks, and report FPS beside output error."
+EXAMPLE = "xverify run resnet50 --subjects torch:eager,jittor"
+GROUPS = ("verify and time", "results", "models, weights, environments", "this installation")
 
 
-def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(
-        prog="xverify",
-        description="Load identical weights into several deep-learning frameworks, and report FPS beside output error.",
-        epilog=f"example: xverify run resnet50 --subjects torch:eager,jittor\n\n{EXIT_CODES}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    top.add_argument("--version", action="version", version=f"xverify {__version__}")
-    below = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, module in commands().items():
-        sub = below.add_parser(
-            name,
-            help=module.HELP,
-            description=module.HELP,
-            epilog=f"{module.EXAMPLE}\n\n{EXIT_CODES}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
+@dataclass(frozen=True)
+class Command:
+    """A command, known by its file. Its help is read from the source, so that a list of commands imports none of them."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """What the user types."""
+        return self.path.stem
+
+    @property
+    def help(self) -> str:
+        """What the command does, in one line."""
+        return self._texts["HELP"]
+
+    @property
+    def group(self) -> str:
+        """The heading in the list of commands."""
+        return self._texts.get("GROUP", GROUPS[0])
+
+    def load(self) -> ModuleType:
+        """The module of the command."""
+        return import_module(f"{__package__}.{self.name}")
+
+    @cached_property
+    def _texts(self) -> dict[str, str]:
+        """The texts that the module assigns to names."""
+        statements = ast.parse(self.path.read_text(encoding="utf-8")).body
+        return {
+            target.id: statement.value.value
+            for statement in statements
+            if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant)
+            for target in statement.targets
+            if isinstance(target, ast.Name) and isinstance(statement.value.value, str)
+        }
+
+
+def commands() -> dict[str, Command]:
+    """All commands by name."""
+    return {path.stem: Command(path) for path in sorted(Path(__file__).parent.glob("[!_]*.py"))}
+
+
+class TopParser(Parser):
+    """The parser of ``xverify``: its help lists the commands by group."""
+
+    known: Mapping[str, Command] = {}
+
+    def format_help(self) -> str:
+        groups = dict.fromkeys((*GROUPS, *(command.group for command in self.known.values())))
+        sections = [f"usage: {self._usage_line()}", "", *_wrapped(DESCRIPTION)]
+        for group in groups:
+            lines = [_entry(each.name, each.help) for each in self.known.values() if each.group == group]
+            sections += ["", f"{group}:", *lines] if lines else []
+        sections += ["", "options:", _entry("-h, --help", "this help; after a command: its own")]
+        sections += [_entry("--version", "the version"), "", exit_codes(EXIT_CODES), "", f"example: {EXAMPLE}"]
+        return "\n".join(sections) + "\n"
+
+    def _usage_line(self) -> str:
+        return "xverify COMMAND [OPTION ...]"
+
+
+def _wrapped(text: str, indent: str = "") -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent)
+
+
+def _entry(name: str, text: str) -> str:
+    first, *rest = _wrapped(text, " " * 16)
+    return "\n".join([f"  {name:13} {first.lstrip()}", *rest])
+
+
+def exit_codes(meanings: Mapping[int, str]) -> str:
+    """The section of a help on exit codes."""
+    return "\n".join(["exit codes:", *(_entry(str(code), meaning) for code, meaning in meanings.items())])
+
+
+def parser(load: Iterable[str] | None = None) -> TopParser:
+    """The parser of the whole command line; load: the commands whose arguments it knows, all when omitted."""
+    top = TopParser(prog="xverify")
+    top.add_argument("--version", action="version", version=f"xverify {__version__}", help="print the version")
+    top.known = commands()
+    below = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser, required=True)
+    for name, command in top.known.items():
+        if load is not None and name not in load:
+            below.add_parser(name)
+            continue
+        sub = below.add_parser(name, help=command.help, description=_sentence(command.help))
+        module = command.load()
         module.add_arguments(sub)
         sub.set_defaults(main=module.main)
+        _explain(sub, exit_codes(getattr(module, "EXIT_CODES", EXIT_CODES)), module.EXAMPLE)
     return top
+
+
+def _explain(sub: Parser, meanings: str, example: str) -> None:
+    """Let the help of a command, and of each of its actions, end with the exit codes and examples."""
+    sub.example = f"{meanings}\n\n{example}"
+    for name, text, action in sub.actions():
+        blocks = re.findall(rf"^  xverify \w+ {name}.*(?:\n {{6}}.*)*", example, re.MULTILINE)
+        action.description = _sentence(text)
+        action.example = "\n".join([meanings, "", "examples:", *blocks])
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + "."
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; returns its exit code."""
-    args = parser().parse_args(argv)
+    given = sys.argv[1:] if argv is None else argv
+    called = next((text for text in given if not text.startswith("-")), "")
     try:
+        args = parser(load=[called]).parse_args(given)
         code: int = args.main(args)
     except XverifyError as error:
-        Console(stderr=True, highlight=False).print(f"[bold red]xverify {args.command}:[/] ", end="")
-        print(error, file=sys.stderr)
+        _report(called, error)
         return error.exit_code
     except KeyboardInterrupt:
         print("xverify: interrupted", file=sys.stderr)
@@ -60,3 +152,11 @@ def main(argv: list[str] | None = None) -> int:
         sys.stderr.close()
         return 0
     return code
+
+
+def _report(command: str, error: XverifyError) -> None:
+    """Print an error on standard error: red in a terminal."""
+    from rich.console import Console
+
+    Console(stderr=True, highlight=False).print(f"[bold red]xverify {command}:[/] ", end="")
+    print(error, file=sys.stderr)

@@ -20,14 +20,19 @@ from ..results.verdicts import Outcome, SpeedVerdict, Verdict
 from ..timing import statistics as timing
 
 HELP = "compare two results of one model: which row is faster or slower, equal or different"
+GROUP = "results"
 EXAMPLE = """examples:
   xverify run mlp --effort standard --json old.json
   (change something)
   xverify run mlp --effort standard --json new.json
   xverify diff old.json new.json
-  xverify diff old.json new.json --relative    compare ratios to the baseline of each run, on a machine whose speed changes
-
-exit codes here: 0 no row is slower or different, 1 a row is, 4 none is known to be, but one could not be decided"""
+  xverify diff old.json new.json --relative    compare ratios to the baseline of each run, on a machine whose speed changes"""
+EXIT_CODES = {
+    0: "no row is slower or different",
+    1: "a row is slower or different",
+    2: "a wrong command line, an unusable file, or results that do not compare",
+    4: "no row is known to be slower or different, and at least one is undecided",
+}
 
 # What must be the same in both runs, or else their figures do not compare.
 SETTINGS = (

@@ -14,24 +14,33 @@ from ..environments import store as environments
 from ..framework import discovery as frameworks
 from ..framework.adapter import Framework
 from ..report import terminal
+from ._arguments import Parser
 
-HELP = "what is installed, what would run, and what to type for what is missing"
+HELP = "show what is installed, what would run, and how to install what is missing"
+GROUP = "this installation"
 EXAMPLE = "examples:\n  xverify doctor"
+EXIT_CODES = {
+    0: "two frameworks can run, which a comparison needs",
+    2: "a wrong command line",
+    3: "fewer than two can run",
+}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    pass
+def add_arguments(parser: Parser) -> None:
+    """There are none."""
 
 
 def main(args: argparse.Namespace) -> int:
-    """Exit 0 when two frameworks can run, which is what a comparison needs; else 3."""
+    """Exit with 0 when two frameworks can run, which a comparison needs; otherwise with 3."""
     console = terminal.console()
     machine = host.describe()
     console.print(f"[bold]xverify {__version__}[/] in {sys.executable} (Python {machine['python']})")
     console.print(f"  {machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, {machine['system']}")
     console.print(f"  threads: {machine['cores']} for every framework unless --threads says otherwise")
     if machine["load"] and machine["load"][0] > 0.5:
-        console.print(f"  [yellow]the machine is busy[/] (load {machine['load'][0]}): timings will be wide")
+        console.print(
+            f"  [yellow]the machine is busy[/] (load {machine['load'][0]}): the intervals of its timings will be wide"
+        )
     console.print("\n[bold]frameworks[/]")
     ready = []
     for name, adapter in frameworks.load_all().items():

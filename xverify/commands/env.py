@@ -14,33 +14,39 @@ from ..environments import store as environments
 from ..errors import UsageError, nearest
 from ..framework import discovery as frameworks
 from ..report import terminal
+from ..workload.options import named
+from ._arguments import Parser, add
 
-HELP = "environments of their own for frameworks that cannot share one"
+HELP = "make separate environments for frameworks that cannot share one"
+GROUP = "models, weights, environments"
 EXAMPLE = """examples:
-  xverify env create jax      install JAX apart from the others, then: xverify run mlp --subjects torch,jax
-  xverify env create torch    also one that could share
+  xverify env create jax      then: xverify run mlp --subjects torch,jax
+  xverify env create torch    also for a framework that could share
   xverify env list
   xverify env remove jax
 
-`xverify run` takes a framework from its environment when it is not installed beside xverify, or cannot share.
-Environments stand in ~/.cache/xverify/environments; XVERIFY_ENVIRONMENTS names another place. uv makes them where it is installed,
-else venv and pip."""
+`xverify run` uses the environment of a framework that is not installed beside
+xverify, or that cannot share one. Environments are in the folder
+~/.cache/xverify/environments, or in XVERIFY_ENVIRONMENTS. uv makes them where
+it is installed; otherwise venv and pip do."""
+
+EXIT_CODES = {0: "done", 2: "a wrong command line", 3: "the environment could not be made"}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    below = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+def add_arguments(parser: Parser) -> None:
+    below = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
     create = below.add_parser(
-        "create", help="make an environment, or make it anew when its pinned packages have changed"
+        "create", help="make an environment, or make it again when its pinned packages have changed"
     )
-    create.add_argument("name", metavar="NAME")
-    create.add_argument("--force", action="store_true", help="make it anew whatever is there")
-    create.add_argument("--quiet", action="store_true", help="no progress")
+    create.add_argument("name", metavar="NAME", help="see xverify env list")
+    create.add_argument("--force", action="store_true", help="make it again even when it is complete")
+    add(create, [named("quiet", help="print no progress", group="options")])
     create.set_defaults(action_main=_create)
-    listing = below.add_parser("list", help="what is there, and what could be")
-    listing.add_argument("--json", action="store_true", help="as JSON, for programs")
+    listing = below.add_parser("list", help="list the environments that exist, and those that can be made")
+    listing.add_argument("--json", action="store_true", help="print JSON, for programs")
     listing.set_defaults(action_main=_list)
     remove = below.add_parser("remove", help="delete an environment")
-    remove.add_argument("name", metavar="NAME")
+    remove.add_argument("name", metavar="NAME", help="see xverify env list")
     remove.set_defaults(action_main=_remove)
 
 
@@ -53,12 +59,12 @@ def _create(args: argparse.Namespace, console: Console) -> int:
     name = _known(args.name, environments.pins())
     there = environments.find(name)
     if there and there.current and not args.force:
-        console.print(f"{name} is there already, {_describe(there)}", soft_wrap=True)
+        console.print(f"{name} exists already, {_describe(there)}", soft_wrap=True)
         return 0
     if there:
         why = "as asked" if there.current else "its pins have changed"
-        console.print(f"{name} is made anew: {why}", soft_wrap=True)
-    # An end that is asked for politely also ends the installer, which would go on by itself.
+        console.print(f"{name} is made again: {why}", soft_wrap=True)
+    # SIGTERM must also end the installer, which would otherwise go on by itself.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with terminal.progress_listener(args.quiet) as listener:
         made = making.create(name, listener)
@@ -99,13 +105,13 @@ def _list(args: argparse.Namespace, console: Console) -> int:
         serves = ", ".join(made["frameworks"])
         table.add_row(f"[bold]{made['name']}[/]", serves, python, _mib(made["bytes"]), made["interpreter"])
     for name, serves in found["available"].items():
-        table.add_row(name, ", ".join(serves), "", "", f"[dim]not there. Type: xverify env create {name}[/]")
+        table.add_row(name, ", ".join(serves), "", "", f"[dim]not made. Type: xverify env create {name}[/]")
     console.print(table)
     return 0
 
 
-def catalogue() -> dict[str, Any]:
-    """The environments that are there, and those that can be made, as JSON values."""
+def catalogue() -> dict[str, Any]:  # JSON
+    """The environments that exist, and those that can be made, as JSON values."""
     made = environments.find_all()
     return {
         "folder": str(environments.root()),
@@ -139,7 +145,7 @@ def _known(name: str, known: Iterable[str]) -> str:
 
 
 def _served(environment: environments.Environment) -> list[str]:
-    """The frameworks that it is for and has whole."""
+    """The frameworks that this environment is for, and that it has completely."""
     return [name for name in environments.serves(environment.name) if environment.version(frameworks.load(name))]
 
 

@@ -11,6 +11,7 @@ from ..results.file import read
 from ..results.records import plain
 
 HELP = "the layers of a result: which differs first, by how much, and what it behaves as"
+GROUP = "results"
 EXAMPLE = """examples:
   xverify run mlp --json result.json; xverify explain result.json
   xverify explain result.json --subject jittor --faults"""

@@ -2,30 +2,35 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterable
 from typing import Any
-
-from rich.table import Table
 
 from .. import host
 from ..environments import store as environments
 from ..framework import discovery as frameworks
 from ..framework.adapter import Framework
 from ..reference.subjects import offered, order
-from ..report import terminal
-from ..workload.spec import find_model, zoo
+from ..workload.spec import ModelFolder, find_model, zoo
+from ._arguments import Parser
 
-HELP = "the models, the frameworks and their modes, and which can run here"
+HELP = "list the models, the frameworks and their modes, and which can run here"
+GROUP = "models, weights, environments"
 EXAMPLE = "examples:\n  xverify list\n  xverify list --json\n  xverify list --markdown"
+EXIT_CODES = {0: "done", 2: "a wrong command line, or a model folder that cannot be read"}
+Values = dict[str, Any]  # what becomes JSON
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="as JSON, for programs")
-    form.add_argument("--markdown", action="store_true", help="which framework runs which model, as a Markdown table")
+def add_arguments(parser: Parser) -> None:
+    form = parser.group("output").add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print JSON, for programs")
+    form.add_argument("--markdown", action="store_true", help="print which framework runs which model, in Markdown")
 
 
-def catalogue() -> dict[str, Any]:
-    """Models, frameworks and subjects as JSON values; imports no framework."""
+def catalogue(refusals: bool = True) -> Values:
+    """Models, frameworks and subjects as JSON values. Imports no framework.
+
+    refusals: whether to read every model file for the modes that cannot run it; without, "refused" is left out.
+    """
     adapters = {adapter.name: adapter for adapter in sorted(frameworks.load_all().values(), key=order)}
     folders = {name: find_model(name) for name in zoo()}
     return {
@@ -38,25 +43,32 @@ def catalogue() -> dict[str, Any]:
                 "inputs": {key: list(tensor.shape) for key, tensor in folder.spec.inputs.items()},
                 "outputs": {key: list(tensor.shape) for key, tensor in folder.spec.outputs.items()},
                 "frameworks": [key for key, adapter in adapters.items() if offered(folder, adapter)],
-                "refused": {
-                    adapter.label(mode): reason
-                    for adapter in adapters.values()
-                    for mode in adapter.modes
-                    if offered(folder, adapter) and (reason := adapter.refuses(folder, mode))
-                },
+                **({"refused": _refused(folder, adapters.values())} if refusals else {}),
             }
             for name, folder in folders.items()
         ],
-        "frameworks": [
-            {
-                "name": name,
-                "subjects": list(adapter.subjects()),
-                "version": _version(adapter),
-                "installed": _version(adapter) is not None,
-                "missing": host.missing(adapter),
-            }
-            for name, adapter in adapters.items()
-        ],
+        "frameworks": [_framework(adapter) for adapter in adapters.values()],
+    }
+
+
+def _refused(folder: ModelFolder, adapters: Iterable[type[Framework]]) -> dict[str, str]:
+    """Subject -> why it cannot run this model."""
+    return {
+        adapter.label(mode): reason
+        for adapter in adapters
+        for mode in adapter.modes
+        if offered(folder, adapter) and (reason := adapter.refuses(folder, mode))
+    }
+
+
+def _framework(adapter: type[Framework]) -> Values:
+    version = _version(adapter)
+    return {
+        "name": adapter.name,
+        "subjects": list(adapter.subjects()),
+        "version": version,
+        "installed": version is not None,
+        "missing": host.missing(adapter),
     }
 
 
@@ -68,8 +80,8 @@ def _version(adapter: type[Framework]) -> str | None:
     return None if host.missing(adapter) else host.version(adapter)
 
 
-def markdown(found: dict[str, Any]) -> str:
-    """Models by frameworks: a tick, a cross, or a dash where the zoo has no file; and a note for every mode that cannot."""
+def markdown(found: Values) -> str:
+    """A table of models by frameworks: a tick, a cross, or a dash without a file; and a note on each mode that cannot run."""
     frameworks = [f for f in found["frameworks"] if any(f["name"] in model["frameworks"] for model in found["models"])]
     notes: dict[str, int] = {}
     lines = [
@@ -82,8 +94,8 @@ def markdown(found: dict[str, Any]) -> str:
     return "\n".join([*lines, "", *(f"{number}. {note}" for note, number in notes.items())])
 
 
-def _cell(model: dict[str, Any], framework: dict[str, Any], notes: dict[str, int]) -> str:
-    """notes: the text of every note so far -> its number; this cell's are added."""
+def _cell(model: Values, framework: Values, notes: dict[str, int]) -> str:
+    """One cell of the table. notes: the text of every note so far -> its number; those of this cell are added."""
     if framework["name"] not in model["frameworks"]:
         return "–"
     refused = {subject: model["refused"][subject] for subject in framework["subjects"] if subject in model["refused"]}
@@ -96,14 +108,22 @@ def _cell(model: dict[str, Any], framework: dict[str, Any], notes: dict[str, int
 
 
 def main(args: argparse.Namespace) -> int:
-    found = catalogue()
+    found = catalogue(refusals=args.json or args.markdown)
     if args.json:
         print(json.dumps(found, indent=1))
         return 0
     if args.markdown:
         print(markdown(found))
         return 0
-    console = terminal.console()
+    _print(found)
+    return 0
+
+
+def _print(found: Values) -> None:
+    from rich.table import Table  # programs, which read JSON, need not wait for it
+
+    from ..report.terminal import console
+
     models = Table(title="models", title_justify="left", box=None, pad_edge=False)
     for column in ("model", "takes", "gives", "frameworks", ""):
         models.add_column(column)
@@ -124,9 +144,9 @@ def main(args: argparse.Namespace) -> int:
             framework["version"] if framework["installed"] else "[red]not installed[/]",
             ", ".join(framework["subjects"]),
         )
-    console.print(models)
-    console.print(subjects)
-    return 0
+    out = console()
+    out.print(models)
+    out.print(subjects)
 
 
 def _shapes(tensors: dict[str, list[int | str]]) -> str:

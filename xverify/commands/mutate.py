@@ -7,49 +7,49 @@ from typing import Any
 
 from rich.table import Table
 
-from ..errors import UsageError, nearest
 from ..mutation.forward import Score, mutate
 from ..mutation.training import mutate_training
 from ..report.terminal import console, progress_listener
-from ..workload.options import TASKS
+from ..workload.declaration import Option
+from ..workload.options import HOW, OUTPUT, WHAT, named
+from ._arguments import Parser, add, values
 
-HELP = "plant known porting faults in a model, and see whether the verdict catches, finds and explains each"
+HELP = "plant known porting faults in a model, and count those that are caught"
+GROUP = "verify and time"
 EXAMPLE = """examples:
-  xverify mutate resnet18 vit-tiny lstm-cell unet-small mobilenet-v3-small
+  xverify mutate resnet18 vit-tiny lstm-cell
   xverify mutate mlp --per-kind 3 --seed 1 --json score.json
   xverify mutate mlp resnet18 --task train"""
 
+EXIT_CODES = {
+    0: "every visible fault was caught, without a false alarm",
+    1: "a visible fault was missed, or a clean run raised an alarm",
+    2: "a wrong command line",
+    3: "a model could not run",
+}
+OPTIONS = (
+    named("batch", default=2, unset=""),
+    named("task", metavar="TASK", many=False, help="forward: faults of layers; train: faults of training code"),
+    Option("per_kind", int, 1, "layers drawn for each kind of fault", group=HOW, metavar="N", least=1),
+    named("seed", help="seed of drawn weights, inputs and layers"),
+    named("threads", help="threads of the port"),
+    named("json", help="write every trial to a file"),
+    Option("markdown", bool, False, "print the table as Markdown", group=OUTPUT),
+    named("quiet", help="print only the table"),
+)
 COLUMNS = ("model", "planted", "caught", "layer named", "explained", "UNTESTED", "missed", "clean runs", "false alarms")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+def add_arguments(parser: Parser) -> None:
+    parser.group(WHAT).add_argument(
         "models", nargs="+", metavar="MODEL|FOLDER", help="models of the zoo, or folders with a torch.py"
     )
-    parser.add_argument("--batch", type=int, default=2, metavar="N", help="items a call (default: 2)")
-    parser.add_argument(
-        "--task", default="forward", metavar="TASK", help="forward: layers' faults; train: those of training code"
-    )
-    parser.add_argument(
-        "--per-kind", type=int, default=1, metavar="N", help="layers drawn for each kind of fault (default: 1)"
-    )
-    parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="seed of weights, inputs and layers (default: 0)"
-    )
-    parser.add_argument("--threads", type=int, metavar="N", help="threads of the port (default: all cores)")
-    parser.add_argument("--json", metavar="FILE", help="write every trial to a file")
-    parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
-    parser.add_argument("--quiet", action="store_true", help="print the table alone")
+    add(parser, OPTIONS)
 
 
 def main(args: argparse.Namespace) -> int:
-    """Exit 0 when every visible fault was caught and no clean run was alarmed at; else 1."""
-    if args.per_kind < 1:
-        raise UsageError(f"--per-kind is {args.per_kind}: it must be at least 1")
-    if args.json and not Path(args.json).absolute().parent.is_dir():
-        raise UsageError(f"--json {args.json}: the folder {Path(args.json).absolute().parent} does not exist")
-    if args.task not in TASKS:
-        raise UsageError(f"--task is {args.task!r}{nearest(args.task, TASKS)} Known: {', '.join(TASKS)}")
+    """Exit with 0 when every visible fault was caught, and no clean run raised an alarm; otherwise with 1."""
+    values(args, OPTIONS)
     scores = []
     for model in args.models:
         settings = {"batch": args.batch, "seed": args.seed, "threads": args.threads}
@@ -67,12 +67,12 @@ def main(args: argparse.Namespace) -> int:
     return int(any(score.count("MISSED") or score.alarms for score in scores))
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any) -> Any:  # JSON
     return json.loads(json.dumps(value).replace("Infinity", "null"))
 
 
 def table(scores: list[Score]) -> list[list[str]]:
-    """The rows: one a model, and their sum."""
+    """One row for each model, and their sum."""
     rows = []
     for score in scores:
         visible = len(score.trials) - score.count("UNTESTED")
@@ -117,7 +117,7 @@ def _print(scores: list[Score], quiet: bool) -> None:
                     else "no layer differs"
                 )
                 colour = {"MISSED": "red", "UNTESTED": "dim"}.get(trial.outcome, "yellow")
-                where = f"{score.model}: {trial.kind} in {trial.layer} ({trial.visible:.3g} floors)"
+                where = f"{score.model}: {trial.kind} in {trial.layer} ({trial.visible:.3g} noise floors)"
                 out.print(f"[{colour}]{trial.outcome:8}[/] {where}; {said}")
             for alarm in score.alarms:
                 out.print(f"[red]FALSE ALARM[/] {score.model}: {alarm}")

@@ -18,27 +18,32 @@ from ..results.records import plain
 from ..results.verdicts import Verdict
 from ..training.optimizer_check import EQUAL_RHO
 from ..training.optimizer_probe import MODEL, PROBED, Probed, probe
+from ..workload.options import named
 from ..workload.spec import find_model
+from ._arguments import Parser, add, values
 
 HELP = "compare the optimizers of all frameworks with torch's mathematics, without a model to train"
+GROUP = "verify and time"
 EXAMPLE = """examples:
   xverify optimizers
   xverify optimizers --frameworks torch,jittor --json optimizers.json"""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--frameworks", metavar="LIST", help="default: every installed framework that xverify can train"
-    )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of weights and gradients (default: 0)")
-    parser.add_argument("--json", metavar="FILE", help="write the table to a file")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
+OPTIONS = (
+    named("seed", help="seed of weights and gradients"),
+    named("json", help="write the table to a file"),
+    named("quiet", help="print no progress"),
+)
+
+
+def add_arguments(parser: Parser) -> None:
+    parser.add_argument("--frameworks", metavar="LIST", help="default: every installed one that xverify trains")
+    add(parser, OPTIONS)
 
 
 def main(args: argparse.Namespace) -> int:
     """Print the table. Exit 0 when every optimizer is torch's, or differs by a known formula variant; else 1."""
-    if args.json and not Path(args.json).absolute().parent.is_dir():
-        raise UsageError(f"--json {args.json}: the folder {Path(args.json).absolute().parent} does not exist")
+    values(args, OPTIONS)
     adapters = _chosen(args.frameworks)
     found: list[Probed] = []
     with progress_listener(args.quiet) as listener, tempfile.TemporaryDirectory(prefix="xverify-") as directory:

@@ -14,9 +14,13 @@ from ..reproduce import report
 from ..reproduce.records import EXPERIMENTS, Experiment, Outcome, Part, Reproduction, check_scale, find, readable
 from ..results.records import Result
 from ..workload import datasets as data
+from ..workload.declaration import Option
+from ..workload.options import HOW, OUTPUT, WHAT, named
 from ..workload.spec import find_model
+from ._arguments import Parser, add, values
 
 HELP = "run a published experiment, and print what was published beside what is measured"
+GROUP = "verify and time"
 EXAMPLE = """examples:
   xverify reproduce                                     the experiments: question, rows, settings, hardware, duration
   xverify reproduce jittor-method --json r.json
@@ -27,7 +31,22 @@ The exit code is the worst of all parts': a mismatch, then a row that could not 
 and that is unsupported or not installed here, counts for nothing; a published row that cannot run is 3."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+OPTIONS = (
+    named("data", help="the data set of the experiment, in its own files", group=WHAT, task="", unset="synthetic"),
+    Option(
+        "repeats", int | None, None, "runs of every part", group=HOW, metavar="N", least=1,
+        unset="as published; 1 with --scale below 1",
+    ),
+    named("json", help="write the result file, after every part and at the end"),
+    Option(
+        "markdown", str | None, None, "also write the tables as Markdown, after every part", group=OUTPUT,
+        metavar="FILE", path="written",
+    ),
+    named("quiet"),
+)  # fmt: skip
+
+
+def add_arguments(parser: Parser) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME", help="an experiment; without: the list of them")
     parser.add_argument(
         "--scale",
@@ -36,15 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="this share of the steps, above 0 and at most 1 (default: 1); models are never made smaller",
     )
-    parser.add_argument(
-        "--data", metavar="DIR", help="the experiment's data set, in its own files (default: synthetic)"
-    )
-    parser.add_argument(
-        "--repeats", type=int, metavar="N", help="runs of every part (default: as published; 1 with --scale below 1)"
-    )
-    parser.add_argument("--json", metavar="FILE", help="write the result file, after every part and at the end")
-    parser.add_argument("--markdown", metavar="FILE", help="write the tables as Markdown, after every part, too")
-    parser.add_argument("--quiet", action="store_true", help="print the verdict's line alone, and no progress")
+    add(parser, OPTIONS)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -54,10 +65,7 @@ def main(args: argparse.Namespace) -> int:
         return 0
     experiment = find(args.name)
     check_scale(args.scale)
-    if args.repeats is not None and args.repeats < 1:
-        raise UsageError(f"--repeats is {args.repeats}: it must be at least 1")
-    for option, file in (("json", args.json), ("markdown", args.markdown)):
-        _check_writable(option, file)
+    values(args, OPTIONS)
     directory, says = _data(experiment, args.data)
     done = Reproduction(
         experiment,
@@ -143,12 +151,3 @@ def _data(experiment: Experiment, given: str | None) -> tuple[str | None, str]:
         if part.task == "train"
     ]
     return found, installed + "; ".join(dict.fromkeys(says))
-
-
-def _check_writable(option: str, file: str | None) -> None:
-    if file is None:
-        return
-    if Path(file).is_dir():
-        raise UsageError(f"--{option} {file} is a folder: name a file in it")
-    if not Path(file).absolute().parent.is_dir():
-        raise UsageError(f"--{option} {file}: the folder {Path(file).absolute().parent} does not exist")

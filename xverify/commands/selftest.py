@@ -10,38 +10,47 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from ..errors import UsageError, nearest
 from ..report.terminal import console
-from ..selftest import timing
+from ..workload.declaration import Option
+from ..workload.options import HOW, WHAT, named
+from ._arguments import Parser, add, values
 
-HELP = "put xverify's own timing to the test on this machine: equals, planted slowdowns, cheats, overhead"
+HELP = "test the timing of xverify itself on this machine"
+GROUP = "this installation"
 EXAMPLE = """examples:
-  xverify selftest timing                      the whole table, some 20 minutes
-  xverify selftest timing --busy               again, while another process keeps a core busy
-  xverify selftest timing --runs 100           as many pairs of equals as the acceptance names
-  xverify selftest timing --only cheats,slower
+  xverify selftest timing                 the whole table, about 20 minutes
+  xverify selftest timing --busy          the same beside a busy process
+  xverify selftest timing --runs 100      more pairs of equal subjects
+  xverify selftest timing --only cheats,slower"""
+EXIT_CODES = {
+    0: "every check passed",
+    1: "a check failed",
+    2: "a wrong command line",
+    4: "no check failed, and noise left at least one undecided",
+}
+KINDS = ("cheats", "slower", "equals", "overhead")  # those of selftest.timing, which is imported when it runs
+OPTIONS = (
+    Option("runs", int, 20, "runs of each pair of equal subjects", group=HOW, metavar="N", least=1),
+    Option(
+        "only", str | None, None, f"some of: {', '.join(KINDS)}", group=WHAT, metavar="LIST", choices=KINDS, many=True
+    ),
+    Option("busy", bool, False, "keep one core busy meanwhile; refused rows are counted and allowed", group=HOW),
+    named("json", help="write the table to a file"),
+    named("quiet", help="print only the table, and no progress"),
+)
 
-exit codes here: 0 all passed, 1 one did not, 4 none failed, but noise kept one from being decided"""
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", choices=["timing"], help="what to test")
-    parser.add_argument("--runs", type=int, default=20, metavar="N", help="runs of a pair of equals (default: 20)")
-    parser.add_argument("--only", metavar="LIST", help=f"some of: {', '.join(timing.KINDS)}")
-    parser.add_argument(
-        "--busy", action="store_true", help="keep a core busy meanwhile; refusals are counted, and allowed"
-    )
-    parser.add_argument("--json", metavar="FILE", help="write the table")
-    parser.add_argument("--quiet", action="store_true", help="print the table alone, and no progress")
+def add_arguments(parser: Parser) -> None:
+    parser.group(WHAT).add_argument("what", choices=["timing"], metavar="WHAT", help="what to test: timing")
+    add(parser, OPTIONS)
 
 
 def main(args: argparse.Namespace) -> int:
+    """Exit as EXIT_CODES says; beside a busy process, an undecided check is allowed."""
+    from ..selftest import timing  # the engine and its adapters, which the help does not need
+
+    values(args, OPTIONS)
     only = [part.strip() for part in args.only.split(",")] if args.only else []
-    for kind in only:
-        if kind not in timing.KINDS:
-            raise UsageError(f"--only {kind}{nearest(kind, timing.KINDS)} Known: {', '.join(timing.KINDS)}")
-    if args.runs < 1:
-        raise UsageError(f"--runs is {args.runs}: it must be at least 1")
 
     def say(text: str) -> None:
         if not args.quiet:
@@ -50,7 +59,7 @@ def main(args: argparse.Namespace) -> int:
     with timing.planted(), timing.busy(args.busy):
         found = list(timing.checks(args.runs, only, say))
     out = console()
-    title = "timing, put to the test" + (", beside a busy process" if args.busy else "")
+    title = "timing, tested" + (", beside a busy process" if args.busy else "")
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for name in ("check", "found", "accepted", ""):
         table.add_column(name)

@@ -10,32 +10,43 @@ from rich.console import Console
 from .. import weights
 from ..errors import UsageError
 from ..reference.build import export_onnx
+from ..workload.options import named
 from ..workload.spec import find_model
+from ._arguments import Parser, add
 
-HELP = "convert, digest and compare weight files between frameworks"
+HELP = "convert, digest and compare weight files of frameworks"
+GROUP = "models, weights, environments"
 EXAMPLE = """examples:
-  xverify weights convert jittor.pkl torch.pt      Jittor's state_dict into a torch checkpoint
+  xverify weights convert jittor.pkl torch.pt
+      a state_dict of Jittor becomes a checkpoint of torch
   xverify weights convert torch.pt canonical.safetensors
   xverify weights convert jittor.pkl model.onnx --model resnet50
-  xverify weights digest model.onnx torch.pt       equal digests are equal weights
-  xverify weights diff before.pt after.safetensors exit 1 when they differ"""
+  xverify weights digest model.onnx torch.pt
+      equal digests mean equal weights
+  xverify weights diff before.pt after.safetensors
+      exit code 1 when they differ"""
+EXIT_CODES = {
+    0: "done; for diff: the weights are identical",
+    1: "the weights differ",
+    2: "a wrong command line, or an unusable file",
+}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    below = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    convert = below.add_parser("convert", help="read one format, write another; the suffixes say which")
-    convert.add_argument("source", metavar="SOURCE")
-    convert.add_argument("target", metavar="TARGET", help="for .onnx, an exported model, or a new file with --model")
+def add_arguments(parser: Parser) -> None:
+    below = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
+    convert = below.add_parser("convert", help="read one format and write another; the suffixes name them")
+    convert.add_argument("source", metavar="SOURCE", help="a weight file")
+    convert.add_argument("target", metavar="TARGET", help="for .onnx: an exported model, or a new file with --model")
     convert.add_argument(
         "--model", metavar="MODEL|FOLDER", help="the model whose graph a new .onnx file gets (needs torch)"
     )
-    digest = below.add_parser("digest", help="SHA-256 over names, shapes, dtypes and bytes of the canonical form")
-    digest.add_argument("files", nargs="+", metavar="FILE")
-    diff = below.add_parser("diff", help="every tensor that is not bitwise the same")
-    diff.add_argument("left", metavar="LEFT")
-    diff.add_argument("right", metavar="RIGHT")
+    digest = below.add_parser("digest", help="print SHA-256 over names, shapes, dtypes and bytes of the canonical form")
+    digest.add_argument("files", nargs="+", metavar="FILE", help="weight files")
+    diff = below.add_parser("diff", help="list every tensor that is not the same to the last bit")
+    diff.add_argument("left", metavar="LEFT", help="a weight file")
+    diff.add_argument("right", metavar="RIGHT", help="another")
     for action in (convert, digest, diff):
-        action.add_argument("--trust", action="store_true", help="read files that could run code when they are read")
+        add(action, [named("trust", help="also read files that can run code when they are read", group="options")])
         action.set_defaults(action_main=globals()[f"_{action.prog.rsplit(' ', 1)[-1]}"])
 
 
@@ -66,7 +77,7 @@ def _convert(args: argparse.Namespace, console: Console) -> int:
 
 
 def _export_with(arrays: weights.Arrays, model: str, target: Path) -> None:
-    """A new ONNX file: the model's graph as torch exports it, with these weights."""
+    """Write a new ONNX file: the graph of the model as torch exports it, with these weights."""
     with tempfile.TemporaryDirectory(prefix="xverify-") as directory:
         exported = export_onnx(find_model(model), Path(directory))
         weights.save_file(arrays, exported)

@@ -63,8 +63,6 @@ def resolve(
     optimizer = optimizers.optimizer(
         asked.optimizer or "sgd", asked.lr, asked.momentum, asked.nesterov, asked.weight_decay
     )
-    options = declared(type(asked))
-    check_task(options, vars(asked), asked.task)
     chosen = choose(folder, subjects, asked.python or {}, asked.task)
     kept = {each.name: getattr(asked, each.name) for each in (*fields(CommonSettings), *fields(TrainingSettings))}
     kept |= {
@@ -86,8 +84,10 @@ def resolve(
 
 
 def _check(asked: RunSettings) -> None:
-    """Raise UsageError for a value that cannot be used, whatever the model is."""
-    check(declared(type(asked)), vars(asked))
+    """Raise UsageError for a setting that cannot be used, whatever the model is."""
+    options = declared(type(asked))
+    check(options, vars(asked))
+    check_task(options, vars(asked), asked.task)
     if asked.pin:
         _check_cores(asked.pin)
 

@@ -75,7 +75,7 @@ def settle_verdict(record: object, kind: type[Enum]) -> None:
 EXIT_CODES = {
     0: "pass",
     1: "a numerical mismatch",
-    2: "usage",
+    2: "a wrong command line, or an unusable file",
     3: "a subject crashed or could not run",
     4: "inconclusive",
 }
@@ -96,8 +96,3 @@ class Outcome(str, Enum):
     def exit_code(self) -> int:
         """The exit code of the command; EXIT_CODES says what each means. Code 2 is a wrong command line, and no outcome."""
         return {"PASS": 0, "FAIL": 1, "ERROR": 3, "INCONCLUSIVE": 4}[self.value]
-
-
-def exit_codes() -> str:
-    """One line for a help text: what every exit code means."""
-    return "exit codes: " + ", ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items())

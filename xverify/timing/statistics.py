@@ -197,6 +197,7 @@ def _claim(found: Estimate) -> tuple[float, str]:
         """The p-value of a mean that lies this far on the claimed side of a limit; negative: on the other side."""
         if found.error == 0:
             return 0.0 if distance > 0 else 1.0
+
         return float(stats.t.sf(distance / found.error, found.freedom))
 
     return min(

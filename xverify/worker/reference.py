@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import WeightsError
-from ..verdict.layers import Place
 from ..verdict.findings import ReplayReport
+from ..verdict.layers import Place
 from ..weights import load_file, npz
 from ..workload.keys import case_key
 from . import messages_reference as messages

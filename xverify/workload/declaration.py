@@ -20,8 +20,8 @@ class Option:
     annotation: the type of the value, as in a signature.
     default: the value when the user gives none.
     help: what the setting does, without its default.
-    group: the heading in the help under which it stands.
-    metavar: what stands for the value in the help; no flag without a value has one.
+    group: the heading of the help that lists it.
+    metavar: the name of the value in the help; None for a flag, which takes no value.
     unset: what a default of None means, in words.
     least: the smallest allowed number.
     above: the value must be greater than this number.
@@ -29,10 +29,9 @@ class Option:
     choices: the allowed names; empty when every text is allowed.
     many: whether the value is a list of such names, separated by commas.
     task: the only task that has this setting; empty when all have it.
-    path: "read" for a file that must exist, "written" for one that will be made, "folder" for a folder; else empty.
+    path: "read" for a file that must exist, "written" for a file that will be made; otherwise empty.
     parse: turns text of the command line into a value; int, float or str when it is omitted.
     repeatable: whether the option may be given several times; ``parse`` then returns the (key, value) of a mapping.
-    completes: what a shell offers as values: "subjects", "frameworks"; choices and paths need no entry.
     """
 
     name: str
@@ -51,7 +50,6 @@ class Option:
     path: str = ""
     parse: Callable[[str], Any] | None = None
     repeatable: bool = False
-    completes: str = ""
 
     @property
     def flag(self) -> str:
@@ -71,11 +69,8 @@ class Option:
             return f"{self.help} (default: {self.unset})"
         if self.kind is bool or self.default in (None, ()):
             return self.help
-        return (
-            f"{self.help} (default: {self.default:g})"
-            if self.kind is float
-            else f"{self.help} (default: {self.default})"
-        )
+        shown = f"{self.default:g}" if self.kind is float else self.default
+        return f"{self.help} (default: {shown})"
 
     def read(self, text: str) -> Any:
         """The value of a text of the command line. Raises UsageError."""
@@ -93,7 +88,8 @@ class Option:
         if value is None:
             return
         if self.kind in (int, float):
-            self._check_number(value)
+            for number in value if isinstance(value, Sequence) and not isinstance(value, str) else [value]:
+                self._check_number(number)
         names = [name.strip() for name in str(value).split(",")] if self.many else [value]
         for name in names if self.choices else ():
             if name not in self.choices:
@@ -105,8 +101,6 @@ class Option:
             check_writable(self.flag, value)
 
     def _check_number(self, value: Any) -> None:
-        if isinstance(value, tuple | list):  # of numbers, which ``parse`` has read
-            return
         if not isinstance(value, Integral if self.kind is int else Real):
             raise UsageError(f"{self.flag} is {value!r}: it must be {_NUMBERS[self.kind]}")
         shown = f"{value:g}" if self.kind is float else f"{value}"

@@ -1,8 +1,8 @@
 """Every setting of a run, declared once.
 
-A field of one of the records below is a setting: its type and default stand in the field, the rest of its declaration in
-``option(...)``. From these fields are made: the command line of ``xverify run``, the signature of ``xverify.run``, the fields of a
-request, the checks of values, and the text of the help.
+A field of one of the records below is a setting: the field has its type and default, ``option(...)`` the rest of its declaration.
+The command line of ``xverify run``, the signature of ``xverify.run``, the fields of a request, the checks of values, and the help
+are made from these fields.
 """
 
 from __future__ import annotations
@@ -16,13 +16,9 @@ from ..errors import UsageError
 from .declaration import Option, declared, option
 
 FilePath = str | Path
-WHAT, HOW, MACHINE, TRAINING, OUTPUT = (
-    "what to run",
-    "how to measure",
-    "machine",
-    "training (--task train)",
-    "output",
-)
+# The headings of the help, in order.
+GROUPS = ("what to run", "how to measure", "machine", "training (--task train)", "output")
+WHAT, HOW, MACHINE, TRAINING, OUTPUT = GROUPS
 TASKS = ("forward", "train")
 EFFORTS = ("quick", "standard", "rigorous")
 DEVICES = ("cpu", "cuda")
@@ -58,7 +54,7 @@ class CommonSettings:
         None, "trained weights: .safetensors .npz .pt .pth .pkl .onnx", group=WHAT, metavar="FILE", path="read",
         unset="the model's own, else drawn from the seed",
     )  # fmt: skip
-    trust: bool = option(False, "read weight files that could run code when they are read", group=WHAT)
+    trust: bool = option(False, "also read weight files that can run code when they are read", group=WHAT)
     batch: int | None = option(None, "items a call", group=HOW, metavar="N", least=1, unset="the model's own")
     warmup: int | None = option(
         None, "make exactly N untimed calls first", group=HOW, metavar="N", least=0, unset="until the speed is steady"
@@ -125,7 +121,7 @@ class TrainingSettings:
     )  # fmt: skip
     data: FilePath | None = option(
         None, "folder with MNIST (IDX), CIFAR-10 (binary) or PTB (text) files", group=TRAINING, metavar="DIR",
-        task="train", path="folder", unset="synthetic batches",
+        task="train", unset="synthetic batches",
     )  # fmt: skip
     time_input: bool = option(
         False, "also time the conversion of every batch to the framework's tensors", group=TRAINING, task="train"
@@ -148,7 +144,7 @@ class RunArguments:
 
     subjects: Sequence[str] | None = option(
         None, "framework[:mode],...; the first is the baseline of time ratios", group=WHAT, metavar="LIST", parse=_names,
-        unset="every installed framework", completes="subjects",
+        unset="every installed framework",
     )  # fmt: skip
     json: FilePath | None = option(
         None, "write the result file, after every process run and at the end", group=OUTPUT, metavar="FILE",
@@ -162,8 +158,7 @@ class Display:
     """What only the command line takes: what it prints and draws."""
 
     curve: str | None = option(
-        None, "draw the loss curves to FILE.png or FILE.svg", group=TRAINING, metavar="FILE", task="train",
-        path="written",
+        None, "draw the loss curves to FILE.png or FILE.svg", group=TRAINING, metavar="FILE", task="train"
     )  # fmt: skip
     layers: bool = option(False, "also print the verdict on every layer", group=OUTPUT)
     details: bool = option(False, "also print import, compile and memory figures", group=OUTPUT)

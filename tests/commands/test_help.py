@@ -1,0 +1,116 @@
+import pytest
+
+from xverify.commands._arguments import Parser, fit
+from xverify.commands._main import EXIT_CODES, commands, main, parser
+
+ACTIONS = [
+    [name, *more]
+    for name, sub in [(name, sub) for name, _, sub in parser().actions()]
+    for more in [[], *([action] for action, _, _ in sub.actions())]
+]
+
+
+def shown(arguments, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([*arguments, "--help"])
+    assert stop.value.code == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("columns", ["40", "80", "250"])
+@pytest.mark.parametrize("arguments", [[], *ACTIONS], ids=" ".join)
+def test_help_fits_80_columns_and_ends_with_an_example(arguments, columns, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
+    text = shown(arguments, capsys)
+    assert max(map(len, text.splitlines())) < 80
+    assert f"xverify {' '.join(arguments) or 'run'}" in text.split("example", 1)[1]
+    assert "exit codes:\n  0  " in text
+    assert text.index("usage:") < text.index("exit codes:") < text.index("example")
+
+
+def test_help_of_a_run_is_grouped(capsys):
+    text = shown(["run"], capsys)
+    places = [
+        text.index(f"\n{group}:\n") for group in ("what to run", "how to measure", "machine", "output", "options")
+    ]
+    assert places == sorted(places)
+    assert "\ntraining (--task train):\n" in text
+    assert "process run" in text
+    assert "launch" not in text
+
+
+def test_the_list_of_commands_is_grouped_and_complete(capsys):
+    text = shown([], capsys)
+    for name, command in commands().items():
+        assert f"\n  {name} " in text
+        assert f"\n{command.group}:\n" in text
+        module = command.load()
+        assert (command.help, command.group) == (module.HELP, module.GROUP)
+    for meaning in EXIT_CODES.values():
+        assert meaning in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says", "look"),
+    [
+        (["rum"], "xverify: unknown command 'rum'; did you mean 'run'? Known: completion, diff,", "xverify"),
+        (["--versoin"], "xverify: unknown option '--versoin'; did you mean '--version'?", "xverify"),
+        (
+            ["run", "mlp", "--bacth", "8"],
+            "xverify run: unknown option '--bacth'; did you mean '--batch'?",
+            "xverify run",
+        ),
+        (["run", "--bacth=8"], "xverify run: unknown option '--bacth'; did you mean '--batch'?", "xverify run"),
+        (["run", "mlp", "-z"], "xverify run: unknown option '-z'.", "xverify run"),
+        (["run", "mlp", "again"], "xverify run: unexpected argument 'again'", "xverify run"),
+        (["run"], "xverify run: the following arguments are required: MODEL|FOLDER", "xverify run"),
+        (["run", "mlp", "--batch"], "xverify run: argument --batch: expected one argument", "xverify run"),
+        (["env", "creat", "jax"], "xverify env: unknown action 'creat'; did you mean 'create'?", "xverify env"),
+        (["env", "create", "jax", "--quite"], "option '--quite'; did you mean '--quiet'?", "xverify env create"),
+        (["completion", "bsh"], "xverify completion: unknown shell 'bsh'; did you mean 'bash'?", "xverify completion"),
+    ],
+)
+def test_mistakes_are_answered_with_the_nearest_name(arguments, says, look, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert stop.value.code == 2
+    message, where = capsys.readouterr().err.splitlines()
+    assert says in message
+    assert where == f"See: {look} --help"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["run", "mlp", "--effort", "standart"], "xverify run: --effort is 'standart'; did you mean 'standard'?"),
+        (["mutate", "mlp", "--task", "trian"], "xverify mutate: --task is 'trian'; did you mean 'train'?"),
+        (["mutate", "mlp", "--task", "forward,train"], "xverify mutate: --task is 'forward,train'"),
+        (["mutate", "mlp", "--per-kind", "0"], "xverify mutate: --per-kind is 0: it must be at least 1"),
+        (["selftest", "timing", "--only", "cheat"], "xverify selftest: --only is 'cheat'; did you mean 'cheats'?"),
+        (["selftest", "timing", "--runs", "0"], "xverify selftest: --runs is 0: it must be at least 1"),
+        (["reproduce", "mlp-mnist", "--repeats", "0"], "xverify reproduce: --repeats is 0: it must be at least 1"),
+        (["optimizers", "--json", "no/such/o.json"], "the folder"),
+    ],
+)
+def test_wrong_values_are_answered_with_what_is_allowed(arguments, says, capsys):
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert says in error
+    assert error.count("\n") == 1
+
+
+def test_a_beginning_of_an_option_is_enough():
+    assert Parser(prog="x").parse_known_args([])[1] == []
+    assert parser(load=["run"]).parse_args(["run", "mlp", "--eff", "standard"]).effort == "standard"
+
+
+def test_long_lines_of_examples_are_broken_at_their_comment():
+    example = "examples:\n  xverify run mlp" + " --batch 8" * 4 + "    what this shows\n\nProse that\nis filled."
+    assert fit(example).splitlines() == [
+        "examples:",
+        "  xverify run mlp" + " --batch 8" * 4 + "    what this shows",
+        "",
+        "Prose that is filled.",
+    ]
+    longer = "  xverify run mlp" + " --batch 8" * 5 + "    what this shows, in more words"
+    assert fit(longer).splitlines() == ["  xverify run mlp" + " --batch 8" * 5, "      what this shows, in more words"]

@@ -1,0 +1,160 @@
+"""Argument parsers: help in 80 columns, messages that name the nearest known option, and arguments made from declarations."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, takewhile
+from typing import Any, NoReturn
+
+from ..errors import nearest
+from ..workload.declaration import Option, check
+
+WIDTH = 79  # of all help, whatever the terminal is
+COMMENT = re.compile(r"(\s+xverify .*?\S)\s{2,}(\S.*)")  # an example, two spaces or more, and what it shows
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """The layout of help."""
+
+    def __init__(self, prog: str, **settings: Any) -> None:  # what argparse of this Python passes
+        super().__init__(prog, **{**settings, "width": WIDTH, "max_help_position": 26})
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose messages name the nearest known option or action, and the help to read.
+
+    example: the lines that end the help.
+    """
+
+    def __init__(self, *, example: str = "", **settings: Any) -> None:  # settings: those of argparse.ArgumentParser
+        super().__init__(**{"formatter_class": HelpFormatter, **settings})
+        self.groups = {"options": self._optionals, "arguments": self._positionals}
+        self._positionals.title = "arguments"
+        self.example = example
+
+    def group(self, title: str) -> argparse._ArgumentGroup:
+        """The group of arguments with this heading."""
+        if title not in self.groups:
+            self.groups[title] = self.add_argument_group(title)
+        return self.groups[title]
+
+    def format_usage(self) -> str:
+        return f"usage: {self._usage_line()}\n"
+
+    def format_help(self) -> str:
+        self.usage = self._usage_line()
+        self.description = fit(self.description or "")
+        self.epilog = fit(self.example)
+        self._action_groups.sort(key=lambda group: group is self._optionals)  # --help and the like come last
+        return super().format_help()
+
+    def _usage_line(self) -> str:
+        """``xverify run MODEL|FOLDER [OPTION ...]``: the groups list the options."""
+        places = []
+        for action in self._get_positional_actions():
+            name = str(action.metavar or action.dest.upper())
+            more = {"+": f"{name} [{name} ...]", "?": f"[{name}]", argparse.PARSER: f"{name} ..."}
+            places.append(more.get(str(action.nargs), name))
+        return " ".join([self.prog, *places, "[OPTION ...]"])
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # argparse declares overloads
+        """Parse as argparse does. A message on an unknown option comes before one on a missing argument."""
+        given = sys.argv[1:] if args is None else list(args)
+        if self._has_actions():  # what follows the action is for the parser of the action
+            given_here = list(takewhile(lambda text: text.startswith("-"), given))
+            self._check_options(given_here)
+            return super().parse_known_args(given, namespace)
+        self._check_options(given)
+        found, rest = super().parse_known_args(given, namespace)
+        if rest:
+            self.error(f"unexpected argument {rest[0]!r}")
+        return found, rest
+
+    def error(self, message: str) -> NoReturn:
+        """Print the message and where to look, and exit with code 2."""
+        self.exit(2, f"{self.prog}: {message}\nSee: {self.prog} --help\n")
+
+    def actions(self) -> Iterator[tuple[str, str, Parser]]:
+        """(name, help, parser) of each action, as in ``xverify env create``."""
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for entry in action._get_subactions():
+                    yield entry.dest, entry.help or "", action.choices[entry.dest]
+
+    def _has_actions(self) -> bool:
+        return any(isinstance(action, argparse._SubParsersAction) for action in self._actions)
+
+    def _check_options(self, given: Sequence[str]) -> None:
+        """Report the first unknown option. The beginning of a known option is known, too, as argparse allows it."""
+        known = [flag for action in self._actions for flag in action.option_strings]
+        for text in given:
+            if text == "--":
+                return
+            name = text.partition("=")[0]
+            is_option = name.startswith("--") or re.fullmatch(r"-[A-Za-z]\w*", name)
+            if is_option and not any(flag.startswith(name) for flag in known):
+                meant = nearest(name, known) if name.startswith("--") else "."
+                self.error(f"unknown option {name!r}{meant}")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Called by argparse for an action with choices."""
+        if action.choices is None or value in action.choices:
+            return
+        known = [str(choice) for choice in action.choices]
+        what = f"unknown {str(action.metavar or action.dest).lower()}"
+        self.error(f"{what} {value!r}{nearest(str(value), known)} Known: {', '.join(known)}")
+
+
+def fit(text: str) -> str:
+    """The text in lines of at most WIDTH characters: prose is filled, and a long example has its comment on the next line."""
+    lines: list[str] = []
+    for is_prose, group in groupby(text.splitlines(), key=_is_prose):
+        if is_prose:
+            lines += textwrap.wrap(" ".join(group), WIDTH, break_on_hyphens=False)
+        else:
+            lines += [part for line in group for part in _fit_line(line)]
+    return "\n".join(lines)
+
+
+def _is_prose(line: str) -> bool:
+    """Whether a line belongs to a paragraph: it is not indented, and no heading."""
+    return bool(line) and not line.startswith(" ") and not line.endswith(":")
+
+
+def _fit_line(line: str) -> list[str]:
+    found = COMMENT.fullmatch(line)
+    parts = [line] if len(line) <= WIDTH or found is None else [found[1], f"{'':6}{found[2]}"]
+    lines = []
+    for part in parts:
+        indent = part[: len(part) - len(part.lstrip())]
+        hanging = indent + ("    " if part.lstrip().startswith("xverify ") else "")
+        lines += textwrap.wrap(part, WIDTH, subsequent_indent=hanging, break_on_hyphens=False) or [""]
+    return lines
+
+
+def add(parser: Parser, options: Iterable[Option]) -> None:
+    """Add each option to the group of its declaration."""
+    for option in options:
+        group, text = parser.group(option.group), option.says.replace("%", "%%")
+        if option.kind is bool:
+            action = group.add_argument(option.flag, action="store_true", help=text)
+        else:
+            action = group.add_argument(
+                option.flag, type=option.read, metavar=option.metavar, default=option.default, help=text,
+                action="append" if option.repeatable else "store",
+            )  # fmt: skip
+        vars(action)["option"] = option  # the shell completion reads its choices
+
+
+def values(args: argparse.Namespace, options: Sequence[Option]) -> dict[str, Any]:  # each of its option's type
+    """name -> value of each option, checked. Raises UsageError."""
+    found = {option.name: getattr(args, option.name) for option in options}
+    for option in options:
+        if option.repeatable:
+            found[option.name] = dict(found[option.name] or ())
+    check(options, found)
+    return found
