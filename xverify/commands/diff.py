@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.markup import escape
-from rich.table import Table
 
 from ..errors import UsageError
-from ..report.terminal import COLOURS, console
+from ..report import numbers
+from ..report.style import STYLES
+from ..report.tables import headed
+from ..report.terminal import console
 from ..results.file import read
 from ..results.records import Sample
 from ..timing import statistics as timing
@@ -80,9 +81,7 @@ def main(args: argparse.Namespace) -> int:
     out = console()
     for difference in differences:
         out.print(f"[yellow]note:[/] {escape(difference)}", soft_wrap=True)
-    table = Table(
-        title=f"{new['model']}: {args.old} → {args.new}", title_justify="left", box=SIMPLE_HEAD, pad_edge=False
-    )
+    table = headed(f"{new['model']}: {args.old} → {args.new}")
     for name in ("subject", "time new/old (95% interval)", "speed", "verdict", "relative error"):
         table.add_column(name, justify="left" if name in ("subject", "verdict") else "right", no_wrap=True)
     worse, open_questions = [], []
@@ -96,7 +95,7 @@ def main(args: argparse.Namespace) -> int:
         table.add_row(
             escape(subject),
             _interval(changes[subject]) if subject in changes else "-",
-            f"[{COLOURS.get(speed, 'default')}]{speed}[/]",
+            f"[{STYLES.get(speed, 'default')}]{speed}[/]",
             numbers,
             f"{_error(theirs[subject])} → {_error(mine[subject])}",
         )
@@ -199,10 +198,9 @@ def _numbers(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, bool,
 
 
 def _interval(change: timing.Estimate) -> str:
-    low, high = math.exp(change.mean - change.half), math.exp(change.mean + change.half)
-    return f"{math.exp(change.mean):.3f} ({low:.3f}–{high:.3f})"
+    ends = (change.mean - change.half, change.mean + change.half)
+    return numbers.time_ratio(math.exp(change.mean), *map(math.exp, ends))
 
 
 def _error(row: Mapping[str, Any]) -> str:
-    value = row["error"]["rel_rms"] if row["error"] else None
-    return "-" if value is None else f"{value:.1e}"
+    return numbers.error(row["error"]["rel_rms"] if row["error"] else None)

@@ -4,14 +4,12 @@ import argparse
 import json
 from typing import Any
 
-from rich.table import Table
-
 from .. import host
 from ..environments import store as environments
 from ..framework import discovery as frameworks
 from ..framework.adapter import Framework
 from ..reference.request import offered, order
-from ..report import terminal
+from ..report import tables, terminal
 from ..workload.spec import find_model, zoo
 
 HELP = "the models, the frameworks and their modes, and which can run here"
@@ -72,13 +70,11 @@ def markdown(found: dict[str, Any]) -> str:
     """Models by frameworks: a tick, a cross, or a dash where the zoo has no file; and a note for every mode that cannot."""
     frameworks = [f for f in found["frameworks"] if any(f["name"] in model["frameworks"] for model in found["models"])]
     notes: dict[str, int] = {}
-    lines = [
-        " | ".join(["| model", *(framework["name"] for framework in frameworks)]) + " |",
-        "|---" + "|:-:" * len(frameworks) + "|",
+    rows = [
+        [f"`{model['name']}`", *(_cell(model, framework, notes) for framework in frameworks)]
+        for model in found["models"]
     ]
-    for model in found["models"]:
-        cells = [_cell(model, framework, notes) for framework in frameworks]
-        lines.append(" | ".join([f"| `{model['name']}`", *cells]) + " |")
+    lines = tables.markdown(["model", *(framework["name"] for framework in frameworks)], rows, ":-:")
     return "\n".join([*lines, "", *(f"{number}. {note}" for note, number in notes.items())])
 
 
@@ -104,7 +100,7 @@ def main(args: argparse.Namespace) -> int:
         print(markdown(found))
         return 0
     console = terminal.console()
-    models = Table(title="models", title_justify="left", box=None, pad_edge=False)
+    models = tables.borderless("models")
     for column in ("model", "takes", "gives", "frameworks", ""):
         models.add_column(column)
     for model in found["models"]:
@@ -115,7 +111,7 @@ def main(args: argparse.Namespace) -> int:
             ", ".join(model["frameworks"]),
             model["description"],
         )
-    subjects = Table(title="\nframeworks", title_justify="left", box=None, pad_edge=False)
+    subjects = tables.borderless("\nframeworks")
     for column in ("framework", "version", "subjects"):
         subjects.add_column(column)
     for framework in found["frameworks"]:

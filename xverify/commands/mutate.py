@@ -11,7 +11,8 @@ from ..errors import UsageError, nearest
 from ..mutation.forward import Score, mutate
 from ..mutation.training import mutate_training
 from ..reference.request import TASKS
-from ..report.terminal import console, progress_listener
+from ..report.progress import progress_listener
+from ..report.terminal import console
 
 HELP = "plant known porting faults in a model, and see whether the verdict catches, finds and explains each"
 EXAMPLE = """examples:

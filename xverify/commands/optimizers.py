@@ -6,12 +6,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from .. import host
 from ..errors import UsageError
 from ..framework import discovery as frameworks
-from ..report.terminal import COLOURS, console, progress_listener
+from ..report.progress import progress_listener
+from ..report.style import STYLES
+from ..report.tables import borderless
+from ..report.terminal import console
 from ..training.optimizer_probe import MODEL, PROBED, Probed, probe
 from ..workload.spec import find_model
 
@@ -54,7 +55,7 @@ def _plain(each: Probed) -> dict[str, Any]:
 
 def _print(found: list[Probed], names: list[str]) -> None:
     out = console()
-    table = Table(box=None, pad_edge=False)
+    table = borderless()
     for column in ("optimizer", *names):
         table.add_column(column)
     said: dict[str, str] = {}
@@ -67,7 +68,7 @@ def _print(found: list[Probed], names: list[str]) -> None:
             if own.difference:
                 text = f"{own.difference} {own.rho:.3g}"
                 said[own.difference] = own.says
-            colour = "yellow" if own.difference else COLOURS.get(own.verdict, "")
+            colour = "yellow" if own.difference else STYLES.get(own.verdict, "")
             matched = "" if own.verdict == "EQUAL" else f", matched {exact.rho:.2g}" if exact.rho is not None else ""
             cells.append(f"[{colour}]{text}[/]{matched}" if colour else text + matched)
         table.add_row(settings.says(), *cells)

@@ -9,7 +9,8 @@ from pathlib import Path
 from ..engine.run import run
 from ..errors import UsageError, XverifyError
 from ..progress import Listener
-from ..report.terminal import console, progress_listener
+from ..report.progress import progress_listener
+from ..report.terminal import console
 from ..reproduce import report
 from ..reproduce.records import EXPERIMENTS, Experiment, Outcome, Part, Reproduction, check_scale, find, readable
 from ..results.records import Result

@@ -7,7 +7,8 @@ from ..engine.run import run
 from ..errors import UsageError
 from ..reference.request import DEVICES, TASKS
 from ..report import curves
-from ..report.terminal import console, progress_listener, render
+from ..report.progress import progress_listener
+from ..report.terminal import console, render
 from ..workload.optimizers import STATE_NAMES
 
 HELP = "verify and time a model in several frameworks"

@@ -6,11 +6,10 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from rich.box import SIMPLE_HEAD
 from rich.markup import escape
-from rich.table import Table
 
 from ..errors import UsageError, nearest
+from ..report.tables import headed
 from ..report.terminal import console
 from ..selftest import timing
 
@@ -51,7 +50,7 @@ def main(args: argparse.Namespace) -> int:
         found = list(timing.checks(args.runs, only, say))
     out = console()
     title = "timing, put to the test" + (", beside a busy process" if args.busy else "")
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table = headed(title)
     for name in ("check", "found", "accepted", ""):
         table.add_column(name)
     for check in found:

@@ -17,7 +17,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from .. import __version__
-from ..report.terminal import COLOURS, refused
+from ..report.rows import refused
+from ..report.style import STYLES as COLOURS
 from ..report.training import training_tables
 from ..results.records import Result, Row, Speed
 from ..workload.spec import find_model
