@@ -1,98 +1,29 @@
-"""The verdict put to the test: plant known faults in a model, one at a time, and see whether each is noticed, found and named.
+"""Mutations of the forward pass: known faults are planted in layers, one at a time, and the verdict must notice and name them.
 
-The reference and the port are two workers of the reference framework with the same weights. A fault of the catalogue is planted in
-a layer of the port; its layers are captured and replayed, as in any run.
+The reference and the port are two workers of torch with the same weights. A fault of the catalogue is planted in a layer of the
+port; the layers of the port are then captured and replayed as in any run.
 """
 
 from __future__ import annotations
 
 import random
-import sys
-import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
-from ..framework import discovery as frameworks
 from ..progress import Listener
 from ..reference.reference import Reference, build_arguments
 from ..reference.request import Request, resolve
 from ..results.records import Layers
-from ..verdict import limits as rule
+from ..results.verdicts import Verdict
+from ..verdict import limits
 from ..verdict.layers import summarise
 from ..worker.process import Worker
 from ..workload.spec import ModelFolder
+from .records import PlantableFault, Score, Trial, TrialOutcome
+from .workers import reference_and_port
 
 SEEDS = 5  # of clean runs
-# Entries of the catalogue that compute the same: float16 and TF32 both keep ten bits behind the first.
-ALIKE = {
-    f"{a} {what}": (f"{b} {what}",)
-    for what in ("weights", "arithmetic")
-    for a, b in (("float16", "TF32"), ("TF32", "float16"))
-}
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One planted fault. outcome: CAUGHT, UNTESTED when it moves its layer by less than any test could see, or MISSED.
-
-    visible: by how many rounding floors it moves its layer's exact output. found: the first layer that differs. explanation: what
-    that layer was said to behave as.
-    """
-
-    model: str
-    kind: str
-    layer: str
-    says: str
-    visible: float
-    outcome: str
-    verdict: str
-    found: str | None = None
-    explained: str | None = None
-    explanation: str | None = None
-
-    @property
-    def named(self) -> bool:
-        return self.outcome == "CAUGHT" and self.found == self.layer
-
-    @property
-    def understood(self) -> bool:
-        return self.named and self.explained in {self.kind, *ALIKE.get(self.kind, ())}
-
-
-@dataclass(frozen=True)
-class Score:
-    """What became of all trials. clean: runs without a fault; alarms: those of them that were not EQUAL."""
-
-    model: str
-    trials: tuple[Trial, ...]
-    clean: int
-    alarms: tuple[str, ...]
-
-    def count(self, outcome: str) -> int:
-        return sum(trial.outcome == outcome for trial in self.trials)
-
-    @property
-    def named(self) -> int:
-        return sum(trial.named for trial in self.trials)
-
-    @property
-    def understood(self) -> int:
-        return sum(trial.understood for trial in self.trials)
-
-    def to_dict(self) -> dict[str, Any]:
-        totals = {name.lower(): self.count(name) for name in ("CAUGHT", "UNTESTED", "MISSED")}
-        return {
-            "model": self.model,
-            "planted": len(self.trials),
-            **totals,
-            "layer_named": self.named,
-            "explained": self.understood,
-            "clean_runs": self.clean,
-            "false_alarms": list(self.alarms),
-            "trials": [asdict(trial) for trial in self.trials],
-        }
 
 
 def mutate(
@@ -104,116 +35,130 @@ def mutate(
     listener: Listener | None = None,
     threads: int | None = None,
 ) -> Score:
-    """Plant every kind of fault that the model's layers can have, ``per_kind`` times each, at layers drawn by ``seed``."""
+    """Plant every kind of fault that the model's layers can have, and run the model without any fault, too.
+
+    per_kind: how many layers, drawn by ``seed``, each kind of fault is planted in.
+    """
     listener = listener or Listener()
     request, folder = resolve(model, ["torch:eager"], batch=batch, seed=seed, cases=1, threads=threads)
-    with (
-        tempfile.TemporaryDirectory(prefix="xverify-") as directory,
-        _Bench(request, folder, Path(directory), listener) as bench,
-    ):
+    with _pair(request, folder, listener) as pair:
+        plan = list(_plan(pair.faults(), seed, per_kind))
         trials = []
-        plan = list(_plan(bench.port.request("faults")["faults"], seed, per_kind))
         for index, fault in enumerate(plan):
-            listener.phase("mutate", f"{index + 1} of {len(plan)}: {fault['kind']} in {fault['layer']}")
-            trials.append(bench.trial(fault))
-    clean, alarms = 0, []
+            listener.phase("mutate", f"{index + 1} of {len(plan)}: {fault.kind} in {fault.layer}")
+            trials.append(pair.trial(fault))
+    clean = [_clean_run(*each, listener) for each in _clean_requests(model, batch, seed, request.threads)]
+    return Score(folder.name, tuple(trials), len(clean), tuple(filter(None, clean)))
+
+
+def _plan(faults: Iterable[PlantableFault], seed: int, per_kind: int) -> Iterator[PlantableFault]:
+    """Of each kind, as many as asked for, in layers drawn at random."""
+    kinds: dict[str, list[PlantableFault]] = {}
+    for fault in faults:
+        kinds.setdefault(fault.kind, []).append(fault)
+    for kind, found in kinds.items():
+        yield from random.Random(f"{seed} {kind}").sample(found, min(per_kind, len(found)))
+
+
+def _clean_requests(model: str, batch: int | None, seed: int, threads: int) -> Iterator[tuple[Request, ModelFolder]]:
+    """Runs without a fault: several seeds, each with one thread and with all, in turn at batch 1 and at ``batch``."""
     for other in range(SEEDS):
-        for thread_count in sorted({1, request.threads}):
-            request, folder = resolve(
+        for count in sorted({1, threads}):
+            yield resolve(
                 model,
                 ["torch:eager"],
                 batch=batch if other % 2 else 1,
                 seed=seed + other,
                 cases=1,
-                threads=thread_count,
+                threads=count,
             )
-            listener.phase("mutate", f"a clean run: seed {seed + other}, {thread_count} threads, batch {request.batch}")
-            with (
-                tempfile.TemporaryDirectory(prefix="xverify-") as directory,
-                _Bench(request, folder, Path(directory), listener) as bench,
-            ):
-                layers = bench.judge(None)
-                clean += 1
-                if layers.verdict != "EQUAL":
-                    first = layers.first
-                    assert first is not None
-                    alarms.append(
-                        f"seed {seed + other}, {thread_count} threads, batch {request.batch}: {layers.verdict}, {first.says()}"
-                    )
-    return Score(folder.name, tuple(trials), clean, tuple(alarms))
 
 
-def _plan(faults: list[dict[str, Any]], seed: int, per_kind: int) -> Iterator[dict[str, Any]]:
-    """Of each kind, as many as asked for, at layers drawn at random."""
-    kinds: dict[str, list[dict[str, Any]]] = {}
-    for fault in faults:
-        kinds.setdefault(fault["kind"], []).append(fault)
-    for kind, found in kinds.items():
-        yield from random.Random(f"{seed} {kind}").sample(found, min(per_kind, len(found)))
+def _clean_run(request: Request, folder: ModelFolder, listener: Listener) -> str | None:
+    """What is wrongly found in a run without a fault; None when all is EQUAL."""
+    conditions = f"seed {request.seed}, {request.threads} threads, batch {request.batch}"
+    listener.phase("mutate", f"a clean run: {conditions}")
+    with _pair(request, folder, listener) as pair:
+        layers = pair.judge(None).layers
+    if layers.verdict == Verdict.EQUAL:
+        return None
+    assert layers.first is not None
+    return f"{conditions}: {layers.verdict}, {layers.first.says()}"
 
 
-class _Bench:
-    """A reference and a port with the same weights, alive."""
+@dataclass(frozen=True)
+class _Judgement:
+    """What a replay of the port found.
 
-    def __init__(self, request: Request, folder: ModelFolder, space: Path, listener: Listener) -> None:
-        self.request, self.folder, self.space = request, folder, space
-        torch = frameworks.load("torch")
-        workers = []
-        for name, threads in (("reference", request.threads), ("port", request.threads)):
-            (space / name).mkdir()
-            workers.append(
-                Worker(
-                    torch, request.python.get("torch", sys.executable), space / name, threads, "cpu", request.timeout
-                )
-            )
-        self.reference, self.port = Reference(request, folder, workers[0], listener), workers[1]
+    visible: by how many noise floors the planted fault changes the exact output of its layer; 0 without a fault.
+    kinds: layer -> the kind of fault that explains it.
+    """
 
-    def __enter__(self) -> _Bench:
-        try:
-            self.reference.settle()
-            self.port.start()
-            self.port.request("build", **build_arguments(self.folder, "torch", None))
-            self.port.request("load", path=str(self.reference.weights))
-            self.port.request("prepare", inputs=str(self.reference.inputs), mode="eager")
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
+    layers: Layers
+    visible: float
+    kinds: dict[str, str]
 
-    def __exit__(self, *_: object) -> None:
-        self.reference.worker.close()
-        self.port.close()
 
-    def trial(self, fault: dict[str, Any]) -> Trial:
-        self.port.request("plant", layer=fault["layer"], index=fault["index"])
-        told: dict[str, Any] = {}
-        layers = self.judge((fault["layer"], fault["index"]), told.update)
-        first, visible = layers.first, told["visible"]
-        caught = first is not None
-        outcome = "CAUGHT" if caught else "UNTESTED" if visible < rule.VISIBLE else "MISSED"
-        explained = told["explained"].get(first.layer) if first else None
-        found = None
+@contextmanager
+def _pair(request: Request, folder: ModelFolder, listener: Listener) -> Iterator[_Pair]:
+    with reference_and_port(request, folder, listener) as (reference, port):
+        pair = _Pair(reference, port, folder)
+        pair.load()
+        yield pair
+
+
+class _Pair:
+    """A running reference, and a port with the same weights."""
+
+    def __init__(self, reference: Reference, port: Worker, folder: ModelFolder) -> None:
+        self.reference, self.port, self.folder = reference, port, folder
+
+    def load(self) -> None:
+        """Build the port, and give it the weights and inputs of the reference."""
+        self.port.request("build", **build_arguments(self.folder, "torch", None))
+        self.port.request("load", path=str(self.reference.weights))
+        self.port.request("prepare", inputs=str(self.reference.inputs), mode="eager")
+
+    def faults(self) -> list[PlantableFault]:
+        """Every fault of the catalogue that a layer of the port can have."""
+        return [PlantableFault(**fault) for fault in self.port.request("faults")["faults"]]
+
+    def trial(self, fault: PlantableFault) -> Trial:
+        """Plant one fault, in place of any earlier one, and judge the port."""
+        self.port.request("plant", layer=fault.layer, index=fault.index)
+        found = self.judge((fault.layer, fault.index))
+        first = found.layers.first
+        place = None
         if first is not None:
-            found = first.layer if first.faulty == "output" else f"what {first.layer} is given"
+            place = first.layer if first.faulty == "output" else f"the input of {first.layer}"
+        kind = found.kinds.get(first.layer) if first else None
         return Trial(
-            self.folder.name,
-            fault["kind"],
-            fault["layer"],
-            fault["says"],
-            visible,
-            outcome,
-            layers.verdict,
-            found,
-            explained["kind"] if explained else None,
-            explained["says"] if explained else None,
+            model=self.folder.name,
+            kind=fault.kind,
+            layer=fault.layer,
+            says=fault.says,
+            visible=found.visible,
+            outcome=_outcome(found),
+            verdict=found.layers.verdict,
+            found=place,
+            explained=kind,
+            explanation=first.explanation if first and kind else None,
         )
 
-    def judge(self, planted: tuple[str, int] | None, tell: Callable[[dict[str, Any]], None] | None = None) -> Layers:
-        """Capture the port as it is, and replay it."""
-        place = self.space / "port" / "layers"
+    def judge(self, planted: tuple[str, int] | None) -> _Judgement:
+        """Capture the layers of the port as it is now, and replay them.
+
+        planted: the layer and the index of the fault that the port has.
+        """
+        place = self.port.folder / "layers"
         known = self.reference.list_layers()
         captured = self.reference.ask_capture(self.port, place, known)
         reply = self.reference.ask_replay(captured, place, planted)
-        if tell is not None:
-            tell(reply)
-        return summarise(reply, known, "torch:eager")
+        kinds = {layer: explained["kind"] for layer, explained in reply["explained"].items()}
+        return _Judgement(summarise(reply, known, "torch:eager"), reply["visible"], kinds)
+
+
+def _outcome(found: _Judgement) -> TrialOutcome:
+    if found.layers.first is not None:
+        return TrialOutcome.CAUGHT
+    return TrialOutcome.UNTESTED if found.visible < limits.VISIBLE else TrialOutcome.MISSED
