@@ -29,7 +29,7 @@ class Column(Generic[T]):
 
 
 def table(columns: Sequence[Column[T]], rows: Iterable[T], title: str) -> Table:
-    """A table with a line under its head. No cell is ever cut or broken."""
+    """A table with a line under its head. Cells are not broken over lines."""
     made = headed(title)
     for column in columns:
         made.add_column(column.title, justify="left" if column.left else "right", no_wrap=True)
