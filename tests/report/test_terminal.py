@@ -8,7 +8,7 @@ from rich.console import Console
 from xverify.report.layers import bar
 from xverify.report.rows import COLUMNS, FLOAT32, NOISE
 from xverify.report.terminal import WIDE, render
-from xverify.results.records import Error, LayerError, Layers, Result, Row, Sample, Speed
+from xverify.results.records import Error, Launch, LayerError, Layers, Result, Row, Sample, Speed
 
 
 def speed(seconds, verdict=None, reason=None):
@@ -156,6 +156,23 @@ def test_the_footer_tells_what_was_checked_against_what_and_what_it_means():
     other = printed(replace(whole, rows=(rows[0], replace(rows[1], weights_digest="sha256:1"))))
     assert "read back equal from 1 of 2 subjects" in other
     assert "so every row" not in other
+
+
+def test_a_speed_of_few_process_runs_is_called_what_it_is():
+    quick = result()
+    runs = tuple(Launch(index, 1.0, 1.0, 1.0, 1.0, 10, 1.0) for index in range(6))
+
+    def told(count, effort):
+        rows = tuple(row if row.speed is None else replace(row, speed=replace(row.speed, launches=runs[:count]))
+                     for row in quick.rows)  # fmt: skip
+        text = printed(replace(quick, rows=rows, settings={**quick.settings, "effort": effort}))
+        return next(line for line in text.splitlines() if line.startswith("Speed: "))
+
+    assert told(1, "quick").startswith("Speed: a processor, 2 threads; quick run: one process each, too few to call")
+    assert told(1, "standard").startswith("Speed: a processor, 2 threads; one process each, too few to call")
+    assert "6 process runs a subject; intervals are over process runs" in told(6, "standard")
+    absent = replace(quick, rows=quick.rows[2:])
+    assert "no subject was timed" in printed(absent)
 
 
 @pytest.mark.parametrize(

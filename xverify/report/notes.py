@@ -94,7 +94,7 @@ def _outputs(result: Result) -> str:
         floor = "the rounding of all layers, modelled and measured"
     return (
         f"Outputs: {result.inputs['cases']} input cases checked against {reference['framework']} in "
-        f"{reference['precision']}; {name} divides the error by {floor}; up to {limit:g} a row is EQUAL"
+        f"{reference['precision']}; {name} divides the error by {floor}; a value up to {limit:g} is EQUAL"
     )
 
 
@@ -130,12 +130,14 @@ def _layers(result: Result) -> Iterator[str]:
 
 
 def _speed(result: Result) -> str:
-    runs = max((len(row.speed.launches) for row in result.rows if row.speed), default=0)
+    runs = max((len(row.speed.launches) or 1 for row in result.rows if row.speed), default=0)
+    meaning = "no subject was timed"
     if runs > 1:
         meaning = f"{runs} process runs a subject; intervals are over process runs, and SAME is within ±2%"
-    else:
+    elif runs == 1:
+        quick = "quick run: " if result.settings.get("effort", "quick") == "quick" else ""
         meaning = (
-            "quick run: one process each, too few to call one faster (--effort standard runs more); "
+            f"{quick}one process each, too few to call one faster (--effort standard runs more); "
             "the interval is within that process"
         )
     return f"Speed: {result.host['cpu']}, {result.settings['threads']} threads; {meaning}"
