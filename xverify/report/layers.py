@@ -86,7 +86,7 @@ def _headline(row: Row) -> str:
     error = row.error
     if not error:
         return f"[red]{row.status}[/] {escape(row.reason or '')}"
-    text = error.verdict
+    text = str(error.verdict)
     if error.noise_ratio is not None and math.isfinite(error.noise_ratio):
         text += f", ρ = {numbers.significant(error.noise_ratio, 2)} at the outputs"
     return text + (f"; {escape(error.reason)}" if error.reason else "")

@@ -14,8 +14,9 @@ FEW = 4  # names in a sentence
 
 def footer(result: Result) -> Iterator[str]:
     """What the table rests on, one sentence a line."""
-    if result.weights.get("digest"):
-        yield _weights(result)
+    digest = result.weights.get("digest")
+    if digest:
+        yield _weights(result, digest)
         if "train" in result.tasks:
             yield _training(result)
         else:
@@ -62,13 +63,13 @@ def few(names: Sequence[str], most: int = FEW) -> str:
 # -- weights and numbers ----------------------------------------------------------------------------------------------
 
 
-def _weights(result: Result) -> str:
+def _weights(result: Result, digest: str) -> str:
     weights, rows = result.weights, result.rows
-    equal = sum(row.weights_digest == weights["digest"] for row in rows)
+    equal = sum(row.weights_digest == digest for row in rows)
     meaning = ", so every row computes with the same weights" if equal == len(rows) else ""
     return (
         f"Weights: {weights['source']}, read back equal from {equal} of {len(rows)} subjects "
-        f"({weights['digest'][:19]}…){meaning}; {weights['parameters']:,} parameters in {weights['tensors']} tensors, "
+        f"({digest[:19]}…){meaning}; {weights['parameters']:,} parameters in {weights['tensors']} tensors, "
         f"running statistics: {weights['statistics']}"
     )
 
