@@ -13,7 +13,7 @@ from ..report.progress import progress_listener
 from ..report.tables import borderless, markdown
 from ..report.terminal import console
 
-HELP = "plant known porting faults in a model, and count how many the verdict catches, finds and explains"
+HELP = "plant known porting faults in a model, and see whether the verdict catches, finds and explains each"
 EXAMPLE = """examples:
   xverify mutate resnet18 vit-tiny lstm-cell unet-small mobilenet-v3-small
   xverify mutate mlp --per-kind 3 --seed 1 --json score.json
@@ -28,13 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--batch", type=int, default=2, metavar="N", help="items a call (default: 2)")
     parser.add_argument(
-        "--task",
-        default="forward",
-        metavar="TASK",
-        help="forward: faults of layers; train: mistakes in training code (default: forward)",
+        "--task", default="forward", metavar="TASK", help="forward: layers' faults; train: those of training code"
     )
     parser.add_argument(
-        "--per-kind", type=int, default=1, metavar="N", help="layers to plant each kind of fault in (default: 1)"
+        "--per-kind", type=int, default=1, metavar="N", help="layers drawn for each kind of fault (default: 1)"
     )
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="seed of weights, inputs and layers (default: 0)"
@@ -42,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, metavar="N", help="threads of the port (default: all cores)")
     parser.add_argument("--json", metavar="FILE", help="write every trial to a file")
     parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
-    parser.add_argument("--quiet", action="store_true", help="print nothing but the table")
+    parser.add_argument("--quiet", action="store_true", help="print the table alone")
 
 
 def main(args: argparse.Namespace) -> int:

@@ -26,7 +26,7 @@ does not have does not count when it is unsupported or not installed here; a pub
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", metavar="NAME", help="an experiment (default: list them)")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="an experiment; without: the list of them")
     parser.add_argument(
         "--scale",
         type=float,
@@ -41,10 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--repeats", type=int, metavar="N", help="runs of every part (default: as published; 1 with --scale below 1)"
     )
     parser.add_argument("--json", metavar="FILE", help="write the result file, after every part and at the end")
-    parser.add_argument(
-        "--markdown", metavar="FILE", help="write the tables as Markdown, after every part and at the end"
-    )
-    parser.add_argument("--quiet", action="store_true", help="print nothing but the verdict")
+    parser.add_argument("--markdown", metavar="FILE", help="write the tables as Markdown, after every part, too")
+    parser.add_argument("--quiet", action="store_true", help="print the verdict's line alone, and no progress")
 
 
 def main(args: argparse.Namespace) -> int:

@@ -82,7 +82,7 @@ class Entry:
         return "on" if self.subject in JIT else "off"
 
 
-class RunSettings(TypedDict, total=False):
+class PartSettings(TypedDict, total=False):
     """The settings of one run of the engine, beside its model and subjects."""
 
     task: str
@@ -137,7 +137,7 @@ class Part:
         judging = rows * sum(steps) + reference * steps[0] if self.task == "train" else 0.0
         return self.overhead + judging + sum(self.scaled(scale)) * sum(steps)
 
-    def settings(self, scale: float, data: str | None) -> RunSettings:
+    def settings(self, scale: float, data: str | None) -> PartSettings:
         """The settings of ``engine.run``.
 
         data: folder of the data set; None takes synthetic batches.
@@ -145,7 +145,7 @@ class Part:
         warmup, steps = self.scaled(scale)
         # A request to a worker is at most the warm-up, or a twentieth of the steps; ten times that is a hang.
         longest = max(warmup, steps / 20) * max(entry.seconds for entry in self.entries)
-        settings: RunSettings = {
+        settings: PartSettings = {
             "task": self.task, "batch": self.batch, "warmup": warmup, "rerun": steps, "cases": self.cases,
             "threads": self.threads, "timeout": max(LEAST_TIMEOUT, 10 * longest),
         }  # fmt: skip
