@@ -51,9 +51,9 @@ def test_a_standard_run_has_six_launches_and_a_verdict_on_speed(xverify, folder)
         )
     low, high = row["speed"]["ratio_ci"]
     assert low <= row["speed"]["ratio"] <= high
-    assert "launches, each of fresh processes" in done.out
+    assert "process runs a subject; intervals are over process runs" in done.out
     assert "first step s" in done.out
-    assert "launch 1 of 6 or more: numpy" in done.err
+    assert "process run 1 of 6 or more: numpy" in done.err
 
 
 def test_a_quick_run_gives_no_verdict_on_speed(xverify, folder):
@@ -101,7 +101,7 @@ def test_a_run_that_is_killed_in_the_third_launch_leaves_two_and_resume_finishes
         cwd=tmp_path,
     )
     for line in process.stderr:
-        if line.startswith("launch 2 of 6"):
+        if line.startswith("process run 2 of 6"):
             process.send_signal(signal.SIGKILL)
             break
     process.stderr.read()

@@ -62,7 +62,7 @@ def test_the_same_code_is_identical(ported):
     error = done.row("twin:eager")["error"]
     assert (error["layers"]["compared"], error["layers"]["known"]) == (6, 6)
     assert done.result["reference"]["tested"] == 8  # five weights, two statistics, and eps
-    assert "each of 6 computed again in float64" in done.out
+    assert "Layers: 6 of 6 checked against float64 in 2 of 2 subjects" in done.out
 
 
 def test_another_order_of_summing_is_equal(ported):
@@ -77,7 +77,7 @@ def test_another_order_of_summing_is_equal(ported):
     assert error["verdict"] == "EQUAL"
     assert 0 < error["noise_ratio"] < 3
     assert error["layers"]["missing"] == ["fc"]
-    assert "not captured, so judged with the code between the others: fc" in done.out
+    assert "not captured, so checked together with the glue code around them: fc" in done.out
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_model_that_cannot_be_replayed_is_compared_at_its_outputs(ported):
     done = ported(model=torn)
     assert (done.code, done.result["verdict"]) == (0, "PASS")
     assert "not here" in done.result["reference"]["replay_problem"]
-    assert "layers: none compared: AssertionError: not here" in done.out
+    assert "Layers: none checked: AssertionError: not here" in done.out
 
 
 def test_layers_with_other_names_are_matched_and_shown(ported):
@@ -158,7 +158,7 @@ def test_layers_with_other_names_are_matched_and_shown(ported):
     layers = done.row("twin:eager")["error"]["layers"]
     assert layers["matched"] == {"relu": "act"}
     assert layers["compared"] == 6
-    assert "layers matched by order and shape: relu = act" in done.out
+    assert "matched by order and shape: relu = act" in done.out
 
 
 def test_what_no_test_could_see_is_untested(ported, tmp_path):

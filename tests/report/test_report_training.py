@@ -11,7 +11,7 @@ from xverify.errors import UsageError
 from xverify.report import curves
 from xverify.report.curves import in_terminal
 from xverify.report.terminal import WIDE
-from xverify.report.training import LADDER, training_tables
+from xverify.report.training import CHECKS, training_tables
 from xverify.results.conditions import Host, InputsSummary, ReferenceSummary, Settings, WeightsSummary
 from xverify.results.records import Check, Curve, Result, Row, Training
 from xverify.workload.optimizers import VARIANTS
@@ -39,7 +39,7 @@ def curve(losses=LOSSES, verdict="EQUAL", says="", judged=STEPS, replicas=STEPS)
 
 
 def equal(step=0, ratio=1.2):
-    return [Check(name, step, "EQUAL", ratio) for name in LADDER if name != "curve"]
+    return [Check(name, step, "EQUAL", ratio) for name in CHECKS if name != "curve"]
 
 
 def printed(*rows, width=WIDE, colours=False):
@@ -65,12 +65,12 @@ def test_nothing_is_printed_of_rows_that_were_not_trained():
     assert list(training_tables([forward_row(), row()])) == []
 
 
-def test_a_sound_row_has_every_rung_in_order_and_nothing_to_say():
+def test_a_sound_row_has_every_check_in_order_and_nothing_to_say():
     text = printed(row("torch:eager", *reversed(equal()), curve=curve()))
-    assert text.startswith(f"training with {ADAM}: ")
+    assert text.startswith(f"training-parity checks with {ADAM}: ")
     found = cells(text, "torch:eager")
-    assert list(found) == ["subject", *LADDER]
-    assert {found[name] for name in LADDER if name != "curve"} == {"EQUAL 1.2"}
+    assert list(found) == ["subject", *CHECKS]
+    assert {found[name] for name in CHECKS if name != "curve"} == {"EQUAL 1.2"}
     assert found["curve"] == "EQUAL"
     assert text.splitlines()[-1].strip() == ""  # the table is the last
 
@@ -101,7 +101,7 @@ def test_the_ratio_is_the_worst_of_the_worst_verdict():
     assert "the worst of steps 0, 1, 2, 3" in text
 
 
-def test_a_rung_that_another_subject_lacks_is_a_dash_and_one_that_all_lack_no_column():
+def test_a_check_that_another_subject_lacks_is_a_dash_and_one_that_all_lack_no_column():
     text = printed(row("torch:eager", *equal()), row("jittor", Check("loss", 0, "EQUAL", 1.0)))
     assert cells(text, "jittor")["statistics"] == "-"
     assert "curve" not in cells(text, "jittor")
@@ -111,15 +111,15 @@ def test_where_it_is_narrow_the_subjects_stand_side_by_side():
     rows = [row(subject, *equal(), curve=curve()) for subject in ("torch:eager", "jittor", "tensorflow:graph")]
     table = printed(*rows, width=80).splitlines()[2:]
     assert all(len(line) <= 80 for line in table)
-    assert table[1].split() == ["training_step", "torch:eager", "jittor", "tensorflow:graph"]
-    assert [line.split()[0] for line in table[3 : 3 + len(LADDER)]] == list(LADDER)
+    assert table[1].split() == ["check", "torch:eager", "jittor", "tensorflow:graph"]
+    assert [line.split()[0] for line in table[3 : 3 + len(CHECKS)]] == list(CHECKS)
     assert "…" not in "".join(table)
 
 
 # -- the sentences ----------------------------------------------------------------------------------------------------
 
 
-def test_the_first_broken_rung_is_named():
+def test_the_first_broken_check_is_named():
     says = "fc1.weight: its change is 5e+04 x its floor: behaves as eps=1e-07; it should be 1e-08"
     drifts = Check("gradients", 0, "DRIFT", 5.0, "fc1.weight: 5 x the noise of all layers")
     broken = [Check("update", step, "DIFFERENT", 5e4, says) for step in (0, 1)]
@@ -129,8 +129,8 @@ def test_the_first_broken_rung_is_named():
     assert "noise of all layers" in printed(row("tensorflow:graph", drifts))
 
 
-def test_a_broken_rung_without_words_has_its_ratio():
-    assert "  jittor: loss, step 2: DIFFERENT: 77 x its floor\n" in printed(
+def test_a_broken_check_without_words_has_its_ratio():
+    assert "  jittor: loss, step 2: DIFFERENT: 77 × its noise floor\n" in printed(
         row("jittor", Check("loss", 2, "DIFFERENT", 77.0))
     )
     assert "  jittor: weights, step 0: INVALID\n" in printed(row("jittor", Check("weights", 0, "INVALID")))
@@ -176,45 +176,45 @@ def test_a_form_that_does_not_show_is_told():
     [
         (
             ("b",),
-            "1 parameter UNTESTED as a whole: b: rounding moves its gradient by over 1% of it",
+            "1 parameter UNTESTED as a whole: b: rounding alone changes its gradient by over 1%",
         ),
         (
             tuple("abcd"),
-            "4 parameters UNTESTED as a whole: a, b, c, d: rounding moves their gradient by over 1% of it",
+            "4 parameters UNTESTED as a whole: a, b, c, d: rounding alone changes their gradient by over 1%",
         ),
         (
             tuple("abcdef"),
-            "6 parameters UNTESTED as a whole: a, b, c, d, …: rounding moves their gradient by over 1% of it",
+            "6 parameters UNTESTED as a whole: a, b, c, d, …: rounding alone changes their gradient by over 1%",
         ),
     ],
 )
 def test_parameters_in_which_no_fault_could_show(names, sentence):
-    assert f"  torch:eager: {sentence}; backward" in printed(row("torch:eager", *equal(), untested=names))
+    assert f"  torch:eager: {sentence}; the backward check" in printed(row("torch:eager", *equal(), untested=names))
 
 
-def test_rungs_that_could_not_be_judged_say_why():
+def test_checks_that_could_not_be_judged_say_why():
     checks = [
         Check(name, 0, "UNTESTED", says="no layer could be captured", known=6) for name in ("forward", "backward")
     ]
     assert "  jittor: forward, backward UNTESTED: no layer could be captured\n" in printed(row("jittor", *checks))
 
 
-def test_layers_compared_in_part_and_dropout_held_off():
+def test_layers_compared_in_part_and_dropout_disabled():
     checks = [
         Check("forward", 0, "EQUAL", 1.0, compared=5, known=6),
         Check("backward", 0, "EQUAL", 1.0, compared=6, known=6),
     ]
     text = printed(row("jittor", *checks, dropout_disabled=("drop1", "drop2")))
-    assert "  jittor: forward: 5 of 6 layers compared\n" in text
+    assert "  jittor: forward: 5 of 6 layers checked\n" in text
     assert "backward:" not in text
-    assert "  jittor: dropout held off in drop1, drop2\n" in text
+    assert "  jittor: dropout disabled in drop1, drop2\n" in text
 
 
 def test_what_subjects_share_is_said_once():
     rows = [row(subject, *equal(), dropout_disabled=("drop",)) for subject in ("torch:eager", "jittor", "numpy")]
-    assert printed(*rows).count("held off") == 1
-    assert "  every subject: dropout held off in drop\n" in printed(*rows)
-    assert "  torch:eager, jittor: dropout held off in drop\n" in printed(*rows[:2], row("numpy", *equal()))
+    assert printed(*rows).count("dropout disabled") == 1
+    assert "  every subject: dropout disabled in drop\n" in printed(*rows)
+    assert "  torch:eager, jittor: dropout disabled in drop\n" in printed(*rows[:2], row("numpy", *equal()))
 
 
 def test_where_the_curve_stops_being_judged():

@@ -6,9 +6,10 @@ import pytest
 from rich.console import Console
 
 from xverify.report.layers import bar
-from xverify.report.terminal import COLUMNS, MODELLED, WIDE, render
+from xverify.report.rows import COLUMNS, FLOAT32, NOISE
+from xverify.report.terminal import WIDE, render
 from xverify.results.conditions import Host, InputsSummary, ReferenceSummary, Settings, WeightsSummary
-from xverify.results.records import Error, LayerError, Layers, Result, Row, Sample, Speed
+from xverify.results.records import Error, Launch, LayerError, Layers, Result, Row, Sample, Speed
 
 
 def speed(seconds, verdict=None, reason=None):
@@ -59,7 +60,9 @@ def test_a_literal_run_shows_seconds_a_batch_and_items_a_second():
     head, _, first, refused, absent, *_ = text.splitlines()[2:]
     assert "sequences/s (95% interval)" in head
     assert all(
-        title.format(rate="sequences/s") in head for title in COLUMNS if title not in (*MODELLED, "speed", "task")
+        column.title.format(rate="sequences/s") in head
+        for column in COLUMNS
+        if column.title not in (NOISE, "layers", "speed", "task")
     )
     assert first.split()[:5] == ["tensorflow:graph", "512", "(460.8–563.2)", "12.5", "0.25"]
     assert refused.split()[:6] == ["tensorflow:xla", "1,024", "not", "counted", "-", "-"]
@@ -109,13 +112,77 @@ def test_with_modelled_noise_the_table_has_its_columns():
     reference = replace(whole.reference, layers=3, tested=5, untested=("bn.eps",))
     weights = WeightsSummary("sha256:0", tensors=1, parameters=1, source="probe")
     text = printed(replace(whole, rows=rows, reference=reference, weights=weights, inputs=InputsSummary(cases=4)))
-    assert "÷ noise" in text
-    assert "÷ float32's" not in text
+    assert NOISE in text
+    assert FLOAT32 not in text
     assert "123.00" in text
     assert "1 of 3 differ" in text
     assert "conv1: pads by reflect" in text
-    assert "not captured, so judged with the code between the others: fc" in text
+    assert "not captured, so checked together with the glue code around them: fc" in text
     assert "UNTESTED: 1 of 6 weights and constants" in text
+
+
+def test_a_head_is_short_where_the_whole_one_has_no_room():
+    whole = result(rerun=None)
+    judged = Error("EQUAL", None, 1e-7, 1e-6, 1e-7, 1.25, noise_ratio=0.5)
+    whole = replace(whole, rows=tuple(replace(row, error=judged) for row in whole.rows))
+    assert NOISE in printed(whole)
+    assert "× floor" not in printed(whole).splitlines()[2]
+    narrow = printed(whole, 135).splitlines()[2]
+    assert "× floor" in narrow
+    assert "peak MiB" in narrow  # no column has to give way for it
+
+
+def test_the_footer_tells_what_was_checked_against_what_and_what_it_means():
+    whole = result()
+    layers = Layers((), 3, 3, (), "torch:eager")
+    equal = Error("EQUAL", noise_ratio=0.5, layers=layers)
+    rows = tuple(replace(row, error=equal, weights_digest="sha256:0") for row in whole.rows[:2])
+    weights = WeightsSummary("sha256:0", tensors=2, parameters=1234, statistics=1, source="probe")
+    reference = replace(whole.reference, layers=3, tested=5)
+    whole = replace(whole, rows=rows, weights=weights, inputs=InputsSummary(cases=4), reference=reference)
+    text = printed(whole)
+    assert "Weights: probe, read back equal from 2 of 2 subjects (sha256:0…), so every row computes" in text
+    assert "1,234 parameters in 2 tensors, running statistics: 1" in text
+    assert "Outputs: 4 input cases checked against torch in float64; residual / noise floor" in text
+    assert "Layers: 3 of 3 checked against float64 in 2 of 2 subjects" in text
+    assert "quick run: one process each, too few to call one faster" in text
+    other = printed(replace(whole, rows=(rows[0], replace(rows[1], weights_digest="sha256:1"))))
+    assert "read back equal from 1 of 2 subjects" in other
+    assert "so every row" not in other
+
+
+def test_a_speed_of_few_process_runs_is_called_what_it_is():
+    quick = result()
+    runs = tuple(Launch(index, 1.0, 1.0, 1.0, 1.0, 10, 1.0) for index in range(6))
+
+    def told(count, effort):
+        rows = tuple(row if row.speed is None else replace(row, speed=replace(row.speed, launches=runs[:count]))
+                     for row in quick.rows)  # fmt: skip
+        text = printed(replace(quick, rows=rows, settings={**quick.settings, "effort": effort}))
+        return next(line for line in text.splitlines() if line.startswith("Speed: "))
+
+    assert told(1, "quick").startswith("Speed: a processor, 2 threads; quick run: one process each, too few to call")
+    assert told(1, "standard").startswith("Speed: a processor, 2 threads; one process each, too few to call")
+    assert "6 process runs a subject; intervals are over process runs" in told(6, "standard")
+    absent = replace(quick, rows=quick.rows[2:])
+    assert "no subject was timed" in printed(absent)
+
+
+@pytest.mark.parametrize(
+    ("noise", "line"),
+    [
+        ({"dropped": 0}, "Noise: 0 of 40 rounds dropped as noisy"),
+        ({"dropped": 2, "reasons": {"steal": 2}, "culprit": "a program"},
+            "Noise: 2 of 40 rounds dropped as noisy (steal: 2); a program"),
+        ({"dropped": 20, "refusal": "20 of 40 rounds were noisy"},
+            "TOO NOISY for a verdict on speed: 20 of 40 rounds were noisy"),
+        ({"dropped": 0, "missing": ["steal"]},
+            "Noise: 0 of 40 rounds dropped as noisy; this system does not report steal"),
+    ],
+)  # fmt: skip
+def test_noise_is_one_sentence(noise, line):
+    whole = {"rounds": 40, "reasons": {}, "culprit": None, "refusal": None, "missing": [], **noise}
+    assert line in printed(replace(result(), noise=whole)).splitlines()
 
 
 def test_bars_are_logarithmic_and_marked():

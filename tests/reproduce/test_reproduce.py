@@ -9,27 +9,30 @@ import pytest
 from conftest import write_folder
 from rich.console import Console
 
-from xverify.commands import reproduce
 from xverify.commands._main import main
 from xverify.errors import UsageError
 from xverify.framework import discovery as frameworks
 from xverify.reference.request import resolve
 from xverify.reference.subjects import offered
-from xverify.reproduce import report
+from xverify.report.numbers import duration
+from xverify.reproduce import run as running
+from xverify.reproduce.files import markdown
+from xverify.reproduce.published import EXPERIMENTS
 from xverify.reproduce.records import (
-    EXPERIMENTS,
     GLANCE,
     SCALES,
     Entry,
     Experiment,
     Figure,
-    Outcome,
     Part,
+    PartRun,
     Reproduction,
     Source,
     check_scale,
-    readable,
 )
+from xverify.reproduce.run import find_data
+from xverify.reproduce.table import table_rows
+from xverify.reproduce.terminal import print_closing, print_part
 from xverify.results.conditions import Host, InputsSummary, ReferenceSummary, Settings, WeightsSummary
 from xverify.results.records import Error, Memory, Result, Row, Sample, Speed
 from xverify.workload.options import RunSettings
@@ -126,8 +129,8 @@ def test_the_list_names_a_scale_of_less_than_ten_minutes_or_the_smallest(experim
     assert scale in SCALES
     assert experiment.duration(scale) < GLANCE or scale == SCALES[-1]
     assert experiment.duration(scale) <= experiment.duration(1, experiment.repeats)
-    assert experiment.usual_repeats(0.5) == 1
-    assert experiment.usual_repeats(1) == experiment.repeats
+    assert experiment.default_repeats(0.5) == 1
+    assert experiment.default_repeats(1) == experiment.repeats
 
 
 def test_a_step_may_take_ten_times_what_it_should_before_it_counts_as_hanging():
@@ -139,8 +142,8 @@ def test_a_step_may_take_ten_times_what_it_should_before_it_counts_as_hanging():
 @pytest.mark.parametrize(
     ("seconds", "says"), [(0.2, "1 s"), (59, "59 s"), (300, "5 min"), (7200, "2 h"), (1e5, "28 h")]
 )
-def test_durations_are_readable(seconds, says):
-    assert readable(seconds) == says
+def test_durations_are_duration(seconds, says):
+    assert duration(seconds) == says
 
 
 # -- tables -----------------------------------------------------------------------------------------------------------
@@ -180,14 +183,14 @@ EXPERIMENT = Experiment("e", "which?", (PART,), (Source("GPU", "a card", "versio
 
 
 def done(*results, experiment=EXPERIMENT, **changes):
-    outcomes = tuple(Outcome(experiment.parts[0], index, each) for index, each in enumerate(results))
-    return Reproduction(experiment, 0.02, len(results), "random", "now", outcomes, **changes)
+    part_runs = tuple(PartRun(experiment.parts[0], index, each) for index, each in enumerate(results))
+    return Reproduction(experiment, 0.02, len(results), "random", "now", part_runs, **changes)
 
 
 def printed(reproduction):
     console = Console(file=io.StringIO(), width=220, highlight=False)
-    report.show(reproduction, PART, console)
-    report.close(reproduction, console, False, None)
+    print_part(reproduction, PART, console)
+    print_closing(reproduction, console, False, None)
     return console.file.getvalue()
 
 
@@ -222,7 +225,7 @@ def test_rows_whose_intervals_overlap_have_no_order():
 
 
 def test_elapsed_is_steps_times_seconds_a_step_over_repeats_too():
-    found = report.lines(EXPERIMENT, PART, 0.02, done(result(row("jittor", 0.1)), result(row("jittor", 0.3))).outcomes)
+    found = table_rows(EXPERIMENT, PART, 0.02, done(result(row("jittor", 0.1)), result(row("jittor", 0.3))).part_runs)
     line = found[1]
     assert line.elapsed == pytest.approx((2.0, 6.0))
     assert line.elapsed_seconds == pytest.approx(4.0)
@@ -234,7 +237,7 @@ def test_elapsed_is_steps_times_seconds_a_step_over_repeats_too():
 def test_the_worst_repeat_is_what_a_row_says():
     drift = Error("DRIFT", "fc differs first", 1e-3, 1e-2, 1e-4)
     other = row("jittor", 0.1, error=drift, weights_digest="sha256:2", memory=Memory(300.0))
-    found = report.lines(EXPERIMENT, PART, 0.02, done(result(row("jittor", 0.1)), result(other)).outcomes)[1]
+    found = table_rows(EXPERIMENT, PART, 0.02, done(result(row("jittor", 0.1)), result(other)).part_runs)[1]
     assert (found.outcome, found.reason, found.relative_error) == ("DRIFT", "fc differs first", 1e-4)
     assert (found.weights, found.peak_mib) == ("DIFFERENT", 300.0)
 
@@ -252,7 +255,7 @@ def test_a_row_that_computes_something_else_has_its_speed_struck_out():
     assert line.split()[4:9] == ["-", "-", "160", "not", "counted"]
     assert "jittor: fc differs first" in text
     assert "fastest first" not in text
-    assert "~~160~~ not counted" in report.markdown(found)
+    assert "~~160~~ not counted" in markdown(found)
     assert found.verdict == "FAIL"
 
 
@@ -268,7 +271,7 @@ def test_what_the_published_table_has_not_may_be_absent(status):
 
 def test_columns_give_way_on_a_narrow_terminal():
     console = Console(file=io.StringIO(), width=100, highlight=False)
-    report.show(done(result(row("torch:eager", 0.1), row("jittor", 0.1))), PART, console)
+    print_part(done(result(row("torch:eager", 0.1), row("jittor", 0.1))), PART, console)
     text = console.file.getvalue()
     assert "s/step, GPU" in text
     assert "average" not in text
@@ -304,7 +307,7 @@ def test_alone_it_lists_the_experiments(capsys):
     for experiment in EXPERIMENTS.values():
         assert experiment.name in text
         assert experiment.question in text
-        assert f"takes about {readable(experiment.duration(1, experiment.repeats))} at scale 1" in text
+        assert f"takes about {duration(experiment.duration(1, experiment.repeats))} at scale 1" in text
     assert "RTX 2080 Ti" in text
     assert "tensorflow:while" in text
 
@@ -400,8 +403,8 @@ def test_an_interruption_keeps_what_was_measured(tiny, tmp_path, monkeypatch, ca
             raise KeyboardInterrupt
         return measured(*arguments, **settings)
 
-    measured = reproduce.run
-    monkeypatch.setattr(reproduce, "run", run)
+    measured = running.run
+    monkeypatch.setattr(running, "run", run)
     file = tmp_path / "r.json"
     assert main(["reproduce", "tiny", "--scale", "0.01", "--json", str(file)]) == 3
     found = json.loads(file.read_text())
@@ -414,7 +417,7 @@ def test_an_interruption_keeps_what_was_measured(tiny, tmp_path, monkeypatch, ca
 
 def test_an_interrupted_run_ends_the_reproduction_and_is_kept(tiny, tmp_path, monkeypatch, capsys):
     tiny("numpy", repeats=3)
-    monkeypatch.setattr(reproduce, "run", lambda *_, **__: result(row("numpy", 0.1), notes=("interrupted: at once",)))
+    monkeypatch.setattr(running, "run", lambda *_, **__: result(row("numpy", 0.1), notes=("interrupted: at once",)))
     file = tmp_path / "r.json"
     assert main(["reproduce", "tiny", "--json", str(file), "--quiet"]) == 3
     found = json.loads(file.read_text())
@@ -438,17 +441,17 @@ def mnist(tmp_path):
 
 def test_data_are_those_given_those_found_or_synthetic_and_it_is_said(mnist, tmp_path):
     mlp = EXPERIMENTS["mlp-mnist"]
-    directory, says = reproduce._data(replace(mlp, installed=""), str(mnist))
+    directory, says = find_data(replace(mlp, installed=""), str(mnist))
     assert directory == str(mnist)
     assert "640 items" in says
-    directory, says = reproduce._data(replace(mlp, installed=str(mnist)), None)
+    directory, says = find_data(replace(mlp, installed=str(mnist)), None)
     assert directory == str(mnist)
     assert says.startswith("found on this machine: MNIST-format IDX files in ")
-    directory, says = reproduce._data(replace(mlp, installed=str(tmp_path / "none")), None)
+    directory, says = find_data(replace(mlp, installed=str(tmp_path / "none")), None)
     assert directory is None
     assert says.startswith("synthetic")
     with pytest.raises(UsageError):
-        reproduce._data(EXPERIMENTS["lstm-ptb"], str(mnist))
+        find_data(EXPERIMENTS["lstm-ptb"], str(mnist))
 
 
 def test_data_reach_the_parts_that_train_alone():

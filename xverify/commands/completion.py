@@ -141,7 +141,7 @@ def _known_values() -> dict[str, Values]:
     """What can be named, by what names it."""
     from ..environments import store
     from ..framework import discovery
-    from ..reproduce.records import EXPERIMENTS
+    from ..reproduce.published import EXPERIMENTS
     from ..workload.spec import zoo
 
     adapters = discovery.load_all()

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from ..errors import UsageError
-from ..report.terminal import COLOURS, console
+from ..report import numbers
+from ..report.style import STYLES
+from ..report.tables import headed
+from ..report.terminal import console
 from ..results.file import read
 from ..results.records import Result, Row, Sample
 from ..results.verdicts import Outcome, SpeedVerdict, Verdict
@@ -146,11 +147,11 @@ def compare(old: Result, new: Result, relative: bool, old_name: str = "old", new
 
 def _print(found: Sequence[Comparison], out: Console, title: str) -> None:
     """The table, after the reasons."""
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table = headed(title)
     for name in ("subject", "time new/old (95% interval)", "speed", "verdict", "relative error"):
         table.add_column(name, justify="left" if name in ("subject", "verdict") else "right", no_wrap=True)
     for each in found:
-        speed = f"[{COLOURS.get(each.speed, 'default')}]{each.speed}[/]"
+        speed = f"[{STYLES.get(each.speed, 'default')}]{each.speed}[/]"
         table.add_row(escape(each.subject), each.interval, speed, each.outputs, each.error)
         if each.reason:
             out.print(f"  {escape(each.subject)}: {escape(each.reason)}", soft_wrap=True)
@@ -242,10 +243,9 @@ def _outputs(old: Row, new: Row) -> tuple[str, bool, bool]:
 
 
 def _interval(change: timing.Estimate) -> str:
-    low, high = math.exp(change.mean - change.half), math.exp(change.mean + change.half)
-    return f"{math.exp(change.mean):.3f} ({low:.3f}–{high:.3f})"
+    ends = (change.mean - change.half, change.mean + change.half)
+    return numbers.time_ratio(math.exp(change.mean), *map(math.exp, ends))
 
 
 def _error(row: Row) -> str:
-    value = row.error.rel_rms if row.error else None
-    return "-" if value is None else f"{value:.1e}"
+    return numbers.error(row.error.rel_rms if row.error else None)

@@ -7,13 +7,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from ..environments import create as making
 from ..environments import store as environments
 from ..errors import UsageError, nearest
 from ..framework import discovery as frameworks
-from ..report import terminal
+from ..report import progress, tables, terminal
 from ..workload.options import named
 from ._arguments import Parser, add
 
@@ -66,7 +65,7 @@ def _create(args: argparse.Namespace, console: Console) -> int:
         console.print(f"{name} is made again: {why}", soft_wrap=True)
     # SIGTERM must also end the installer, which would otherwise go on by itself.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with terminal.progress_listener(args.quiet) as listener:
+    with progress.progress_listener(args.quiet) as listener:
         made = making.create(name, listener)
     console.print(f"{name} is ready, {_describe(made)}", soft_wrap=True)
     for framework in _served(made):
@@ -97,7 +96,7 @@ def _list(args: argparse.Namespace, console: Console) -> int:
     if args.json:
         print(json.dumps(found, indent=1))
         return 0
-    table = Table(title=f"environments in {found['folder']}", title_justify="left", box=None, pad_edge=False)
+    table = tables.borderless(f"environments in {found['folder']}")
     for column in ("name", "serves", "python", "size", "interpreter"):
         table.add_column(column, overflow="fold")
     for made in found["environments"]:

@@ -1,14 +1,12 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
 from pathlib import Path
 
 from ..errors import UsageError, nearest
 from ..report import layers
 from ..report.terminal import console
 from ..results.file import read
-from ..results.records import plain
 
 HELP = "the layers of a result: which differs first, by how much, and what it behaves as"
 GROUP = "results"
@@ -38,7 +36,7 @@ def main(args: argparse.Namespace) -> int:
     reference = result.reference
     out.print(f"[bold]{result.model}[/]: {result.verdict}; floor: {reference.floor}")
     for row in rows:
-        layers.render(plain(asdict(row)), out, args.faults)
+        layers.render(row, out, args.faults)
     untested = reference.untested
     if untested:
         out.print(

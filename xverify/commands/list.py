@@ -82,15 +82,15 @@ def _version(adapter: type[Framework]) -> str | None:
 
 def markdown(found: Values) -> str:
     """A table of models by frameworks: a tick, a cross, or a dash without a file; and a note on each mode that cannot run."""
+    from ..report import tables
+
     frameworks = [f for f in found["frameworks"] if any(f["name"] in model["frameworks"] for model in found["models"])]
     notes: dict[str, int] = {}
-    lines = [
-        " | ".join(["| model", *(framework["name"] for framework in frameworks)]) + " |",
-        "|---" + "|:-:" * len(frameworks) + "|",
+    rows = [
+        [f"`{model['name']}`", *(_cell(model, framework, notes) for framework in frameworks)]
+        for model in found["models"]
     ]
-    for model in found["models"]:
-        cells = [_cell(model, framework, notes) for framework in frameworks]
-        lines.append(" | ".join([f"| `{model['name']}`", *cells]) + " |")
+    lines = tables.markdown(["model", *(framework["name"] for framework in frameworks)], rows, ":-:")
     return "\n".join([*lines, "", *(f"{number}. {note}" for note, number in notes.items())])
 
 
@@ -120,11 +120,10 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _print(found: Values) -> None:
-    from rich.table import Table  # programs, which read JSON, need not wait for it
-
+    from ..report import tables  # programs, which read JSON, need not wait for it
     from ..report.terminal import console
 
-    models = Table(title="models", title_justify="left", box=None, pad_edge=False)
+    models = tables.borderless("models")
     for column in ("model", "takes", "gives", "frameworks", ""):
         models.add_column(column)
     for model in found["models"]:
@@ -135,7 +134,7 @@ def _print(found: Values) -> None:
             ", ".join(model["frameworks"]),
             model["description"],
         )
-    subjects = Table(title="\nframeworks", title_justify="left", box=None, pad_edge=False)
+    subjects = tables.borderless("\nframeworks")
     for column in ("framework", "version", "subjects"):
         subjects.add_column(column)
     for framework in found["frameworks"]:

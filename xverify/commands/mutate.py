@@ -3,13 +3,13 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any
 
-from rich.table import Table
-
-from ..mutation.forward import Score, mutate
+from ..mutation.forward import mutate
+from ..mutation.records import Score, Trial, TrialOutcome
 from ..mutation.training import mutate_training
-from ..report.terminal import console, progress_listener
+from ..report.progress import progress_listener
+from ..report.tables import borderless, markdown
+from ..report.terminal import console
 from ..workload.declaration import Option
 from ..workload.options import HOW, OUTPUT, WHAT, named
 from ._arguments import Parser, add, values
@@ -48,78 +48,67 @@ def add_arguments(parser: Parser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Exit with 0 when every visible fault was caught, and no clean run raised an alarm; otherwise with 1."""
+    """Exit with 0 when every visible fault was caught and every clean run was EQUAL; otherwise with 1."""
     values(args, OPTIONS)
-    scores = []
+    scores: list[Score] = []
     for model in args.models:
-        settings = {"batch": args.batch, "seed": args.seed, "threads": args.threads}
-        with progress_listener(args.quiet) as listener:
-            if args.task == "train":
-                scores.append(mutate_training(model, listener=listener, **settings))
-            else:
-                scores.append(mutate(model, per_kind=args.per_kind, listener=listener, **settings))
+        scores.append(_score(args, model))
         if args.json:
-            Path(args.json).write_text(json.dumps(_plain([score.to_dict() for score in scores]), indent=1) + "\n")
+            Path(args.json).write_text(json.dumps([score.to_dict() for score in scores], indent=1) + "\n")
     if args.markdown:
-        print("\n".join(markdown(scores)))
+        print("\n".join(markdown(COLUMNS, table(scores))))
     else:
         _print(scores, args.quiet)
-    return int(any(score.count("MISSED") or score.alarms for score in scores))
+    return int(any(score.count(TrialOutcome.MISSED) or score.alarms for score in scores))
 
 
-def _plain(value: Any) -> Any:  # JSON
-    return json.loads(json.dumps(value).replace("Infinity", "null"))
+def _score(args: argparse.Namespace, model: str) -> Score:
+    with progress_listener(args.quiet) as listener:
+        if args.task == "train":
+            return mutate_training(model, batch=args.batch, seed=args.seed, threads=args.threads, listener=listener)
+        return mutate(
+            model, batch=args.batch, seed=args.seed, per_kind=args.per_kind, threads=args.threads, listener=listener
+        )
 
 
 def table(scores: list[Score]) -> list[list[str]]:
-    """One row for each model, and their sum."""
-    rows = []
-    for score in scores:
-        visible = len(score.trials) - score.count("UNTESTED")
-        counts = (score.count("CAUGHT"), score.named, score.understood)
-        rows.append(
-            [
-                score.model,
-                len(score.trials),
-                *counts,
-                score.count("UNTESTED"),
-                score.count("MISSED"),
-                score.clean,
-                len(score.alarms),
-            ]
-        )
-        assert visible == score.count("CAUGHT") + score.count("MISSED")
+    """The rows of the table: one a model, and their sum."""
+    rows = [(score.model, _counts(score)) for score in scores]
     if len(rows) > 1:
-        rows.append(["all", *(sum(column) for column in list(zip(*rows))[1:])])
-    return [[str(value) for value in row] for row in rows]
+        rows.append(("all", [sum(column) for column in zip(*(counts for _, counts in rows))]))
+    return [[name, *map(str, counts)] for name, counts in rows]
 
 
-def markdown(scores: list[Score]) -> list[str]:
-    head = ["| " + " | ".join(COLUMNS) + " |", "|---" + "|---:" * (len(COLUMNS) - 1) + "|"]
-    return head + ["| " + " | ".join(row) + " |" for row in table(scores)]
+def _counts(score: Score) -> list[int]:
+    """In the order of COLUMNS."""
+    caught, untested, missed = map(score.count, TrialOutcome)
+    planted = len(score.trials)
+    assert planted == caught + untested + missed
+    return [planted, caught, score.located, score.understood, untested, missed, score.clean, len(score.alarms)]
 
 
 def _print(scores: list[Score], quiet: bool) -> None:
+    """Print the table, and before it every trial that was not caught, located and explained."""
     out = console()
-    shown = Table(box=None, pad_edge=False)
+    if not quiet:
+        for score in scores:
+            for trial in score.trials:
+                if not trial.understood:
+                    out.print(_sentence(trial))
+            for alarm in score.alarms:
+                out.print(f"[red]FALSE ALARM[/] {score.model}: {alarm}")
+        out.print()
+    shown = borderless()
     for index, column in enumerate(COLUMNS):
         shown.add_column(column, justify="right" if index else "left")
     for row in table(scores):
         shown.add_row(*row)
-    if not quiet:
-        for score in scores:
-            for trial in score.trials:
-                if trial.outcome == "CAUGHT" and trial.understood:
-                    continue
-                said = (
-                    f"found {trial.found}: {trial.explanation or 'not explained'}"
-                    if trial.found
-                    else "no layer differs"
-                )
-                colour = {"MISSED": "red", "UNTESTED": "dim"}.get(trial.outcome, "yellow")
-                where = f"{score.model}: {trial.kind} in {trial.layer} ({trial.visible:.3g} noise floors)"
-                out.print(f"[{colour}]{trial.outcome:8}[/] {where}; {said}")
-            for alarm in score.alarms:
-                out.print(f"[red]FALSE ALARM[/] {score.model}: {alarm}")
-        out.print()
     out.print(shown)
+
+
+def _sentence(trial: Trial) -> str:
+    """A trial in rich's markup: what was planted where, and what was found."""
+    style = {TrialOutcome.MISSED: "red", TrialOutcome.UNTESTED: "dim", TrialOutcome.CAUGHT: "yellow"}[trial.outcome]
+    found = f"found {trial.found}: {trial.explanation or 'not explained'}" if trial.found else "no layer differs"
+    where = f"{trial.model}: {trial.kind} in {trial.layer}, {trial.visible:.3g} × its noise floor"
+    return f"[{style}]{trial.outcome:8}[/] {where}; {found}"

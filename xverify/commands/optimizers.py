@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from rich.table import Table
-
 from .. import host
 from ..errors import UsageError
 from ..framework import discovery as frameworks
 from ..framework.adapter import Framework
-from ..report.terminal import COLOURS, console, progress_listener
+from ..report.progress import progress_listener
+from ..report.style import STYLES
+from ..report.tables import borderless
+from ..report.terminal import console
 from ..results.records import plain
 from ..results.verdicts import Verdict
 from ..training.optimizer_check import EQUAL_RHO
@@ -71,7 +72,7 @@ def _chosen(names: str | None) -> list[type[Framework]]:
 def _print(found: Sequence[Probed], names: Sequence[str]) -> None:
     out = console()
     by_run = {(each.framework, each.settings, each.match): each for each in found}
-    table = Table(box=None, pad_edge=False)
+    table = borderless()
     for column in ("optimizer", *names):
         table.add_column(column)
     for settings in PROBED:
@@ -95,7 +96,7 @@ def _cell(own: Probed, matched: Probed) -> str:
     """One cell of the table: the framework's own optimizer, and the matched one where that is not EQUAL."""
     name = own.difference or own.verdict
     text = name if own.rho is None else f"{name} {own.rho:.3g}"
-    colour = COLOURS.get(Verdict.DRIFT if own.difference else own.verdict, "")
+    colour = STYLES.get(Verdict.DRIFT if own.difference else own.verdict, "")
     if colour:
         text = f"[{colour}]{text}[/]"
     if own.verdict == Verdict.EQUAL or matched.rho is None:

@@ -2,21 +2,17 @@ from __future__ import annotations
 
 import argparse
 import datetime
-from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
 
-from ..engine.api import run
-from ..errors import UsageError, XverifyError
-from ..progress import Listener
-from ..report.terminal import console, progress_listener
-from ..reproduce import report
-from ..reproduce.records import EXPERIMENTS, Experiment, Outcome, Part, Reproduction, check_scale, find, readable
-from ..results.records import Result
-from ..workload import datasets as data
+from ..report.progress import progress_listener
+from ..report.terminal import console
+from ..reproduce import files
+from ..reproduce.notes import catalogue
+from ..reproduce.published import EXPERIMENTS, find
+from ..reproduce.records import Reproduction, check_scale
+from ..reproduce.run import find_data, run_part
+from ..reproduce.terminal import print_closing, print_part
 from ..workload.declaration import Option
 from ..workload.options import HOW, OUTPUT, WHAT, named
-from ..workload.spec import find_model
 from ._arguments import Parser, add, values
 
 HELP = "run a published experiment, and print what was published beside what is measured"
@@ -27,8 +23,8 @@ EXAMPLE = """examples:
   xverify reproduce lstm-ptb --scale 0.1                a tenth of the steps of the same models
   xverify reproduce mlp-mnist --data mnist --repeats 3 --markdown mlp.md
 
-The exit code is the worst of all parts': a mismatch, then a row that could not run. A row that the published table does not have,
-and that is unsupported or not installed here, counts for nothing; a published row that cannot run is 3."""
+The exit code is that of the worst part: a mismatch (1) is worse than a row that could not run (3). A row that the published table
+does not have does not count when it is unsupported or not installed here; a published row that cannot run is 3."""
 
 
 OPTIONS = (
@@ -59,95 +55,37 @@ def add_arguments(parser: Parser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
+    """List the experiments, or run one; exit as EXAMPLE says."""
     if args.name is None:
-        for line in report.catalogue(EXPERIMENTS.values()):
+        for line in catalogue(EXPERIMENTS.values()):
             console().print(line, soft_wrap=True)
         return 0
-    experiment = find(args.name)
-    check_scale(args.scale)
-    values(args, OPTIONS)
-    directory, says = _data(experiment, args.data)
-    done = Reproduction(
-        experiment,
-        args.scale,
-        experiment.usual_repeats(args.scale) if args.repeats is None else args.repeats,
-        says,
-        datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-    )
+    done, directory = _asked(args)
 
     def keep(done: Reproduction) -> None:
         if args.json:
-            report.write(done, args.json)
+            files.write(done, args.json)
         if args.markdown:
-            report.write_markdown(done, args.markdown)
+            files.write_markdown(done, args.markdown)
 
     out = console()
-    for part in experiment.parts:
+    for part in done.experiment.parts:
         with progress_listener(args.quiet) as listener:
-            done = _run(done, part, directory, listener, keep)
+            done = run_part(done, part, directory, listener, keep)
         if not args.quiet:
-            report.show(done, part, out)
+            print_part(done, part, out)
         if done.stopped:
             break
-    report.close(done, out, args.quiet, args.json)
-    return {"PASS": 0, "FAIL": 1, "ERROR": 3, "INCONCLUSIVE": 4}[done.verdict]
+    print_closing(done, out, args.quiet, args.json)
+    return done.verdict.exit_code
 
 
-def _run(
-    done: Reproduction, part: Part, directory: str | None, listener: Listener, keep: Callable[[Reproduction], None]
-) -> Reproduction:
-    """All repeats of a part. What was measured is kept after each, whatever becomes of the next."""
-    experiment = done.experiment
-    expected = readable(part.duration(done.scale))
-    for repeat in range(done.repeats):
-        place = f"part {experiment.place(part) + 1} of {len(experiment.parts)}"
-        place += f", repeat {repeat + 1} of {done.repeats}" if done.repeats > 1 else ""
-        listener.note(f"{place}: {part.title}, about {expected}")
-        try:
-            result = run(
-                part.model,
-                [entry.subject for entry in part.entries],
-                listener=listener,
-                **part.settings(done.scale, directory),
-            )
-            outcome, stopped = Outcome(part, repeat, result), _interrupted(result)
-        except KeyboardInterrupt:
-            outcome, stopped = Outcome(part, repeat, failure="interrupted by the user"), True
-        except (XverifyError, OSError) as error:
-            if isinstance(error, UsageError) and not done.outcomes:
-                raise  # nothing is lost, and so the user is told at once
-            outcome, stopped = Outcome(part, repeat, failure=str(error)), False
-        done = replace(done, outcomes=(*done.outcomes, outcome))
-        if stopped:
-            done = replace(done, stopped=f"interrupted in {place}: what had been measured by then is here")
-        keep(done)
-        if stopped:
-            break
-    return done
-
-
-def _interrupted(result: Result) -> bool:
-    return any(note.startswith("interrupted") for note in result.notes)
-
-
-def _data(experiment: Experiment, given: str | None) -> tuple[str | None, str]:
-    """(the data set's folder, or None for synthetic batches; where batches come from, for the report).
-
-    The data are read once, before anything is measured: what does not fit is told at once.
-    """
-    if not experiment.data:
-        if given is not None:
-            raise UsageError(f"{experiment.name} was published on random data: leave --data {given} out")
-        return None, "random, from a seed"
-    found, installed = given, ""
-    if given is None and experiment.installed and Path(experiment.installed).is_dir():
-        found, installed = experiment.installed, "found on this machine: "
-    if found is None:
-        return None, f"synthetic, from a seed: no real {experiment.data} was given (--data DIR)"
-    says = [
-        data.read(Path(found), find_model(part.model).spec, part.batch, 0, part.cases).kind
-        + f"; {part.cases} batches of it take turns"
-        for part in experiment.parts
-        if part.task == "train"
-    ]
-    return found, installed + "; ".join(dict.fromkeys(says))
+def _asked(args: argparse.Namespace) -> tuple[Reproduction, str | None]:
+    """(the experiment before its first run, the folder of its data set or None). Raises UsageError for a wrong argument."""
+    experiment = find(args.name)
+    check_scale(args.scale)
+    values(args, OPTIONS)
+    directory, where = find_data(experiment, args.data)
+    repeats = experiment.default_repeats(args.scale) if args.repeats is None else args.repeats
+    now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    return Reproduction(experiment, args.scale, repeats, where, now), directory

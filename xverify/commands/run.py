@@ -44,7 +44,8 @@ def main(args: argparse.Namespace) -> int:
     # Imported here, so that the help does not wait for the engine.
     from ..engine.api import run
     from ..report import curves
-    from ..report.terminal import console, progress_listener, render
+    from ..report.progress import progress_listener
+    from ..report.terminal import console, render
 
     asked = _arguments.values(args, OPTIONS)
     if args.curve:

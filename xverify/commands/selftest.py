@@ -6,10 +6,9 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from rich.box import SIMPLE_HEAD
 from rich.markup import escape
-from rich.table import Table
 
+from ..report.tables import headed
 from ..report.terminal import console
 from ..workload.declaration import Option
 from ..workload.options import HOW, WHAT, named
@@ -60,7 +59,7 @@ def main(args: argparse.Namespace) -> int:
         found = list(timing.checks(args.runs, only, say))
     out = console()
     title = "timing, tested" + (", beside a busy process" if args.busy else "")
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table = headed(title)
     for name in ("check", "found", "accepted", ""):
         table.add_column(name)
     for check in found:

@@ -1,100 +1,33 @@
-"""The verdict put to the test: plant known faults in a model, one at a time, and see whether each is noticed, found and named.
+"""Mutations of the forward pass: known faults are planted in layers, one at a time, and the verdict must notice and name them.
 
-The reference and the port are two workers of the reference framework with the same weights. A fault of the catalogue is planted in
-a layer of the port; its layers are captured and replayed, as in any run.
+The reference and the port are two workers of torch with the same weights. A fault of the catalogue is planted in a layer of the
+port; the layers of the port are then captured and replayed as in any run.
 """
 
 from __future__ import annotations
 
 import random
-import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 from ..progress import Listener
-from ..reference.build import Prepared, ReferenceProcess, build_question, prepare, reference_workers
+from ..reference.build import Prepared, ReferenceProcess, build_question
 from ..reference.layers import LayerReplay
 from ..reference.request import Request, resolve
 from ..results.records import Layers
-from ..verdict import limits as rule
-from ..verdict.findings import ReplayReport
+from ..results.verdicts import Verdict
+from ..verdict import limits
 from ..verdict.layers import summarise
 from ..worker import messages, messages_reference
 from ..worker.messages_reference import Fault
+from ..worker.process import Worker
 from ..workload.options import RunSettings
 from ..workload.spec import ModelFolder
+from .records import Score, Trial, TrialOutcome
+from .workers import reference_and_port
 
 SEEDS = 5  # of clean runs
-# Entries of the catalogue that compute the same: float16 and TF32 both keep ten bits behind the first.
-ALIKE = {
-    f"{a} {what}": (f"{b} {what}",)
-    for what in ("weights", "arithmetic")
-    for a, b in (("float16", "TF32"), ("TF32", "float16"))
-}
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One planted fault. outcome: CAUGHT, UNTESTED when it moves its layer by less than any test could see, or MISSED.
-
-    visible: by how many rounding floors it moves its layer's exact output. found: the first layer that differs. explanation: what
-    that layer was said to behave as.
-    """
-
-    model: str
-    kind: str
-    layer: str
-    says: str
-    visible: float
-    outcome: str
-    verdict: str
-    found: str | None = None
-    explained: str | None = None
-    explanation: str | None = None
-
-    @property
-    def named(self) -> bool:
-        return self.outcome == "CAUGHT" and self.found == self.layer
-
-    @property
-    def understood(self) -> bool:
-        return self.named and self.explained in {self.kind, *ALIKE.get(self.kind, ())}
-
-
-@dataclass(frozen=True)
-class Score:
-    """What became of all trials. clean: runs without a fault; alarms: those of them that were not EQUAL."""
-
-    model: str
-    trials: tuple[Trial, ...]
-    clean: int
-    alarms: tuple[str, ...]
-
-    def count(self, outcome: str) -> int:
-        return sum(trial.outcome == outcome for trial in self.trials)
-
-    @property
-    def named(self) -> int:
-        return sum(trial.named for trial in self.trials)
-
-    @property
-    def understood(self) -> int:
-        return sum(trial.understood for trial in self.trials)
-
-    def to_dict(self) -> dict[str, Any]:
-        totals = {name.lower(): self.count(name) for name in ("CAUGHT", "UNTESTED", "MISSED")}
-        return {
-            "model": self.model,
-            "planted": len(self.trials),
-            **totals,
-            "layer_named": self.named,
-            "explained": self.understood,
-            "clean_runs": self.clean,
-            "false_alarms": list(self.alarms),
-            "trials": [asdict(trial) for trial in self.trials],
-        }
 
 
 def mutate(
@@ -106,44 +39,24 @@ def mutate(
     listener: Listener | None = None,
     threads: int | None = None,
 ) -> Score:
-    """Plant every kind of fault that the model's layers can have, ``per_kind`` times each, at layers drawn by ``seed``."""
+    """Plant every kind of fault that the model's layers can have, and run the model without any fault, too.
+
+    per_kind: how many layers, drawn by ``seed``, each kind of fault is planted in.
+    """
     listener = listener or Listener()
     request, folder = resolve(model, ["torch:eager"], RunSettings(batch=batch, seed=seed, cases=1, threads=threads))
-    with (
-        tempfile.TemporaryDirectory(prefix="xverify-") as directory,
-        _Bench(request, folder, Path(directory), listener) as bench,
-    ):
+    with _pair(request, folder, listener) as pair:
+        plan = list(_plan(pair.faults(), seed, per_kind))
         trials = []
-        plan = list(_plan(bench.faults(), seed, per_kind))
         for index, fault in enumerate(plan):
             listener.phase("mutate", f"{index + 1} of {len(plan)}: {fault.kind} in {fault.layer}")
-            trials.append(bench.trial(fault))
-    clean, alarms = 0, []
-    for other in range(SEEDS):
-        for thread_count in sorted({1, request.threads}):
-            request, folder = resolve(
-                model,
-                ["torch:eager"],
-                RunSettings(batch=batch if other % 2 else 1, seed=seed + other, cases=1, threads=thread_count),
-            )
-            listener.phase("mutate", f"a clean run: seed {seed + other}, {thread_count} threads, batch {request.batch}")
-            with (
-                tempfile.TemporaryDirectory(prefix="xverify-") as directory,
-                _Bench(request, folder, Path(directory), listener) as bench,
-            ):
-                layers = bench.layers(bench.report(None))
-                clean += 1
-                if layers.verdict != "EQUAL":
-                    first = layers.first
-                    assert first is not None
-                    alarms.append(
-                        f"seed {seed + other}, {thread_count} threads, batch {request.batch}: {layers.verdict}, {first.says()}"
-                    )
-    return Score(folder.name, tuple(trials), clean, tuple(alarms))
+            trials.append(pair.trial(fault))
+    clean = [_clean_run(*each, listener) for each in _clean_requests(model, batch, seed, request.threads)]
+    return Score(folder.name, tuple(trials), len(clean), tuple(filter(None, clean)))
 
 
-def _plan(faults: Sequence[Fault], seed: int, per_kind: int) -> Iterator[Fault]:
-    """Of each kind, as many as asked for, at layers drawn at random."""
+def _plan(faults: Iterable[Fault], seed: int, per_kind: int) -> Iterator[Fault]:
+    """Of each kind, as many as asked for, in layers drawn at random."""
     kinds: dict[str, list[Fault]] = {}
     for fault in faults:
         kinds.setdefault(fault.kind, []).append(fault)
@@ -151,68 +64,98 @@ def _plan(faults: Sequence[Fault], seed: int, per_kind: int) -> Iterator[Fault]:
         yield from random.Random(f"{seed} {kind}").sample(found, min(per_kind, len(found)))
 
 
-class _Bench:
-    """A reference and a port with the same weights, alive."""
+def _clean_requests(model: str, batch: int | None, seed: int, threads: int) -> Iterator[tuple[Request, ModelFolder]]:
+    """Runs without a fault: several seeds, each with one thread and with all, in turn at batch 1 and at ``batch``."""
+    for other in range(SEEDS):
+        for count in sorted({1, threads}):
+            settings = RunSettings(batch=batch if other % 2 else 1, seed=seed + other, cases=1, threads=count)
+            yield resolve(model, ["torch:eager"], settings)
 
-    def __init__(self, request: Request, folder: ModelFolder, space: Path, listener: Listener) -> None:
-        reference, self.port = reference_workers(request, space, ("reference", "port"))
-        self.process = ReferenceProcess(request, folder, reference, listener)
-        self.folder, self.space = folder, space
-        self.replay: LayerReplay
 
-    def __enter__(self) -> _Bench:
-        try:
-            prepared = prepare(self.process)
-            layers = self.process.worker.ask(messages_reference.ListLayers()).layers
-            self.replay = LayerReplay(self.process, prepared, layers)
-            self._start_port(prepared)
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
+def _clean_run(request: Request, folder: ModelFolder, listener: Listener) -> str | None:
+    """What is wrongly found in a run without a fault; None when all is EQUAL."""
+    conditions = f"seed {request.seed}, {request.threads} threads, batch {request.batch}"
+    listener.phase("mutate", f"a clean run: {conditions}")
+    with _pair(request, folder, listener) as pair:
+        layers = pair.judge(None).layers
+    if layers.verdict == Verdict.EQUAL:
+        return None
+    assert layers.first is not None
+    return f"{conditions}: {layers.verdict}, {layers.first.says()}"
 
-    def _start_port(self, prepared: Prepared) -> None:
-        self.port.start()
+
+@dataclass(frozen=True)
+class _Judgement:
+    """What a replay of the port found.
+
+    visible: by how many noise floors the planted fault changes the exact output of its layer; 0 without a fault.
+    kinds: layer -> the kind of fault that explains it.
+    """
+
+    layers: Layers
+    visible: float
+    kinds: dict[str, str]
+
+
+@contextmanager
+def _pair(request: Request, folder: ModelFolder, listener: Listener) -> Iterator[_Pair]:
+    with reference_and_port(request, folder, listener) as (process, prepared, port):
+        pair = _Pair(process, prepared, port, folder)
+        pair.load()
+        yield pair
+
+
+class _Pair:
+    """A running reference, and a port with the same weights."""
+
+    def __init__(self, process: ReferenceProcess, prepared: Prepared, port: Worker, folder: ModelFolder) -> None:
+        self.prepared, self.port, self.folder = prepared, port, folder
+        self.replay = LayerReplay(process, prepared, process.worker.ask(messages_reference.ListLayers()).layers)
+
+    def load(self) -> None:
+        """Build the port, and give it the weights and inputs of the reference."""
         self.port.ask(build_question(self.folder, "torch", None))
-        self.port.ask(messages.Load(path=str(prepared.weights)))
-        self.port.ask(messages.Prepare(inputs=str(prepared.inputs), mode="eager"))
+        self.port.ask(messages.Load(path=str(self.prepared.weights)))
+        self.port.ask(messages.Prepare(inputs=str(self.prepared.inputs), mode="eager"))
 
-    def __exit__(self, *_: object) -> None:
-        self.process.worker.close()
-        self.port.close()
-
-    def faults(self) -> Sequence[Fault]:
-        """Every fault of the catalogue that a layer of the model can have."""
-        return self.port.ask(messages_reference.ListFaults()).faults
+    def faults(self) -> list[Fault]:
+        """Every fault of the catalogue that a layer of the port can have."""
+        return list(self.port.ask(messages_reference.ListFaults()).faults)
 
     def trial(self, fault: Fault) -> Trial:
-        """Plant one fault, and judge the port with it."""
+        """Plant one fault, in place of any earlier one, and judge the port."""
         self.port.ask(messages_reference.PlantFault(layer=fault.layer, index=fault.index))
-        report = self.report((fault.layer, fault.index))
-        layers = self.layers(report)
-        first = layers.first
-        outcome = "CAUGHT" if first is not None else "UNTESTED" if report.visible < rule.VISIBLE else "MISSED"
-        explained = report.explained.get(first.layer) if first else None
-        found = None
+        found = self.judge((fault.layer, fault.index))
+        first = found.layers.first
+        place = None
         if first is not None:
-            found = first.layer if first.faulty == "output" else f"what {first.layer} is given"
+            place = first.layer if first.faulty == "output" else f"the input of {first.layer}"
+        kind = found.kinds.get(first.layer) if first else None
         return Trial(
-            self.folder.name,
-            fault.kind,
-            fault.layer,
-            fault.says,
-            report.visible,
-            outcome,
-            layers.verdict,
-            found,
-            explained.kind if explained else None,
-            explained.says if explained else None,
+            model=self.folder.name,
+            kind=fault.kind,
+            layer=fault.layer,
+            says=fault.says,
+            visible=found.visible,
+            outcome=_outcome(found),
+            verdict=found.layers.verdict,
+            found=place,
+            explained=kind,
+            explanation=first.explanation if first and kind else None,
         )
 
-    def report(self, planted: tuple[str, int] | None) -> ReplayReport:
-        """Capture the port as it is, and replay its layers."""
-        return self.replay.report(self.replay.capture(self.port, self.space / "port" / "layers"), planted)
+    def judge(self, planted: tuple[str, int] | None) -> _Judgement:
+        """Capture the layers of the port as it is now, and replay them.
 
-    def layers(self, report: ReplayReport) -> Layers:
-        """One record a layer."""
-        return summarise(report, self.replay.layers, "torch:eager")
+        planted: the layer and the index of the fault that the port has.
+        """
+        captured = self.replay.capture(self.port, self.port.folder / "layers")
+        report = self.replay.report(captured, planted)
+        kinds = {layer: explained.kind for layer, explained in report.explained.items()}
+        return _Judgement(summarise(report, self.replay.layers, "torch:eager"), report.visible, kinds)
+
+
+def _outcome(found: _Judgement) -> TrialOutcome:
+    if found.layers.first is not None:
+        return TrialOutcome.CAUGHT
+    return TrialOutcome.UNTESTED if found.visible < limits.VISIBLE else TrialOutcome.MISSED

@@ -12,10 +12,15 @@ from ..workload.optimizers import Optimizer, optimizer
 
 @dataclass(frozen=True)
 class Mistake:
-    """One fault: what it is planted in, the check that it breaks first, and what the report must say of it.
+    """One mistake.
 
-    asked: the settings that the run asks for. made: those that the port learns with. plant: done to its learner besides.
-    norms: it needs a batch norm. named: it is a framework's own difference, which is a warning.
+    kind: its name.
+    check: the first check that it breaks.
+    says: what the report must say of it.
+    asked: the optimizer settings that the run asks for.
+    made: the settings that the port trains with; None for the same.
+    plant: the name of what is changed in the port besides; "" for nothing.
+    norms: whether it needs a batch norm.
     """
 
     kind: str
@@ -25,7 +30,6 @@ class Mistake:
     made: Optimizer | None = None
     plant: str = ""
     norms: bool = False
-    named: bool = False
 
 
 def _mistakes() -> list[Mistake]:
@@ -34,7 +38,7 @@ def _mistakes() -> list[Mistake]:
     adamw = optimizer("adamw", weight_decay=0.1)
     return [
         Mistake("batch-norm momentum convention", "statistics", "momentum weighs the old value", adam, None, "momentum", True),
-        Mistake("no Bessel correction", "statistics", "biased variance", adam, None, "bessel", True, True),
+        Mistake("no Bessel correction", "statistics", "biased variance", adam, None, "bessel", True),
         Mistake("wrong beta2", "update", "beta2=0.99;", adam, replace(adam, beta2=0.99)),
         Mistake("weight decay missing", "update", "is missing", decay, replace(decay, weight_decay=0.0)),
         Mistake("weight decay decoupled", "update", "decoupled", decay, None, "decoupled"),

@@ -1,4 +1,4 @@
-"""One output format of a result a file.
+"""How results are shown: tables and sentences in the terminal, loss curves, and Markdown.
 
 It may import results, verdict, timing, and everything below those.
 """

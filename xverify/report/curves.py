@@ -1,26 +1,29 @@
-"""Loss curves drawn: in the terminal with plotext, and to a file with matplotlib."""
+"""Loss curves: drawn in the terminal with plotext, and to a file with matplotlib."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import UsageError
 from ..results.records import Curve, Result, Row
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 FORMATS = (".png", ".svg")
 MARKS = "ox+*#@%&"  # of subjects, in turn
-TINTS = ("green+", "blue+", "magenta+", "cyan+", "orange+", "red+")
-DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (2, 2)), (0, (7, 2, 1, 2)), (0, (1, 1)))
+COLOURS = ("green+", "blue+", "magenta+", "cyan+", "orange+", "red+")
+DASHES = ("-", (0, (5, 2)), (0, (2, 2)), (0, (7, 2, 1, 2)), (0, (1, 1)))
 NEAREST, FARTHEST = 1e-9, 10.0  # distances from the reference that the lower panel has room for
 
 
 def check(path: Path) -> None:
-    """Whether ``draw`` could write it, asked before the run is made that it shows. Raises UsageError."""
+    """Check that ``draw`` could write the file, before a run is made for it. Raises UsageError."""
     if path.suffix.lower() not in FORMATS:
         raise UsageError(f"{path}: loss curves are drawn as .png or .svg; the name must end in one of them")
     if not path.parent.is_dir():
@@ -34,60 +37,102 @@ def check(path: Path) -> None:
         ) from None
 
 
+# -- in the terminal --------------------------------------------------------------------------------------------------
+
+
 def in_terminal(rows: Iterable[Row], width: int = 100, height: int = 20, plain: bool = False) -> str:
-    """The curves as text of so many columns, and a legend beneath; '' when no row has one. plain: no colours."""
+    """The curves and their legend as text; '' when no row has a curve.
+
+    width, height: characters of the picture; the legend stands beneath it.
+    plain: without colours.
+    """
     rows = list(rows)
     curves = _curves(rows)
-    if not curves:
-        return ""
-    import plotext
+    return _Picture(curves, plain).drawn(_optimizer(rows), width, height) if curves else ""
 
-    shared = next(iter(curves.values()))
-    bottom, top = _window(curves)
-    last = max(1, *(len(values) - 1 for curve in curves.values() for values in (curve.reference, curve.losses)))
-    figure = plotext.figure
-    plotext.terminal.limit(False, False)  # it has the size that was asked for, in a pipe too
-    figure.clear.all()
-    figure.plot_size(width, height)
-    figure.theme("colorless" if plain else "simple")
 
-    def paint(symbol: str, tint: str | None = None) -> Any:
-        return plotext.marker(symbol, plotext.pixel(foreground=None if plain else tint))
+class _Picture:
+    """Loss curves as characters. plotext draws on one figure of its own, which is cleared before and afterwards."""
 
-    def line(values: Sequence[float], marker: Any, start: int = 0, every: int = 1, joined: bool = True) -> None:
-        # What lies outside of the window goes along its edge: plotext would draw the whole way to it.
-        points = [(step, min(max(value, bottom), top)) for step, value in enumerate(values) if math.isfinite(value)]
+    def __init__(self, curves: Mapping[str, Curve], plain: bool) -> None:
+        import plotext
+
+        self.plotext, self.figure = plotext, plotext.figure
+        self.curves, self.plain = curves, plain
+        self.shared = next(iter(curves.values()))  # all have the same reference and band
+        self.bottom, self.top = _window(curves)
+        self.legend: list[tuple[str, str]] = []  # of what a reader sees, and the same with its colour
+
+    def drawn(self, optimizer: str, width: int, height: int) -> str:
+        self.plotext.terminal.limit(False, False)  # keep to the size asked for, in a pipe, too
+        self.figure.clear.all()
+        self.figure.plot_size(width, height)
+        self.figure.theme("colorless" if self.plain else "simple")
+        self._draw_reference()
+        self._draw_subjects()
+        self.figure.title(f"loss by step, {optimizer}")
+        self._draw_axes()
+        text: str = self.figure.build().string(colorless=self.plain)
+        self.figure.clear.all()
+        return "\n".join([*(line.rstrip() for line in text.splitlines()), *_wrapped(self.legend, width)])
+
+    def _draw_reference(self) -> None:
+        shared = self.shared
+        self._explain("⠤ reference")
+        self._explain("· the band of its replicas")
+        if shared.judged < len(shared.reference):
+            end = shared.judged - 0.5
+            vertical = self.figure.signal([end, end], [self.bottom, self.top], marker=self._marker("┊"))
+            self.figure.draw(vertical.lines(True))
+            self._explain(f"┊ judged for {shared.judged} of {len(shared.reference)} steps")
+        self._line(shared.low, "·")
+        self._line(shared.high, "·")
+        self._line(shared.reference, "braille")
+
+    def _draw_subjects(self) -> None:
+        looks = [(MARKS[index % len(MARKS)], COLOURS[index % len(COLOURS)]) for index in range(len(self.curves))]
+        for curve, (_, colour) in zip(self.curves.values(), looks):
+            self._line(curve.losses, "braille", colour)
+        for index, ((subject, curve), (mark, colour)) in enumerate(zip(self.curves.items(), looks)):
+            # The marks of subjects take turns, so that curves which coincide are all seen.
+            self._line(curve.losses, mark, colour, start=index, every=len(self.curves), joined=False)
+            self._explain(f"{mark} {_label(subject, curve)}", colour)
+
+    def _draw_axes(self) -> None:
+        last = max(1, *(len(each) - 1 for curve in self.curves.values() for each in (curve.reference, curve.losses)))
+        apart = next((size for size in (1, 2, 5, 10, 20, 50) if last <= 8 * size), 100)
+        steps = list(range(0, last + 1, apart))
+        losses = [float(loss) for loss in np.linspace(self.bottom, self.top, 5)]
+        self.figure.ruler("x", "lower").lim(0, last).ticks(steps, [str(step) for step in steps])
+        self.figure.ruler("y", "left").lim(self.bottom, self.top).ticks(losses, [f"{loss:.3g}" for loss in losses])
+
+    def _line(
+        self,
+        losses: Sequence[float],
+        mark: str,
+        colour: str | None = None,
+        start: int = 0,
+        every: int = 1,
+        joined: bool = True,
+    ) -> None:
+        # A loss outside of the window is drawn on its edge: plotext would draw all the way to it.
+        points = [
+            (step, min(max(loss, self.bottom), self.top)) for step, loss in enumerate(losses) if math.isfinite(loss)
+        ]
         xs, ys = [x for x, _ in points[start::every]], [y for _, y in points[start::every]]
-        figure.draw(figure.signal(xs, ys, marker=marker).lines(joined))
+        self.figure.draw(self.figure.signal(xs, ys, marker=self._marker(mark, colour)).lines(joined))
 
-    legend = [("⠤ reference", "⠤ reference"), ("· the band of its replicas", "· the band of its replicas")]
-    if shared.judged < len(shared.reference):
-        ends = shared.judged - 0.5
-        figure.draw(figure.signal([ends, ends], [bottom, top], marker=paint("┊")).lines(True))
-        legend.append((f"┊ judged for {shared.judged} of {len(shared.reference)} steps",) * 2)
-    line(shared.low, paint("·"))
-    line(shared.high, paint("·"))
-    line(shared.reference, paint("braille"))
-    looks = [(MARKS[index % len(MARKS)], TINTS[index % len(TINTS)]) for index in range(len(curves))]
-    for curve, (_, tint) in zip(curves.values(), looks):
-        line(curve.losses, paint("braille", tint))
-    for index, ((subject, curve), (mark, tint)) in enumerate(zip(curves.items(), looks)):
-        # The marks of subjects take turns, so that curves which coincide are all seen.
-        line(curve.losses, paint(mark, tint), index, len(curves), joined=False)
-        text = f"{mark} {_label(subject, curve)}"
-        legend.append((text, text if plain else str(plotext.colorize(text, tint))))
-    figure.title(f"loss by step, {_optimizer(rows)}")
-    apart = next((size for size in (1, 2, 5, 10, 20, 50) if last <= 8 * size), 100)
-    steps, losses = list(range(0, last + 1, apart)), [float(loss) for loss in np.linspace(bottom, top, 5)]
-    figure.ruler("x", "lower").lim(0, last).ticks(steps, [str(step) for step in steps])
-    figure.ruler("y", "left").lim(bottom, top).ticks(losses, [f"{loss:.3g}" for loss in losses])
-    drawn: str = figure.build().string(colorless=plain)
-    figure.clear.all()
-    return "\n".join([*(text.rstrip() for text in drawn.splitlines()), *_filled(legend, width)])
+    def _marker(self, mark: str, colour: str | None = None) -> Any:  # plotext has no types
+        return self.plotext.marker(mark, self.plotext.pixel(foreground=None if self.plain else colour))
+
+    def _explain(self, text: str, colour: str | None = None) -> None:
+        """Add an entry to the legend."""
+        coloured = text if self.plain or colour is None else str(self.plotext.colorize(text, colour))
+        self.legend.append((text, coloured))
 
 
-def _filled(entries: Iterable[tuple[str, str]], width: int) -> list[str]:
-    """Lines of so many columns of (what counts, what is written), three spaces apart."""
+def _wrapped(entries: Iterable[tuple[str, str]], width: int) -> list[str]:
+    """The entries of a legend in lines, three spaces apart. Each is (what counts for the width, what is written)."""
     lines: list[list[str]] = []
     used = width
     for text, written in entries:
@@ -99,15 +144,19 @@ def _filled(entries: Iterable[tuple[str, str]], width: int) -> list[str]:
     return ["   ".join(line) for line in lines]
 
 
+# -- to a file --------------------------------------------------------------------------------------------------------
+
+
 def drawable(result: Result) -> bool:
     """Whether any row has a curve."""
     return bool(_curves(result.rows))
 
 
 def draw(result: Result, path: Path) -> None:
-    """Write the curves as PNG or SVG, by the name's suffix. Raises UsageError for another one, and when there is no curve.
+    """Write the curves as PNG or SVG, by the name's suffix.
 
-    Above, the losses; below, how far each is from the reference, on a logarithmic scale on which the band can be seen.
+    The upper panel shows the losses; the lower one how far each is from the reference, on a logarithmic scale on which the
+    band can be seen. Raises UsageError for another suffix, and when there is no curve.
     """
     check(path)
     curves = _curves(result.rows)
@@ -118,36 +167,52 @@ def draw(result: Result, path: Path) -> None:
     # By itself, without pyplot, a figure needs no display: its file is drawn by Agg, or as SVG.
     from matplotlib.figure import Figure
 
-    shared = next(iter(curves.values()))
-    reference, low, high = (np.array(values, float) for values in (shared.reference, shared.low, shared.high))
     figure = Figure(figsize=(9, 7), layout="constrained")
-    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
-    steps = np.arange(len(reference))
-    above.fill_between(steps[: len(low)], low, high, color="0.8", label="band of the reference's replicas")
-    above.plot(steps, reference, color="black", linewidth=2.5, label="reference")
-    band = np.fmax(_apart(low, reference), _apart(high, reference))
-    below.fill_between(steps[: len(low)], NEAREST / 3, band, color="0.8")
-    for index, (subject, curve) in enumerate(curves.items()):
-        losses = np.array(curve.losses, float)
-        style = {"color": f"C{index % 10}", "linestyle": DASHES[index % len(DASHES)], "marker": ".", "markersize": 3}
-        above.plot(np.arange(len(losses)), losses, label=_label(subject, curve), **style)
-        distance = _apart(losses, reference)
-        below.plot(np.arange(len(distance)), distance, **style)
-    if shared.judged < len(reference):
-        for panel in (above, below):
-            panel.axvline(shared.judged - 0.5, color="0.3", linestyle="--", linewidth=1)
-        above.lines[-1].set_label(f"judged for {shared.judged} of {len(reference)} steps")
-    above.set(title=f"{result.model}, {_optimizer(result.rows)}", ylabel="loss", ylim=_window(curves))
-    below.set(xlabel="step", ylabel="|loss − reference's| ÷ reference's", yscale="log", ylim=(NEAREST / 3, FARTHEST))
-    above.legend(fontsize="small")
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    _draw_reference(upper, lower, next(iter(curves.values())))
+    _draw_subjects(upper, lower, curves)
+    _draw_end_of_judging(upper, lower, next(iter(curves.values())))
+    upper.set(title=f"{result.model}, {_optimizer(result.rows)}", ylabel="loss", ylim=_window(curves))
+    lower.set(xlabel="step", ylabel="|loss − reference's| ÷ reference's", yscale="log", ylim=(NEAREST / 3, FARTHEST))
+    upper.legend(fontsize="small")
     try:
         figure.savefig(path, dpi=150)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from None
 
 
+def _draw_reference(upper: Axes, lower: Axes, shared: Curve) -> None:
+    reference, low, high = (np.array(values, float) for values in (shared.reference, shared.low, shared.high))
+    steps = np.arange(len(reference))
+    upper.fill_between(steps[: len(low)], low, high, color="0.8", label="band of the reference's replicas")
+    upper.plot(steps, reference, color="black", linewidth=2.5, label="reference")
+    band = np.fmax(_distance(low, reference), _distance(high, reference))
+    lower.fill_between(steps[: len(low)], NEAREST / 3, band, color="0.8")
+
+
+def _draw_subjects(upper: Axes, lower: Axes, curves: Mapping[str, Curve]) -> None:
+    for index, (subject, curve) in enumerate(curves.items()):
+        losses = np.array(curve.losses, float)
+        style: dict[str, Any] = {  # what matplotlib takes differs by keyword
+            "color": f"C{index % 10}", "linestyle": DASHES[index % len(DASHES)], "marker": ".", "markersize": 3,
+        }  # fmt: skip
+        upper.plot(np.arange(len(losses)), losses, label=_label(subject, curve), **style)
+        distance = _distance(losses, np.array(curve.reference, float))
+        lower.plot(np.arange(len(distance)), distance, **style)
+
+
+def _draw_end_of_judging(upper: Axes, lower: Axes, shared: Curve) -> None:
+    if shared.judged < len(shared.reference):
+        for panel in (upper, lower):
+            panel.axvline(shared.judged - 0.5, color="0.3", linestyle="--", linewidth=1)
+        upper.lines[-1].set_label(f"judged for {shared.judged} of {len(shared.reference)} steps")
+
+
+# -- of both ----------------------------------------------------------------------------------------------------------
+
+
 def _curves(rows: Iterable[Row]) -> dict[str, Curve]:
-    """By subject. Of one run all have the same reference and band."""
+    """By subject. All curves of one run have the same reference and band."""
     return {row.subject: row.training.curve for row in rows if row.training and row.training.curve}
 
 
@@ -156,19 +221,19 @@ def _optimizer(rows: Iterable[Row]) -> str:
 
 
 def _label(subject: str, curve: Curve) -> str:
-    ends = next((step for step, loss in enumerate(curve.losses) if not math.isfinite(loss)), None)
-    return f"{subject}: {curve.verdict}" + (f", not finite at step {ends}" if ends is not None else "")
+    end = next((step for step, loss in enumerate(curve.losses) if not math.isfinite(loss)), None)
+    return f"{subject}: {curve.verdict}" + (f", not finite at step {end}" if end is not None else "")
 
 
-def _apart(losses: np.ndarray, reference: np.ndarray) -> np.ndarray:
-    """How far from the reference, as part of it, within what is shown: what is the same lies at the least distance."""
+def _distance(losses: np.ndarray, reference: np.ndarray) -> np.ndarray:
+    """|loss − reference's| ÷ reference's, step by step, at least NEAREST so that no distance is drawn, too; NaN is not."""
     count = min(len(losses), len(reference))
     with np.errstate(all="ignore"):
         share: np.ndarray = np.abs(losses[:count] - reference[:count]) / np.abs(reference[:count])
     return np.where(np.isfinite(share), np.clip(share, NEAREST, 10 * FARTHEST), np.nan)
 
 
-def _window(curves: dict[str, Curve]) -> tuple[float, float]:
+def _window(curves: Mapping[str, Curve]) -> tuple[float, float]:
     """The losses to show: of the reference and its band, and half as much to each side where a subject leaves them."""
     shared = next(iter(curves.values()))
     right = [loss for part in (shared.reference, shared.low, shared.high) for loss in part if math.isfinite(loss)]

@@ -1,29 +1,32 @@
-"""The view of a result layer by layer: the residual over its rounding floor, on a logarithmic bar."""
+"""A result layer by layer: R, the residual / noise floor, as a number and as a logarithmic bar."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from ..verdict import limits as rule
+from ..results.records import LayerError, Row
+from ..results.verdicts import Verdict
+from ..verdict import limits
+from . import numbers
+from .notes import coverage
+from .tables import Column, borderless
 
-LOW, HIGH, WIDTH = 0.1, 1e6, 35
-COLOURS = {"EQUAL": "green", "DRIFT": "yellow", "DIFFERENT": "red"}
+LOW, HIGH, WIDTH = 0.1, 1e6, 35  # R at the two ends of the bar, and its characters
+STYLES: dict[str, str] = {Verdict.EQUAL: "green", Verdict.DRIFT: "yellow", Verdict.DIFFERENT: "red"}
 
 
 def bar(ratio: float | None, verdict: str) -> Text:
     """R from 0.1 to 10⁶ on a logarithmic scale, with marks at the limits. None is more than any number."""
     cells = list(" " * WIDTH)
-    for limit in (rule.EQUAL_R, rule.DRIFT_R):
+    for limit in (limits.EQUAL_R, limits.DRIFT_R):
         cells[_place(limit)] = "┊"
     length = WIDTH if ratio is None else _place(ratio)
-    text = Text("━" * length, style=COLOURS.get(verdict, "red"))
+    text = Text("━" * length, style=STYLES.get(verdict, "red"))
     text.append("".join(cells[length:]), style="dim")
     return text
 
@@ -35,79 +38,67 @@ def _place(ratio: float) -> int:
     return min(WIDTH - 1, round(share * WIDTH))
 
 
-def render(row: Mapping[str, Any], out: Console, only_faults: bool = False) -> None:
-    """Print the layers of one row of a result file. only_faults: leave out what is EQUAL."""
-    error = row.get("error")
-    learnt = row.get("training")
-    layers = learnt.get("layers") if learnt else error.get("layers") if error else None
-    out.print(f"\n[bold]{escape(row['subject'])}[/], {row['task']}: {_headline(row)}")
-    if not layers or not layers["layers"]:
-        out.print("  no layer was compared: the framework shows none of its own; outputs were")
+def render(row: Row, out: Console, only_faults: bool = False) -> None:
+    """Print the layers of one row.
+
+    only_faults: leave out the layers that are EQUAL.
+    """
+    layers = row.training.layers if row.training else row.error.layers if row.error else None
+    out.print(f"\n[bold]{escape(row.subject)}[/], {row.task}: {_headline(row)}")
+    if layers is None or not layers.layers:
+        out.print("  no layer was checked, because the framework does not show its layers; its outputs were")
         return
-    shown = [layer for layer in layers["layers"] if not only_faults or layer["verdict"] != "EQUAL"]
-    table = Table(box=None, pad_edge=False, padding=(0, 1))
-    for column, justify in (
-        ("layer", "left"),
-        ("kind", "left"),
-        ("given", "right"),
-        ("R", "right"),
-        ("C", "right"),
-        ("bits lost", "right"),
-    ):
-        table.add_column(column, justify=justify, no_wrap=True)  # type: ignore[arg-type]
-    table.add_column(f"R, marks at {rule.EQUAL_R:g} and {rule.DRIFT_R:g}")
-    table.add_column("")
-    for layer in shown:
-        worst = (
-            None
-            if layer["ratio"] is None or layer["input_ratio"] is None
-            else max(layer["ratio"], layer["input_ratio"])
-        )
-        table.add_row(
-            escape(layer["layer"]) + (f" ×{layer['calls']}" if layer["calls"] > 1 else ""),
-            layer["kind"],
-            _number(layer["input_ratio"]),
-            _number(layer["ratio"]),
-            _number(layer["channel_ratio"]),
-            _bits(layer["rel_rms"]),
-            bar(worst, layer["verdict"]),
-            "" if layer["verdict"] == "EQUAL" else f"[{COLOURS[layer['verdict']]}]{layer['verdict']}[/]",
-        )
+    shown = [layer for layer in layers.layers if not only_faults or layer.verdict != Verdict.EQUAL]
     if shown:
-        out.print(table)
-    for layer in layers["layers"]:
-        if layer["explanation"] or layer["reason"]:
-            out.print(f"  {escape(layer['layer'])}: {escape(layer['explanation'] or layer['reason'])}")
-    out.print(f"  {coverage(layers)}")
+        out.print(_table(shown))
+    for layer in layers.layers:
+        if layer.explanation or layer.reason:
+            out.print(f"  {escape(layer.layer)}: {escape(layer.explanation or layer.reason or '')}")
+    out.print(f"  layers: {escape(coverage(layers))}")
 
 
-def coverage(layers: Mapping[str, Any]) -> str:
-    """What was compared, and what was not."""
-    text = f"{layers['compared']} of {layers['known']} layers compared, captured from {layers['subject']}"
-    if layers["missing"]:
-        names = ", ".join(layers["missing"][:5]) + (", …" if len(layers["missing"]) > 5 else "")
-        text += f"; not captured, so judged with the code between the others: {names}"
-    if layers["matched"]:
-        text += "; layers matched by order and shape: " + ", ".join(f"{a} = {b}" for a, b in layers["matched"].items())
-    if layers["stopped"]:
-        text += f"; {layers['stopped']}"
-    return escape(text)
+def _table(layers: list[LayerError]) -> Table:
+    table = borderless()
+    for column in COLUMNS:
+        table.add_column(column.title, justify="left" if column.left else "right", no_wrap=True)
+    table.add_column(f"R, marks at {limits.EQUAL_R:g} and {limits.DRIFT_R:g}")
+    table.add_column("")
+    for layer in layers:
+        table.add_row(
+            *(column.cell(layer) for column in COLUMNS),
+            bar(_worst(layer), layer.verdict),
+            "" if layer.verdict == Verdict.EQUAL else f"[{STYLES[Verdict(layer.verdict)]}]{layer.verdict}[/]",
+        )
+    return table
 
 
-def _headline(row: Mapping[str, Any]) -> str:
-    error = row.get("error")
+COLUMNS: tuple[Column[LayerError], ...] = (
+    Column("layer", lambda each: escape(each.layer) + (f" ×{each.calls}" if each.calls > 1 else ""), left=True),
+    Column("kind", lambda each: each.kind, left=True),
+    Column("input R", lambda each: numbers.layer_ratio(each.input_ratio)),
+    Column("R", lambda each: numbers.layer_ratio(each.ratio)),
+    Column("C", lambda each: numbers.layer_ratio(each.channel_ratio)),
+    Column("bits lost", lambda each: _bits(each.rel_rms)),
+)
+
+
+def _headline(row: Row) -> str:
+    error = row.error
     if not error:
-        return f"[red]{row['status']}[/] {escape(row['reason'] or '')}"
-    rho = error.get("noise_ratio")
-    text = error["verdict"] + (f", ρ = {rho:.2g} at the outputs" if rho is not None else "")
-    return text + (f"; {escape(error['reason'])}" if error["reason"] else "")
+        return f"[red]{row.status}[/] {escape(row.reason or '')}"
+    text = str(error.verdict)
+    if error.noise_ratio is not None and math.isfinite(error.noise_ratio):
+        text += f", ρ = {numbers.significant(error.noise_ratio, 2)} at the outputs"
+    return text + (f"; {escape(error.reason)}" if error.reason else "")
 
 
-def _number(value: float | None) -> str:
-    return "∞" if value is None else "0" if value == 0 else f"{value:.2g}" if value < 1000 else f"{value:,.0f}"
+def _worst(layer: LayerError) -> float | None:
+    ratios = (layer.ratio, layer.input_ratio)
+    return max(ratios) if all(map(math.isfinite, ratios)) else None
 
 
 def _bits(relative: float | None) -> str:
-    if relative is None:
-        return "-"
-    return f"{max(0.0, math.log2(relative / rule.UNIT)):.1f}" if relative else "0"
+    """How many of float32's bits an error of this relative size makes wrong."""
+    if relative is None or not math.isfinite(relative):
+        return numbers.ABSENT
+    return numbers.decimals(max(0.0, math.log2(relative / limits.UNIT)), 1) if relative else "0"

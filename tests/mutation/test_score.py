@@ -1,0 +1,74 @@
+"""The records of a mutation score, and how they are printed: no model is run."""
+
+import json
+
+import pytest
+
+from xverify.commands import mutate
+from xverify.mutation.records import Score, Trial, TrialOutcome
+from xverify.report.tables import markdown
+
+
+def trial(outcome="CAUGHT", found="fc", explained="bias missing", **changes):
+    values = {"model": "m", "kind": "bias missing", "layer": "fc", "says": "has no bias", "visible": 100.0} | changes
+    verdict = "DIFFERENT" if outcome == "CAUGHT" else "EQUAL"
+    return Trial(**values, outcome=TrialOutcome(outcome), verdict=verdict, found=found, explained=explained)
+
+
+MISSED = trial("MISSED", None, None)
+UNTESTED = trial("UNTESTED", None, None, visible=0.5)
+
+
+def test_a_trial_is_located_in_its_own_layer_and_understood_by_its_own_kind():
+    assert trial().located
+    assert trial().understood
+    assert not trial(found="the input of fc").located
+    assert not trial(found="relu").understood
+    assert not trial(explained=None).understood
+    assert trial(kind="float16 weights", explained="TF32 weights").understood
+    assert not trial(kind="float16 weights", explained="TF32 arithmetic").understood
+
+
+def test_a_score_in_json_has_the_names_that_files_have():
+    score = Score("m", (trial(), trial(found="relu"), MISSED, UNTESTED, trial(visible=float("inf"))), 3, ("alarm",))
+    found = json.loads(json.dumps(score.to_dict(), allow_nan=False))
+    trials = found.pop("trials")
+    assert found == {
+        "model": "m", "planted": 5, "caught": 3, "untested": 1, "missed": 1, "layer_named": 2, "explained": 2,
+        "clean_runs": 3, "false_alarms": ["alarm"],
+    }  # fmt: skip
+    assert list(trials[0]) == [
+        "model", "kind", "layer", "says", "visible", "outcome", "verdict", "found", "explained", "explanation",
+    ]  # fmt: skip
+    assert [each["outcome"] for each in trials[1:4]] == ["CAUGHT", "MISSED", "UNTESTED"]
+    assert trials[4]["visible"] is None
+
+
+def test_the_table_has_a_sum_for_several_models_alone():
+    one, other = Score("a", (trial(), MISSED), 2, ()), Score("b", (trial(found="relu"),), 3, ("alarm",))
+    assert mutate.table([one]) == [["a", "2", "1", "1", "1", "0", "1", "2", "0"]]
+    assert mutate.table([one, other])[-1] == ["all", "3", "2", "1", "1", "0", "1", "5", "1"]
+    head, rule, row = markdown(mutate.COLUMNS, mutate.table([one]))
+    assert head.startswith("| model | planted | caught | layer named |")
+    assert rule == "|---" + "|---:" * 8 + "|"
+    assert row == "| a | 2 | 1 | 1 | 1 | 0 | 1 | 2 | 0 |"
+
+
+def test_what_was_not_understood_is_told(capsys):
+    mutate._print([Score("m", (trial(), MISSED, UNTESTED, trial(found="relu")), 1, ("seed 0: DIFFERENT",))], False)
+    missed, untested, elsewhere, alarm, *_ = capsys.readouterr().out.splitlines()
+    assert missed == "MISSED   m: bias missing in fc, 100 × its noise floor; no layer differs"
+    assert untested.startswith("UNTESTED m: bias missing in fc, 0.5 ×")
+    assert elsewhere.endswith("; found relu: not explained")
+    assert alarm == "FALSE ALARM m: seed 0: DIFFERENT"
+
+
+@pytest.mark.parametrize(
+    ("scores", "code"),
+    [((trial(),), 0), ((UNTESTED,), 0), ((MISSED,), 1)],
+)
+def test_a_missed_fault_fails(monkeypatch, capsys, scores, code):
+    monkeypatch.setattr(mutate, "mutate", lambda model, **_: Score(model, scores, 1, ()))
+    from xverify.commands._main import main
+
+    assert main(["mutate", "mlp", "--quiet"]) == code

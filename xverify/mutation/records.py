@@ -1,0 +1,102 @@
+"""The records of a mutation score: the planted faults, what became of each, and the sums."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from enum import Enum
+
+# Kinds of the catalogue that compute the same: float16 and TF32 both keep ten bits of the mantissa.
+ALIKE = {
+    f"{a} {what}": (f"{b} {what}",)
+    for what in ("weights", "arithmetic")
+    for a, b in (("float16", "TF32"), ("TF32", "float16"))
+}
+
+
+class TrialOutcome(str, Enum):
+    """What became of a planted fault."""
+
+    CAUGHT = "CAUGHT"  # the verdict is not EQUAL
+    UNTESTED = "UNTESTED"  # the fault changes its layer by less than any test could see
+    MISSED = "MISSED"  # the verdict is EQUAL, though the fault is large enough to be seen
+
+    __str__ = str.__str__
+    __hash__ = str.__hash__
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One planted fault.
+
+    layer: where it was planted; of training code, the check that it should break.
+    says: what the fault is, one clause.
+    visible: by how many noise floors it changes the exact output of its layer.
+    verdict: on the port with the fault.
+    found: where the first difference was found: a layer, its input, or a check; None when nothing differs.
+    explained: the kind of fault that the report names; None when it names none.
+    explanation: what the report says of it.
+    """
+
+    model: str
+    kind: str
+    layer: str
+    says: str
+    visible: float
+    outcome: TrialOutcome
+    verdict: str
+    found: str | None = None
+    explained: str | None = None
+    explanation: str | None = None
+
+    @property
+    def located(self) -> bool:
+        """Whether the first difference was found where the fault is."""
+        return self.outcome == TrialOutcome.CAUGHT and self.found == self.layer
+
+    @property
+    def understood(self) -> bool:
+        """Whether the report names the right kind of fault in the right place."""
+        return self.located and self.explained in {self.kind, *ALIKE.get(self.kind, ())}
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON values; infinity, which JSON cannot hold, becomes null."""
+        return {**asdict(self), "visible": self.visible if math.isfinite(self.visible) else None}
+
+
+@dataclass(frozen=True)
+class Score:
+    """All trials of one model.
+
+    clean: number of runs without a fault.
+    alarms: those of them that were not EQUAL, one sentence each.
+    """
+
+    model: str
+    trials: tuple[Trial, ...]
+    clean: int
+    alarms: tuple[str, ...]
+
+    def count(self, outcome: TrialOutcome) -> int:
+        return sum(trial.outcome == outcome for trial in self.trials)
+
+    @property
+    def located(self) -> int:
+        return sum(trial.located for trial in self.trials)
+
+    @property
+    def understood(self) -> int:
+        return sum(trial.understood for trial in self.trials)
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON values."""
+        return {
+            "model": self.model,
+            "planted": len(self.trials),
+            **{outcome.lower(): self.count(outcome) for outcome in TrialOutcome},
+            "layer_named": self.located,
+            "explained": self.understood,
+            "clean_runs": self.clean,
+            "false_alarms": list(self.alarms),
+            "trials": [trial.to_dict() for trial in self.trials],
+        }

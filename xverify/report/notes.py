@@ -1,0 +1,164 @@
+"""The sentences under the table: what was checked, against what, and what it means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..results.records import Layers, Result, Row
+from ..verdict import limits
+from ..verdict.outputs import OWN_EQUAL
+
+PHASES = ("starting", "warming", "timing", "judging")
+FEW = 4  # names in a sentence
+
+
+def footer(result: Result) -> Iterator[str]:
+    """What the table rests on, one sentence a line."""
+    digest = result.weights.digest
+    if digest:
+        yield _weights(result, digest)
+        if "train" in result.tasks:
+            yield _training(result)
+        else:
+            yield _outputs(result)
+            yield from _layers(result)
+        if result.weights.normal_form:
+            yield _normal_form(result)
+        routes = sorted({row.weights_route for row in result.rows if row.weights_route})
+        yield f"Weight routes: {'; '.join(routes)}"
+    yield from (f"Note: {note}" for note in result.notes)
+    yield _speed(result)
+    yield "Time ratio: this row's time over the first row's, paired by round"
+    if result.noise.rounds:
+        yield _noise(result)
+    yield from (_full_memory(row) for row in result.rows if row.memory.nearly_full)
+
+
+def coverage(layers: Layers) -> str:
+    """Which layers of one subject were checked, and which were not."""
+    text = f"{layers.compared} of {layers.known} checked against float64, captured from {layers.subject}"
+    if layers.missing:
+        text += f"; not captured, so checked together with the glue code around them: {few(layers.missing, 5)}"
+    if layers.matched:
+        pairs = ", ".join(f"{canonical} = {own}" for canonical, own in layers.matched.items())
+        text += f"; matched by order and shape: {pairs}"
+    return text + (f"; {layers.stopped}" if layers.stopped else "")
+
+
+def where_time_went(result: Result) -> str:
+    """The seconds of the run by phase, and what the subjects need by themselves; '' where they are not known."""
+    spent = result.timeline
+    shares = [f"{spent[phase + '_seconds']:.0f} {phase}" for phase in PHASES if phase + "_seconds" in spent]
+    if not shares:
+        return ""
+    own = f"the subjects by themselves {spent['unavoidable_seconds']:.0f} s"
+    return f"{spent['total_seconds']:.0f} s = {' + '.join(shares)} ({own})"
+
+
+def few(names: Sequence[str], most: int = FEW) -> str:
+    """The first of several names."""
+    return ", ".join(names[:most]) + (", …" if len(names) > most else "")
+
+
+# -- weights and numbers ----------------------------------------------------------------------------------------------
+
+
+def _weights(result: Result, digest: str) -> str:
+    weights, rows = result.weights, result.rows
+    equal = sum(row.weights_digest == digest for row in rows)
+    meaning = ", so every row computes with the same weights" if equal == len(rows) else ""
+    return (
+        f"Weights: {weights.source}, read back equal from {equal} of {len(rows)} subjects "
+        f"({digest[:19]}…){meaning}; {weights.parameters:,} parameters in {weights.tensors} tensors, "
+        f"running statistics: {weights.statistics}"
+    )
+
+
+def _normal_form(result: Result) -> str:
+    sums = [f"{name} = {' + '.join(parts)}" for name, parts in list(result.weights.normal_form.items())[:2]]
+    return f"Digests: taken of weights in the form that every framework here can hold: {', '.join(sums)}, …"
+
+
+def _training(result: Result) -> str:
+    inputs = result.inputs
+    return (
+        f"Training: {inputs.cases} batches ({inputs.kind}); "
+        "the errors in the first table are those of the gradients, against torch in float64"
+    )
+
+
+def _outputs(result: Result) -> str:
+    reference = result.reference
+    name, floor, limit = "residual / float32's (× float32's)", reference.floor, OWN_EQUAL
+    if reference.layers:
+        name, limit = "residual / noise floor (× floor)", limits.EQUAL_RHO
+        floor = "the rounding of all layers, modelled and measured"
+    return (
+        f"Outputs: {result.inputs.cases} input cases checked against {reference.framework} in "
+        f"{reference.precision}; {name} divides the error by {floor}; a value up to {limit:g} is EQUAL"
+    )
+
+
+def _layers(result: Result) -> Iterator[str]:
+    """What the verdicts on layers rest on, and what they leave out."""
+    reference = result.reference
+    known = reference.layers
+    if not known:
+        why = f"{reference.framework} is the reference, and only torch's modules are replayed"
+        yield f"Layers: none checked: {reference.replay_problem or why}"
+        return
+    judged = [(row, row.error.layers) for row in result.rows if row.error is not None]
+    complete = sum(found is not None and found.compared == found.known for _, found in judged)
+    yield (
+        f"Layers: {known} of {known} checked against float64 in {complete} of {len(judged)} subjects, each computed again "
+        "from the inputs that it received (case 0); xverify explain FILE.json shows each"
+    )
+    for row, found in judged:
+        if found is None or not found.compared:
+            why = (found.stopped if found else "") or "its layers cannot be seen"
+            yield f"  {row.subject}: none checked, its outputs alone: {why}"
+        elif found.missing or found.matched or found.stopped:
+            yield f"  {row.subject}: {coverage(found)}"
+    untested = reference.untested
+    if untested:
+        yield (
+            f"UNTESTED: {len(untested)} of {len(untested) + reference.tested} weights and constants; a fault in them "
+            f"would not show on these inputs: {few(untested)}"
+        )
+
+
+# -- speed ------------------------------------------------------------------------------------------------------------
+
+
+def _speed(result: Result) -> str:
+    runs = max((len(row.speed.launches) or 1 for row in result.rows if row.speed), default=0)
+    meaning = "no subject was timed"
+    if runs > 1:
+        meaning = f"{runs} process runs a subject; intervals are over process runs, and SAME is within ±2%"
+    elif runs == 1:
+        quick = "quick run: " if result.settings.effort == "quick" else ""
+        meaning = (
+            f"{quick}one process each, too few to call one faster (--effort standard runs more); "
+            "the interval is within that process"
+        )
+    return f"Speed: {result.host.cpu}, {result.settings.threads} threads; {meaning}"
+
+
+def _noise(result: Result) -> str:
+    noise = result.noise
+    unseen = f"; this system does not report {', '.join(noise.missing)}" if noise.missing else ""
+    if noise.dropped and noise.refusal:
+        return f"TOO NOISY for a verdict on speed: {noise.refusal}{unseen}"
+    text = f"Noise: {noise.dropped} of {noise.rounds} rounds dropped as noisy"
+    if noise.dropped:
+        text += f" ({', '.join(f'{reason}: {count}' for reason, count in noise.reasons.items())})"
+        text += f"; {noise.culprit}" if noise.culprit else ""
+    return text + unseen
+
+
+def _full_memory(row: Row) -> str:
+    held = f"{row.memory.gpu_used_mib:,.0f} of {row.memory.gpu_total_mib:,.0f} MiB"
+    return (
+        f"{row.subject}: the device's memory was nearly full ({held}): a framework may have paged, or chosen slower "
+        "algorithms; try a smaller --batch"
+    )

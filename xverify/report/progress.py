@@ -1,0 +1,115 @@
+"""Progress on standard error while a run works: live in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+
+from ..progress import Listener
+
+QUIET_SECONDS = 3.0  # a step that takes less shows no line of its worker's log
+REPEAT_SECONDS = 15.0  # where lines are not replaced, a long step is named again no sooner than this
+
+
+@contextmanager
+def progress_listener(quiet: bool) -> Iterator[Listener]:
+    """A listener that shows progress on standard error, or nothing when quiet."""
+    console = Console(stderr=True, highlight=False)
+    if quiet:
+        yield Listener()
+    elif console.is_terminal:
+        progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[left]}"),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+        )
+        with progress:
+            yield LiveProgress(progress)
+    else:
+        yield PlainProgress()
+
+
+class LiveProgress(Listener):
+    """A line for the candidates and one for the reference, redrawn as they go on."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self.task = progress.add_task("starting", total=None, left="")
+        self.reference = progress.add_task("reference", total=None, left="", visible=False)
+
+    def phase(self, subject: str, doing: str) -> None:
+        text = f"[bold]{escape(subject)}[/] {escape(doing)}"
+        self.progress.reset(self._task(subject), total=None, description=text, left="", visible=True)
+
+    def _task(self, subject: str) -> TaskID:
+        return self.reference if subject == "reference" else self.task
+
+    def beat(self, subject: str, seconds: float, line: str) -> None:
+        if seconds > QUIET_SECONDS and line:
+            self.progress.update(self._task(subject), left=f"[dim]{escape(line[:60])}[/]")
+
+    def timing(self, done: int, total: int, seconds_left: float) -> None:
+        self.progress.update(self.reference, visible=False)
+        self.progress.update(
+            self.task, description="[bold]timing[/] all subjects, interleaved", total=total, completed=done,
+            left=_rounds(done, total, seconds_left),
+        )  # fmt: skip
+
+    def warm(self, subject: str, rate: float) -> None:
+        self.progress.console.print(f"[bold]{escape(subject)}[/] is warm: about {rate:,.4g} a second")
+
+    def launched(self, done: int, least: int, figures: str) -> None:
+        self.progress.console.print(f"[bold]{_process_runs(done, least)}[/]: {escape(figures)}")
+
+    def note(self, text: str) -> None:
+        self.progress.console.print(f"[yellow]note:[/] {escape(text)}")
+
+
+class PlainProgress(Listener):
+    """A line for each step, and one for a long step from time to time."""
+
+    def __init__(self) -> None:
+        self.told_at: dict[str, float] = {}  # seconds into the step of each subject
+
+    def tell(self, text: str) -> None:
+        sys.stderr.write(text + "\n")  # one write a line: two steps may speak at once
+        sys.stderr.flush()
+
+    def phase(self, subject: str, doing: str) -> None:
+        self.told_at[subject] = 0.0
+        self.tell(f"{subject}: {doing}")
+
+    def beat(self, subject: str, seconds: float, line: str) -> None:
+        if seconds - self.told_at.get(subject, 0.0) >= REPEAT_SECONDS:
+            self.told_at[subject] = seconds
+            self.tell(f"{subject}: {seconds:.0f} s so far" + (f": {line[:100]}" if line else ""))
+
+    def timing(self, done: int, total: int, seconds_left: float) -> None:
+        if done == 1 or done == total or done * 4 // total != (done - 1) * 4 // total:
+            self.tell(f"timing: {_rounds(done, total, seconds_left)}")
+
+    def warm(self, subject: str, rate: float) -> None:
+        self.tell(f"{subject}: warm, about {rate:,.4g} a second")
+
+    def launched(self, done: int, least: int, figures: str) -> None:
+        self.tell(f"{_process_runs(done, least)}: {figures}")
+
+    def note(self, text: str) -> None:
+        self.tell(f"note: {text}")
+
+
+def _rounds(done: int, total: int, seconds_left: float) -> str:
+    return f"round {done} of {total}, {seconds_left:.0f} s left"
+
+
+def _process_runs(done: int, least: int) -> str:
+    return f"process run {done} of {least} or more" if least > 1 else "timed"

@@ -1,0 +1,201 @@
+"""The tables of a result's rows: error beside speed, and the details of starting up and of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from rich.markup import escape
+from rich.table import Table
+
+from ..results.records import Error, Memory, Result, Row, Speed
+from ..results.verdicts import Verdict
+from . import numbers
+from .style import STYLES, coloured
+from .tables import Column, FirstThatFits, narrower, table
+
+RATE = "{rate} (95% interval)"
+NOISE, FLOAT32 = "residual / noise floor", "residual / float32's"
+
+
+def summary(result: Result) -> FirstThatFits:
+    """The table of all rows, with as many columns as the console is wide enough for."""
+    columns = list(_shown(result))
+    return FirstThatFits(table(each, result.rows, _title(result)) for each in narrower(columns, DISPENSABLE))
+
+
+def details(result: Result) -> Table:
+    """What came before the timed calls, and memory."""
+    title = "before the timed calls; memory in MiB: import is what importing the framework takes, the others what comes on top"
+    columns = [each for each in DETAILS if result.settings.device != "cpu" or "GPU" not in each.title]
+    return table(columns, result.rows, title)
+
+
+def rate_unit(item: str) -> str:
+    """What items a second are called. item: what one element of a batch is."""
+    return "FPS" if item == "image" else f"{item}s/s"
+
+
+def refused(row: Row) -> bool:
+    """Whether the row's speed does not count, and would not on a quiet machine either."""
+    return row.speed is not None and row.speed.verdict == "REFUSED" and not row.speed.noisy
+
+
+def not_counted(figure: str) -> str:
+    """A speed in rich's markup, struck out: the row computes something else."""
+    return f"[strike]{figure}[/] not counted"
+
+
+def _title(result: Result) -> str:
+    title = f"{result.model}, {', '.join(result.tasks)}, batch {result.rows[0].batch}"
+    warmup, rerun = result.settings.warmup, result.settings.rerun
+    if rerun is not None:
+        title += f": {rerun} batches timed" + (f" after {warmup} to warm up" if warmup is not None else "")
+    return title
+
+
+def _shown(result: Result) -> Iterator[Column[Row]]:
+    """The columns that this result has figures for."""
+    literal = result.settings.rerun is not None
+    modelled = any(row.error and row.error.noise_ratio is not None for row in result.rows)
+    trained = all(row.task == "train" for row in result.rows)
+    wanted = {
+        "task": len(result.tasks) > 1,
+        "elapsed s": literal,  # otherwise each row is timed for its own number of calls
+        "s/batch": literal,
+        "speed": any(row.speed and len(row.speed.launches) > 1 for row in result.rows),
+        FLOAT32: not modelled and not trained,
+        NOISE: modelled and not trained,
+        "layers": modelled and not trained,
+    }
+    for column in COLUMNS:
+        if column.title == RATE:
+            yield Column(RATE.format(rate=rate_unit(result.item)), column.cell)
+        elif wanted.get(column.title, True):
+            yield column
+
+
+# -- cells ------------------------------------------------------------------------------------------------------------
+
+
+def _rate(row: Row) -> str:
+    speed = row.speed
+    if speed is None:
+        return numbers.ABSENT
+    low, high = speed.fps_ci
+    text = numbers.figure(speed.fps)
+    if refused(row):
+        return not_counted(text)
+    if low is None or high is None:
+        return text
+    return numbers.interval(text, numbers.figure(low), numbers.figure(high))
+
+
+def _seconds(value: Callable[[Speed], float]) -> Callable[[Row], str]:
+    return lambda row: numbers.figure(value(row.speed) if row.speed and not refused(row) else None)
+
+
+def _time_ratio(row: Row) -> str:
+    speed = row.speed
+    if not speed or speed.ratio is None or refused(row):
+        return numbers.ABSENT
+    if len(speed.launches) < 2 or speed.verdict == "BASELINE":
+        return numbers.time_ratio(speed.ratio)
+    return numbers.time_ratio(speed.ratio, *speed.ratio_ci)
+
+
+def _speed_verdict(row: Row) -> str:
+    verdict = row.speed.verdict if row.speed else None
+    return f"[{STYLES.get(verdict, 'default')}]{verdict}[/]" if verdict else numbers.ABSENT
+
+
+def _error(value: Callable[[Error], float | None], write: Callable[[float | None], str]) -> Callable[[Row], str]:
+    return lambda row: write(value(row.error) if row.error else None)
+
+
+def _layers(row: Row) -> str:
+    """How many layers were compared of how many there are, or how many of them differ."""
+    found = row.error.layers if row.error else None
+    if found is None or not found.compared:
+        return numbers.ABSENT
+    differing = sum(layer.verdict == Verdict.DIFFERENT for layer in found.layers)
+    return f"[red]{differing} of {found.known} differ[/]" if differing else f"{found.compared}/{found.known}"
+
+
+def _verdict(row: Row) -> str:
+    return coloured(row.error.verdict if row.error else row.status)
+
+
+def _starting(value: Callable[[Speed], float | None]) -> Callable[[Row], str]:
+    return lambda row: numbers.significant(value(row.speed) if row.speed else None)
+
+
+def _mean_over_process_runs(name: str) -> Callable[[Row], str]:
+    def cell(row: Row) -> str:
+        found = [getattr(run, name) for run in row.speed.launches] if row.speed else []
+        known = [value for value in found if value is not None]
+        return numbers.whole(sum(known) / len(known) if known else None)
+
+    return cell
+
+
+def _memory(value: Callable[[Memory], float | None]) -> Callable[[Row], str]:
+    return lambda row: numbers.whole(value(row.memory))
+
+
+def _beyond_import(value: Callable[[Memory], float | None]) -> Callable[[Row], str]:
+    """Memory beyond what the framework takes by being imported."""
+
+    def cell(row: Row) -> str:
+        found, base = value(row.memory), row.memory.import_rss_mib
+        return numbers.whole(None if found is None or base is None else found - base)
+
+    return cell
+
+
+COLUMNS: tuple[Column[Row], ...] = (
+    Column("subject", lambda row: escape(row.subject), left=True),
+    Column("task", lambda row: row.task, left=True),
+    Column(RATE, _rate),
+    Column("elapsed s", _seconds(lambda speed: speed.elapsed_seconds)),
+    Column("s/batch", _seconds(lambda speed: speed.seconds_per_step)),
+    Column("time ratio", _time_ratio),
+    Column("speed", _speed_verdict),
+    Column("relative error", _error(lambda error: error.rel_rms, numbers.error)),
+    Column("mean |Δ|", _error(lambda error: error.mean_abs, numbers.error)),
+    Column("max |Δ|", _error(lambda error: error.max_abs, numbers.error)),
+    Column(FLOAT32, _error(lambda error: error.float32_ratio, numbers.decimals), short="× float32's"),
+    Column(NOISE, _error(lambda error: error.noise_ratio, numbers.decimals), short="× floor"),
+    Column("layers", _layers),
+    Column("verdict", _verdict, left=True),
+    Column("peak MiB", _memory(lambda memory: memory.peak_rss_mib)),
+)
+# What is left out first where there is no room.
+DISPENSABLE = (
+    "max |Δ|",
+    "mean |Δ|",
+    FLOAT32,
+    "peak MiB",
+    "elapsed s",
+    "s/batch",
+    "layers",
+    "relative error",
+    "speed",
+    "time ratio",
+)
+DETAILS: tuple[Column[Row], ...] = (
+    Column("subject", lambda row: escape(row.subject), left=True),
+    Column("process runs", lambda row: str(len(row.speed.launches)) if row.speed else numbers.ABSENT),
+    Column("import s", _starting(lambda speed: speed.import_seconds)),
+    Column("build s", _starting(lambda speed: speed.build_seconds)),
+    Column("first step s", _starting(lambda speed: speed.first_step_seconds)),
+    Column("second step s", _starting(lambda speed: speed.second_step_seconds)),
+    Column("compile s", _starting(lambda speed: speed.compile_seconds)),
+    Column("warm-up", _mean_over_process_runs("warmup_calls")),
+    Column("p99 s", _starting(lambda speed: speed.p99_seconds)),
+    Column("faults/call", _mean_over_process_runs("faults_per_call")),
+    Column("import", _memory(lambda memory: memory.import_rss_mib)),
+    Column("+ peak", _beyond_import(lambda memory: memory.peak_rss_mib)),
+    Column("+ average", _beyond_import(lambda memory: memory.average_rss_mib)),
+    Column("GPU peak", _memory(lambda memory: memory.gpu_peak_mib)),
+    Column("GPU process", _memory(lambda memory: memory.gpu_process_mib)),
+)

@@ -1,0 +1,33 @@
+"""How verdicts look in a terminal: one colour for each."""
+
+from __future__ import annotations
+
+from ..results.verdicts import Outcome, Verdict
+
+BROKEN = "bold red"  # the style of a verdict that this table does not know, too
+
+STYLES: dict[str, str] = {
+    Outcome.PASS: "bold green",
+    Outcome.FAIL: "bold red",
+    Outcome.ERROR: "bold red",
+    Outcome.INCONCLUSIVE: "bold yellow",
+    Verdict.IDENTICAL: "green",
+    Verdict.EQUAL: "green",
+    Verdict.DRIFT: "yellow",
+    Verdict.UNTESTED: "yellow",
+    Verdict.DIFFERENT: "bold red",
+    Verdict.INVALID: "bold red",
+    # Verdicts on speed.
+    "FASTER": "green",
+    "SLOWER": "red",
+    "REFUSED": "red",
+    "AMBIGUOUS": "yellow",
+}
+
+
+def coloured(verdict: str, unknown: str = "red") -> str:
+    """A verdict or a status in rich's markup.
+
+    unknown: the style of a word that is no verdict, as the status "crashed".
+    """
+    return f"[{STYLES.get(verdict, unknown)}]{verdict}[/]"
