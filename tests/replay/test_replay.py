@@ -11,10 +11,10 @@ pytest.importorskip("greenlet")
 from torch import nn  # noqa: E402
 
 from xverify.framework import capture  # noqa: E402
-from xverify.replay import catalogue  # noqa: E402
 from xverify.replay import forward as replay  # noqa: E402
 from xverify.replay import stepping as passes  # noqa: E402
 from xverify.replay.coverage import Coverage  # noqa: E402
+from xverify.replay.faults import catalogue  # noqa: E402
 from xverify.replay.tensors import Capture, fit, forms  # noqa: E402
 
 
@@ -303,7 +303,7 @@ def test_no_entry_of_the_catalogue_leaves_a_trace(layer, args):
     with torch.no_grad():
         before = passes.flatten(layer(*args))[0]
         changed = 0
-        for entry in catalogue.faults(layer):
+        for entry in catalogue.plantable_faults(layer):
             try:
                 other = passes.flatten(entry.forward(layer, layer.forward, *args))[0]
             except (RuntimeError, ValueError, IndexError, TypeError):
@@ -315,7 +315,7 @@ def test_no_entry_of_the_catalogue_leaves_a_trace(layer, args):
 
 
 def test_the_catalogue_has_the_faults_that_porters_make():
-    kinds = {entry.kind for layer, _ in layers_and_inputs() for entry in catalogue.faults(layer)}
+    kinds = {entry.kind for layer, _ in layers_and_inputs() for entry in catalogue.plantable_faults(layer)}
     wanted = {"eps", "momentum", "asymmetric padding", "GELU form", "align_corners", "kernel transposed", "input channels reversed",
               "gate order", "bias missing", "bias doubled", "NHWC flatten", "dropout left on", "softmax axis", "scaled",
               "float16 weights", "stride", "ceil_mode", "activation slope", "one stale weight"}  # fmt: skip

@@ -28,7 +28,8 @@ from torch import Tensor, nn
 
 from ..verdict import limits as rule
 from ..verdict.limits import UNIT, Finding
-from . import catalogue
+from .faults import catalogue
+from .faults.fault import PortFault
 from .stepping import COPIES, Halt, Models, Noise, Pass, as_float32, as_float64, filled, flatten, reduction, replace
 from .tensors import SPATIAL, Capture, Floors, channel_axis, describe, equal, fit, forms, judge, mean_squares, stretches
 
@@ -66,7 +67,7 @@ def replayed(
 class Replay:
     """One replay. ``findings``: in the order of computation. missing: calls of layers that were not captured.
 
-    planted: a fault (layer, index in catalogue.faults) that the capture is known to have. ``visible`` is then by how many floors
+    planted: a fault (layer, index in catalogue.plantable_faults) that the capture is known to have. ``visible`` is then by how many floors
     it moves the layer's exact output: what no test could see is not missed. alone: one pass, without floors of the code between
     layers; raises NeedsFloor where one is needed.
     """
@@ -354,10 +355,10 @@ class Replay:
         if name in self.explained or self.searches == 0:
             return
         layer = self.models.layers[name]
-        entries = list(catalogue.alternatives(layer))
+        entries = list(catalogue.explanatory_faults(layer))
         if self.likely is not None:  # what one layer does, the next of its kind will do
             entries.sort(key=lambda entry: entry.kind != self.likely)
-        best: tuple[float, catalogue.Alternative] | None = None
+        best: tuple[float, PortFault] | None = None
         for entry in entries:
             value = self._instead(layer, entry, args)
             if value is None or tuple(value.shape) != tuple(theirs.shape):
@@ -418,7 +419,7 @@ class Replay:
         return True
 
     def _see(self, layer: nn.Module, index: int, args: Any, floor: Floors) -> None:
-        changed = self._instead(layer, catalogue.faults(layer)[index], args)
+        changed = self._instead(layer, catalogue.plantable_faults(layer)[index], args)
         if changed is None or changed.shape != floor.exact.shape:
             self.visible = math.inf
         else:
@@ -427,7 +428,7 @@ class Replay:
             )
             self.visible = max(self.visible, found.ratio, found.channel_ratio)
 
-    def _instead(self, layer: nn.Module, entry: catalogue.Alternative, args: Any) -> Tensor | None:
+    def _instead(self, layer: nn.Module, entry: PortFault, args: Any) -> Tensor | None:
         copies = replace(args, Tensor.clone)
         try:
             result = entry.forward(layer, self.models.forwards[layer], *copies[0], **copies[1])

@@ -220,21 +220,21 @@ class Session(Learning):
 
     def do_faults(self) -> dict[str, Any]:
         """Every fault of the catalogue that a layer of this model can have: {"layer", "index", "kind", "says", "rounding"}."""
-        from ..replay import catalogue
         from ..replay import stepping as passes
+        from ..replay.faults import catalogue
 
         return {
             "faults": [
                 {"layer": name, "index": index, "kind": entry.kind, "says": entry.says, "rounding": entry.rounding}
                 for name, layer in passes.leaves(self.model).items()
-                for index, entry in enumerate(catalogue.faults(layer))
+                for index, entry in enumerate(catalogue.plantable_faults(layer))
             ]
         }
 
     def do_plant(self, layer: str, index: int) -> None:
         """Make a layer of the model faulty; the next ``plant`` or ``uproot`` ends it."""
-        from ..replay import catalogue
         from ..replay import stepping as passes
+        from ..replay.faults import catalogue
 
         self.do_uproot()
         self.planted = passes.leaves(self.model)[layer]

@@ -1,0 +1,139 @@
+"""What a replay in float64 finds in a framework's computation: plain records, standard library only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..results.verdicts import Verdict
+from .limits import EQUAL_BACKWARD_R, EQUAL_R, UNIT, classify
+
+OUTPUT = "output"
+INPUT = "input"
+GRADIENT = "gradient"  # the first word of every comparison in a backward pass
+GRADIENT_OF = "gradient of"  # what a layer itself computes in a backward pass, and not what it is given
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One comparison inside a model: the output of a layer, an input of a layer, or a gradient.
+
+    layer: name of the layer in the reference.
+    call: which call of the layer, from 0.
+    index: which tensor of that call, from 0.
+    kind: class of the layer in torch.
+    what: "output", "input" (which judges the glue code before the layer), or a name that begins with "gradient".
+    ratio: R, residual / noise floor of the whole tensor.
+    channel_ratio: C, the same for the worst channel.
+    terms: length of the sums behind one value.
+    mean_abs, max_abs: absolute difference from the exact values, in the tensor's own unit.
+    rel_rms: rms of the difference / rms of the exact values.
+    reason: set where nothing could be divided, as for tensors of different shapes.
+    """
+
+    layer: str
+    call: int
+    index: int
+    kind: str
+    what: str
+    ratio: float
+    channel_ratio: float
+    terms: int = 1
+    mean_abs: float | None = None
+    max_abs: float | None = None
+    rel_rms: float | None = None
+    reason: str | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """DIFFERENT where nothing could be divided, else what the limits say of R and C."""
+        if self.reason is not None:
+            return Verdict.DIFFERENT
+        backward = self.what.startswith(GRADIENT)
+        return classify(self.ratio, self.channel_ratio, EQUAL_BACKWARD_R if backward else EQUAL_R)
+
+    @property
+    def computed_by_layer(self) -> bool:
+        """Whether the layer itself computed this tensor; else it was given the tensor."""
+        return self.what == OUTPUT or self.what.startswith(GRADIENT_OF)
+
+    @property
+    def bits_lost(self) -> float | None:
+        """log2 of the relative error in units of 2⁻²⁴; 0 or less means that no bit is lost."""
+        return math.log2(self.rel_rms / UNIT) if self.rel_rms else None
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A known alternative that reproduces what a layer computes.
+
+    kind: name of the alternative in the catalogue of faults.
+    says: one clause for the report.
+    rounding: whether the layer is right but computes in another precision.
+    """
+
+    kind: str
+    says: str
+    rounding: bool = False
+
+
+@dataclass(frozen=True)
+class ReplayReport:
+    """What one replay found, forward or backward.
+
+    findings: all comparisons, in the order of computation.
+    compared: layer -> number of calls that were compared.
+    missing: layer -> number of calls that the framework did not show.
+    explained: layer -> what the layer computes instead.
+    visible: by how many noise floors a planted fault changes the exact output of its layer; 0 when none was planted.
+    stopped: why the replay ended early; "" when it did not.
+    """
+
+    findings: tuple[Finding, ...] = ()
+    compared: Mapping[str, int] = field(default_factory=dict)
+    missing: Mapping[str, int] = field(default_factory=dict)
+    explained: Mapping[str, Explanation] = field(default_factory=dict)
+    visible: float = 0.0
+    stopped: str = ""
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> ReplayReport:  # Any: JSON values of a worker's reply
+        """The record of the JSON object that ``dataclasses.asdict`` makes of it. Absent fields have their defaults."""
+        explained = values.get("explained") or {}
+        return cls(
+            findings=tuple(Finding(**each) for each in values["findings"]),
+            compared=dict(values["compared"]),
+            missing=dict(values.get("missing") or {}),
+            explained={name: Explanation(**each) for name, each in explained.items()},
+            visible=values.get("visible", 0.0),
+            stopped=values.get("stopped", ""),
+        )
+
+
+@dataclass(frozen=True)
+class StepTruth:
+    """The exact values and noise floors of one training step, except for its arrays, which are in a file.
+
+    loss: in float64.
+    loss_floor: noise floor of the loss.
+    floors: parameter -> rms of the noise in its gradient.
+    sizes: parameter -> rms of its exact gradient.
+    statistics: running statistic -> rms of its noise.
+    terms: batch norm -> number of values of one channel.
+    momentum: batch norm -> its momentum.
+    """
+
+    loss: float
+    loss_floor: float
+    floors: Mapping[str, float] = field(default_factory=dict)
+    sizes: Mapping[str, float] = field(default_factory=dict)
+    statistics: Mapping[str, float] = field(default_factory=dict)
+    terms: Mapping[str, int] = field(default_factory=dict)
+    momentum: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> StepTruth:  # Any: JSON values of a worker's reply
+        """The record of the JSON object that ``dataclasses.asdict`` makes of it."""
+        return cls(**values)
