@@ -11,11 +11,14 @@ pytest.importorskip("greenlet")
 from torch import nn  # noqa: E402
 
 from xverify.framework import capture  # noqa: E402
-from xverify.replay import forward as replay  # noqa: E402
-from xverify.replay import stepping as passes  # noqa: E402
 from xverify.replay.coverage import Coverage  # noqa: E402
 from xverify.replay.faults import catalogue  # noqa: E402
-from xverify.replay.tensors import Capture, fit, forms  # noqa: E402
+from xverify.replay.forward import Replay, replay_forward  # noqa: E402
+from xverify.replay.layer_kinds import leaves  # noqa: E402
+from xverify.replay.layout import first_layout, layouts  # noqa: E402
+from xverify.replay.stepping import Models  # noqa: E402
+from xverify.replay.structures import flatten  # noqa: E402
+from xverify.replay.tensors import Capture  # noqa: E402
 
 
 class Net(nn.Module):
@@ -51,12 +54,12 @@ def judged(tmp_path, port, model=None, x=None, planted=None, channels_last=False
     model = model or make()
     x = torch.randn(2, 3, 6, 6, generator=torch.Generator().manual_seed(1)) if x is None else x
     recorder = capture.Recorder(tmp_path, lambda v: v.detach().numpy() if isinstance(v, torch.Tensor) else None)
-    with torch.no_grad(), capture.recording({n: [m] for n, m in passes.leaves(port).items()}, "forward", recorder):
+    with torch.no_grad(), capture.recording({n: [m] for n, m in leaves(port).items()}, "forward", recorder):
         y = port(x.clone())
     records = {(r["name"], r["call"]): r for r in recorder.records}
-    models = passes.Models(copy.deepcopy(model).double(), copy.deepcopy(model))
+    models = Models(copy.deepcopy(model).double(), copy.deepcopy(model))
     captured = Capture(tmp_path, channels_last, records)
-    return replay.replayed(models, captured, [x], {"y": y.numpy()}, planted)
+    return replay_forward(models, captured, [x], {"y": y.numpy()}, planted)
 
 
 def failing(done):
@@ -74,8 +77,8 @@ def test_a_clean_port_is_equal(tmp_path, seed):
 
 def test_the_models_are_as_they_were(tmp_path):
     model = make()
-    models = passes.Models(copy.deepcopy(model).double(), copy.deepcopy(model))
-    replay.Replay(models, Capture()).run([torch.randn(2, 3, 6, 6)])
+    models = Models(copy.deepcopy(model).double(), copy.deepcopy(model))
+    Replay(models, Capture()).run([torch.randn(2, 3, 6, 6)])
     for name, tensor in models.float64_model.state_dict().items():
         assert torch.equal(tensor, model.state_dict()[name].to(tensor.dtype)), name
     models.release()
@@ -88,7 +91,7 @@ def test_a_fault_is_found_in_its_layer_and_in_no_other(tmp_path):
     port.bn.eps = 1e-3
     done = judged(tmp_path, port)
     assert {finding.layer for finding in failing(done)} == {"bn"}
-    assert done.explained["bn"]["says"] == "behaves as eps=0.001; the reference has 1e-05"
+    assert done.explained["bn"].says == "behaves as eps=0.001; the reference has 1e-05"
 
 
 class Forgetful(Net):
@@ -164,7 +167,7 @@ def test_the_ratio_of_a_resize_rounds_like_any_constant(tmp_path, factor):
     wrong = Resized(factor)
     wrong.up.align_corners = True
     done = judged(tmp_path, wrong, Resized(factor), x)
-    assert done.explained["up"]["kind"] == "align_corners"
+    assert done.explained["up"].kind == "align_corners"
 
 
 class Halved(nn.Linear):
@@ -220,11 +223,10 @@ def test_layers_that_nobody_captured_are_judged_with_what_follows(tmp_path):
         with torch.no_grad(), capture.recording({"fc": [port.fc]}, "forward", recorder):
             port(x.clone())
         records = {(r["name"], r["call"]): r for r in recorder.records}
-        done = replay.Replay(
-            passes.Models(copy.deepcopy(model).double(), copy.deepcopy(model)), Capture(tmp_path, False, records)
-        )
-        done.run([x])
-        return done
+        models = Models(copy.deepcopy(model).double(), copy.deepcopy(model))
+        replay = Replay(models, Capture(tmp_path, False, records))
+        replay.run([x])
+        return replay.report()
 
     done = run(make())
     assert not failing(done)
@@ -239,9 +241,9 @@ def test_coverage_says_what_no_test_could_see():
     model = make()
     model.bn.bias.data.zero_()
     model.bn.running_mean.zero_()
-    models = passes.Models(copy.deepcopy(model).double(), copy.deepcopy(model))
+    models = Models(copy.deepcopy(model).double(), copy.deepcopy(model))
     coverage = Coverage(models)
-    replay.Replay(models, Capture()).run([torch.randn(2, 3, 6, 6)], coverage.visit)
+    Replay(models, Capture()).run([torch.randn(2, 3, 6, 6)], coverage.visit)
     assert coverage.untested == ["bn.bias", "bn.running_mean"]
     assert {"conv.weight", "conv.bias", "bn.weight", "bn.running_var", "bn.eps", "fc.weight"} <= set(coverage.tested)
 
@@ -256,21 +258,21 @@ def test_a_cell_whose_state_begins_with_zeros_is_tested_by_its_second_call():
             state = self.cell(x)
             return self.cell(x, state)[0]
 
-    models = passes.Models(Twice().double().eval(), Twice().eval())
+    models = Models(Twice().double().eval(), Twice().eval())
     coverage = Coverage(models)
-    replay.Replay(models, Capture()).run((torch.randn(2, 4),), coverage.visit)
+    Replay(models, Capture()).run((torch.randn(2, 4),), coverage.visit)
     assert coverage.untested == []
     assert "cell.weight_hh" in coverage.tested
 
 
 def test_images_with_channels_last_are_turned():
     theirs = torch.arange(2 * 4 * 4 * 4.0).reshape(2, 4, 4, 4)  # either layout fits: the kind of layer decides
-    turned = fit(theirs, (2, 4, 4, 4), nn.Conv2d(4, 4, 1), channels_last=True)
+    turned = first_layout(theirs, (2, 4, 4, 4), nn.Conv2d(4, 4, 1), channels_last=True)
     assert torch.equal(turned, theirs.permute(0, 3, 1, 2))
-    assert fit(theirs, (2, 4, 4, 4), nn.Softmax(-1), channels_last=True) is theirs
-    assert fit(theirs, (2, 4, 4, 4), nn.Conv2d(4, 4, 1), channels_last=False) is theirs
-    assert len(forms(theirs, (2, 4, 4, 4), nn.ReLU(), channels_last=True)) == 2  # the nearer one is taken
-    assert fit(theirs, (2, 4, 5, 4), nn.Conv2d(4, 4, 1), channels_last=True) is None
+    assert first_layout(theirs, (2, 4, 4, 4), nn.Softmax(-1), channels_last=True) is theirs
+    assert first_layout(theirs, (2, 4, 4, 4), nn.Conv2d(4, 4, 1), channels_last=False) is theirs
+    assert len(layouts(theirs, (2, 4, 4, 4), nn.ReLU(), channels_last=True)) == 2  # the nearer one is taken
+    assert first_layout(theirs, (2, 4, 5, 4), nn.Conv2d(4, 4, 1), channels_last=True) is None
 
 
 def layers_and_inputs():
@@ -301,15 +303,15 @@ def test_no_entry_of_the_catalogue_leaves_a_trace(layer, args):
         layer.running_var.uniform_(0.5, 2)
     state = copy.deepcopy(layer.state_dict())
     with torch.no_grad():
-        before = passes.flatten(layer(*args))[0]
+        before = flatten(layer(*args))[0]
         changed = 0
         for entry in catalogue.plantable_faults(layer):
             try:
-                other = passes.flatten(entry.forward(layer, layer.forward, *args))[0]
+                other = flatten(entry.forward(layer, layer.forward, *args))[0]
             except (RuntimeError, ValueError, IndexError, TypeError):
                 continue
             changed += other.shape != before.shape or not torch.equal(other, before)
-            assert torch.equal(passes.flatten(layer(*args))[0], before), entry.kind
+            assert torch.equal(flatten(layer(*args))[0], before), entry.kind
         assert changed >= 2
     assert all(torch.equal(tensor, state[name]) for name, tensor in layer.state_dict().items())
 
@@ -344,8 +346,8 @@ def chain(seed=0):
 
 def test_code_between_layers_that_agrees_to_the_bit_needs_one_pass_only(tmp_path, monkeypatch):
     runs = []
-    run = replay.Replay.run
-    monkeypatch.setattr(replay.Replay, "run", lambda self, *args: runs.append(self.alone) or run(self, *args))
+    run = Replay.run
+    monkeypatch.setattr(Replay, "run", lambda self, *args: runs.append(self.single_pass) or run(self, *args))
     assert not failing(judged(tmp_path, chain(), chain(), torch.randn(4, 3, 10, 10)))
     assert runs == [True]
     (tmp_path / "other").mkdir()
@@ -383,13 +385,13 @@ def test_a_variance_in_one_pass_is_explained_and_another_fault_is_not(tmp_path):
     x = torch.randn(4, 3, 10, 10) * 0.05 + 20
     done = judged(tmp_path, norm(OnePass), norm(nn.BatchNorm2d), x)
     assert {finding.layer for finding in failing(done)} == {"1"}
-    assert (done.explained["1"]["kind"], done.explained["1"]["rounding"]) == ("rounded sums", True)
+    assert (done.explained["1"].kind, done.explained["1"].rounding) == ("rounded sums", True)
     few = torch.randn(4, 3, 3, 3) * 0.002 + 20  # one value an item, whose variance is lost altogether
     (tmp_path / "few").mkdir()
     done = judged(tmp_path / "few", norm(OnePass), norm(nn.BatchNorm2d), few)
-    assert done.explained["1"]["kind"] == "rounded sums"
+    assert done.explained["1"].kind == "rounded sums"
     (tmp_path / "other").mkdir()
     port = norm(nn.BatchNorm2d)
     port[1].eps = 1e-3
     done = judged(tmp_path / "other", port, norm(nn.BatchNorm2d), x)
-    assert done.explained["1"]["kind"] == "eps"
+    assert done.explained["1"].kind == "eps"

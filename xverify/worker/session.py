@@ -12,6 +12,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -205,7 +206,7 @@ class Session(Learning):
         seed: int,
         planted: tuple[str, int] | None = None,
     ) -> dict[str, Any]:
-        """Replay what another framework captured on this case; see replay.Replay."""
+        """Replay what another framework captured on this case; see replay.forward."""
         from ..replay import forward as replay
         from ..replay.tensors import Capture
 
@@ -214,7 +215,7 @@ class Session(Learning):
         arrays = npz.load_file(returned) if returned.is_file() else {}
         outputs = {name: arrays.get(case_key(case, name)) for name in self.outputs}
         models, native = self._models(weights, seed), self._native_cases(inputs)[case]
-        return replay.replayed(models, captured, native, outputs, planted).report()
+        return asdict(replay.replay_forward(models, captured, native, outputs, planted))
 
     # -- mutations ----------------------------------------------------------------------------------------------------
 

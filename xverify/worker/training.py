@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -171,38 +172,38 @@ class Learning:
     # -- what only the reference is asked -----------------------------------------------------------------------------
 
     def do_learn_truth(self, state: State, inputs: str, case: int, path: str, seed: int, once: bool) -> dict[str, Any]:
-        """Loss, gradients and running statistics of a step in float64, with their floors: see backward.truth.
+        """Loss, gradients and running statistics of a step in float64, with their floors: see training_step.
 
         once: measured by one noisy pass.
         """
-        from ..replay import backward
+        from ..replay import training_step
 
         models = self._learning_models(state, seed)
         batch = [self.framework.to_native(array, None) for array in self._batches(inputs)[case]]
         try:
-            found = backward.truth(models, batch[:-1], batch[-1], 1 if once else backward.REPEATS)
+            repeats = 1 if once else training_step.REPEATS
+            truth, arrays = training_step.step_in_float64(models, batch[:-1], batch[-1], repeats)
         finally:
             self._relearn(models, state)
-        npz.save_file(found.pop("arrays"), Path(path))
-        return found
+        npz.save_file(arrays, Path(path))
+        return asdict(truth)
 
     def do_learn_widened(self, state: State, inputs: str, case: int, seed: int, times: float) -> dict[str, Any]:
-        """{"floors"}: how far rounding so many times as large moves the gradients of a step: see backward.widened."""
-        from ..replay import backward
+        """{"floors"}: how far rounding so many times as large moves the gradients of a step: see training_step."""
+        from ..replay import training_step
 
         models = self._learning_models(state, seed)
         batch = [self.framework.to_native(array, None) for array in self._batches(inputs)[case]]
         try:
-            return {"floors": backward.widened(models, batch[:-1], batch[-1], times)}
+            return {"floors": training_step.gradient_changes(models, batch[:-1], batch[-1], times)}
         finally:
             self._relearn(models, state)
 
     def do_learn_replay(
         self, state: State, inputs: str, folder: str, records: list[dict[str, Any]], channels_last: bool, seed: int
     ) -> dict[str, Any]:
-        """Replay a capture of a training step: {"forward", "backward"}, each what replay.Replay.report says."""
-        from ..replay import backward
-        from ..replay import forward as replay
+        """Replay a capture of a training step: {"forward", "backward"}, each a ReplayReport."""
+        from ..replay import backward, forward
         from ..replay.tensors import Capture
 
         models = self._learning_models(state, seed)
@@ -212,14 +213,14 @@ class Learning:
         arrays = npz.load_file(Path(folder) / "outputs.npz")
         outputs = {name: arrays.get(case_key(0, name)) for name in self.outputs}
         try:
-            forward = replay.replayed(models, captured, batch[:-1], outputs).report()
+            ahead = forward.replay_forward(models, captured, batch[:-1], outputs)
             self._relearn(models, state)
             gradients = npz.load_file(Path(folder) / "gradients.npz")
-            rounded = {name: found for name, found in forward["explained"].items() if found["rounding"]}
-            behind = backward.Backward(models, captured, rounded).run(batch[:-1], batch[-1], gradients)
+            rounded = {name: found for name, found in ahead.explained.items() if found.rounding}
+            behind = backward.replay_backward(models, captured, batch[:-1], batch[-1], gradients, rounded)
         finally:
             self._relearn(models, state)
-        return {"forward": forward, "backward": behind}
+        return {"forward": asdict(ahead), "backward": asdict(behind)}
 
     def _learning_models(self, state: State, seed: int) -> Any:
         models = self._models(state["weights"], seed)

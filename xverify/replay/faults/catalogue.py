@@ -1,10 +1,10 @@
 """Which faults a layer may have, and how one of them is planted.
 
-There is one list for two uses. An explanation asks which fault turns the reference's layer into what was captured; a mutation plants a
-fault in a model and asks whether the verdict notices it.
+There is one list for two uses. An explanation asks which fault turns the reference's layer into what was captured; a
+mutation plants a fault in a model and asks whether the verdict notices it.
 
-Sources: the documentation of torch, Keras and TensorFlow on defaults and conventions, and the porting faults of the trials that
-``verdict.limits`` names.
+Sources: the documentation of torch, Keras and TensorFlow on defaults and conventions, and the porting faults of the
+trials that ``verdict.limits`` names.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ class PortFault:
 
     kind: name of the fault; faults of one kind differ only in a value.
     says: one clause for the report, which completes "this layer ...".
-    forward: takes (layer, its own forward, arguments of the call) and returns what the faulty layer returns. It computes in the
-        dtype of the layer, and leaves the layer as it was.
+    forward: takes (layer, its own forward, arguments of the call) and returns what the faulty layer returns. It
+        computes in the dtype of the layer, and leaves the layer as it was.
     rounding: whether the layer is right but computes in another precision.
     """
 

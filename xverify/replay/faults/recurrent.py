@@ -17,7 +17,7 @@ from .fault import Forward, PortFault
 # Names of the gates in torch's order, by their number: of an LSTM and of a GRU.
 GATES = {4: ("i", "f", "g", "o"), 3: ("r", "z", "n")}
 # The orders that other frameworks use are tried before all others.
-LIKELY_ORDERS = {4: [(0, 1, 3, 2), (0, 2, 1, 3), (0, 3, 1, 2)], 3: [(1, 0, 2)]}
+LIKELY_ORDERS: dict[int, list[tuple[int, ...]]] = {4: [(0, 1, 3, 2), (0, 2, 1, 3), (0, 3, 1, 2)], 3: [(1, 0, 2)]}
 
 
 def gates(layer: nn.Module) -> int | None:
