@@ -23,7 +23,9 @@ THROUGH_MAXIMUM = Explanation(
 
 
 def is_through_maximum(finding: Finding, logits: Tensor, captured: Tensor, floors: Floors, axis: int) -> bool:
-    """Whether the gradient of the logits is right except at the largest logit of each row, within the rounding of a sum over all.
+    """Whether the gradient of the logits is right, except at the largest logit of each row.
+
+    There it may be off by the rounding of a sum over all classes.
 
     finding: what is found of the gradient.
     logits, captured: (..., classes), as they were captured.

@@ -67,8 +67,8 @@ class _CapturedLayer(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor | None) -> Any:
         gradients = [
-            None if gradient is None or not own.is_floating_point() else ctx.owner.converted(gradient)
-            for gradient, own in zip(ctx.owner.visit(ctx.call, upstream), ctx.inputs)
+            None if gradient is None or not tensor.is_floating_point() else ctx.owner.converted(gradient)
+            for gradient, tensor in zip(ctx.owner.visit(ctx.call, upstream), ctx.inputs)
         ]
         return None, None, *gradients
 
@@ -155,7 +155,7 @@ class BackwardReplay:
         gradients: Mapping[str, np.ndarray],
         rounded: Mapping[str, Explanation],
     ) -> ReplayReport:
-        """Judge every layer, the glue code, and the gradients of the parameters; the arguments are those of ``replay_backward``."""
+        """Judge layers, glue code and the gradients of parameters; the arguments are those of ``replay_backward``."""
         self._differentiate(Arithmetic.EXACT, inputs, target)
         used_by_glue = {name: p.grad for name, p in self.models.float64_model.named_parameters() if p.grad is not None}
         self.findings += self.parameters.judge(gradients, used_by_glue)
@@ -181,8 +181,8 @@ class BackwardReplay:
             each.layer: max(each.ratio, each.channel_ratio) for each in self.findings if each.what == INPUT_GRADIENT
         }
         for finding in self.findings:
-            off = finding.verdict != Verdict.EQUAL and finding.what.startswith(GRADIENT_OF)
-            if off and finding.ratio > worst.get(finding.layer, 0.0):
+            wrong = finding.verdict != Verdict.EQUAL and finding.what.startswith(GRADIENT_OF)
+            if wrong and finding.ratio > worst.get(finding.layer, 0.0):
                 # What the sums of a layer lose changes its weights' gradients by no more than its input's.
                 self.explained.pop(finding.layer, None)
             if finding.verdict == Verdict.DRIFT and finding.layer in rounded:
@@ -190,28 +190,28 @@ class BackwardReplay:
 
     # -- one layer ----------------------------------------------------------------------------------------------------
 
-    def judge(self, call: CapturedCall, upstream: Sequence[Tensor | None]) -> list[Tensor | None]:
+    def judge(self, call: CapturedCall, exact_upstream: Sequence[Tensor | None]) -> list[Tensor | None]:
         """Judge a layer's upstream gradients and the gradients of its inputs; returns the latter as they were captured.
 
-        upstream: what the glue code of the exact pass gives the layer.
+        exact_upstream: the upstream gradients that the glue code of the exact pass computes.
         """
         layer = self.models.layers[call.layer]
-        given = [self._judge_upstream(call, index, g) for index, g in enumerate(upstream)]
+        upstream = [self._judge_upstream(call, index, g) for index, g in enumerate(exact_upstream)]
         self.compared[call.layer] += 1
-        exact, perturbed, float32 = (self._products(call, given, arithmetic) for arithmetic in Arithmetic)
-        first = next((g for g in given if g is not None), call.outputs[0])
+        exact, perturbed, float32 = (self._products(call, upstream, arithmetic) for arithmetic in Arithmetic)
+        first = next((g for g in upstream if g is not None), call.outputs[0])
         terms = summed_gradient_terms(layer, call.inputs, first)
         floats = [index for index, tensor in enumerate(call.inputs) if tensor.is_floating_point()]
         products = dict(zip(floats, zip(exact.inputs, perturbed.inputs, float32.inputs)))
         result: list[Tensor | None] = []
         for index, captured in enumerate(call.input_gradients):
-            own, *others = products.get(index, (None,))
-            if own is None or captured is None:
-                result.append(own)
+            product, *others = products.get(index, (None,))
+            if product is None or captured is None:
+                result.append(product)
                 continue
             axis = channel_axis(layer, captured.dim())
-            floors = Floors(own, *(mean_squares(other, axis, exact=own) for other in others if other is not None))
-            self._judge_input_gradient(call, index, captured, floors, terms, given[0])
+            noise = (mean_squares(other, axis, exact=product) for other in others if other is not None)
+            self._judge_input_gradient(call, index, captured, Floors(product, *noise), terms, upstream[0])
             result.append(captured)
         self.parameters.add(layer, exact.parameters, perturbed.parameters, float32.parameters, first)
         self.input_gradients[call.layer, call.call] = result
@@ -284,7 +284,7 @@ class BackwardReplay:
     # -- glue code ----------------------------------------------------------------------------------------------------
 
     def measure_glue(self, call: CapturedCall, upstream: Sequence[Tensor | None], arithmetic: Arithmetic) -> None:
-        """Keep by how much the upstream gradients of another pass differ, where the exact ones do not agree to the bit."""
+        """Measure the upstream gradients of another pass, where those of the exact pass do not agree to the bit."""
         for index, g in enumerate(upstream):
             found = self.glue.get(((call.layer, call.call), index))
             if g is not None and found is not None:

@@ -47,17 +47,17 @@ def captured_call(models: Models, capture: Capture, name: str, call: int, args: 
         return None
     layer, reference = models.layers[name], flatten(args)
     found = _match(capture, files["inputs"], files["input_gradients"], reference, layer)
-    if any(tensor is None and own.is_floating_point() for (tensor, _), own in zip(found, reference)):
+    if any(tensor is None and exact.is_floating_point() for (tensor, _), exact in zip(found, reference)):
         return None
-    inputs = [own.detach() if tensor is None else tensor for (tensor, _), own in zip(found, reference)]
+    inputs = [exact.detach() if tensor is None else tensor for (tensor, _), exact in zip(found, reference)]
     result = _result(models.float32_layers[name], models, args, [as_float32(tensor).clone() for tensor in inputs])
     matched = _match(capture, files["outputs"], files["output_gradients"], flatten(result), layer)
     if matched[0][0] is None:
         return None
     outputs = [tensor for tensor, _ in matched if tensor is not None]
     if len(outputs) < len(matched):  # the framework keeps a state to itself
-        exact = flatten(_result(layer, models, args, [as_float64(tensor).clone() for tensor in inputs]))
-        outputs = [own if tensor is None else tensor for (tensor, _), own in zip(matched, exact)]
+        result64 = _result(layer, models, args, [as_float64(tensor).clone() for tensor in inputs])
+        outputs = [exact if tensor is None else tensor for (tensor, _), exact in zip(matched, flatten(result64))]
     empty = map_tensors(result, lambda tensor: tensor.new_empty(0))
     upstream, input_gradients = ([gradient for _, gradient in pairs] for pairs in (matched, found))
     return CapturedCall(name, call, args, empty, inputs, outputs, upstream, input_gradients)
@@ -81,23 +81,23 @@ def _match(
     """
     remaining = [(capture.load(file), gradient) for file, gradient in zip(files, gradients)]
     found: list[tuple[Tensor | None, Tensor | None]] = []
-    for own in reference:
+    for tensor in reference:
         choices = [
             (form, place, which)
-            for which, (tensor, _) in enumerate(remaining)
-            if tensor.is_floating_point() == own.is_floating_point()
-            for place, form in enumerate(layouts(tensor, own.shape, layer, capture.channels_last))
+            for which, (captured, _) in enumerate(remaining)
+            if captured.is_floating_point() == tensor.is_floating_point()
+            for place, form in enumerate(layouts(captured, tensor.shape, layer, capture.channels_last))
         ]
         if not choices:
             found.append((None, None))
             continue
-        target = own.detach()
+        target = tensor.detach()
         form, place, which = (
             choices[0] if len(choices) == 1 else min(choices, key=lambda choice: distance(choice[0], target))
         )
         _, file = remaining.pop(which)
         gradient = None
         if file is not None:
-            gradient = layouts(capture.load(file), own.shape, layer, capture.channels_last)[place]
+            gradient = layouts(capture.load(file), tensor.shape, layer, capture.channels_last)[place]
         found.append((form, gradient))
     return found

@@ -13,7 +13,7 @@ from ..verdict.limits import UNIT
 
 
 def describe(captured: Tensor, exact: Tensor) -> Explanation | None:
-    """Explain the difference of two tensors by its form: zeros, a factor, few channels, another order, a shift; None otherwise."""
+    """Explain the difference of two tensors by its form: zeros, a factor, few channels, another order, or a shift."""
     if captured.shape != exact.shape or not exact.is_floating_point():
         return None
     size = float(exact.flatten().square().sum())

@@ -64,15 +64,20 @@ class FloorMeter:
 
     def _perturbations(self, name: str, args: Any, exact: list[Tensor], axes: list[int]) -> list[np.ndarray]:
         """Mean squares of the change of each output when arguments, weights and constants are perturbed."""
-        layer, perturbed_args = self.models.layers[name], map_tensors(args, self.noise.perturbed)
-        perturbed = flatten(self.models.compute_perturbed(layer, perturbed_args, self.noise, UNIT))
+        layer = self.models.layers[name]
+        # The perturbed arguments have no name, so that they are freed before the outputs are compared.
+        perturbed = flatten(
+            self.models.compute_perturbed(layer, map_tensors(args, self.noise.perturbed), self.noise, UNIT)
+        )
         return [mean_squares(y, axis, exact=x) for x, y, axis in zip(exact, perturbed, axes)]
 
     def _errors(self, name: str, args: Any, exact: list[Tensor], axes: list[int]) -> list[np.ndarray]:
         """Mean squares of the error of each output of the reference in float32."""
         copy = may_overwrite(self.models.layers[name])
-        args = map_tensors(args, lambda tensor: as_float32(tensor).clone() if copy else as_float32(tensor))
-        outputs = flatten(self.models.compute(self.models.float32_layers[name], args))
+        layer = self.models.float32_layers[name]
+        outputs = flatten(
+            self.models.compute(layer, map_tensors(args, lambda t: as_float32(t).clone() if copy else as_float32(t)))
+        )
         return [mean_squares(y, axis, exact=x) for x, y, axis in zip(exact, outputs, axes)]
 
     def _one_item_is_enough(self, layer: nn.Module, args: Any, exact: list[Tensor], axes: list[int]) -> bool:

@@ -150,7 +150,7 @@ class Replay:
         return []
 
     def _has_to_stop(self, pauses: list[Pause]) -> bool:
-        """Whether the passes cannot go on side by side; raises the error of the reference where it is no result of a finding."""
+        """Whether the passes cannot go on side by side; raises an error of the reference that no finding explains."""
         first = pauses[0]
         for pause in pauses:
             if pause.error is not None:
@@ -225,14 +225,13 @@ class Replay:
         floors = self.meter.measure(name, args, flatten(result))
         if self.planted is not None and self.planted[0] == name:
             self.visible = max(self.visible, self.explainer.visibility(layer, self.planted[1], args, floors[0]))
-        captured = [self.capture.load(file) for file in files["outputs"]]
-        outputs = self._match_outputs(captured, floors, layer)
+        outputs = self._match_outputs([self.capture.load(file) for file in files["outputs"]], floors, layer)
         if floors and not outputs:
             if not matched:
                 # The layer works in another layout, such as time before batch: it is judged as part of the glue code.
                 return self._step_by_itself(pauses)
             self.compared[name] += 1
-            self._report_shape(pauses[0], captured[0], floors[0], args)
+            self._report_shape(pauses[0], self.capture.load(files["outputs"][0]), floors[0], args)
             return None
         self.compared[name] += 1
         self._judge_outputs(pauses[0], outputs, floors, args)

@@ -35,7 +35,9 @@ def first_layout(captured: Tensor, shape: Sequence[int], layer: nn.Module | None
 def nearest(
     captured: Sequence[Tensor], reference: Tensor, layer: nn.Module, channels_last: bool
 ) -> tuple[Tensor, Tensor] | None:
-    """The captured tensor that stands for one of the reference's, and its form in the reference's layout; None when no shape fits.
+    """The captured tensor that stands for one of the reference's, and its form in the reference's layout.
+
+    Returns None when no shape fits.
 
     Of several with the same shape it is the nearest, because frameworks differ in the order in which they pass the
     states of a cell.

@@ -73,10 +73,10 @@ class ParameterGradients:
             if name not in captured:
                 continue
             exact = total.exact + glue[name] if name in glue else total.exact
-            theirs, perturbation, error = torch.from_numpy(captured[name]), total.perturbation, total.float32_error
+            gradient, perturbation, error = torch.from_numpy(captured[name]), total.perturbation, total.float32_error
             if exact.dim() == 1:  # the floor of a single value is a matter of luck: all values are one channel
-                exact, theirs = exact[None], theirs[None]
+                exact, gradient = exact[None], gradient[None]
                 perturbation, error = perturbation.mean(keepdims=True), error.mean(keepdims=True)
             layer, _, suffix = name.rpartition(".")
             place = Place(layer, 0, 0, total.kind, f"{GRADIENT_OF} {suffix}")
-            yield judge(place, theirs, Floors(exact, perturbation, error), total.terms, 0)
+            yield judge(place, gradient, Floors(exact, perturbation, error), total.terms, 0)

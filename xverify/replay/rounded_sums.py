@@ -1,7 +1,7 @@
 """Batch norms in training that are right except for the digits that their long sums in float32 lose.
 
-A sum of n terms loses at most n unit roundoffs (Higham 2002, 4.2). So a variance that is computed in one pass, as E[x²]
-- E[x]², loses up to 3n + 2 unit roundoffs of E[x²]. That may be all of the variance, so that eps alone is left.
+A sum of n terms loses at most n unit roundoffs (Higham 2002, 4.2). So a variance that is computed in one pass, which is
+E[x²] - E[x]², loses up to 3n + 2 unit roundoffs of E[x²]. That may be all of the variance, so that eps alone is left.
 """
 
 from __future__ import annotations

@@ -118,7 +118,10 @@ def _running_statistics(model: nn.Module) -> dict[str, Tensor]:
 def _perturbed_step(
     model: nn.Module, inputs: Sequence[Tensor], target: Tensor, noise: Noise, times: float = 1.0
 ) -> _Step:
-    """A step whose inputs, weights, and outputs and gradients of layers are perturbed. times: size, in perturbations of float32."""
+    """A step with perturbed inputs and weights, and with perturbed outputs and gradients of every layer.
+
+    times: size of the perturbations, in those of float32.
+    """
     originals = {name: p.detach().clone() for name, p in model.named_parameters()}
     for parameter in model.parameters():
         noise.perturb_(parameter.data, times * UNIT)
