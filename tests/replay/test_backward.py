@@ -1,4 +1,4 @@
-"""A training step captured and replayed in one process: what a clean port scores, and what a wrong gradient looks like."""
+"""A training step is captured and replayed in one process: a clean port is EQUAL, and a wrong gradient is found where it is."""
 
 import copy
 import functools
@@ -21,7 +21,7 @@ from xverify.verdict.findings import GRADIENT_OF  # noqa: E402
 
 
 class Net(nn.Module):
-    """A batch norm, in-place layers, a pool with ties, an addition, and a product of weights that no layer holds."""
+    """A batch norm, in-place layers, a pool with ties, an addition, and a parameter that glue code uses."""
 
     def __init__(self):
         super().__init__()
@@ -102,7 +102,7 @@ class WrongRelu(nn.ReLU):
         return Leaky.apply(x)
 
 
-def test_a_layer_that_sends_back_a_wrong_gradient_is_named(tmp_path):
+def test_a_layer_that_passes_on_a_wrong_gradient_is_named(tmp_path):
     port = make()
     port.relu = WrongRelu()
     assert failing(replayed(tmp_path, port)) == {("relu", INPUT_GRADIENT)}
@@ -111,11 +111,11 @@ def test_a_layer_that_sends_back_a_wrong_gradient_is_named(tmp_path):
 class Detached(Net):
     def forward(self, x):
         x = self.pool(self.relu(self.bn(self.conv(x))))
-        x = self.relu(self.conv2(x) + x.detach()) * self.scale  # the shortcut sends nothing back
+        x = self.relu(self.conv2(x) + x.detach()) * self.scale  # the shortcut passes no gradient on
         return self.fc(x.mean((2, 3)))
 
 
-def test_a_gradient_lost_between_layers_is_found_where_it_is(tmp_path):
+def test_a_gradient_lost_in_glue_code_is_found_where_it_is(tmp_path):
     port = Detached().train()
     port.load_state_dict(make().state_dict())
     assert failing(replayed(tmp_path, port)) == {("pool", UPSTREAM)}
@@ -186,11 +186,11 @@ def test_truth_is_the_step_in_float64_and_floors_are_those_of_float32(tmp_path):
         assert torch.allclose(torch.from_numpy(arrays[f"gradient/{name}"]), right, rtol=1e-9, atol=1e-12)
         share = rms(parameter.grad - right) / truth.floors[name]
         assert share < 3 or truth.floors[name] > 0.01 * truth.sizes[name], name
-    assert truth.floors["conv.bias"] > 0.01 * truth.sizes["conv.bias"]  # batch norm takes a bias away again
+    assert truth.floors["conv.bias"] > 0.01 * truth.sizes["conv.bias"]  # batch norm cancels a bias
 
 
 def beside_a_kink(distance):
-    """A network, and a batch that brings one activation so near to ReLU's kink; the activations are about 1."""
+    """A network, and a batch for which one activation is at this distance from ReLU's kink; activations are about 1."""
     torch.manual_seed(3)
     net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 5))
     x, target = torch.randn(4, 8), torch.randint(0, 5, (4,))
@@ -200,8 +200,8 @@ def beside_a_kink(distance):
     return net.float(), x, target
 
 
-def test_more_rounding_moves_an_activation_past_its_kink():
-    net, x, target = beside_a_kink(2e-6)  # beyond the rounding of float32, within a hundred times of it
+def test_larger_perturbations_move_an_activation_past_its_kink():
+    net, x, target = beside_a_kink(2e-6)  # more than float32 rounds, and less than a hundred times that
     truth, _ = step_in_float64(models(net), [x], target)
     floors = gradient_changes(models(net), [x], target, 100)
     size = truth.sizes["0.bias"]
@@ -214,7 +214,7 @@ def test_more_rounding_moves_an_activation_past_its_kink():
         assert 10 < floor / smooth.floors[name] < 1000, name
 
 
-def test_calibrated_batch_norms_learn_with_their_own_momentum():
+def test_calibrated_batch_norms_average_with_their_own_momentum():
     model, (x, _) = make(), batch()
     adapter().calibrate(model.eval(), (x,))
     assert model.bn.momentum == 0.1
@@ -225,7 +225,7 @@ def test_calibrated_batch_norms_learn_with_their_own_momentum():
 
 
 class OnePass(nn.BatchNorm2d):
-    """As Jittor computes it."""
+    """A batch norm with the one-pass variance of Jittor."""
 
     times = 1.0
 
@@ -237,7 +237,7 @@ class OnePass(nn.BatchNorm2d):
 
 
 @pytest.mark.parametrize("places", [1, 5])
-def test_sums_of_a_batch_norm_that_lose_digits_are_explained_going_back(tmp_path, places):
+def test_rounded_sums_of_a_batch_norm_explain_its_gradient(tmp_path, places):
     def net(kind):
         torch.manual_seed(0)
         return nn.Sequential(nn.Conv2d(3, 64, 3), kind(64), nn.ReLU(), nn.Flatten(), nn.LazyLinear(5)).train()
