@@ -61,3 +61,12 @@ def test_the_catalogue_has_the_faults_that_occur_in_ports():
               "float16 weights", "stride", "ceil_mode", "activation slope", "one stale weight"}  # fmt: skip
     assert wanted <= kinds
     assert len(kinds) >= 25
+
+
+def test_faults_keep_their_indices():
+    """A mutation plants a fault by its index, and an explanation reports the first one that fits."""
+    kinds = [fault.kind for fault in catalogue.plantable_faults(nn.Linear(4, 4))]
+    assert kinds == [
+        "weight transposed", "bias missing", "bias doubled", "float16 weights", "float16 arithmetic", "bfloat16 weights",
+        "bfloat16 arithmetic", "TF32 weights", "TF32 arithmetic", "layer skipped", "scaled", "one stale weight",
+    ]  # fmt: skip
