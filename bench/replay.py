@@ -19,8 +19,9 @@ import torch
 from xverify.framework import capture
 from xverify.framework.adapter import Source
 from xverify.framework.discovery import load
-from xverify.replay import forward as replay
-from xverify.replay import stepping as passes
+from xverify.replay import stepping
+from xverify.replay.forward import replay_forward
+from xverify.replay.structures import as_float64
 from xverify.replay.tensors import Capture
 from xverify.workload import probe
 from xverify.workload.spec import find_model
@@ -42,7 +43,7 @@ def reset_peak() -> float:
 
 
 def main(model: str = "resnet50") -> int:
-    passes.return_freed_memory()
+    stepping.return_freed_memory()
     folder = find_model(model)
     batch = folder.spec.batch
     adapter = load("torch")(THREADS, "cpu")
@@ -54,10 +55,10 @@ def main(model: str = "resnet50") -> int:
         adapter.load_weights(each, weights)
     arrays = probe.inputs(folder.spec, batch, seed=0, cases=1)
     x = tuple(torch.from_numpy(array) for array in arrays.values())
-    whole = [passes.as_float64(tensor) for tensor in x]
+    whole = [as_float64(tensor) for tensor in x]
     with tempfile.TemporaryDirectory() as directory:
         recorder = capture.Recorder(Path(directory), lambda v: v.numpy() if isinstance(v, torch.Tensor) else None)
-        layers = {name: [layer] for name, layer in passes.leaves(port).items()}
+        layers = {name: [layer] for name, layer in stepping.leaves(port).items()}
         with torch.no_grad(), capture.recording(layers, "forward", recorder):
             port(*x)
         captured = Capture(Path(directory), records={(r.name, r.call): r for r in recorder.records})
@@ -75,12 +76,12 @@ def main(model: str = "resnet50") -> int:
             with torch.no_grad():
                 float64_model(*whole)
             seconds["forward"].append(time.perf_counter() - begun)
-            models = passes.Models(float64_model, float32_model)
-            held = reset_peak()
+            models = stepping.Models(float64_model, float32_model)
+            resident = reset_peak()
             begun = time.perf_counter()
-            replay.replayed(models, captured, x, dict.fromkeys(folder.spec.outputs))
+            replay_forward(models, captured, x, dict.fromkeys(folder.spec.outputs))
             seconds["replay"].append(time.perf_counter() - begun)
-            peaks.append(memory("VmHWM") - held)
+            peaks.append(memory("VmHWM") - resident)
             models.release()
     ratios = [b / a for a, b in zip(seconds["forward"], seconds["replay"])]
     room = 2 * 2 * sum(sizes[:2]) / MIB  # in float64: twice their size in float32

@@ -1,4 +1,4 @@
-"""A training step captured and replayed in one process: what a clean port scores, and what a wrong gradient looks like."""
+"""A training step is captured and replayed in one process: a clean port is EQUAL, and a wrong gradient is found where it is."""
 
 import copy
 import functools
@@ -12,14 +12,16 @@ from torch import nn  # noqa: E402
 
 from xverify.framework import capture  # noqa: E402
 from xverify.framework.discovery import load  # noqa: E402
-from xverify.replay import backward  # noqa: E402
-from xverify.replay import forward as replay  # noqa: E402
-from xverify.replay import stepping as passes  # noqa: E402
+from xverify.replay.backward import INPUT_GRADIENT, UPSTREAM, replay_backward  # noqa: E402
+from xverify.replay.layer_kinds import leaves  # noqa: E402
+from xverify.replay.stepping import Models  # noqa: E402
 from xverify.replay.tensors import Capture, rms  # noqa: E402
+from xverify.replay.training_step import gradient_changes, loss_of, step_in_float64  # noqa: E402
+from xverify.verdict.findings import GRADIENT_OF  # noqa: E402
 
 
 class Net(nn.Module):
-    """A batch norm, in-place layers, a pool with ties, an addition, and a product of weights that no layer holds."""
+    """A batch norm, in-place layers, a pool with ties, an addition, and a parameter that glue code uses."""
 
     def __init__(self):
         super().__init__()
@@ -56,21 +58,20 @@ def captured(tmp_path, port):
     recorder = capture.TrainingRecorder(
         tmp_path, lambda v: v.detach().numpy() if isinstance(v, torch.Tensor) else None, adapter().alias
     )
-    names = {name: name for name in passes.leaves(port)}
+    names = {name: name for name in leaves(port)}
     _, _, gradients = adapter().capture_training(port, batch(), names, recorder)
-    records = {(record["name"], record["call"]): record for record in recorder.records}
+    records = {(record.name, record.call): record for record in recorder.records}
     return Capture(tmp_path, False, records), gradients
 
 
 def models(model):
-    return passes.Models(copy.deepcopy(model).double(), copy.deepcopy(model))
+    return Models(copy.deepcopy(model).double(), copy.deepcopy(model))
 
 
 def replayed(tmp_path, port, model=None):
-    taken, gradients = captured(tmp_path, port)
+    capture, gradients = captured(tmp_path, port)
     x, target = batch()
-    reply = backward.Backward(models(model or make()), taken).run([x], target, gradients)
-    return [replay.Finding(**values) for values in reply["findings"]]
+    return replay_backward(models(model or make()), capture, [x], target, gradients).findings
 
 
 def failing(findings):
@@ -82,7 +83,7 @@ def test_a_clean_step_is_equal(tmp_path, seed):
     findings = replayed(tmp_path, make(seed), make(seed))
     assert not failing(findings)
     whats = {finding.what for finding in findings}
-    assert {backward.GIVEN, backward.SENT, f"{backward.GRADIENT} weight", f"{backward.GRADIENT} bias"} == whats
+    assert {UPSTREAM, INPUT_GRADIENT, f"{GRADIENT_OF} weight", f"{GRADIENT_OF} bias"} == whats
     assert {"conv", "bn", "relu", "pool", "conv2", "fc"} == {finding.layer for finding in findings}
 
 
@@ -101,23 +102,23 @@ class WrongRelu(nn.ReLU):
         return Leaky.apply(x)
 
 
-def test_a_layer_that_sends_back_a_wrong_gradient_is_named(tmp_path):
+def test_a_layer_that_passes_on_a_wrong_gradient_is_named(tmp_path):
     port = make()
     port.relu = WrongRelu()
-    assert failing(replayed(tmp_path, port)) == {("relu", backward.SENT)}
+    assert failing(replayed(tmp_path, port)) == {("relu", INPUT_GRADIENT)}
 
 
 class Detached(Net):
     def forward(self, x):
         x = self.pool(self.relu(self.bn(self.conv(x))))
-        x = self.relu(self.conv2(x) + x.detach()) * self.scale  # the shortcut sends nothing back
+        x = self.relu(self.conv2(x) + x.detach()) * self.scale  # the shortcut passes no gradient on
         return self.fc(x.mean((2, 3)))
 
 
-def test_a_gradient_lost_between_layers_is_found_where_it_is(tmp_path):
+def test_a_gradient_lost_in_glue_code_is_found_where_it_is(tmp_path):
     port = Detached().train()
     port.load_state_dict(make().state_dict())
-    assert failing(replayed(tmp_path, port)) == {("pool", backward.GIVEN)}
+    assert failing(replayed(tmp_path, port)) == {("pool", UPSTREAM)}
 
 
 class WrongWeight(torch.autograd.Function):
@@ -140,7 +141,7 @@ def test_a_wrong_gradient_of_a_weight_is_named(tmp_path):
     state = port.state_dict()
     port.fc = WrongLinear(8, 5)
     port.load_state_dict(state)
-    assert failing(replayed(tmp_path, port)) == {("fc", f"{backward.GRADIENT} weight")}
+    assert failing(replayed(tmp_path, port)) == {("fc", f"{GRADIENT_OF} weight")}
 
 
 class OtherTies(torch.autograd.Function):
@@ -172,24 +173,24 @@ def test_another_choice_among_equal_values_is_no_fault(tmp_path):
 
 def test_truth_is_the_step_in_float64_and_floors_are_those_of_float32(tmp_path):
     model, (x, target) = make(), batch()
-    found = backward.truth(models(model), [x], target)
+    truth, arrays = step_in_float64(models(model), [x], target)
     exact = copy.deepcopy(model).double()
-    loss = backward.loss_of(exact(x.double()), target)
+    loss = loss_of(exact(x.double()), target)
     loss.backward()
-    assert found["loss"] == pytest.approx(loss.item(), rel=1e-12)
-    statistic = found["arrays"]["statistic/bn.running_var"]
+    assert truth.loss == pytest.approx(loss.item(), rel=1e-12)
+    statistic = arrays["statistic/bn.running_var"]
     assert torch.allclose(torch.from_numpy(statistic), exact.bn.running_var, rtol=1e-9)
-    backward.loss_of(model(x), target).backward()
+    loss_of(model(x), target).backward()
     for name, parameter in model.named_parameters():
         right = exact.get_parameter(name).grad
-        assert torch.allclose(torch.from_numpy(found["arrays"][f"gradient/{name}"]), right, rtol=1e-9, atol=1e-12)
-        share = rms(parameter.grad - right) / found["floors"][name]
-        assert share < 3 or found["floors"][name] > 0.01 * found["sizes"][name], name
-    assert found["floors"]["conv.bias"] > 0.01 * found["sizes"]["conv.bias"]  # batch norm takes a bias away again
+        assert torch.allclose(torch.from_numpy(arrays[f"gradient/{name}"]), right, rtol=1e-9, atol=1e-12)
+        share = rms(parameter.grad - right) / truth.floors[name]
+        assert share < 3 or truth.floors[name] > 0.01 * truth.sizes[name], name
+    assert truth.floors["conv.bias"] > 0.01 * truth.sizes["conv.bias"]  # batch norm cancels a bias
 
 
 def beside_a_kink(distance):
-    """A network, and a batch that brings one activation so near to ReLU's kink; the activations are about 1."""
+    """A network, and a batch for which one activation is at this distance from ReLU's kink; activations are about 1."""
     torch.manual_seed(3)
     net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 5))
     x, target = torch.randn(4, 8), torch.randint(0, 5, (4,))
@@ -199,31 +200,32 @@ def beside_a_kink(distance):
     return net.float(), x, target
 
 
-def test_more_rounding_moves_an_activation_past_its_kink():
-    net, x, target = beside_a_kink(2e-6)  # beyond the rounding of float32, within a hundred times of it
-    found = backward.truth(models(net), [x], target)
-    floors = backward.widened(models(net), [x], target, 100)
-    size = found["sizes"]["0.bias"]
-    assert found["floors"]["0.bias"] < 1e-5 * size
+def test_larger_perturbations_move_an_activation_past_its_kink():
+    net, x, target = beside_a_kink(2e-6)  # more than float32 rounds, and less than a hundred times that
+    truth, _ = step_in_float64(models(net), [x], target)
+    floors = gradient_changes(models(net), [x], target, 100)
+    size = truth.sizes["0.bias"]
+    assert truth.floors["0.bias"] < 1e-5 * size
     assert floors["0.bias"] > 1e-3 * size
     calm, x, target = beside_a_kink(0.5)
-    smooth, floors = backward.truth(models(calm), [x], target), backward.widened(models(calm), [x], target, 100)
+    smooth, _ = step_in_float64(models(calm), [x], target)
+    floors = gradient_changes(models(calm), [x], target, 100)
     for name, floor in floors.items():
-        assert 10 < floor / smooth["floors"][name] < 1000, name
+        assert 10 < floor / smooth.floors[name] < 1000, name
 
 
-def test_calibrated_batch_norms_learn_with_their_own_momentum():
+def test_calibrated_batch_norms_average_with_their_own_momentum():
     model, (x, _) = make(), batch()
     adapter().calibrate(model.eval(), (x,))
     assert model.bn.momentum == 0.1
     before = model.bn.running_mean.clone()
-    found = backward.truth(models(model.train()), [x], batch()[1])
+    truth, _ = step_in_float64(models(model.train()), [x], batch()[1])
     size = rms(before)
-    assert found["statistics"]["bn.running_mean"] < 1e-5 * size
+    assert truth.statistics["bn.running_mean"] < 1e-5 * size
 
 
 class OnePass(nn.BatchNorm2d):
-    """As Jittor computes it."""
+    """A batch norm with the one-pass variance of Jittor."""
 
     times = 1.0
 
@@ -235,7 +237,7 @@ class OnePass(nn.BatchNorm2d):
 
 
 @pytest.mark.parametrize("places", [1, 5])
-def test_sums_of_a_batch_norm_that_lose_digits_are_explained_going_back(tmp_path, places):
+def test_rounded_sums_of_a_batch_norm_explain_its_gradient(tmp_path, places):
     def net(kind):
         torch.manual_seed(0)
         return nn.Sequential(nn.Conv2d(3, 64, 3), kind(64), nn.ReLU(), nn.Flatten(), nn.LazyLinear(5)).train()
@@ -251,24 +253,23 @@ def test_sums_of_a_batch_norm_that_lose_digits_are_explained_going_back(tmp_path
         recorder = capture.TrainingRecorder(
             folder, lambda v: v.detach().numpy() if isinstance(v, torch.Tensor) else None, adapter().alias
         )
-        names = {name: name for name in passes.leaves(port)}
+        names = {name: name for name in leaves(port)}
         _, _, gradients = adapter().capture_training(port, (x, target), names, recorder)
-        records = {(record["name"], record["call"]): record for record in recorder.records}
-        return backward.Backward(models(model), Capture(folder, False, records)).run([x], target, gradients)
+        records = {(record.name, record.call): record for record in recorder.records}
+        return replay_backward(models(model), Capture(folder, False, records), [x], target, gradients)
 
-    reply = judged(tmp_path / "lossy")
-    findings = [replay.Finding(**values) for values in reply["findings"]]
-    assert {each.layer for each in findings if each.verdict == "DIFFERENT"} == {"1"}
-    assert reply["explained"]["1"]["rounding"]
+    report = judged(tmp_path / "lossy")
+    assert {each.layer for each in report.findings if each.verdict == "DIFFERENT"} == {"1"}
+    assert report.explained["1"].rounding
     port[1].times = 1.5
-    reply = judged(tmp_path / "wrong")
-    assert not reply["explained"].get("1", {}).get("rounding")
+    report = judged(tmp_path / "wrong")
+    assert "1" not in report.explained or not report.explained["1"].rounding
 
 
 def test_running_statistics_are_those_of_norms_with_a_momentum_and_no_other_buffers():
     model, (x, target) = make(), batch()
     model.register_buffer("scales", torch.ones(3))
     model.register_buffer("gone", torch.ones(3), persistent=False)
-    assert set(backward.truth(models(model), [x], target)["statistics"]) == {"bn.running_mean", "bn.running_var"}
+    assert set(step_in_float64(models(model), [x], target)[0].statistics) == {"bn.running_mean", "bn.running_var"}
     model.bn.momentum = None
-    assert not backward.truth(models(model), [x], target)["statistics"]
+    assert not step_in_float64(models(model), [x], target)[0].statistics

@@ -8,7 +8,7 @@ import pytest
 from xverify.results.records import Check
 from xverify.training.checks import MORE_ROUNDING, Local, judge_gradients, judge_loss, judge_statistics, judge_update
 from xverify.training.step import Distance, Step
-from xverify.worker.messages_training import TruthComputed
+from xverify.verdict.findings import StepTruth
 from xverify.workload.optimizers import optimizer
 
 ROUNDED = (
@@ -20,8 +20,7 @@ FLOOR = 1e-6
 
 def truth(**facts):
     """The exact step of a reference; what is not given stands for nothing."""
-    nothing = {"loss": 0.0, "loss_floor": 0.0, "floors": {}, "sizes": {}, "statistics": {}, "terms": {}, "momentum": {}}
-    return TruthComputed(**{**nothing, **facts})
+    return StepTruth(**{"loss": 0.0, "loss_floor": 0.0, **facts})
 
 
 def test_layers_that_round_more_leave_more_room_and_wrong_ones_none():

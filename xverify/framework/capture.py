@@ -33,10 +33,6 @@ class LayerCall:
     input_gradients: tuple[str | None, ...] = ()
     output_gradients: tuple[str | None, ...] = ()
 
-    def __getitem__(self, field: str) -> Any:
-        """The field of this name, for callers that still read records as dicts."""
-        return getattr(self, field)
-
 
 @dataclass
 class OpenCall:

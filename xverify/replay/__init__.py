@@ -1,5 +1,5 @@
-"""The layers of a model computed again in float64, forward and backward; this is the only package beside the adapters
-that imports torch.
+"""The layers of a model are computed again in float64, forward and backward, and compared with what a framework captured.
 
-It may import verdict, workload, framework, and everything below those.
+Apart from the adapters, only this package imports torch. It may import verdict, workload, framework, and everything
+below those.
 """

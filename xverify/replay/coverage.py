@@ -1,26 +1,42 @@
-"""Which weights and constants of the model could a test see at all?"""
+"""Which weights and constants of a model could a test see at all, on the inputs of one pass?"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..verdict import limits as rule
+from ..verdict import limits
 from ..verdict.limits import UNIT
-from .stepping import Models, Noise, flatten, reduction, replace
+from .layer_kinds import summed_terms
+from .perturbation import Noise
+from .stepping import Models
+from .structures import flatten, map_tensors
 from .tensors import Floors, mean_squares, rms
 
 
-class Coverage:
-    """Which weights and constants of the model a fault of could show, on the inputs of one pass.
+@dataclass(frozen=True)
+class _Spoiler:
+    """How one weight, statistic or constant of a layer is made wrong, and restored. name: of that attribute."""
 
-    Each is spoilt in turn, on one item of the batch: a bias dropped, a scale set to one, the rows of a matrix moved by one, eps
-    times ten. When the layer's output moves by fewer than rule.VISIBLE floors in each of its first calls, no comparison could tell:
-    of a cell's recurrent weights the second call tells, because the first has a state of zeros.
+    name: str
+    spoil: Callable[[], None]
+    restore: Callable[[], None]
+
+
+class Coverage:
+    """Tells in which weights and constants of a model a fault could show; ``visit`` is made for ``Replay.run``.
+
+    Each of them is made wrong in turn, on one item of the batch: a bias is dropped, a scale set to one, the rows of a
+    matrix are shifted by one, eps is multiplied by ten. When the layer's output changes by at most ``limits.VISIBLE``
+    noise floors in each of the first calls of the layer, no comparison could tell. The second call of a cell tests its
+    recurrent weights, because its first call has a state of zeros.
+
+    visible: "layer.attribute" -> whether a fault of it could show.
     """
 
     def __init__(self, models: Models) -> None:
@@ -29,57 +45,69 @@ class Coverage:
 
     @property
     def tested(self) -> list[str]:
+        """What a test could see."""
         return [key for key, visible in self.visible.items() if visible]
 
     @property
     def untested(self) -> list[str]:
+        """What no test could see."""
         return [key for key, visible in self.visible.items() if not visible]
 
     def visit(self, name: str, args: Any) -> None:
-        layer, twin = self.models.layers[name], self.models.float32_layers[name]
-        spoilers = [each for each in _spoilers(layer, twin) if not self.visible.get(f"{name}.{each[0]}")]
+        """Test one call of a layer. args: its arguments in float64."""
+        layer, float32_layer = self.models.layers[name], self.models.float32_layers[name]
+        spoilers = [each for each in _spoilers(layer, float32_layer) if not self.visible.get(f"{name}.{each.name}")]
         if not spoilers:
             return
         batches = {tensor.shape[0] for tensor in flatten(args) if tensor.dim()}
         if len(batches) == 1:
-            args = replace(args, lambda tensor: tensor[:1])
-
-        def compute() -> list[Tensor]:
-            return flatten(self.models.compute(layer, replace(args, Tensor.clone)))
-
-        exact = compute()
-        size = UNIT * rule.growth(reduction(layer, flatten(args)))
-        copies = replace(args, lambda tensor: self.noise.moved(tensor, size))
-        moved = flatten(self.models.compute_moved(layer, copies, self.noise, size))
-        floors = [
-            Floors(y, mean_squares(shifted, 0, exact=y), None).rms() if y.is_floating_point() else 0.0
-            for y, shifted in zip(exact, moved)
-        ]
-        for key, spoil, restore in spoilers:
-            spoil()
+            args = map_tensors(args, lambda tensor: tensor[:1])
+        exact = self._outputs(layer, args)
+        floors = self._floors(layer, args, exact)
+        for each in spoilers:
+            each.spoil()
             try:
-                changed = compute()
+                changed = self._outputs(layer, args)
             finally:
-                restore()
-            moves = zip(exact, changed, floors)
-            self.visible[f"{name}.{key}"] = any(rms(y - x) > rule.VISIBLE * floor for x, y, floor in moves)
+                each.restore()
+            compared = zip(exact, changed, floors)
+            shows = any(rms(y - x) > limits.VISIBLE * floor for x, y, floor in compared)
+            self.visible[f"{name}.{each.name}"] = shows
+
+    def _outputs(self, layer: nn.Module, args: Any) -> list[Tensor]:
+        return flatten(self.models.compute(layer, map_tensors(args, Tensor.clone)))
+
+    def _floors(self, layer: nn.Module, args: Any, exact: list[Tensor]) -> list[float]:
+        """The noise floor (rms) of each output."""
+        size = UNIT * limits.growth(summed_terms(layer, flatten(args)))
+        copies = map_tensors(args, lambda tensor: self.noise.perturbed(tensor, size))
+        perturbed = flatten(self.models.compute_perturbed(layer, copies, self.noise, size))
+        return [
+            Floors(y, mean_squares(changed, 0, exact=y), None).rms() if y.is_floating_point() else 0.0
+            for y, changed in zip(exact, perturbed)
+        ]
 
 
-def _spoilers(layer: nn.Module, twin: nn.Module) -> Iterator[tuple[str, Callable[[], Any], Callable[[], Any]]]:
-    """(name, spoil it, restore it) for each weight, statistic and eps of a layer."""
+def _spoilers(layer: nn.Module, float32_layer: nn.Module) -> Iterator[_Spoiler]:
+    """A spoiler for each weight, statistic and eps of a layer. float32_layer: has the right values."""
     weights = dict(layer.named_parameters(recurse=False)) | dict(layer.named_buffers(recurse=False))
-    exact = dict(twin.named_parameters(recurse=False)) | dict(twin.named_buffers(recurse=False))
-    for key, tensor in weights.items():
+    right = dict(float32_layer.named_parameters(recurse=False)) | dict(float32_layer.named_buffers(recurse=False))
+    for name, tensor in weights.items():
         if not tensor.is_floating_point() or tensor.numel() < 2:
             continue
-        if tensor.dim() > 1:
-            spoil = partial(_set, tensor, tensor.roll(1, 0) if tensor.shape[0] > 1 else tensor.flip(-1))
-        else:
-            scale = key.endswith(("weight", "var"))
-            spoil = partial(_set, tensor, torch.ones_like(tensor) if scale else torch.zeros_like(tensor))
-        yield key, spoil, partial(_set, tensor, exact[key])
+        spoil = partial(_set, tensor, _wrong(name, tensor))
+        yield _Spoiler(name, spoil, partial(_set, tensor, right[name]))
     if isinstance(getattr(layer, "eps", None), float):
-        yield "eps", partial(setattr, layer, "eps", 10 * layer.eps), partial(setattr, layer, "eps", twin.eps)
+        spoil = partial(setattr, layer, "eps", 10 * layer.eps)
+        yield _Spoiler("eps", spoil, partial(setattr, layer, "eps", float32_layer.eps))
+
+
+def _wrong(name: str, tensor: Tensor) -> Tensor:
+    """A wrong value of a weight or statistic."""
+    if tensor.dim() > 1:
+        return tensor.roll(1, 0) if tensor.shape[0] > 1 else tensor.flip(-1)
+    scale = name.endswith(("weight", "var"))
+    return torch.ones_like(tensor) if scale else torch.zeros_like(tensor)
 
 
 def _set(tensor: Tensor, value: Tensor) -> None:

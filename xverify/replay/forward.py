@@ -1,459 +1,336 @@
-"""Replay in float64: was every layer computed right, from what that layer was given?
+"""The forward pass of a port is replayed in float64: did every layer compute correctly, from the inputs that it was given?
 
-The reference model runs over what another framework captured. Each layer gets the framework's own captured inputs, is compared
-with the framework's own output, and hands that output on. So one pass judges every layer alone, whatever came before it, and
-the code between layers too: what the reference's additions, reshapes and products make of the captured outputs must be what the
-next layer was given.
+The reference model runs over what another framework captured. Each layer gets the framework's own captured inputs, is
+compared with the framework's own output, and passes that output on. So one pass judges every layer independently of
+what came before it. The pass judges the glue code between layers, too. Glue code is what the reference does outside of
+its layers, such as additions, reshapes and products; what it makes of the captured outputs must be what the next layer
+was given.
 
-A layer's floor, which ``rule`` divides by, is measured on its inputs: once more in float64 with every value moved by a unit of
-rounding, and in float32; where a layer treats its items alike, on one item. The code between layers mostly agrees to the bit and
-needs no floor. Where it does not, three passes run in step, a layer at a time: exact, moved, and in float32. A layer that was not
-captured runs in each pass by itself, as part of the code between layers; so a replay of no capture at all gives the model's
-float64 outputs and the floor of a whole model.
-
-Needs torch, which is the reference.
+The noise floor of a layer is measured on its inputs (see ``floors``). Glue code mostly agrees to the bit and needs no
+floor. Where it does not, three passes run side by side, one layer at a time: exact, perturbed, and in float32. A layer
+that was not captured is computed by each pass itself, as part of the glue code; so a replay of an empty capture gives
+the model's float64 outputs and the noise floor of the whole model.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..verdict import limits as rule
-from ..verdict.findings import Finding
+from ..framework.capture import LayerCall
+from ..results.verdicts import Verdict
+from ..verdict import limits
+from ..verdict.findings import INPUT, OUTPUT, Finding, ReplayReport
 from ..verdict.limits import UNIT
-from . import catalogue
-from .stepping import COPIES, Halt, Models, Noise, Pass, as_float32, as_float64, filled, flatten, reduction, replace
-from .tensors import SPATIAL, Capture, Floors, channel_axis, describe, equal, fit, forms, judge, mean_squares, stretches
+from .explanation import Explainer
+from .floors import MEASURED_CALLS, FloorMeter
+from .layer_kinds import COPIES, channel_axis, may_overwrite, summed_terms
+from .layout import nearest
+from .perturbation import Noise
+from .stepping import Models, Pause, SteppingPass
+from .structures import as_float32, as_float64, flatten, map_tensors, unflatten
+from .tensors import Capture, Floors, Place, equal, judge, mean_squares, stretches
 
-OUTPUT = "(output)"
-MEASURED_CALLS = 3  # of a layer that is called again and again; its later calls are judged by the same floors
-# Layers that treat the items of a batch, axis 0, alike and apart.
-BY_ITEM = (*SPATIAL, nn.Linear, nn.LayerNorm, nn.GELU, nn.SiLU, nn.Hardswish, nn.Hardsigmoid, nn.Sigmoid, nn.Tanh)
-ENOUGH_VALUES = 32  # of each channel, for a floor measured on one item
-SLACK = 1e-5  # of a slope, which is fitted to float32
-ROUNDED_SUMS = "its mean and variance are sums in float32 that lose digits, as E[x²] - E[x]² in one pass does"
+MODEL_OUTPUT = "(output)"  # in the place of a layer's name
 
 
 class NeedsFloor(Exception):
-    """Code between layers does not agree to the bit, and one pass alone cannot tell how much of that is rounding."""
+    """Glue code does not agree to the bit, and a single pass cannot tell how much of the difference is rounding."""
 
 
-def replayed(
+def replay_forward(
     models: Models,
     capture: Capture,
     inputs: Sequence[Tensor],
     outputs: Mapping[str, np.ndarray | None],
     planted: tuple[str, int] | None = None,
-) -> Replay:
-    """The replay of a capture, in one pass, or in three where one does not tell. outputs: what the framework returned, by name."""
-    for alone in (True, False):
-        done = Replay(models, capture, planted, alone)
-        try:
-            done.finish(outputs, done.run(inputs))
-            break
-        except NeedsFloor:
-            pass
-    return done
+) -> ReplayReport:
+    """Replay a capture in one pass, or in three where one is not enough.
+
+    inputs: of the captured pass.
+    outputs: what the framework returned, by name; None where an output is missing.
+    planted: a fault that the capture is known to have, as (layer, index in ``catalogue.plantable_faults``).
+    """
+    # suppress drops the exception, which would keep the first replay's tensors in memory during the second replay.
+    with suppress(NeedsFloor):
+        return _replay(Replay(models, capture, planted, single_pass=True), inputs, outputs)
+    return _replay(Replay(models, capture, planted), inputs, outputs)
+
+
+def _replay(replay: Replay, inputs: Sequence[Tensor], outputs: Mapping[str, np.ndarray | None]) -> ReplayReport:
+    replay.judge_outputs(outputs, replay.run(inputs))
+    return replay.report()
 
 
 class Replay:
-    """One replay. ``findings``: in the order of computation. missing: calls of layers that were not captured.
+    """One replay of one capture.
 
-    planted: a fault (layer, index in catalogue.faults) that the capture is known to have. ``visible`` is then by how many floors
-    it moves the layer's exact output: what no test could see is not missed. alone: one pass, without floors of the code between
-    layers; raises NeedsFloor where one is needed.
+    findings: in the order of computation.
+    compared, missing: layer -> number of its calls that were, and were not, captured.
+    planted: as ``replay_forward`` takes it. ``visible`` is then by how many noise floors the fault changes the exact
+        output of its
+        layer: a fault that no test could see is not missed.
+    single_pass: without the perturbed and the float32 pass; raises NeedsFloor where they are needed.
     """
 
     def __init__(
-        self, models: Models, capture: Capture, planted: tuple[str, int] | None = None, alone: bool = False
+        self, models: Models, capture: Capture, planted: tuple[str, int] | None = None, single_pass: bool = False
     ) -> None:
-        self.models, self.capture, self.planted, self.alone = models, capture, planted, alone
-        self.visible = 0.0
+        self.models, self.capture, self.planted, self.single_pass = models, capture, planted, single_pass
         self.noise = Noise(models.seed)
+        self.meter = FloorMeter(models, self.noise)
+        self.explainer = Explainer(models, capture)
         self.findings: list[Finding] = []
         self.compared: Counter[str] = Counter()
         self.missing: Counter[str] = Counter()
+        self.visible = 0.0
         self.stopped = ""
-        self.fits = 0  # of the inputs of the layer at hand
-        self.shares: dict[str, list[list[tuple[np.ndarray, np.ndarray]]]] = {}
-        self.explained: dict[str, dict[str, Any]] = {}
-        self.likely: str | None = None
-        self.searches = 3  # for that many layers the catalogue is searched in vain
+        self.passes: list[SteppingPass] = []
+        self.visit: Callable[[str, Any], None] | None = None
 
     def run(self, inputs: Sequence[Tensor], visit: Callable[[str, Any], None] | None = None) -> list[Floors]:
-        """Replay over these inputs; returns the exact outputs of the model, with their floors, [] where it had to stop.
+        """Replay over these inputs; returns the exact outputs of the model with their floors, [] where the replay had to stop.
 
-        visit: called with (layer, arguments) at the first calls of each layer that was not captured, in float64.
+        visit: called with (layer, arguments in float64) at the first calls of each layer that was not captured.
         """
-        float64_inputs = [as_float64(tensor) for tensor in inputs]
         self.visit = visit
-        self.items = float64_inputs[0].shape[0] if float64_inputs and float64_inputs[0].dim() else 0
-        self.passes = [Pass(self.models.float64_model, float64_inputs)]
-        if not self.alone:
+        float64_inputs = [as_float64(tensor) for tensor in inputs]
+        self.meter.items = float64_inputs[0].shape[0] if float64_inputs and float64_inputs[0].dim() else 0
+        self.passes = [SteppingPass(self.models.float64_model, float64_inputs)]
+        if not self.single_pass:
             self.passes += [
-                Pass(self.models.float64_model, [self.noise.moved(tensor) for tensor in float64_inputs]),
-                Pass(self.models.float32_model, [as_float32(tensor) for tensor in inputs]),
+                SteppingPass(self.models.float64_model, [self.noise.perturbed(tensor) for tensor in float64_inputs]),
+                SteppingPass(self.models.float32_model, [as_float32(tensor) for tensor in inputs]),
             ]
         with torch.no_grad():
-            return self._steps()
+            return self._step_to_end()
 
-    def _steps(self) -> list[Floors]:
-        replies: list[Any] = [None] * len(self.passes)
-        while True:
-            steps: list[Halt] = [each.switch(reply) for each, reply in zip(self.passes, replies)]
-            first = steps[0]
-            for step in steps:
-                if step.error is not None:
-                    if not any(finding.reason for finding in self.findings):
-                        raise step.error
-                    return []  # after a tensor of another shape, the reference's own code may not go on
-            if any((step.layer, step.call) != (first.layer, first.call) for step in steps):
-                self.stopped = f"rounding alone changes what is computed after {first.layer or OUTPUT}"
-                return []
-            if not first.layer:
-                return self._floors([step.args for step in steps])
-            record = self.capture.records.get((first.layer, first.call))
-            if record is not None and not record["outputs"]:
-                record = None  # the framework broke off within this layer
-            answer = self._by_itself(steps) if record is None else self._layer(steps, record)
-            if answer is None:
-                return []
-            replies = answer
+    def judge_outputs(self, outputs: Mapping[str, np.ndarray | None], exact: Sequence[Floors]) -> None:
+        """Compare what the framework returned with what the reference's glue code makes of the last captured outputs.
 
-    def _by_itself(self, steps: list[Halt]) -> list[Any]:
-        """A layer that was not captured: each pass computes its own."""
-        name = steps[0].layer
+        exact: what ``run`` returned.
+        """
+        for index, ((name, array), floors) in enumerate(zip(outputs.items(), exact)):
+            if array is None or array.shape != tuple(floors.exact.shape):
+                continue
+            returned = torch.from_numpy(array)
+            if self.single_pass and not equal(floors.exact, returned):
+                raise NeedsFloor
+            place = Place(f"{MODEL_OUTPUT} {name}", 0, index, "", INPUT)
+            self.findings.append(judge(place, returned, floors, 1, max(0, returned.dim() - 1)))
+
+    def report(self) -> ReplayReport:
+        """What was found."""
+        return ReplayReport(
+            tuple(self.findings),
+            dict(self.compared),
+            dict(self.missing),
+            dict(self.explainer.explained),
+            self.visible,
+            self.stopped,
+        )
+
+    # -- stepping -----------------------------------------------------------------------------------------------------
+
+    def _step_to_end(self) -> list[Floors]:
+        """Let all passes compute layer by layer, until the model returns or the replay has to stop."""
+        answers: list[Any] | None = [None] * len(self.passes)
+        while answers is not None:
+            pauses: list[Pause] = [each.switch(answer) for each, answer in zip(self.passes, answers)]
+            if self._has_to_stop(pauses):
+                return []
+            if not pauses[0].layer:
+                return self._output_floors([pause.args for pause in pauses])
+            answers = self._step(pauses)
+        return []
+
+    def _has_to_stop(self, pauses: list[Pause]) -> bool:
+        """Whether the passes cannot go on side by side; raises an error of the reference that no finding explains."""
+        first = pauses[0]
+        for pause in pauses:
+            if pause.error is not None:
+                # After a tensor of another shape the reference's own code may fail.
+                if not any(finding.reason for finding in self.findings):
+                    raise pause.error
+                return True
+        if any((pause.layer, pause.call) != (first.layer, first.call) for pause in pauses):
+            self.stopped = f"rounding alone changes what is computed after {first.layer or MODEL_OUTPUT}"
+            return True
+        return False
+
+    def _step(self, pauses: list[Pause]) -> list[Any] | None:
+        """The output of the layer for each pass; None where the replay has to stop."""
+        files = self.capture.records.get((pauses[0].layer, pauses[0].call))
+        if files is None or not files.outputs:  # without outputs, the framework failed within this layer
+            return self._step_by_itself(pauses)
+        return self._step_captured(pauses, files)
+
+    def _output_floors(self, outputs: list[Any]) -> list[Floors]:
+        """The model's outputs with their floors; a single pass measures none."""
+        if self.single_pass:
+            return [Floors(output, None, None) for output in flatten(outputs[0])]
+        return [self._glue_floors(each, each[0].dim() - 1) for each in zip(*map(flatten, outputs))]
+
+    def _glue_floors(self, values: Sequence[Tensor], axis: int) -> Floors:
+        """The floor of what glue code computes, from its results in all passes."""
+        if self.single_pass:
+            raise NeedsFloor
+        exact, perturbed, float32 = values
+        return Floors(exact, mean_squares(perturbed, axis, exact=exact), mean_squares(float32, axis, exact=exact))
+
+    # -- a layer that was not captured --------------------------------------------------------------------------------
+
+    def _step_by_itself(self, pauses: list[Pause]) -> list[Any]:
+        """Each pass computes the layer itself."""
+        name = pauses[0].layer
         self.missing[name] += 1
-        layer, twin = self.models.layers[name], self.models.float32_layers[name]
-        size = UNIT if isinstance(layer, COPIES) else UNIT * rule.growth(reduction(layer, flatten(steps[0].args)))
-        if self.visit is not None and steps[0].call < MEASURED_CALLS:
-            self.visit(name, replace(steps[0].args, Tensor.clone))
-        exact = self.models.compute(layer, steps[0].args)
-        if self.alone:
+        layer = self.models.layers[name]
+        # The length of the sums depends on the inputs, which an in-place layer overwrites.
+        size = UNIT * limits.growth(summed_terms(layer, flatten(pauses[0].args)))
+        if self.visit is not None and pauses[0].call < MEASURED_CALLS:
+            self.visit(name, map_tensors(pauses[0].args, Tensor.clone))
+        exact = self.models.compute(layer, pauses[0].args)
+        if self.single_pass:
             return [exact]
+        perturbed = self._perturbed_output(layer, pauses[1].args, size)
+        return [exact, perturbed, self.models.compute(self.models.float32_layers[name], pauses[2].args)]
+
+    def _perturbed_output(self, layer: nn.Module, args: Any, size: float) -> Any:
+        """The output of the perturbed pass. size: of the perturbation of its inputs and weights."""
         if isinstance(layer, COPIES):
-            moved = self.models.compute(layer, steps[1].args)
-        else:
-            # On copies: an argument may be a weight of the model.
-            args = replace(steps[1].args, lambda tensor: self.noise.moved(tensor, size))
-            versions = [tensor._version for tensor in flatten(args)]
-            moved = replace(self.models.compute_moved(layer, args, self.noise, size), self.noise.moved)
-            for original, copy, version in zip(flatten(steps[1].args), flatten(args), versions):
-                if copy._version != version:  # an in-place layer
-                    original.copy_(copy)
-        return [exact, moved, self.models.compute(twin, steps[2].args)]
+            return self.models.compute(layer, args)
+        # On copies, because an argument may be a weight of the model.
+        copies = map_tensors(args, lambda tensor: self.noise.perturbed(tensor, size))
+        versions = [tensor._version for tensor in flatten(copies)]
+        output = map_tensors(self.models.compute_perturbed(layer, copies, self.noise, size), self.noise.perturbed)
+        for original, copy, version in zip(flatten(args), flatten(copies), versions):
+            if copy._version != version:  # the layer works in place
+                original.copy_(copy)
+        return output
 
     # -- a captured layer ---------------------------------------------------------------------------------------------
 
-    def _layer(self, steps: list[Halt], record: Mapping[str, Sequence[str]]) -> list[Any] | None:
-        """Judge what the layer was given and what it returned; what each pass goes on with."""
-        name, call = steps[0].layer, steps[0].call
+    def _step_captured(self, pauses: list[Pause], files: LayerCall) -> list[Any] | None:
+        """Judge what the layer was given and what it returned; the output for each pass, None where the replay has to stop."""
+        name = pauses[0].layer
         layer = self.models.layers[name]
-        given = self._inputs(steps, record["inputs"])
-        args = filled(steps[0].args, [tensor.clone() if may_overwrite(layer) else tensor for tensor in given])
-        versions = [tensor._version for tensor in flatten(args)]
-        result = self.models.compute(layer, args)
-        in_place = [tensor._version != version for tensor, version in zip(flatten(args), versions)]
-        floors = self._measure(name, filled(steps[0].args, given), flatten(result))
+        inputs, matched = self._judge_inputs(pauses, files.inputs)
+        args = unflatten(pauses[0].args, inputs)
+        result, overwritten = self._compute(layer, args)
+        floors = self.meter.measure(name, args, flatten(result))
         if self.planted is not None and self.planted[0] == name:
-            self._see(layer, self.planted[1], filled(steps[0].args, given), floors[0])
+            self.visible = max(self.visible, self.explainer.visibility(layer, self.planted[1], args, floors[0]))
+        outputs = self._match_outputs([self.capture.load(file) for file in files.outputs], floors, layer)
+        if floors and not outputs:
+            if not matched:
+                # The layer works in another layout, such as time before batch: it is judged as part of the glue code.
+                return self._step_by_itself(pauses)
+            self.compared[name] += 1
+            self._report_shape(pauses[0], self.capture.load(files.outputs[0]), floors[0], args)
+            return None
         self.compared[name] += 1
-        returned = []
-        theirs = [self.capture.load(file) for file in record["outputs"]]
-        for index, floor in enumerate(floors[: len(theirs)]):
-            found = self._nearest(theirs, floor.exact, layer)
-            if found is None and index:
-                break  # a state that the framework keeps to itself
-            if found is None and self.fits == 0:
-                # It works on another layout altogether, as time before batch: then it belongs to the code between the others.
-                self.compared[name] -= 1
-                return self._by_itself(steps)
+        self._judge_outputs(pauses[0], outputs, floors, args)
+        outputs += [each.exact for each in floors[len(outputs) :]]
+        answers = self._answers(outputs)
+        for pause, answer in zip(pauses, answers):
+            for tensor, changed in zip(flatten(pause.args), overwritten):
+                if changed:  # all code that uses the input of an in-place layer sees its output
+                    tensor.copy_(answer[0])
+        return [unflatten(result, answer) for answer in answers]
+
+    def _compute(self, layer: nn.Module, args: Any) -> tuple[Any, list[bool]]:
+        """The exact output of a layer, and which of its arguments it overwrites; the given arguments stay as they are."""
+        copies = map_tensors(args, Tensor.clone) if may_overwrite(layer) else args
+        versions = [tensor._version for tensor in flatten(copies)]
+        result = self.models.compute(layer, copies)
+        return result, [tensor._version != version for tensor, version in zip(flatten(copies), versions)]
+
+    def _match_outputs(self, captured: list[Tensor], floors: Sequence[Floors], layer: nn.Module) -> list[Tensor]:
+        """The captured outputs in the order and layout of the reference's, up to the first that was not captured.
+
+        A framework may keep a state to itself that the reference returns.
+        """
+        outputs: list[Tensor] = []
+        for each in floors[: len(captured)]:
+            found = nearest(captured, each.exact, layer, self.capture.channels_last)
             if found is None:
-                self._other_shape(name, call, index, theirs[0], floor.exact)
-                self._explain(self.findings[-1], theirs[0], floor, filled(steps[0].args, given))
-                return None
-            theirs = [other for other in theirs if other is not found[0]]
-            finding = self._judge(name, call, index, "output", found[1], floor, layer, reduction(layer, given))
-            returned.append(found[1])
-            if finding.verdict != "EQUAL" and index == 0:
-                self._explain(finding, found[1], floor, filled(steps[0].args, given))
-        returned += [floor.exact for floor in floors[len(returned) :]]
-        replies = [[as_float64(tensor) for tensor in returned]]
-        if not self.alone:
-            replies += [
-                [
-                    self.noise.move_(tensor.to(torch.float64, copy=True) if tensor.is_floating_point() else tensor)
-                    for tensor in returned
-                ],
-                [as_float32(tensor) for tensor in returned],
+                break
+            captured = [other for other in captured if other is not found[0]]
+            outputs.append(found[1])
+        return outputs
+
+    def _judge_outputs(self, pause: Pause, outputs: list[Tensor], floors: Sequence[Floors], args: Any) -> None:
+        """Judge every captured output, and explain a wrong first one."""
+        layer = self.models.layers[pause.layer]
+        terms = summed_terms(layer, flatten(args))
+        for index, (output, each) in enumerate(zip(outputs, floors)):
+            place = Place(pause.layer, pause.call, index, type(layer).__name__, OUTPUT)
+            finding = judge(place, output, each, terms, channel_axis(layer, output.dim()))
+            self.findings.append(finding)
+            if finding.verdict != Verdict.EQUAL and index == 0:
+                self.explainer.explain(finding, output, each, args)
+
+    def _report_shape(self, pause: Pause, captured: Tensor, floors: Floors, args: Any) -> None:
+        """The output has another shape: explain it, because the replay cannot go on."""
+        kind = type(self.models.layers[pause.layer]).__name__
+        reason = f"output has shape {tuple(captured.shape)}, the reference {tuple(floors.exact.shape)}"
+        self.findings.append(Place(pause.layer, pause.call, 0, kind, OUTPUT).incomparable(reason))
+        self.explainer.explain(self.findings[-1], captured, floors, args)
+
+    def _answers(self, outputs: list[Tensor]) -> list[list[Tensor]]:
+        """The outputs of a captured layer as each pass takes them: exact, perturbed, in float32."""
+        answers = [[as_float64(tensor) for tensor in outputs]]
+        if not self.single_pass:
+            perturbed = [
+                self.noise.perturb_(tensor.to(torch.float64, copy=True) if tensor.is_floating_point() else tensor)
+                for tensor in outputs
             ]
-        for step, reply in zip(steps, replies):
-            for tensor, changed in zip(flatten(step.args), in_place):
-                if changed:  # whoever else holds the input of an in-place layer sees its result
-                    tensor.copy_(reply[0])
-        return [filled(result, reply) for reply in replies]
+            answers += [perturbed, [as_float32(tensor) for tensor in outputs]]
+        return answers
 
-    def _inputs(self, steps: list[Halt], files: Sequence[str]) -> list[Tensor]:
-        """What the framework gave the layer, as the reference takes it, in float64; its own where nothing was captured.
+    # -- glue code ----------------------------------------------------------------------------------------------------
 
-        Each is compared with what the reference's code makes of the outputs captured before.
+    def _judge_inputs(self, pauses: list[Pause], files: Sequence[str]) -> tuple[list[Tensor], int]:
+        """The inputs that the framework gave the layer, in the reference's layout and float64, and how many were captured.
+
+        Each is compared with what the reference's glue code makes of the outputs captured before. An input that was not
+        captured, or in another shape, such as an image that was padded before, is the reference's own; the layer is
+        then judged together with the glue code before it.
         """
-        name, call = steps[0].layer, steps[0].call
+        name, call = pauses[0].layer, pauses[0].call
         layer = self.models.layers[name]
-        theirs = [self.capture.load(file) for file in files]
-        result = []
-        self.fits = 0
-        for index, values in enumerate(zip(*(flatten(step.args) for step in steps))):
-            own = values[0]
-            alike = [tensor for tensor in theirs if tensor.is_floating_point() == own.is_floating_point()]
-            found = self._nearest(alike, own, layer)
-            if found is not None:
-                tensor, fitted = found
-                theirs = [other for other in theirs if other is not tensor]
-                self.fits += 1
-                if equal(own, fitted):
-                    kind = type(layer).__name__
-                    self.findings.append(Finding(name, call, index, kind, "input", 0.0, 0.0, 1, 0.0, 0.0, 0.0))
-                else:
-                    whole = not own.is_floating_point()  # numbers, which have no rounding
-                    floor = Floors(own, None, None) if whole else self._floor(values, channel_axis(layer, own.dim()))
-                    self._judge(name, call, index, "input", fitted, floor, layer)
-                exactly = own.is_floating_point() and all(
-                    torch.equal(a, b.double()) for a, b in stretches(own, fitted, axis=-1)
-                )
-                result.append(own if exactly else as_float64(fitted))
-            else:
-                # Nothing captured, or what another division of the work gives: an image that was padded before. The layer is
-                # then judged together with the code before it.
-                result.append(own)
-        return result
-
-    def _nearest(self, theirs: list[Tensor], own: Tensor, layer: nn.Module) -> tuple[Tensor, Tensor] | None:
-        """Which captured tensor this is, and it in the reference's layout; of several with its shape, the nearest.
-
-        Frameworks differ in the order in which they pass the states of a cell.
-        """
-        fitting = [
-            (tensor, form) for tensor in theirs for form in forms(tensor, own.shape, layer, self.capture.channels_last)
-        ]
-        if len(fitting) < 2:
-            return fitting[0] if fitting else None
-        return min(fitting, key=lambda pair: float(torch.dist(pair[1].double(), own.double())))
-
-    def _measure(self, name: str, args: Any, exact: list[Tensor]) -> list[Floors]:
-        """The floors of a layer's outputs on these inputs. After some calls of a layer they are known, relative to its size."""
-        layer, twin = self.models.layers[name], self.models.float32_layers[name]
-        earlier = self.shares.get(name, [])
-        if len(earlier) >= MEASURED_CALLS and all(len(shares) == len(exact) for shares in earlier):
-            return [self._known(y, [shares[i] for shares in earlier], layer) for i, y in enumerate(exact)]
-        if isinstance(layer, COPIES):
-            return [Floors(y, None, None) for y in exact]
-        axes = [channel_axis(layer, y.dim()) for y in exact]
-        one = self._treats_apart(layer, args, exact, axes)
-        if one:
-            args = replace(args, lambda tensor: tensor[:1])
-        parts = [y[:1] if one else y for y in exact]
-        moved = flatten(self.models.compute_moved(layer, replace(args, self.noise.moved), self.noise, UNIT))
-        changes = [mean_squares(y, axis, exact=x) for x, y, axis in zip(parts, moved, axes)]
-        del moved
-        copy = may_overwrite(layer)
-        float32_outputs = flatten(
-            self.models.compute(twin, replace(args, lambda t: as_float32(t).clone() if copy else as_float32(t)))
-        )
-        errors = [mean_squares(y, axis, exact=x) for x, y, axis in zip(parts, float32_outputs, axes)]
-        del float32_outputs
-        if not all(y.is_floating_point() and y.dim() for y in exact):
-            return [Floors(*each) for each in zip(exact, changes, errors)]
-        sizes = [float(mean_squares(y, axis).mean()) or 1.0 for y, axis in zip(parts, axes)]
-        self.shares.setdefault(name, []).append([(d / size, e / size) for d, e, size in zip(changes, errors, sizes)])
-        if one:
-            return [self._known(y, [share], layer) for y, share in zip(exact, self.shares[name][-1])]
-        return [Floors(*each) for each in zip(exact, changes, errors)]
-
-    def _treats_apart(self, layer: nn.Module, args: Any, exact: list[Tensor], axes: list[int]) -> bool:
-        """Whether a floor measured on one item of the batch, in proportion to its size, holds for all of it."""
-        if _is_training_norm(layer) or not isinstance(layer, BY_ITEM):
-            return False
-        tensors = [*flatten(args), *exact]
-        if not all(tensor.dim() > 1 and tensor.is_floating_point() for tensor in tensors):
-            return False
-        items = {tensor.shape[0] for tensor in tensors}
-        channels = [y.shape[axis] for y, axis in zip(exact, axes)]
-        return items == {self.items} and all(y[0].numel() >= ENOUGH_VALUES * count for y, count in zip(exact, channels))
-
-    def _known(self, exact: Tensor, shares: Sequence[tuple[np.ndarray, np.ndarray]], layer: nn.Module) -> Floors:
-        """Floors from earlier calls; over all channels, where their number changes from call to call."""
-        if len({share[0].shape for share in shares}) > 1:
-            shares = [(moved.mean(keepdims=True), own.mean(keepdims=True)) for moved, own in shares]
-        size = mean_squares(exact, channel_axis(layer, exact.dim()))
-        moved, own = (np.broadcast_to(np.mean(parts, axis=0) * size.mean(), size.shape) for parts in zip(*shares))
-        return Floors(exact, moved, own, size)
-
-    def _floors(self, values: list[Any]) -> list[Floors]:
-        """The floors of what the passes hold; one alone knows of none."""
-        if self.alone:
-            return [Floors(each, None, None) for each in flatten(values[0])]
-        return [self._floor(each, each[0].dim() - 1) for each in zip(*map(flatten, values))]
-
-    def _floor(self, values: Sequence[Tensor], axis: int) -> Floors:
-        if self.alone:
-            raise NeedsFloor
-        exact, moved, own = values
-        return Floors(exact, mean_squares(moved, axis, exact=exact), mean_squares(own, axis, exact=exact))
-
-    def finish(self, outputs: Mapping[str, np.ndarray | None], exact: Sequence[Floors]) -> None:
-        """Compare what the framework returned with what the reference's code makes of the last layers' captured outputs."""
-        for index, ((name, array), floor) in enumerate(zip(outputs.items(), exact)):
-            if array is not None and array.shape == tuple(floor.exact.shape):
-                theirs = torch.from_numpy(array)
-                if self.alone and not equal(floor.exact, theirs):
-                    raise NeedsFloor
-                self.findings.append(
-                    judge(f"{OUTPUT} {name}", 0, index, "", "input", theirs, floor, 1, max(0, theirs.dim() - 1))
-                )
-
-    def report(self) -> dict[str, Any]:
-        """The findings as plain values, and how many calls of which layers were compared."""
-        return {
-            "findings": [asdict(finding) for finding in self.findings],
-            "compared": {name: calls for name, calls in self.compared.items() if calls},
-            "missing": dict(self.missing),
-            "explained": self.explained,
-            "visible": self.visible,
-            "stopped": self.stopped,
-        }
-
-    # -- findings -----------------------------------------------------------------------------------------------------
-
-    def _judge(
-        self,
-        name: str,
-        call: int,
-        index: int,
-        what: str,
-        theirs: Tensor,
-        floor: Floors,
-        layer: nn.Module,
-        terms: int = 1,
-    ) -> Finding:
-        axis = channel_axis(layer, theirs.dim())
-        finding = judge(name, call, index, type(layer).__name__, what, theirs, floor, terms, axis)
-        self.findings.append(finding)
-        return finding
-
-    def _explain(self, finding: Finding, theirs: Tensor, floor: Floors, args: Any) -> None:
-        """Look for what the layer computes instead: the entry of the catalogue that brings it under the limit."""
-        name = finding.layer
-        if name in self.explained or self.searches == 0:
-            return
-        layer = self.models.layers[name]
-        entries = list(catalogue.alternatives(layer))
-        if self.likely is not None:  # what one layer does, the next of its kind will do
-            entries.sort(key=lambda entry: entry.kind != self.likely)
-        best: tuple[float, catalogue.Alternative] | None = None
-        for entry in entries:
-            value = self._instead(layer, entry, args)
-            if value is None or tuple(value.shape) != tuple(theirs.shape):
-                fitted = None if value is None else fit(theirs, value.shape, layer, self.capture.channels_last)
-                if value is None or fitted is None:
-                    continue
-            else:
-                fitted = theirs
-            same = value.shape == floor.exact.shape
-            accepted = ("EQUAL",) if same else ("EQUAL", "DRIFT")  # the floor of another shape was not measured
-            moved = (floor.moved if same else None, floor.own if same else None)
-            kind, terms = finding.kind, reduction(layer, flatten(args))
-            found = judge(
-                name, 0, 0, kind, "output", fitted, Floors(value, *moved), terms, channel_axis(layer, value.dim())
+        captured = [self.capture.load(file) for file in files]
+        inputs: list[Tensor] = []
+        matched = 0
+        for index, values in enumerate(zip(*(flatten(pause.args) for pause in pauses))):
+            exact = values[0]
+            same_kind = [tensor for tensor in captured if tensor.is_floating_point() == exact.is_floating_point()]
+            found = nearest(same_kind, exact, layer, self.capture.channels_last)
+            if found is None:
+                inputs.append(exact)
+                continue
+            captured = [other for other in captured if other is not found[0]]
+            matched += 1
+            self._judge_input(Place(name, call, index, type(layer).__name__, INPUT), found[1], values, layer)
+            same = exact.is_floating_point() and all(
+                torch.equal(a, b.double()) for a, b in stretches(exact, found[1], axis=-1)
             )
-            if found.verdict in accepted and (best is None or found.ratio < best[0] / 2):
-                best = found.ratio, entry
-                if found.ratio < 1.0:
-                    break
-        if best is not None:
-            self.likely = best[1].kind
-            self.explained[name] = {"kind": best[1].kind, "says": best[1].says, "rounding": best[1].rounding}
+            inputs.append(exact if same else as_float64(found[1]))
+        return inputs, matched
+
+    def _judge_input(self, place: Place, captured: Tensor, values: Sequence[Tensor], layer: nn.Module) -> None:
+        """Judge one input. values: what the glue code of each pass computed."""
+        exact = values[0]
+        if equal(exact, captured):
+            self.findings.append(place.identical())
             return
-        if _is_training_norm(layer) and self._rounded_sums(layer, finding, theirs, floor, args):
-            return
-        self.searches -= 1
-        if (said := describe(theirs, floor.exact)) is not None:
-            self.explained[name] = {"kind": said[0], "says": said[1], "rounding": False}
-
-    def _rounded_sums(self, layer: Any, finding: Finding, theirs: Tensor, floor: Floors, args: Any) -> bool:
-        """Whether a batch norm in training is right but for mean and variance, each off by what a long sum in float32 may lose.
-
-        Then every channel is the exact one, scaled and shifted. A sum of n terms loses at most n units of rounding (Higham 2002,
-        4.2), so E[x²] - E[x]² loses 3n + 2 units of E[x²], which may be all of a variance, but for eps.
-        """
-        exact, x = floor.exact, as_float64(flatten(args)[0])
-        if theirs.shape != exact.shape or not bool(torch.isfinite(theirs).all()):
-            return False
-        axes = [axis for axis in range(exact.dim()) if axis != 1]
-        y, given = theirs.double(), exact
-        apart = given - given.mean(axes, keepdim=True)
-        spread = apart.square().mean(axes, keepdim=True)
-        slope = ((y - y.mean(axes, keepdim=True)) * apart).mean(axes, keepdim=True) / spread.clamp(min=1e-300)
-        shift = y.mean(axes, keepdim=True) - slope * given.mean(axes, keepdim=True)
-        plain = x.var(axes, unbiased=False, keepdim=True)
-        variance, terms = plain + layer.eps, x.numel() // x.shape[1]
-        least, most = slopes(x, axes, layer.eps)
-        weight = (spread * variance / plain.clamp(min=1e-300)).sqrt()
-        size = (x.square().mean(axes, keepdim=True) / variance).sqrt()
-        moved = (slope - 1).abs() * given.mean(axes, keepdim=True).abs() + slope * weight * UNIT * (terms + 4) * size
-        if bool(((slope < least) | (slope > most) | (shift.abs() > moved)).any()):
-            return False
-        axis = channel_axis(layer, exact.dim())
-        fitted = Floors(slope * given + shift, floor.moved, floor.own)
-        if judge(finding.layer, 0, 0, finding.kind, "output", theirs, fitted, finding.terms, axis).verdict != "EQUAL":
-            return False
-        self.explained[finding.layer] = {"kind": "rounded sums", "says": ROUNDED_SUMS, "rounding": True}
-        return True
-
-    def _see(self, layer: nn.Module, index: int, args: Any, floor: Floors) -> None:
-        changed = self._instead(layer, catalogue.faults(layer)[index], args)
-        if changed is None or changed.shape != floor.exact.shape:
-            self.visible = math.inf
-        else:
-            found = judge(
-                "", 0, 0, "", "", changed, floor, reduction(layer, flatten(args)), channel_axis(layer, changed.dim())
-            )
-            self.visible = max(self.visible, found.ratio, found.channel_ratio)
-
-    def _instead(self, layer: nn.Module, entry: catalogue.Alternative, args: Any) -> Tensor | None:
-        copies = replace(args, Tensor.clone)
-        try:
-            result = entry.forward(layer, self.models.forwards[layer], *copies[0], **copies[1])
-        except (RuntimeError, ValueError, TypeError, IndexError, AttributeError, AssertionError, NotImplementedError):
-            return None  # the entry is no way to compute a layer of this form
-        found = flatten(result)
-        return found[0] if found else None
-
-    def _other_shape(self, name: str, call: int, index: int, theirs: Tensor, mine: Tensor) -> None:
-        kind = type(self.models.layers[name]).__name__
-        reason = f"output has shape {tuple(theirs.shape)}, the reference {tuple(mine.shape)}"
-        self.findings.append(Finding(name, call, index, kind, "output", math.inf, math.inf, reason=reason))
-
-
-def slopes(x: Tensor, axes: Sequence[int], eps: float) -> tuple[Tensor, Tensor]:
-    """Least and most, by channel, of an exact standard deviation over one of which E[x²] - E[x]² has lost 3n + 2 units of E[x²]."""
-    variance = x.var(list(axes), unbiased=False, keepdim=True) + eps
-    lost = UNIT * (3 * (x.numel() // x.shape[1]) + 2) * x.square().mean(list(axes), keepdim=True) / variance
-    return (1 + lost).rsqrt() * (1 - SLACK), torch.maximum(1 - lost, eps / variance).rsqrt() * (1 + SLACK)
-
-
-def _is_training_norm(layer: nn.Module) -> bool:
-    return isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.training
-
-
-def may_overwrite(layer: nn.Module) -> bool:
-    """Whether the layer may compute in place."""
-    return bool(getattr(layer, "inplace", False)) or not type(layer).__module__.startswith("torch.nn.")
+        axis = channel_axis(layer, captured.dim())
+        # Whole numbers, such as indices, have no rounding.
+        floors = self._glue_floors(values, axis) if exact.is_floating_point() else Floors(exact, None, None)
+        self.findings.append(judge(place, captured, floors, 1, axis))

@@ -19,6 +19,7 @@ from ..errors import Crashed, SubjectError, TimedOut
 from ..reference.build import Prepared, ReferenceProcess, fewer_items
 from ..results.records import Check, Curve, Error, Layers, Training
 from ..results.verdicts import Verdict
+from ..verdict.findings import StepTruth
 from ..verdict.layers import summarise
 from ..weights import normal_form, npz
 from ..worker import messages, messages_reference
@@ -34,7 +35,6 @@ from ..worker.messages_training import (
     TrainingStep,
     TrainingTruth,
     Trajectory,
-    TruthComputed,
 )
 from ..worker.process import Worker
 from ..workload.optimizers import Optimizer
@@ -103,7 +103,7 @@ class TrainingParity:
         self.few = prepared.few_training
         self.band = Band()
         self.no_curve = ""
-        self._truths: dict[int, TruthComputed] = {}
+        self._truths: dict[int, StepTruth] = {}
         self._gradient_floors: dict[tuple[int, float], Mapping[str, float]] = {}
         self._captured: set[tuple[str, ...]] = set()
         self._replayed: dict[tuple[str, ...], tuple[tuple[Check, ...], Layers]] = {}
@@ -298,7 +298,7 @@ class TrainingParity:
             checks.append(judge_statistics(step, local.rounding))
         return checks
 
-    def _truth(self, index: int) -> TruthComputed:
+    def _truth(self, index: int) -> StepTruth:
         """The exact step from a state, computed once."""
         if index not in self._truths:
             self._phase(f"the step after {self.states[index].steps} in float64, and its noise")
@@ -310,7 +310,7 @@ class TrainingParity:
                 seed=self.request.seed,
                 once=bool(self.no_curve),
             )
-            self._truths[index] = self.worker.ask(question)
+            self._truths[index] = self.worker.ask(question).truth
         return self._truths[index]
 
     def _floors_of_gradients(self, index: int, times: float) -> Mapping[str, float]:

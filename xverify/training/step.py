@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import Unsupported
+from ..verdict.findings import StepTruth
 from ..verdict.limits import UNIT
-from ..worker.messages_training import TruthComputed
 from ..workload import optimizers
 from ..workload.keys import state_key
 from ..workload.optimizers import Optimizer
@@ -44,7 +44,7 @@ class Step:
     before: Arrays
     optimizer_state: Arrays
     exact: Arrays
-    truth: TruthComputed
+    truth: StepTruth
     fused_parameters: Mapping[str, tuple[str, ...]]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from ..results.verdicts import Verdict
 from .limits import EQUAL_BACKWARD_R, EQUAL_R, UNIT, classify
@@ -98,19 +97,6 @@ class ReplayReport:
     visible: float = 0.0
     stopped: str = ""
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> ReplayReport:  # Any: JSON values of a worker's reply
-        """The record of the JSON object that ``dataclasses.asdict`` makes of it. Absent fields have their defaults."""
-        explained = values.get("explained") or {}
-        return cls(
-            findings=tuple(Finding(**each) for each in values["findings"]),
-            compared=dict(values["compared"]),
-            missing=dict(values.get("missing") or {}),
-            explained={name: Explanation(**each) for name, each in explained.items()},
-            visible=values.get("visible", 0.0),
-            stopped=values.get("stopped", ""),
-        )
-
 
 @dataclass(frozen=True)
 class StepTruth:
@@ -122,7 +108,7 @@ class StepTruth:
     sizes: parameter -> rms of its exact gradient.
     statistics: running statistic -> rms of its noise.
     terms: batch norm -> number of values of one channel.
-    momentum: batch norm -> its momentum.
+    momentum: batch norm -> its momentum; None for a cumulative average.
     """
 
     loss: float
@@ -131,9 +117,4 @@ class StepTruth:
     sizes: Mapping[str, float] = field(default_factory=dict)
     statistics: Mapping[str, float] = field(default_factory=dict)
     terms: Mapping[str, int] = field(default_factory=dict)
-    momentum: Mapping[str, float] = field(default_factory=dict)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> StepTruth:  # Any: JSON values of a worker's reply
-        """The record of the JSON object that ``dataclasses.asdict`` makes of it."""
-        return cls(**values)
+    momentum: Mapping[str, float | None] = field(default_factory=dict)

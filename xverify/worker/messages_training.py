@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..framework.capture import LayerCall
-from ..verdict.findings import ReplayReport
+from ..verdict.findings import ReplayReport, StepTruth
 from ..workload.optimizers import Optimizer
 from .codec import Reply, Request
 from .messages import Done
@@ -175,19 +175,9 @@ class CaptureTraining(Request[TrainingCaptured]):
 
 @dataclass(frozen=True)
 class TruthComputed(Reply):
-    """A training step in float64, with noise floors (rms).
+    """truth: the exact values and noise floors of a training step. Its arrays are in the file of the request."""
 
-    loss, loss_floor: of the batch. floors, sizes: parameter -> rms of its gradient's noise, and of its gradient.
-    statistics: running statistic -> rms of its noise. terms: batch norm -> values a channel. momentum: batch norm -> its own.
-    """
-
-    loss: float
-    loss_floor: float
-    floors: dict[str, float]
-    sizes: dict[str, float]
-    statistics: dict[str, float]
-    terms: dict[str, int]
-    momentum: dict[str, float | None]
+    truth: StepTruth
 
 
 @dataclass(frozen=True)

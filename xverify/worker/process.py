@@ -200,12 +200,6 @@ class Worker:
             raise self._broken(f"answered {got!r} to {doing}, where {expected!r} is the reply")
         return cast(ReplyType, reply)
 
-    def request(self, op: str, **arguments: Any) -> dict[str, Any]:
-        """``ask``, by the earlier names of operations: see _compat."""
-        from . import _compat
-
-        return _compat.from_reply(self.ask(_compat.to_request(op, arguments)))
-
     def _check_silent(self, doing: str) -> None:
         """Raise Crashed when the worker has sent a line that nobody asked for."""
         try:

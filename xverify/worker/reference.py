@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import WeightsError
-from ..verdict.findings import ReplayReport
 from ..verdict.layers import Place
 from ..weights import load_file, npz
 from ..workload.keys import case_key
 from . import messages_reference as messages
-from .codec import from_plain
 from .messages import Done
 from .messages_reference import (
     Evaluated,
@@ -141,32 +139,33 @@ class ReferenceWork:
         from ..replay.tensors import Capture
 
         state, case, folder = self.state, request.case, Path(request.folder)
-        records: Any = {(record.name, record.call): record for record in request.records}
+        records = {(record.name, record.call): record for record in request.records}
         captured = Capture(folder, request.channels_last, records)
         arrays = npz.load_file(folder / "outputs.npz") if (folder / "outputs.npz").is_file() else {}
         outputs = {name: arrays.get(case_key(case, name)) for name in state.outputs}
         models = state.replayed_models(request.weights, request.seed)
         native = state.native_cases(request.inputs)[case]
-        done = forward.replayed(models, captured, native, outputs, request.planted)
-        return Replayed(typed_report(done.report()))
+        return Replayed(forward.replay_forward(models, captured, native, outputs, request.planted))
 
     # -- faults -------------------------------------------------------------------------------------------------------
 
     def list_faults(self, request: messages.ListFaults) -> FaultsListed:
         """Every fault of the catalogue that a layer of this model can have."""
-        from ..replay import catalogue, stepping
+        from ..replay import stepping
+        from ..replay.faults import catalogue
 
         return FaultsListed(
             tuple(
                 Fault(name, index, entry.kind, entry.says, entry.rounding)
                 for name, layer in stepping.leaves(self.state.model).items()
-                for index, entry in enumerate(catalogue.faults(layer))
+                for index, entry in enumerate(catalogue.plantable_faults(layer))
             )
         )
 
     def plant_fault(self, request: messages.PlantFault) -> Done:
         """Make a layer of the model faulty, in place of the layer that is faulty now."""
-        from ..replay import catalogue, stepping
+        from ..replay import stepping
+        from ..replay.faults import catalogue
 
         self.remove_fault(messages.RemoveFault())
         self.planted = stepping.leaves(self.state.model)[request.layer]
@@ -179,8 +178,3 @@ class ReferenceWork:
             object.__delattr__(self.planted, "forward")
             self.planted = None
         return Done()
-
-
-def typed_report(found: Any) -> ReplayReport:
-    """What a replay reports, as a record."""
-    return found if isinstance(found, ReplayReport) else from_plain(ReplayReport, found)

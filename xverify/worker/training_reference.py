@@ -10,9 +10,7 @@ from typing import Any
 from ..weights import npz
 from ..workload.keys import case_key
 from . import messages_training as messages
-from .codec import from_plain
 from .messages_training import GradientFloorsMeasured, TrainingReplayed, TrainingState, TruthComputed
-from .reference import typed_report
 from .state import Handlers, State
 from .training import labelled_batches
 
@@ -32,43 +30,42 @@ class TrainingReference:
         }
 
     def truth(self, request: messages.TrainingTruth) -> TruthComputed:
-        """Loss, gradients and running statistics of a step in float64: see backward.truth."""
-        from ..replay import backward
+        """Loss, gradients and running statistics of a step in float64: see replay.training_step."""
+        from ..replay import training_step
 
-        repeats = 1 if request.once else backward.REPEATS
+        repeats = 1 if request.once else training_step.REPEATS
         with self._models(request.state, request.seed) as models:
             batch = self._batch(request.inputs, request.case)
-            found = backward.truth(models, batch[:-1], batch[-1], repeats)
-        npz.save_file(found.pop("arrays"), Path(request.path))
-        return from_plain(TruthComputed, found)
+            truth, arrays = training_step.step_in_float64(models, batch[:-1], batch[-1], repeats)
+        npz.save_file(arrays, Path(request.path))
+        return TruthComputed(truth)
 
     def gradient_floors(self, request: messages.GradientFloors) -> GradientFloorsMeasured:
-        """How far larger rounding moves the gradients: see backward.widened."""
-        from ..replay import backward
+        """How far larger rounding moves the gradients: see replay.training_step."""
+        from ..replay import training_step
 
         with self._models(request.state, request.seed) as models:
             batch = self._batch(request.inputs, request.case)
-            return GradientFloorsMeasured(backward.widened(models, batch[:-1], batch[-1], request.times))
+            return GradientFloorsMeasured(training_step.gradient_changes(models, batch[:-1], batch[-1], request.times))
 
     def replay(self, request: messages.ReplayTraining) -> TrainingReplayed:
         """Replay a captured step, forward and then backward."""
-        from ..replay import backward
-        from ..replay import forward as forward_replay
+        from ..replay import backward, forward
         from ..replay.tensors import Capture
 
         folder = Path(request.folder)
-        records: Any = {(record.name, record.call): record for record in request.records}
+        records = {(record.name, record.call): record for record in request.records}
         captured = Capture(folder, request.channels_last, records, mapped=True)
         arrays = npz.load_file(folder / "outputs.npz")
         outputs = {name: arrays.get(case_key(0, name)) for name in self.state.outputs}
         with self._models(request.state, request.seed) as models:
             batch = self._batch(request.inputs, 0)
-            forward = forward_replay.replayed(models, captured, batch[:-1], outputs).report()
+            ahead = forward.replay_forward(models, captured, batch[:-1], outputs)
             self._write(models, request.state)
             gradients = npz.load_file(folder / "gradients.npz")
-            rounded = {name: found for name, found in forward["explained"].items() if found["rounding"]}
-            behind = backward.Backward(models, captured, rounded).run(batch[:-1], batch[-1], gradients)
-        return TrainingReplayed(typed_report(forward), typed_report(behind))
+            rounded = {name: found for name, found in ahead.explained.items() if found.rounding}
+            behind = backward.replay_backward(models, captured, batch[:-1], batch[-1], gradients, rounded)
+        return TrainingReplayed(ahead, behind)
 
     def _batch(self, path: str, case: int) -> list[Any]:
         """The inputs and the labels of a batch, as the reference's own tensors."""

@@ -1,4 +1,4 @@
-"""Capture and replay in one process: what a clean port scores, and what a fault looks like."""
+"""A forward pass is captured and replayed in one process: a clean port is EQUAL, and a fault is found where it is."""
 
 import copy
 
@@ -11,15 +11,16 @@ pytest.importorskip("greenlet")
 from torch import nn  # noqa: E402
 
 from xverify.framework import capture  # noqa: E402
-from xverify.replay import catalogue  # noqa: E402
-from xverify.replay import forward as replay  # noqa: E402
-from xverify.replay import stepping as passes  # noqa: E402
 from xverify.replay.coverage import Coverage  # noqa: E402
-from xverify.replay.tensors import Capture, fit, forms  # noqa: E402
+from xverify.replay.forward import Replay, replay_forward  # noqa: E402
+from xverify.replay.layer_kinds import leaves  # noqa: E402
+from xverify.replay.layout import first_layout, layouts  # noqa: E402
+from xverify.replay.stepping import Models  # noqa: E402
+from xverify.replay.tensors import Capture  # noqa: E402
 
 
 class Net(nn.Module):
-    """In-place layers, a layer called twice, an addition and a product between layers, and a layer that holds no others."""
+    """In-place layers, a layer that is called twice, and glue code with an addition, a softmax and a product."""
 
     def __init__(self):
         super().__init__()
@@ -51,12 +52,12 @@ def judged(tmp_path, port, model=None, x=None, planted=None, channels_last=False
     model = model or make()
     x = torch.randn(2, 3, 6, 6, generator=torch.Generator().manual_seed(1)) if x is None else x
     recorder = capture.Recorder(tmp_path, lambda v: v.detach().numpy() if isinstance(v, torch.Tensor) else None)
-    with torch.no_grad(), capture.recording({n: [m] for n, m in passes.leaves(port).items()}, "forward", recorder):
+    with torch.no_grad(), capture.recording({n: [m] for n, m in leaves(port).items()}, "forward", recorder):
         y = port(x.clone())
-    records = {(r["name"], r["call"]): r for r in recorder.records}
-    models = passes.Models(copy.deepcopy(model).double(), copy.deepcopy(model))
+    records = {(r.name, r.call): r for r in recorder.records}
+    models = Models(copy.deepcopy(model).double(), copy.deepcopy(model))
     captured = Capture(tmp_path, channels_last, records)
-    return replay.replayed(models, captured, [x], {"y": y.numpy()}, planted)
+    return replay_forward(models, captured, [x], {"y": y.numpy()}, planted)
 
 
 def failing(done):
@@ -74,8 +75,8 @@ def test_a_clean_port_is_equal(tmp_path, seed):
 
 def test_the_models_are_as_they_were(tmp_path):
     model = make()
-    models = passes.Models(copy.deepcopy(model).double(), copy.deepcopy(model))
-    replay.Replay(models, Capture()).run([torch.randn(2, 3, 6, 6)])
+    models = Models(copy.deepcopy(model).double(), copy.deepcopy(model))
+    Replay(models, Capture()).run([torch.randn(2, 3, 6, 6)])
     for name, tensor in models.float64_model.state_dict().items():
         assert torch.equal(tensor, model.state_dict()[name].to(tensor.dtype)), name
     models.release()
@@ -88,18 +89,18 @@ def test_a_fault_is_found_in_its_layer_and_in_no_other(tmp_path):
     port.bn.eps = 1e-3
     done = judged(tmp_path, port)
     assert {finding.layer for finding in failing(done)} == {"bn"}
-    assert done.explained["bn"]["says"] == "behaves as eps=0.001; the reference has 1e-05"
+    assert done.explained["bn"].says == "behaves as eps=0.001; the reference has 1e-05"
 
 
 class Forgetful(Net):
     def forward(self, x):
         x = self.relu(self.bn(self.conv(x)))
-        x = self.relu(self.conv2(x))  # and no shortcut
+        x = self.relu(self.conv2(x))  # the shortcut is missing
         weights = x.flatten(2).softmax(-1)
         return self.fc((x.flatten(2) * weights).sum(-1))
 
 
-def test_a_fault_between_layers_is_found_where_it_is(tmp_path):
+def test_a_fault_in_glue_code_is_found_where_it_is(tmp_path):
     port = Forgetful().eval()
     port.load_state_dict(make().state_dict())
     assert {(finding.layer, finding.what) for finding in failing(judged(tmp_path, port))} == {("relu", "input")}
@@ -164,7 +165,7 @@ def test_the_ratio_of_a_resize_rounds_like_any_constant(tmp_path, factor):
     wrong = Resized(factor)
     wrong.up.align_corners = True
     done = judged(tmp_path, wrong, Resized(factor), x)
-    assert done.explained["up"]["kind"] == "align_corners"
+    assert done.explained["up"].kind == "align_corners"
 
 
 class Halved(nn.Linear):
@@ -181,7 +182,7 @@ def test_a_layer_of_another_dtype_is_compared_all_the_same(tmp_path):
 
 
 class Padded(Net):
-    """The same model: the padding is not the convolution's own."""
+    """The same model, with its padding in glue code before the convolution."""
 
     def __init__(self):
         super().__init__()
@@ -210,7 +211,7 @@ def test_values_that_are_not_finite_differ(tmp_path):
     assert "2 NaN" in first.reason
 
 
-def test_layers_that_nobody_captured_are_judged_with_what_follows(tmp_path):
+def test_layers_that_were_not_captured_are_judged_with_what_follows(tmp_path):
     model = make()
     recorder = capture.Recorder(tmp_path, lambda v: v.detach().numpy() if isinstance(v, torch.Tensor) else None)
     x = torch.randn(2, 3, 6, 6)
@@ -219,12 +220,11 @@ def test_layers_that_nobody_captured_are_judged_with_what_follows(tmp_path):
         recorder = capture.Recorder(tmp_path, lambda v: v.detach().numpy() if isinstance(v, torch.Tensor) else None)
         with torch.no_grad(), capture.recording({"fc": [port.fc]}, "forward", recorder):
             port(x.clone())
-        records = {(r["name"], r["call"]): r for r in recorder.records}
-        done = replay.Replay(
-            passes.Models(copy.deepcopy(model).double(), copy.deepcopy(model)), Capture(tmp_path, False, records)
-        )
-        done.run([x])
-        return done
+        records = {(r.name, r.call): r for r in recorder.records}
+        models = Models(copy.deepcopy(model).double(), copy.deepcopy(model))
+        replay = Replay(models, Capture(tmp_path, False, records))
+        replay.run([x])
+        return replay.report()
 
     done = run(make())
     assert not failing(done)
@@ -235,13 +235,13 @@ def test_layers_that_nobody_captured_are_judged_with_what_follows(tmp_path):
     assert recorder.records == []
 
 
-def test_coverage_says_what_no_test_could_see():
+def test_coverage_tells_what_no_test_could_see():
     model = make()
     model.bn.bias.data.zero_()
     model.bn.running_mean.zero_()
-    models = passes.Models(copy.deepcopy(model).double(), copy.deepcopy(model))
+    models = Models(copy.deepcopy(model).double(), copy.deepcopy(model))
     coverage = Coverage(models)
-    replay.Replay(models, Capture()).run([torch.randn(2, 3, 6, 6)], coverage.visit)
+    Replay(models, Capture()).run([torch.randn(2, 3, 6, 6)], coverage.visit)
     assert coverage.untested == ["bn.bias", "bn.running_mean"]
     assert {"conv.weight", "conv.bias", "bn.weight", "bn.running_var", "bn.eps", "fc.weight"} <= set(coverage.tested)
 
@@ -256,71 +256,21 @@ def test_a_cell_whose_state_begins_with_zeros_is_tested_by_its_second_call():
             state = self.cell(x)
             return self.cell(x, state)[0]
 
-    models = passes.Models(Twice().double().eval(), Twice().eval())
+    models = Models(Twice().double().eval(), Twice().eval())
     coverage = Coverage(models)
-    replay.Replay(models, Capture()).run((torch.randn(2, 4),), coverage.visit)
+    Replay(models, Capture()).run((torch.randn(2, 4),), coverage.visit)
     assert coverage.untested == []
     assert "cell.weight_hh" in coverage.tested
 
 
-def test_images_with_channels_last_are_turned():
+def test_images_with_channels_last_are_transposed():
     theirs = torch.arange(2 * 4 * 4 * 4.0).reshape(2, 4, 4, 4)  # either layout fits: the kind of layer decides
-    turned = fit(theirs, (2, 4, 4, 4), nn.Conv2d(4, 4, 1), channels_last=True)
+    turned = first_layout(theirs, (2, 4, 4, 4), nn.Conv2d(4, 4, 1), channels_last=True)
     assert torch.equal(turned, theirs.permute(0, 3, 1, 2))
-    assert fit(theirs, (2, 4, 4, 4), nn.Softmax(-1), channels_last=True) is theirs
-    assert fit(theirs, (2, 4, 4, 4), nn.Conv2d(4, 4, 1), channels_last=False) is theirs
-    assert len(forms(theirs, (2, 4, 4, 4), nn.ReLU(), channels_last=True)) == 2  # the nearer one is taken
-    assert fit(theirs, (2, 4, 5, 4), nn.Conv2d(4, 4, 1), channels_last=True) is None
-
-
-def layers_and_inputs():
-    image = torch.randn(2, 6, 8, 8, generator=torch.Generator().manual_seed(0))
-    row = torch.randn(3, 6, generator=torch.Generator().manual_seed(0))
-    state = torch.randn(3, 5, generator=torch.Generator().manual_seed(2))
-    return [
-        (nn.Conv2d(6, 6, 3, 2, 1), (image,)), (nn.ConvTranspose2d(6, 4, 2, 2), (image,)), (nn.BatchNorm2d(6), (image,)),
-        (nn.LayerNorm(6), (row,)), (nn.Linear(6, 6), (row,)), (nn.GELU(), (row,)), (nn.ReLU(), (row,)), (nn.Hardsigmoid(), (row,)),
-        (nn.MaxPool2d(3, 2, 1), (image,)), (nn.AvgPool2d(3, 2, 1), (image,)), (nn.AdaptiveAvgPool2d(2), (image,)),
-        (nn.Softmax(-1), (row,)),
-        (nn.Upsample(scale_factor=1.5, mode="bilinear"), (image,)), (nn.LSTMCell(6, 5), (row, (state, state.flip(0)))),
-        (nn.Flatten(), (image,)), (nn.Dropout(0.3), (row,)),
-        (nn.Embedding(20, 6), (torch.arange(12).view(3, 4),)),
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("layer", "args"),
-    layers_and_inputs(),
-    ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
-)
-def test_no_entry_of_the_catalogue_leaves_a_trace(layer, args):
-    """Each computes something else, or refuses; the layer is then what it was."""
-    layer.eval()
-    if isinstance(layer, nn.BatchNorm2d):
-        layer.running_mean.normal_()
-        layer.running_var.uniform_(0.5, 2)
-    state = copy.deepcopy(layer.state_dict())
-    with torch.no_grad():
-        before = passes.flatten(layer(*args))[0]
-        changed = 0
-        for entry in catalogue.faults(layer):
-            try:
-                other = passes.flatten(entry.forward(layer, layer.forward, *args))[0]
-            except (RuntimeError, ValueError, IndexError, TypeError):
-                continue
-            changed += other.shape != before.shape or not torch.equal(other, before)
-            assert torch.equal(passes.flatten(layer(*args))[0], before), entry.kind
-        assert changed >= 2
-    assert all(torch.equal(tensor, state[name]) for name, tensor in layer.state_dict().items())
-
-
-def test_the_catalogue_has_the_faults_that_porters_make():
-    kinds = {entry.kind for layer, _ in layers_and_inputs() for entry in catalogue.faults(layer)}
-    wanted = {"eps", "momentum", "asymmetric padding", "GELU form", "align_corners", "kernel transposed", "input channels reversed",
-              "gate order", "bias missing", "bias doubled", "NHWC flatten", "dropout left on", "softmax axis", "scaled",
-              "float16 weights", "stride", "ceil_mode", "activation slope", "one stale weight"}  # fmt: skip
-    assert wanted <= kinds
-    assert len(kinds) >= 25
+    assert first_layout(theirs, (2, 4, 4, 4), nn.Softmax(-1), channels_last=True) is theirs
+    assert first_layout(theirs, (2, 4, 4, 4), nn.Conv2d(4, 4, 1), channels_last=False) is theirs
+    assert len(layouts(theirs, (2, 4, 4, 4), nn.ReLU(), channels_last=True)) == 2  # the nearer one is taken
+    assert first_layout(theirs, (2, 4, 5, 4), nn.Conv2d(4, 4, 1), channels_last=True) is None
 
 
 def test_recorded_inputs_are_those_before_an_in_place_layer(tmp_path):
@@ -330,8 +280,8 @@ def test_recorded_inputs_are_those_before_an_in_place_layer(tmp_path):
     with capture.recording({"relu": [relu]}, "forward", recorder):
         relu(x)
     (record,) = recorder.records
-    assert np.load(tmp_path / record["inputs"][0]).tolist() == [-1.0, 2.0]
-    assert np.load(tmp_path / record["outputs"][0]).tolist() == [0.0, 2.0]
+    assert np.load(tmp_path / record.inputs[0]).tolist() == [-1.0, 2.0]
+    assert np.load(tmp_path / record.outputs[0]).tolist() == [0.0, 2.0]
     assert "forward" not in vars(relu)
 
 
@@ -342,14 +292,14 @@ def chain(seed=0):
     ).eval()
 
 
-def test_code_between_layers_that_agrees_to_the_bit_needs_one_pass_only(tmp_path, monkeypatch):
+def test_glue_code_that_agrees_to_the_bit_needs_one_pass_only(tmp_path, monkeypatch):
     runs = []
-    run = replay.Replay.run
-    monkeypatch.setattr(replay.Replay, "run", lambda self, *args: runs.append(self.alone) or run(self, *args))
+    run = Replay.run
+    monkeypatch.setattr(Replay, "run", lambda self, *args: runs.append(self.single_pass) or run(self, *args))
     assert not failing(judged(tmp_path, chain(), chain(), torch.randn(4, 3, 10, 10)))
     assert runs == [True]
     (tmp_path / "other").mkdir()
-    assert not failing(judged(tmp_path / "other", make()))  # a softmax and a sum between its layers
+    assert not failing(judged(tmp_path / "other", make()))  # its glue code has a softmax and a sum
     assert runs == [True, True, False]
 
 
@@ -383,13 +333,13 @@ def test_a_variance_in_one_pass_is_explained_and_another_fault_is_not(tmp_path):
     x = torch.randn(4, 3, 10, 10) * 0.05 + 20
     done = judged(tmp_path, norm(OnePass), norm(nn.BatchNorm2d), x)
     assert {finding.layer for finding in failing(done)} == {"1"}
-    assert (done.explained["1"]["kind"], done.explained["1"]["rounding"]) == ("rounded sums", True)
-    few = torch.randn(4, 3, 3, 3) * 0.002 + 20  # one value an item, whose variance is lost altogether
+    assert (done.explained["1"].kind, done.explained["1"].rounding) == ("rounded sums", True)
+    few = torch.randn(4, 3, 3, 3) * 0.002 + 20  # one value an item: float32 loses all of the variance
     (tmp_path / "few").mkdir()
     done = judged(tmp_path / "few", norm(OnePass), norm(nn.BatchNorm2d), few)
-    assert done.explained["1"]["kind"] == "rounded sums"
+    assert done.explained["1"].kind == "rounded sums"
     (tmp_path / "other").mkdir()
     port = norm(nn.BatchNorm2d)
     port[1].eps = 1e-3
     done = judged(tmp_path / "other", port, norm(nn.BatchNorm2d), x)
-    assert done.explained["1"]["kind"] == "eps"
+    assert done.explained["1"].kind == "eps"

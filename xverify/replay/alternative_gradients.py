@@ -1,0 +1,74 @@
+"""Gradients that are right although they are not those of torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..results.verdicts import Verdict
+from ..verdict import limits
+from ..verdict.findings import Explanation, Finding
+from ..verdict.limits import UNIT
+from .layer_kinds import channel_axis
+from .tensors import Floors, Place, judge, rms
+
+THROUGH_MAXIMUM = Explanation(
+    "loss through the maximum",
+    "its cross-entropy is differentiated through the maximum that it subtracts, which leaves the rounding of a sum over all "
+    "classes at the largest logit",
+    rounding=True,
+)
+
+
+def is_through_maximum(finding: Finding, logits: Tensor, captured: Tensor, floors: Floors, axis: int) -> bool:
+    """Whether the gradient of the logits is right, except at the largest logit of each row.
+
+    There it may be off by the rounding of a sum over all classes.
+
+    finding: what is found of the gradient.
+    logits, captured: (..., classes), as they were captured.
+    """
+    largest = logits == logits.amax(-1, keepdim=True)
+    classes = captured.shape[-1]
+    others = judge(_place(finding), captured * ~largest, floors.of(floors.exact * ~largest), classes, axis)
+    slip = float((captured - floors.exact)[largest].abs().max())
+    whole = float(floors.exact.abs().sum(-1).max())
+    return others.verdict == Verdict.EQUAL and slip <= limits.EQUAL_R * limits.growth(classes) * UNIT * whole
+
+
+def judge_without_ties(layer: Any, x: Tensor, finding: Finding, captured: Tensor, floors: Floors) -> Finding:
+    """Judge the gradient of a max-pool's input without the windows whose largest value is in several places.
+
+    Frameworks pass the gradient of such a window to any of these places, and each of them is right.
+
+    x: the input.
+    finding: what is found of the whole gradient.
+    """
+    x = x.double()
+    if x.dim() != 4:
+        return finding
+    free = _free_of_ties(layer, x)
+    exact = floors.of(floors.exact * free)
+    return judge(_place(finding), captured * free, exact, finding.terms, channel_axis(layer, 4))
+
+
+def _free_of_ties(layer: Any, x: Tensor) -> Tensor:
+    """Which places of the input (N, C, H, W) are the largest of no window that has several of them."""
+    # A ramp far below the resolution of float32, up or down, decides between equal values alone.
+    places = x.shape[-2] * x.shape[-1]
+    ramp = torch.linspace(0, 1e-10 * rms(x), places, dtype=x.dtype).view(x.shape[-2:])
+    settings = layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.ceil_mode, True
+    first, last = (nn.functional.max_pool2d(each, *settings)[1].flatten(2) for each in (x - ramp, x + ramp))
+    tied = (first != last).to(x.dtype)
+    ties = torch.zeros_like(x).flatten(2)
+    for where in (first, last):
+        ties.scatter_add_(2, where, tied)
+    # A tie of three has one place that is neither the first nor the last.
+    tied_values = x.flatten(2).gather(2, first)[tied > 0]
+    return ((ties == 0) & ~torch.isin(x.flatten(2), tied_values)).view_as(x)
+
+
+def _place(finding: Finding) -> Place:
+    return Place(finding.layer, finding.call, finding.index, finding.kind, finding.what)

@@ -1,0 +1,103 @@
+"""One captured call of a layer in a training step: its tensors and their gradients in the layout of the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .layout import distance, layouts
+from .stepping import Models
+from .structures import as_float32, as_float64, flatten, map_tensors, unflatten
+from .tensors import Capture
+
+
+@dataclass
+class CapturedCall:
+    """One captured call; all tensors are in the layout of the reference.
+
+    layer, call: which call of which layer.
+    args: the arguments of the reference, whose structure is needed.
+    result: the structure that the layer returns, with empty tensors.
+    inputs, outputs: what the layer took and returned.
+    upstream: gradient of each output, which comes back to the layer; None where it was not captured.
+    input_gradients: gradient of each input, which the layer passes on; None where it was not captured.
+    """
+
+    layer: str
+    call: int
+    args: Any
+    result: Any
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+    upstream: list[Tensor | None]
+    input_gradients: list[Tensor | None]
+
+
+def captured_call(models: Models, capture: Capture, name: str, call: int, args: Any) -> CapturedCall | None:
+    """A captured call of a layer; None where it was not captured, or in another layout.
+
+    args: the arguments of the reference for the same call.
+    """
+    files = capture.records.get((name, call))
+    if files is None or not files.outputs or not any(files.output_gradients):
+        return None
+    layer, reference = models.layers[name], flatten(args)
+    found = _match(capture, files.inputs, files.input_gradients, reference, layer)
+    if any(tensor is None and exact.is_floating_point() for (tensor, _), exact in zip(found, reference)):
+        return None
+    inputs = [exact.detach() if tensor is None else tensor for (tensor, _), exact in zip(found, reference)]
+    result = _result(models.float32_layers[name], models, args, [as_float32(tensor).clone() for tensor in inputs])
+    matched = _match(capture, files.outputs, files.output_gradients, flatten(result), layer)
+    if matched[0][0] is None:
+        return None
+    outputs = [tensor for tensor, _ in matched if tensor is not None]
+    if len(outputs) < len(matched):  # the framework keeps a state to itself
+        result64 = _result(layer, models, args, [as_float64(tensor).clone() for tensor in inputs])
+        outputs = [exact if tensor is None else tensor for (tensor, _), exact in zip(matched, flatten(result64))]
+    empty = map_tensors(result, lambda tensor: tensor.new_empty(0))
+    upstream, input_gradients = ([gradient for _, gradient in pairs] for pairs in (matched, found))
+    return CapturedCall(name, call, args, empty, inputs, outputs, upstream, input_gradients)
+
+
+def _result(layer: nn.Module, models: Models, args: Any, inputs: list[Tensor]) -> Any:
+    with torch.no_grad():
+        return models.compute(layer, unflatten(args, inputs))
+
+
+def _match(
+    capture: Capture,
+    files: Sequence[str],
+    gradients: Sequence[str | None],
+    reference: Sequence[Tensor],
+    layer: nn.Module,
+) -> list[tuple[Tensor | None, Tensor | None]]:
+    """The captured tensor that stands for each of the reference's, and its gradient; None where there is none.
+
+    reference: values that are near the captured ones; float32 is precise enough to tell which is which.
+    """
+    remaining = [(capture.load(file), gradient) for file, gradient in zip(files, gradients)]
+    found: list[tuple[Tensor | None, Tensor | None]] = []
+    for tensor in reference:
+        choices = [
+            (form, place, which)
+            for which, (captured, _) in enumerate(remaining)
+            if captured.is_floating_point() == tensor.is_floating_point()
+            for place, form in enumerate(layouts(captured, tensor.shape, layer, capture.channels_last))
+        ]
+        if not choices:
+            found.append((None, None))
+            continue
+        target = tensor.detach()
+        form, place, which = (
+            choices[0] if len(choices) == 1 else min(choices, key=lambda choice: distance(choice[0], target))
+        )
+        _, file = remaining.pop(which)
+        gradient = None
+        if file is not None:
+            gradient = layouts(capture.load(file), tensor.shape, layer, capture.channels_last)[place]
+        found.append((form, gradient))
+    return found

@@ -1,0 +1,88 @@
+"""Faults of activations, softmax and dropout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .changes import computing
+from .fault import PortFault
+
+# Activations that are mistaken for one another: name -> function.
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "ReLU": F.relu,
+    "ReLU6": F.relu6,
+    "LeakyReLU(0.01)": lambda x: F.leaky_relu(x, 0.01),
+    "LeakyReLU(0.2)": lambda x: F.leaky_relu(x, 0.2),
+    "LeakyReLU(0.3)": lambda x: F.leaky_relu(x, 0.3),
+    "GELU by the error function": F.gelu,
+    "GELU by the tanh approximation": lambda x: F.gelu(x, approximate="tanh"),
+    "GELU by x·σ(1.702x)": lambda x: x * torch.sigmoid(1.702 * x),
+    "SiLU": F.silu,
+    "Hardswish": F.hardswish,
+    "Hardswish with slope 1/5": lambda x: x * (0.2 * x + 0.5).clamp(0, 1),
+    "Hardsigmoid": F.hardsigmoid,
+    "Hardsigmoid with slope 1/5": lambda x: (0.2 * x + 0.5).clamp(0, 1),
+    "Sigmoid": torch.sigmoid,
+    "Tanh": torch.tanh,
+    "ELU": F.elu,
+    "SELU": F.selu,
+    "Softplus": F.softplus,
+    "Mish": F.mish,
+}
+
+# The layers that compute one of them.
+LAYERS = (
+    nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.GELU, nn.SiLU, nn.Hardswish, nn.Hardsigmoid, nn.Sigmoid, nn.Tanh, nn.ELU, nn.Softplus,
+)  # fmt: skip
+
+
+def activation(layer: nn.Module) -> Iterator[PortFault]:
+    """Every other activation, and the other variants of the same one."""
+    reference = type(layer).__name__
+    for name, function in ACTIVATIONS.items():
+        if name == reference or _is_same_gelu(layer, name):
+            continue
+        yield PortFault(
+            _kind(name, reference),
+            f"computes {name}; the reference {reference}",
+            computing(lambda layer, x, function=function: function(x)),
+        )
+
+
+def _is_same_gelu(layer: Any, name: str) -> bool:
+    exact = type(layer).__name__ == "GELU" and layer.approximate == "none"
+    return exact and name.startswith("GELU by the error")
+
+
+def _kind(name: str, reference: str) -> str:
+    if "slope" in name or "Leaky" in name:
+        return "activation slope"
+    return "GELU form" if reference == name[:4] == "GELU" else "another activation"
+
+
+def softmax(layer: nn.Softmax) -> Iterator[PortFault]:
+    """Another axis, no softmax at all, or its logarithm."""
+    for axis in [axis for axis in (-2, 1, 0, -1) if axis != layer.dim]:
+        yield PortFault(
+            "softmax axis",
+            f"normalises over axis {axis}; the reference over {layer.dim}",
+            computing(lambda layer, x, axis=axis: x.softmax(axis)),
+        )
+    yield PortFault("softmax missing", "hands on its input", computing(lambda layer, x: x))
+    yield PortFault(
+        "log-softmax", "takes the logarithm of the softmax", computing(lambda layer, x: x.log_softmax(layer.dim))
+    )
+
+
+def dropout(layer: nn.Module) -> Iterator[PortFault]:
+    """A model that was left in training mode drops values."""
+
+    def drop(layer: Any, x: Tensor) -> Tensor:
+        return F.dropout(x, layer.p, training=True)
+
+    yield PortFault("dropout left on", "drops values at random: it is in training mode", computing(drop))

@@ -1,0 +1,118 @@
+"""Faults of normalization layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .changes import computing, with_attributes, with_weight
+from .fault import PortFault
+
+# The defaults of frameworks and of well-known models, the more frequent first.
+EPSILONS = (1e-3, 1e-5, 1e-6, 1e-7, 1e-8, 1e-4, 1e-12, 1e-2, 0.0)
+
+
+def epsilon(layer: Any) -> Iterator[PortFault]:
+    """Another eps, which is all that can be told of a group norm or an instance norm."""
+    for eps in EPSILONS:
+        if eps != layer.eps:
+            yield PortFault("eps", f"behaves as eps={eps:g}; the reference has {layer.eps:g}", with_attributes(eps=eps))
+
+
+# -- batch norm -------------------------------------------------------------------------------------------------------
+
+
+def batch_norm(layer: Any) -> Iterator[PortFault]:
+    """Another eps, and running statistics that are missing, misused or not used."""
+    yield from epsilon(layer)
+    if layer.running_mean is None:
+        return
+    yield PortFault(
+        "running mean missing", "does not subtract the running mean", with_weight("running_mean", torch.zeros_like)
+    )
+    yield PortFault(
+        "running variance missing",
+        "does not divide by the running variance",
+        with_weight("running_var", torch.ones_like),
+    )
+    yield PortFault(
+        "variance for deviation", "divides by the variance, not by its square root", computing(_divided_by_variance)
+    )
+    yield PortFault(
+        "batch statistics", "normalises by the batch's statistics, as in training", computing(_by_batch_statistics)
+    )
+    yield PortFault(
+        "variance's Bessel correction",
+        "its running variance is n/(n-1) as large, n of 8 to 64",
+        with_weight("running_var", lambda variance: variance * 32 / 31),
+    )
+
+
+def _by_channel(tensor: Tensor, x: Tensor) -> Tensor:
+    """A tensor of shape (C,) in a shape that broadcasts with x: (N, C, ...)."""
+    return tensor.view((1, -1, 1, 1)[: x.dim()])
+
+
+def _divided_by_variance(layer: Any, x: Tensor) -> Tensor:
+    y = (x - _by_channel(layer.running_mean, x)) / (_by_channel(layer.running_var, x) + layer.eps)
+    return y * _by_channel(layer.weight, x) + _by_channel(layer.bias, x) if layer.affine else y
+
+
+def _by_batch_statistics(layer: Any, x: Tensor) -> Tensor:
+    return F.batch_norm(x, None, None, layer.weight, layer.bias, True, 0.0, layer.eps)
+
+
+# -- layer norm -------------------------------------------------------------------------------------------------------
+
+
+def layer_norm(layer: Any) -> Iterator[PortFault]:
+    """Another eps, and other definitions of the variance and the mean."""
+    yield from epsilon(layer)
+    yield PortFault("unbiased variance", "divides by the variance over n-1 values, not n", computing(_unbiased))
+    yield PortFault(
+        "eps outside the root", "adds eps to the deviation, not to the variance", computing(_eps_outside_root)
+    )
+    yield PortFault(
+        "one-pass variance",
+        "computes the variance in one pass, E[x²]-E[x]², which loses digits",
+        computing(_one_pass),
+        rounding=True,
+    )
+    yield PortFault(
+        "mean missing", "divides by the root mean square and subtracts no mean (RMSNorm)", computing(_rms_norm)
+    )
+
+
+def _axes(layer: Any) -> tuple[int, ...]:
+    return tuple(range(-len(layer.normalized_shape), 0))
+
+
+def _affine(layer: Any, y: Tensor) -> Tensor:
+    y = y if layer.weight is None else y * layer.weight
+    return y if layer.bias is None else y + layer.bias
+
+
+def _unbiased(layer: Any, x: Tensor) -> Tensor:
+    axes = _axes(layer)
+    return _affine(layer, (x - x.mean(axes, keepdim=True)) / (x.var(axes, keepdim=True) + layer.eps).sqrt())
+
+
+def _eps_outside_root(layer: Any, x: Tensor) -> Tensor:
+    axes = _axes(layer)
+    deviation = x.var(axes, unbiased=False, keepdim=True).sqrt()
+    return _affine(layer, (x - x.mean(axes, keepdim=True)) / (deviation + layer.eps))
+
+
+def _one_pass(layer: Any, x: Tensor) -> Tensor:
+    axes, single = _axes(layer), x.float()
+    mean = single.mean(axes, keepdim=True)
+    variance = single.square().mean(axes, keepdim=True) - mean.square()
+    return _affine(layer, (x - mean.to(x.dtype)) / (variance.to(x.dtype) + layer.eps).sqrt())
+
+
+def _rms_norm(layer: Any, x: Tensor) -> Tensor:
+    return _affine(layer, x / (x.square().mean(_axes(layer), keepdim=True) + layer.eps).sqrt())

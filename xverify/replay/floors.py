@@ -1,0 +1,104 @@
+"""The noise floor of a layer's outputs on the inputs of one call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from ..verdict.limits import UNIT
+from .layer_kinds import COPIES, ITEMWISE, channel_axis, is_training_norm, may_overwrite
+from .perturbation import Noise
+from .stepping import Models
+from .structures import as_float32, flatten, map_tensors
+from .tensors import Floors, mean_squares
+
+MEASURED_CALLS = (
+    3  # of one layer; its later calls are judged by the floors of these calls, relative to the size of the output
+)
+ENOUGH_VALUES = 32  # of each channel, for a floor that is measured on one item of the batch
+
+# Mean squares by channel, (C,), of the change under perturbation and of the float32 error, over the mean square of the output.
+RelativeFloors = tuple[np.ndarray, np.ndarray]
+
+
+class FloorMeter:
+    """Measures noise floors: a layer computes once more in float64 with everything perturbed, and once in float32.
+
+    items: size of the batch, for layers that treat its items alike, which are measured on one item.
+    """
+
+    def __init__(self, models: Models, noise: Noise) -> None:
+        self.models, self.noise = models, noise
+        self.items = 0
+        self.relative: dict[str, list[list[RelativeFloors]]] = {}  # layer -> its measured calls -> their outputs
+
+    def measure(self, name: str, args: Any, exact: list[Tensor]) -> list[Floors]:
+        """The noise floors of a layer's outputs.
+
+        args: the arguments of the call, in float64.
+        exact: the outputs for them.
+        """
+        layer = self.models.layers[name]
+        earlier = self.relative.get(name, [])
+        if len(earlier) >= MEASURED_CALLS and all(len(call) == len(exact) for call in earlier):
+            return [self._in_proportion(y, [call[i] for call in earlier], layer) for i, y in enumerate(exact)]
+        if isinstance(layer, COPIES):
+            return [Floors(y, None, None) for y in exact]
+        axes = [channel_axis(layer, y.dim()) for y in exact]
+        one_item = self._one_item_is_enough(layer, args, exact, axes)
+        if one_item:
+            args = map_tensors(args, lambda tensor: tensor[:1])
+        parts = [y[:1] if one_item else y for y in exact]
+        perturbations, errors = self._perturbations(name, args, parts, axes), self._errors(name, args, parts, axes)
+        if not all(y.is_floating_point() and y.dim() for y in exact):
+            return [Floors(*each) for each in zip(exact, perturbations, errors)]
+        sizes = [float(mean_squares(y, axis).mean()) or 1.0 for y, axis in zip(parts, axes)]
+        relative = [(d / size, e / size) for d, e, size in zip(perturbations, errors, sizes)]
+        self.relative.setdefault(name, []).append(relative)
+        if one_item:
+            return [self._in_proportion(y, [each], layer) for y, each in zip(exact, relative)]
+        return [Floors(*each) for each in zip(exact, perturbations, errors)]
+
+    def _perturbations(self, name: str, args: Any, exact: list[Tensor], axes: list[int]) -> list[np.ndarray]:
+        """Mean squares of the change of each output when arguments, weights and constants are perturbed."""
+        layer = self.models.layers[name]
+        # The perturbed arguments have no name, so that they are freed before the outputs are compared.
+        perturbed = flatten(
+            self.models.compute_perturbed(layer, map_tensors(args, self.noise.perturbed), self.noise, UNIT)
+        )
+        return [mean_squares(y, axis, exact=x) for x, y, axis in zip(exact, perturbed, axes)]
+
+    def _errors(self, name: str, args: Any, exact: list[Tensor], axes: list[int]) -> list[np.ndarray]:
+        """Mean squares of the error of each output of the reference in float32."""
+        copy = may_overwrite(self.models.layers[name])
+        layer = self.models.float32_layers[name]
+        outputs = flatten(
+            self.models.compute(layer, map_tensors(args, lambda t: as_float32(t).clone() if copy else as_float32(t)))
+        )
+        return [mean_squares(y, axis, exact=x) for x, y, axis in zip(exact, outputs, axes)]
+
+    def _one_item_is_enough(self, layer: nn.Module, args: Any, exact: list[Tensor], axes: list[int]) -> bool:
+        """Whether a floor that is measured on one item of the batch, in proportion to its size, holds for all items."""
+        if is_training_norm(layer) or not isinstance(layer, ITEMWISE):
+            return False
+        tensors = [*flatten(args), *exact]
+        if not all(tensor.dim() > 1 and tensor.is_floating_point() for tensor in tensors):
+            return False
+        items = {tensor.shape[0] for tensor in tensors}
+        channels = [y.shape[axis] for y, axis in zip(exact, axes)]
+        return items == {self.items} and all(y[0].numel() >= ENOUGH_VALUES * count for y, count in zip(exact, channels))
+
+    def _in_proportion(self, exact: Tensor, relative: Sequence[RelativeFloors], layer: nn.Module) -> Floors:
+        """Floors in proportion to the size of this output; over all channels, where their number differs between calls."""
+        if len({perturbation.shape for perturbation, _ in relative}) > 1:
+            relative = [
+                (perturbation.mean(keepdims=True), error.mean(keepdims=True)) for perturbation, error in relative
+            ]
+        size = mean_squares(exact, channel_axis(layer, exact.dim()))
+        perturbation, error = (
+            np.broadcast_to(np.mean(parts, axis=0) * size.mean(), size.shape) for parts in zip(*relative)
+        )
+        return Floors(exact, perturbation, error, size)

@@ -1,0 +1,82 @@
+"""What a replay needs to know about the classes of torch's layers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+BATCH_NORMS = nn.modules.batchnorm._BatchNorm
+# Layers that copy values without arithmetic: their outputs carry no rounding of their own.
+COPIES = (
+    nn.ReLU, nn.ReLU6, nn.Hardtanh, nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AdaptiveMaxPool2d, nn.Flatten, nn.Unflatten,
+    nn.Identity, nn.Dropout, nn.Dropout2d, nn.Embedding, nn.ZeroPad2d, nn.ConstantPad2d, nn.ReflectionPad2d,
+    nn.PixelShuffle, nn.UpsamplingNearest2d,
+)  # fmt: skip
+# Layers whose channels are axis 1 in torch, and the last axis in frameworks that keep images as N,H,W,C.
+SPATIAL = (
+    nn.modules.conv._ConvNd, BATCH_NORMS, nn.modules.instancenorm._InstanceNorm, nn.GroupNorm,
+    nn.modules.pooling._MaxPoolNd, nn.modules.pooling._AvgPoolNd, nn.modules.pooling._AdaptiveAvgPoolNd, nn.Upsample,
+    nn.PixelShuffle, nn.Dropout2d,
+)  # fmt: skip
+# Layers that treat all items of a batch (axis 0) alike and independently, except for a batch norm in training.
+ITEMWISE = (*SPATIAL, nn.Linear, nn.LayerNorm, nn.GELU, nn.SiLU, nn.Hardswish, nn.Hardsigmoid, nn.Sigmoid, nn.Tanh)
+
+
+def leaves(model: nn.Module) -> dict[str, nn.Module]:
+    """The layers of a model: its modules that contain no others, by name. A module with two names has the first of them."""
+    return {name: module for name, module in model.named_modules() if name and not any(module.children())}
+
+
+def channel_axis(layer: nn.Module | None, dim: int) -> int:
+    """The axis of the channels, in which the fault of one feature would stay."""
+    return min(1, dim - 1) if isinstance(layer, SPATIAL) else dim - 1
+
+
+def is_training_norm(layer: nn.Module) -> bool:
+    """Whether the layer is a batch norm in training mode, which computes the statistics of the batch."""
+    return isinstance(layer, BATCH_NORMS) and layer.training
+
+
+def may_overwrite(layer: nn.Module) -> bool:
+    """Whether the layer may overwrite its input."""
+    return bool(getattr(layer, "inplace", False)) or not type(layer).__module__.startswith("torch.nn.")
+
+
+def summed_terms(layer: nn.Module, inputs: Sequence[Tensor]) -> int:
+    """The number of terms that one value of the layer's output sums up, for these inputs."""
+    if isinstance(layer, nn.modules.conv._ConvNd):
+        return int(layer.in_channels // layer.groups * math.prod(layer.kernel_size))
+    if isinstance(layer, (nn.RNNBase, nn.RNNCellBase)):
+        return int(layer.input_size) + int(layer.hidden_size)
+    if isinstance(layer, nn.LayerNorm):
+        return math.prod(layer.normalized_shape)
+    if isinstance(layer, nn.AvgPool2d):
+        size = layer.kernel_size
+        return size * size if isinstance(size, int) else math.prod(size)
+    if isinstance(layer, nn.modules.pooling._AdaptiveAvgPoolNd):
+        size = layer.output_size
+        sides = size if isinstance(size, tuple) else (size,) * (inputs[0].dim() - 2)
+        return math.prod(-(-whole // (part or whole)) for whole, part in zip(inputs[0].shape[2:], sides))
+    if isinstance(layer, nn.Softmax):
+        return int(inputs[0].shape[-1 if layer.dim is None else layer.dim])
+    if isinstance(layer, nn.Embedding):
+        return 1
+    if not type(layer).__module__.startswith("torch.nn.") and inputs and inputs[0].dim():
+        return int(max(inputs[0].shape[-1], *(math.prod(p.shape[1:]) for p in layer.parameters() if p.dim() > 1), 1))
+    return max((math.prod(weight.shape[1:]) for weight in layer.parameters() if weight.dim() > 1), default=1)
+
+
+def summed_gradient_terms(layer: nn.Module, inputs: Sequence[Tensor], upstream: Tensor) -> int:
+    """The number of terms that one value of the gradient of the layer's input sums up.
+
+    upstream: the gradient of the layer's output.
+    """
+    if isinstance(layer, nn.modules.conv._ConvNd):
+        return int(layer.out_channels // layer.groups * math.prod(layer.kernel_size))
+    if isinstance(layer, nn.Linear):
+        return int(layer.out_features)
+    if isinstance(layer, BATCH_NORMS):
+        return upstream.numel() // upstream.shape[1]
+    return summed_terms(layer, inputs)

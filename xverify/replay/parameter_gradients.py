@@ -1,0 +1,82 @@
+"""The gradients of parameters in a backward replay: each is the sum over all calls of its layer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..verdict.findings import GRADIENT_OF, Finding
+from .tensors import Floors, Place, judge, mean_squares
+
+
+@dataclass
+class _Sum:
+    """The exact gradient of a parameter, and its noise floor as mean squares by channel, (C,).
+
+    kind: class of the layer.
+    terms: length of the sums behind one value.
+    """
+
+    kind: str
+    exact: Tensor
+    perturbation: np.ndarray
+    float32_error: np.ndarray
+    terms: int
+
+
+class ParameterGradients:
+    """Sums the gradients of the parameters of all layers, and judges the captured ones."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.names = {id(parameter): name for name, parameter in model.named_parameters()}
+        self.sums: dict[str, _Sum] = {}
+
+    def add(
+        self,
+        layer: nn.Module,
+        exact: Sequence[Tensor | None],
+        perturbed: Sequence[Tensor | None],
+        float32: Sequence[Tensor | None],
+        upstream: Tensor,
+    ) -> None:
+        """Add the share of one call.
+
+        exact, perturbed, float32: gradient of each parameter of the layer, in its order; None where the call has no
+            share.
+        upstream: the gradient of the layer's output.
+        """
+        for parameter, g, g_perturbed, g_float32 in zip(layer.parameters(recurse=False), exact, perturbed, float32):
+            if g is None or g_perturbed is None or g_float32 is None:
+                continue
+            perturbation, error = mean_squares(g_perturbed, 0, exact=g), mean_squares(g_float32, 0, exact=g)
+            # Every value of the gradient sums over all places where its parameter was used.
+            terms = max(1, upstream.numel() // max(1, parameter.shape[0]))
+            name = self.names[id(parameter)]
+            if name not in self.sums:
+                self.sums[name] = _Sum(type(layer).__name__, g.clone(), perturbation, error, terms)
+                continue
+            total = self.sums[name]
+            total.exact += g
+            total.perturbation, total.float32_error = total.perturbation + perturbation, total.float32_error + error
+            total.terms += terms
+
+    def judge(self, captured: Mapping[str, np.ndarray], glue: Mapping[str, Tensor]) -> Iterator[Finding]:
+        """Judge the captured gradients of parameters.
+
+        glue: the shares of parameters that glue code uses, too.
+        """
+        for name, total in self.sums.items():
+            if name not in captured:
+                continue
+            exact = total.exact + glue[name] if name in glue else total.exact
+            gradient, perturbation, error = torch.from_numpy(captured[name]), total.perturbation, total.float32_error
+            if exact.dim() == 1:  # the floor of a single value is a matter of luck: all values are one channel
+                exact, gradient = exact[None], gradient[None]
+                perturbation, error = perturbation.mean(keepdims=True), error.mean(keepdims=True)
+            layer, _, suffix = name.rpartition(".")
+            place = Place(layer, 0, 0, total.kind, f"{GRADIENT_OF} {suffix}")
+            yield judge(place, gradient, Floors(exact, perturbation, error), total.terms, 0)

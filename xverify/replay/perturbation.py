@@ -1,0 +1,87 @@
+"""Relative perturbations of tensors and layers, by which the noise floor is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+
+import torch
+from torch import Tensor, nn
+
+from ..verdict.limits import UNIT
+from .structures import as_float32, as_float64
+
+# Float attributes that are not rounded: evaluation does not use them, or they determine the size of the output (see
+# Models.compute_perturbed).
+NOT_ROUNDED = ("momentum", "p", "scale_factor")
+
+
+class Noise:
+    """Relative perturbations, uniform in ±size; they are those of rounding to float32 when the size is UNIT.
+
+    seed: of the noise's own generator.
+    """
+
+    PART = 2**20  # values that are perturbed at once
+
+    def __init__(self, seed: int) -> None:
+        self.generator = torch.Generator().manual_seed(seed)
+        self.pool = torch.empty(2 * self.PART, dtype=torch.float64).uniform_(-1.0, 1.0, generator=self.generator)
+
+    def perturb_(self, tensor: Tensor, size: float = UNIT) -> Tensor:
+        """Perturb every value in place, a part at a time, each part by another stretch of the pool; not whole numbers."""
+        if tensor.is_floating_point():
+            flat = tensor.view(-1) if tensor.is_contiguous() else tensor.as_strided((tensor.numel(),), (1,))
+            for part in flat.split(self.PART):
+                start = int(torch.randint(self.PART, (1,), generator=self.generator))
+                part.addcmul_(part, self.pool[start : start + part.numel()], value=size)
+        return tensor
+
+    def perturbed(self, tensor: Tensor, size: float = UNIT) -> Tensor:
+        """A perturbed copy."""
+        return self.perturb_(tensor.clone(memory_format=torch.contiguous_format), size)
+
+    def factor(self, index: int, size: float) -> float:
+        """The factor by which the constant of this index is perturbed; the same at every call."""
+        return 1 + size * float(self.pool[index])
+
+
+class Arithmetic(Enum):
+    """How a pass computes; the last two measure the noise floor of the first."""
+
+    EXACT = "float64"
+    PERTURBED = "float64, perturbed"
+    FLOAT32 = "float32"
+
+    def convert(self, tensor: Tensor, noise: Noise) -> Tensor:
+        """The tensor as a pass with this arithmetic takes it; whole numbers stay as they are."""
+        if not tensor.is_floating_point():
+            return tensor
+        if self is Arithmetic.FLOAT32:
+            return as_float32(tensor)
+        return noise.perturbed(as_float64(tensor)) if self is Arithmetic.PERTURBED else as_float64(tensor)
+
+
+@contextmanager
+def perturbed_layer(layer: nn.Module, float32_layer: nn.Module, noise: Noise, size: float) -> Iterator[None]:
+    """Perturb the layer's weights, buffers and constants (eps, slopes) within the context.
+
+    float32_layer: has the same weights, which restore the layer's own at the end.
+    """
+    tensors = [*layer.parameters(recurse=False), *layer.buffers(recurse=False)]
+    originals = [*float32_layer.parameters(recurse=False), *float32_layer.buffers(recurse=False)]
+    constants = {
+        key: value for key, value in vars(layer).items() if isinstance(value, float) and key not in NOT_ROUNDED
+    }
+    for tensor in tensors:
+        noise.perturb_(tensor.data, size)
+    for index, (key, value) in enumerate(constants.items()):
+        setattr(layer, key, value * noise.factor(index, size))
+    try:
+        yield
+    finally:
+        for tensor, original in zip(tensors, originals):
+            tensor.data.copy_(original.data)
+        for key, value in constants.items():
+            setattr(layer, key, value)

@@ -1,0 +1,243 @@
+"""One training step in float64: its exact loss, gradients and running statistics, and the noise floor of each.
+
+A noise floor has two parts: the error of the same step in float32, and the change of the exact step when inputs,
+weights and every layer's output and gradient are perturbed by as much as float32 rounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..verdict import limits
+from ..verdict.findings import StepTruth
+from ..verdict.limits import UNIT
+from .layer_kinds import BATCH_NORMS, COPIES, leaves, summed_gradient_terms, summed_terms
+from .perturbation import Noise
+from .stepping import Models
+from .structures import as_float32, as_float64, flatten, map_tensors
+
+REPEATS = 2  # perturbed steps; with the error of float32 the floor has three measurements
+
+Arrays = dict[str, np.ndarray]
+
+
+def loss_of(logits: Any, target: Tensor) -> Tensor:
+    """The mean cross-entropy of logits of shape (..., classes)."""
+    (first,) = flatten(logits)
+    return nn.functional.cross_entropy(first.flatten(0, -2), target.flatten())
+
+
+def step_in_float64(
+    models: Models, inputs: Sequence[Tensor], target: Tensor, repeats: int = REPEATS
+) -> tuple[StepTruth, Arrays]:
+    """The exact loss, gradients and running statistics of a step, and their noise floors.
+
+    Afterwards the running statistics of both models are those of some step.
+
+    repeats: number of perturbed steps.
+    Returns the record, and the exact arrays by name: "gradient/PARAMETER" and "statistic/NAME".
+    """
+    float64_inputs = [as_float64(tensor) for tensor in inputs]
+    start = _running_statistics(models.float64_model)
+    with _observed(models) as observed:
+        exact = _step(models.float64_model, float64_inputs, target)
+    differences = _Differences(exact)
+    differences.add(_step(models.float32_model, [as_float32(tensor) for tensor in inputs], target))
+    noise = Noise(models.seed)
+    for _ in range(repeats):
+        buffers = dict(models.float64_model.named_buffers())
+        for name, value in start.items():
+            buffers[name].copy_(value)
+        differences.add(_perturbed_step(models.float64_model, float64_inputs, target, noise), repeats)
+    gradients = {f"gradient/{name}": g.numpy() for name, g in exact.gradients.items()}
+    statistics = {f"statistic/{name}": value.numpy() for name, value in exact.statistics.items()}
+    return _truth(exact, differences, observed), {**gradients, **statistics}
+
+
+def gradient_changes(models: Models, inputs: Sequence[Tensor], target: Tensor, times: float) -> dict[str, float]:
+    """By how much (rms) the gradient of each parameter changes when every layer rounds several times as coarsely as float32.
+
+    Rounding rarely moves an activation past a kink, such as that of a ReLU at zero; perturbations that are larger do so
+    reliably. Afterwards the running statistics of the float64 model are those of some step.
+
+    times: size of the perturbations, in those of float32.
+    """
+    float64_inputs = [as_float64(tensor) for tensor in inputs]
+    exact = _step(models.float64_model, float64_inputs, target)
+    noise, differences = Noise(models.seed), _Differences(exact)
+    for _ in range(REPEATS):
+        differences.add(_perturbed_step(models.float64_model, float64_inputs, target, noise, times), REPEATS)
+    return {name: math.sqrt(value) for name, value in differences.gradients.items()}
+
+
+# -- one step ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Step:
+    """The loss of one step, the gradients by parameter, and the running statistics after it."""
+
+    loss: float
+    gradients: dict[str, Tensor]
+    statistics: dict[str, Tensor]
+
+
+def _step(model: nn.Module, inputs: Sequence[Tensor], target: Tensor) -> _Step:
+    """Compute a step; parameters that have no influence have gradients of zero."""
+    parameters = dict(model.named_parameters())
+    loss = loss_of(model(*inputs), target)
+    found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
+    pairs = zip(parameters.items(), found)
+    gradients = {name: torch.zeros_like(p) if g is None else g for (name, p), g in pairs}
+    return _Step(float(loss.detach()), gradients, _running_statistics(model))
+
+
+def _running_statistics(model: nn.Module) -> dict[str, Tensor]:
+    """Running means and variances by name.
+
+    They are those of batch norms that average by a momentum; others average by a count, which a captured state does not
+    contain.
+    """
+    return {
+        f"{name}.{key}": buffer.clone()
+        for name, layer in model.named_modules()
+        if isinstance(layer, BATCH_NORMS) and layer.momentum
+        for key, buffer in layer.named_buffers(recurse=False)
+        if buffer.is_floating_point()
+    }
+
+
+def _perturbed_step(
+    model: nn.Module, inputs: Sequence[Tensor], target: Tensor, noise: Noise, times: float = 1.0
+) -> _Step:
+    """A step with perturbed inputs and weights, and with perturbed outputs and gradients of every layer.
+
+    times: size of the perturbations, in those of float32.
+    """
+    originals = {name: p.detach().clone() for name, p in model.named_parameters()}
+    for parameter in model.parameters():
+        noise.perturb_(parameter.data, times * UNIT)
+    try:
+        with _perturbed_layers(model, noise, times):
+            return _step(model, [noise.perturbed(tensor, times * UNIT) for tensor in inputs], target)
+    finally:
+        for name, parameter in model.named_parameters():
+            parameter.data.copy_(originals[name])
+
+
+@contextmanager
+def _perturbed_layers(model: nn.Module, noise: Noise, times: float) -> Iterator[None]:
+    """Perturb the output of every layer of a float64 model, and the gradient of that output, within the context."""
+
+    def perturb_output(layer: nn.Module, args: Any, output: Any) -> Any:
+        if isinstance(layer, COPIES):
+            return None
+        inputs = flatten(args)
+        size = times * UNIT * limits.growth(summed_terms(layer, inputs))
+        return map_tensors(output, lambda y: _perturbed_both_ways(layer, inputs, y, noise, size, times))
+
+    hooks = [layer.register_forward_hook(perturb_output) for layer in leaves(model).values()]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _perturbed_both_ways(
+    layer: nn.Module, inputs: list[Tensor], y: Tensor, noise: Noise, size: float, times: float
+) -> Tensor:
+    """An output that is perturbed, and whose gradient will be. size: of the perturbation of the output."""
+    if not (y.is_floating_point() and y.requires_grad):
+        return y
+    growth = limits.growth(summed_gradient_terms(layer, inputs, y)) if y.dim() > 1 else 1.0
+    # The perturbation is added: autograd would keep the factors of a multiplication in memory.
+    y = y + noise.perturbed(y.detach(), size).sub_(y.detach())
+    y.register_hook(lambda g: noise.perturbed(g, times * UNIT * growth))
+    return y
+
+
+# -- noise floors -----------------------------------------------------------------------------------------------------
+
+
+class _Differences:
+    """Mean squares of the differences of other steps from the exact one.
+
+    losses: absolute differences of the loss, one for each step.
+    gradients, statistics: sums of mean squares, by name.
+    """
+
+    def __init__(self, exact: _Step) -> None:
+        self.exact = exact
+        self.losses: list[float] = []
+        self.gradients = dict.fromkeys(exact.gradients, 0.0)
+        self.statistics = dict.fromkeys(exact.statistics, 0.0)
+
+    def add(self, step: _Step, repeats: int = 1) -> None:
+        """Add one of so many steps of a kind, whose mean is taken."""
+        self.losses.append(abs(step.loss - self.exact.loss))
+        for name, g in self.exact.gradients.items():
+            self.gradients[name] += _mean_square(step.gradients[name] - g) / repeats
+        for name, value in self.exact.statistics.items():
+            self.statistics[name] += _mean_square(step.statistics[name] - value) / repeats
+
+
+def _mean_square(tensor: Tensor) -> float:
+    """The mean square; infinity when a value is not finite."""
+    found = float(tensor.double().square().mean())
+    return found if math.isfinite(found) else math.inf
+
+
+@dataclass
+class _Observed:
+    """What a pass shows of its tensors: values of one channel of each batch norm, and the number of classes."""
+
+    terms: dict[str, int] = field(default_factory=dict)
+    momentum: dict[str, float] = field(default_factory=dict)
+    classes: int = 1
+
+
+@contextmanager
+def _observed(models: Models) -> Iterator[_Observed]:
+    """Observe a pass of the float64 model within the context."""
+    seen = _Observed()
+    hooks = []
+    for name, layer in models.layers.items():
+        if isinstance(layer, BATCH_NORMS):
+            seen.momentum[name] = layer.momentum
+
+            def count(_: nn.Module, args: Any, name: str = name) -> None:
+                seen.terms[name] = args[0].numel() // args[0].shape[1]
+
+            hooks.append(layer.register_forward_pre_hook(count))
+
+    def count_classes(_: nn.Module, args: Any, output: Any) -> None:
+        seen.classes = flatten(output)[0].shape[-1]
+
+    hooks.append(models.float64_model.register_forward_hook(count_classes))
+    try:
+        yield seen
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _truth(exact: _Step, differences: _Differences, observed: _Observed) -> StepTruth:
+    sizes = {name: math.sqrt(_mean_square(g)) for name, g in exact.gradients.items()}
+    # The loss sums over all classes, so its rounding grows with their number as in any sum.
+    rounding = limits.growth(observed.classes) * UNIT / math.sqrt(3) * abs(exact.loss)
+    floors = {name: math.sqrt(s + (UNIT * sizes[name]) ** 2 / 3) for name, s in differences.gradients.items()}
+    statistics = {
+        name: math.sqrt(s + UNIT**2 / 3 * _mean_square(exact.statistics[name]))
+        for name, s in differences.statistics.items()
+    }
+    loss_floor = max(*differences.losses, rounding)
+    return StepTruth(exact.loss, loss_floor, floors, sizes, statistics, observed.terms, observed.momentum)
