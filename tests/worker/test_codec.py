@@ -8,11 +8,10 @@ import sys
 import typing
 
 import pytest
-from xverify.verdict.replayed import Explanation, ReplayReport
 
 from xverify.framework.capture import LayerCall
+from xverify.verdict.findings import Explanation, Finding, ReplayReport
 from xverify.verdict.layers import Place
-from xverify.verdict.limits import Finding
 from xverify.worker import codec, messages_reference
 from xverify.worker.codec import Hello, MessageError, Refusal
 from xverify.worker.messages import Block, Started, Timed, Warm

@@ -4,13 +4,13 @@ import sys
 
 import pytest
 from conftest import write_folder
-from xverify.reference.reference import build_arguments
 from xverify.weights import npz
 
 from xverify.errors import Crashed, Failed, TimedOut
 from xverify.framework import discovery as frameworks
+from xverify.reference.build import build_question
 from xverify.worker import codec, process
-from xverify.worker.messages import Build, Built, DeviceMemory, DeviceMemoryRead, Load, Prepare
+from xverify.worker.messages import Built, DeviceMemory, DeviceMemoryRead, Load, Prepare
 from xverify.worker.process import Worker
 from xverify.workload import probe
 from xverify.workload.spec import load_folder
@@ -34,7 +34,7 @@ def start(tmp_path, faulty_frameworks):
 
 def build(worker, tmp_path):
     folder = load_folder(write_folder(tmp_path / "port", (worker.adapter.name,)))
-    return worker.ask(Build(**build_arguments(folder, worker.adapter.name, None)))
+    return worker.ask(build_question(folder, worker.adapter.name, None))
 
 
 def dead(worker):
