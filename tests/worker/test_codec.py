@@ -11,8 +11,7 @@ import pytest
 
 from xverify.framework.capture import LayerCall
 from xverify.verdict.layers import Place
-from xverify.verdict.limits import Finding
-from xverify.verdict.replayed import Explanation, ReplayReport
+from xverify.verdict.replayed import Explanation, Finding, ReplayReport
 from xverify.worker import codec, messages_reference
 from xverify.worker.codec import Hello, MessageError, Refusal
 from xverify.worker.messages import Block, Started, Timed, Warm

@@ -8,7 +8,6 @@ from xverify.weights import npz
 
 from xverify.errors import Crashed, Failed, TimedOut
 from xverify.framework import discovery as frameworks
-from xverify.reference.reference import build_arguments
 from xverify.worker import codec, process
 from xverify.worker.messages import Build, Built, DeviceMemory, DeviceMemoryRead, Load, Prepare
 from xverify.worker.process import Worker
@@ -33,8 +32,8 @@ def start(tmp_path, faulty_frameworks):
 
 
 def build(worker, tmp_path):
-    folder = load_folder(write_folder(tmp_path / "port", (worker.adapter.name,)))
-    return worker.ask(Build(**build_arguments(folder, worker.adapter.name, None)))
+    folder = write_folder(tmp_path / "port", (worker.adapter.name,))
+    return worker.ask(Build(str(folder), options={}, onnx=None, names={}, inputs={"x": None}, outputs={"y": None}))
 
 
 def dead(worker):
