@@ -8,9 +8,8 @@ from xverify.weights import npz
 
 from xverify.errors import Crashed, Failed, TimedOut
 from xverify.framework import discovery as frameworks
-from xverify.reference.build import build_question
 from xverify.worker import codec, process
-from xverify.worker.messages import Built, DeviceMemory, DeviceMemoryRead, Load, Prepare
+from xverify.worker.messages import Build, Built, DeviceMemory, DeviceMemoryRead, Load, Prepare
 from xverify.worker.process import Worker
 from xverify.workload import probe
 from xverify.workload.spec import load_folder
@@ -33,8 +32,8 @@ def start(tmp_path, faulty_frameworks):
 
 
 def build(worker, tmp_path):
-    folder = load_folder(write_folder(tmp_path / "port", (worker.adapter.name,)))
-    return worker.ask(build_question(folder, worker.adapter.name, None))
+    folder = write_folder(tmp_path / "port", (worker.adapter.name,))
+    return worker.ask(Build(str(folder), options={}, onnx=None, names={}, inputs={"x": None}, outputs={"y": None}))
 
 
 def dead(worker):

@@ -203,7 +203,7 @@ def from_plain(kind: type[Record], values: Any, where: str = "") -> Record:
 
 
 @cache
-def _described(kind: Any) -> tuple[dict[str, Any], frozenset[str]]:
+def _described(kind: Any) -> tuple[dict[str, object], frozenset[str]]:
     """(type by field, the fields without a default) of a dataclass."""
     hints = typing.get_type_hints(kind)
     own = fields(kind)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import re
 import signal
 import subprocess
 import threading
@@ -23,12 +22,12 @@ from ..host import kill_group
 from . import codec, memory
 from .codec import MessageError, Refusal, Reply, ReplyType, Request
 from .command import same_interpreter, worker_command
+from .log import Log
 from .messages import Start, Started, Stop
 
 MOST_NOISE = 1000  # lines that an interpreter may print before the worker's hello
 ATTEMPTS = 3  # to start a process whose adapter asks for another one
 _STATUS = {error.status: error for error in (NotInstalled, Unsupported, Failed)}
-_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 # Called about once a second while a worker works: (seconds so far, the last line it logged).
 Beat = Callable[[float, str], None]
@@ -67,7 +66,7 @@ class Worker:
         self.adapter, self.python, self.folder, self.pin = adapter, python, folder, pin
         self.threads, self.device, self.timeout = threads, device, timeout
         self.patient, self.beat = patient, beat
-        self.log = folder / "worker.log"
+        self.log = Log(folder / "worker.log")
         self.asked = 0  # the number of the last request
         self.process: subprocess.Popen[bytes] | None = None
         self.version: str | None = None  # of Python, there
@@ -110,7 +109,7 @@ class Worker:
         self.asked = 0
         self._lines: queue.Queue[bytes | None] = queue.Queue()
         try:
-            with self.log.open("wb") as log:
+            with self.log.path.open("wb") as log:
                 self.process = subprocess.Popen(
                     command.arguments,
                     stdin=subprocess.PIPE,
@@ -149,7 +148,7 @@ class Worker:
 
     def wants_restart(self) -> bool:
         """Whether the process ended as one that only has to be started again."""
-        return self.adapter.wants_restart(self._log_text())
+        return self.adapter.wants_restart(self.log.text())
 
     def close(self) -> None:
         """End the process and whatever it started."""
@@ -234,8 +233,10 @@ class Worker:
                 now = time.monotonic()
                 if now >= deadline:
                     self.kill()
-                    raise TimedOut(f"{doing} took over {self.timeout:g} s; see --timeout{self._last_words()}") from None
-                self.beat(now - started, self._last_line())
+                    raise TimedOut(
+                        f"{doing} took over {self.timeout:g} s; see --timeout{self.log.last_words()}"
+                    ) from None
+                self.beat(now - started, self.log.last_line())
                 continue
             if line is None:
                 raise self._death(doing)
@@ -248,14 +249,14 @@ class Worker:
             code = self.process.wait(5)
         except subprocess.TimeoutExpired:
             self.kill()
-            return Crashed(f"closed its pipe while {doing}{self._last_words()}")
+            return Crashed(f"closed its pipe while {doing}{self.log.last_words()}")
         if code < 0:
             name = signal.Signals(-code).name
             hint = ""
             if name == "SIGKILL":
                 hint = " (killed by hand, or by the system for want of memory: try a smaller --batch)"
-            return Crashed(f"killed by {name} while {doing}{hint}{self._last_words()}")
-        return Crashed(f"exited with status {code} while {doing}{self._last_words()}")
+            return Crashed(f"killed by {name} while {doing}{hint}{self.log.last_words()}")
+        return Crashed(f"exited with status {code} while {doing}{self.log.last_words()}")
 
     # -- look ---------------------------------------------------------------------------------------------------------
 
@@ -276,20 +277,6 @@ class Worker:
     def peak_rss_mib(self) -> float | None:
         """See memory.peak_rss_mib."""
         return memory.peak_rss_mib(self.pid)
-
-    def _log_text(self) -> str:
-        try:
-            return _ANSI.sub("", self.log.read_text(errors="replace"))
-        except OSError:
-            return ""
-
-    def _last_line(self) -> str:
-        lines = [line.strip() for line in re.split(r"[\r\n]", self._log_text()[-2000:]) if line.strip()]
-        return lines[-1] if lines else ""
-
-    def _last_words(self) -> str:
-        line = self._last_line()
-        return f"; its last line: {line[:200]}" if line else ""
 
 
 _DOING = {

@@ -15,6 +15,7 @@ from ..framework.adapter import Framework, Source
 from ..weights import canonical, npz
 from ..workload.keys import case_key
 from .codec import Reply, Request
+from .messages import Json
 
 # What answers each kind of request. A handler takes a request of its own kind alone, which no type of a table can say.
 Handlers = Mapping[type[Request[Any]], Callable[[Any], Reply]]
@@ -32,7 +33,7 @@ class State:
     clock: Callable[[], float]
     framework: Framework = field(init=False)
     source: Source = field(init=False)
-    options: dict[str, Any] = field(init=False)  # of the model's ``build``: whatever JSON holds
+    options: Json = field(init=False)  # of the model's ``build``
     names: dict[str, str] = field(init=False)
     inputs: dict[str, str | None] = field(init=False)
     outputs: dict[str, str | None] = field(init=False)
