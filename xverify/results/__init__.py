@@ -1,4 +1,4 @@
-"""What a run leaves behind: frozen records, and the file they are written to and read from.
+"""The frozen records of a run, and the file that they are written to and read from.
 
 It may import errors.
 """

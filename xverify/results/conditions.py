@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+Environment = dict[str, Any]  # versions and settings of a framework, by name; every framework describes itself
+
 
 @dataclass(frozen=True)
 class Host:
@@ -145,7 +147,7 @@ class ReferenceSummary:
     precision: str = ""
     floor: str = ""
     onnx: str = ""
-    environment: dict[str, Any] = field(default_factory=dict)  # Any: every framework describes itself
+    environment: Environment = field(default_factory=dict)
     layers: int = 0
     tested: int = 0
     untested: tuple[str, ...] = ()

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, cast
 
-from .conditions import Host, InputsSummary, NoiseSummary, ReferenceSummary, Settings, WeightsSummary
+from .conditions import Environment, Host, InputsSummary, NoiseSummary, ReferenceSummary, Settings, WeightsSummary
 from .layers import LayerError, Layers
 from .training import Check, Curve, Training
 from .verdicts import Outcome, SpeedVerdict, Verdict, settle_verdict
@@ -226,7 +226,7 @@ class Row:
     error: Error | None = None
     speed: Speed | None = None
     memory: Memory = Memory()
-    environment: dict[str, Any] = field(default_factory=dict)  # Any: every framework describes itself
+    environment: Environment = field(default_factory=dict)
     training: Training | None = None
 
 
@@ -271,8 +271,7 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON values
         """JSON values, as a result file has them: see ``plain``."""
-        found: dict[str, Any] = plain(asdict(self))
-        return found
+        return cast("dict[str, Any]", plain(asdict(self)))
 
 
 def overall(rows: Iterable[Row], strict: bool = False) -> Outcome:
