@@ -8,7 +8,7 @@ from rich.console import Console
 from xverify.report.layers import bar
 from xverify.report.rows import COLUMNS, FLOAT32, NOISE
 from xverify.report.terminal import WIDE, render
-from xverify.results.conditions import Host, InputsSummary, ReferenceSummary, Settings, WeightsSummary
+from xverify.results.conditions import Host, InputsSummary, NoiseSummary, ReferenceSummary, Settings, WeightsSummary
 from xverify.results.records import Error, Launch, LayerError, Layers, Result, Row, Sample, Speed
 
 
@@ -158,7 +158,7 @@ def test_a_speed_of_few_process_runs_is_called_what_it_is():
     def told(count, effort):
         rows = tuple(row if row.speed is None else replace(row, speed=replace(row.speed, launches=runs[:count]))
                      for row in quick.rows)  # fmt: skip
-        text = printed(replace(quick, rows=rows, settings={**quick.settings, "effort": effort}))
+        text = printed(replace(quick, rows=rows, settings=replace(quick.settings, effort=effort)))
         return next(line for line in text.splitlines() if line.startswith("Speed: "))
 
     assert told(1, "quick").startswith("Speed: a processor, 2 threads; quick run: one process each, too few to call")
@@ -181,8 +181,7 @@ def test_a_speed_of_few_process_runs_is_called_what_it_is():
     ],
 )  # fmt: skip
 def test_noise_is_one_sentence(noise, line):
-    whole = {"rounds": 40, "reasons": {}, "culprit": None, "refusal": None, "missing": [], **noise}
-    assert line in printed(replace(result(), noise=whole)).splitlines()
+    assert line in printed(replace(result(), noise=NoiseSummary(rounds=40, **noise))).splitlines()
 
 
 def test_bars_are_logarithmic_and_marked():

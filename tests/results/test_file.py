@@ -8,12 +8,10 @@ from dataclasses import fields, replace
 import pytest
 
 from xverify.errors import UsageError
-from xverify.reference.request import Request
 from xverify.results.conditions import (
     Host,
     InputsSummary,
     NoiseSummary,
-    OptimizerSettings,
     ReferenceSummary,
     Settings,
     WeightsSummary,
@@ -36,6 +34,7 @@ from xverify.results.records import (
 )
 from xverify.results.verdicts import Outcome, SpeedVerdict, Verdict
 from xverify.workload.optimizers import Optimizer
+from xverify.workload.request import Request
 
 LAYERS = Layers(
     (
@@ -71,8 +70,9 @@ RESULT = Result(
     "mlp", ("forward", "train"), Outcome.FAIL, (FORWARD, TRAINED, ABSENT), "2026-11-22T10:25:51+00:00", "0.1.0",
     Host("a processor", 2, 23.5, "Linux", "3.11.7", (4.13, 2.12, 0.84)),
     Settings(
-        "mlp", ("torch:eager", "jittor"), "torch", "train", 32, threads=2, seed=3, cases=4, timeout=1800.0, pin=(0, 1),
-        python={"jittor": "/python"}, optimizer=OptimizerSettings("adam", 1e-3, variants=("eps-hat",)),
+        model="mlp", subjects=("torch:eager", "jittor"), reference="torch", task="train", batch=32, threads=2, seed=3,
+        cases=4, timeout=1800.0, pin=(0, 1),
+        python={"jittor": "/python"}, optimizer=Optimizer("adam", 1e-3, variants=("eps-hat",)),
         folder_digest="sha256:2",
     ),
     WeightsSummary("sha256:1", 4, 407050, 0, "probe weights, seed 3", {"lstm.bias": ("lstm.bias_ih", "lstm.bias_hh")}),
@@ -231,11 +231,8 @@ def test_a_file_that_cannot_be_read(tmp_path):
 
 
 def test_every_setting_of_a_request_is_a_setting_of_the_file():
-    assert [each.name for each in fields(Settings)] == [*(each.name for each in fields(Request)), "folder_digest"]
-    assert [each.name for each in fields(OptimizerSettings)] == [each.name for each in fields(Optimizer)]
-    request = {"model": "mlp", "optimizer": {"name": "adam", "variants": ("eps-hat",)}}
-    assert Settings.of(request, "sha256:1") == Settings(
-        "mlp", optimizer=OptimizerSettings("adam", variants=("eps-hat",)), folder_digest="sha256:1"
-    )
-    with pytest.raises(TypeError, match="forgotten"):
-        Settings.of({"forgotten": 1}, "")
+    adam = Optimizer("adam", variants=("eps-hat",))
+    request = Request(model="mlp", subjects=("torch:eager",), reference="torch", batch=4, threads=2, optimizer=adam)
+    settings = Settings.of(request, "sha256:1")
+    assert {each.name for each in fields(settings)} == {*(each.name for each in fields(request)), "folder_digest"}
+    assert (settings.optimizer, settings.batch, settings.folder_digest) == (adam, 4, "sha256:1")

@@ -1,20 +1,11 @@
 """From findings to layers, and layers with other names matched."""
 
-from dataclasses import asdict
-
-from xverify.verdict.findings import Finding
+from xverify.verdict.findings import Explanation, Finding, ReplayReport
 from xverify.verdict.layers import Place, match, summarise
 
 
-def reply(*findings, compared, **more):
-    return {
-        "findings": [asdict(f) for f in findings],
-        "compared": compared,
-        "missing": {},
-        "explained": {},
-        "stopped": "",
-        **more,
-    }
+def reply(*findings, compared, explained=None):
+    return ReplayReport(findings, compared, explained=explained or {})
 
 
 def found(layer, what, ratio, **more):
@@ -44,7 +35,7 @@ def test_the_first_of_the_worst_is_named():
 
 
 def test_another_precision_is_drift():
-    explained = {"a": {"kind": "TF32 arithmetic", "says": "rounds to TF32", "rounding": True}}
+    explained = {"a": Explanation("TF32 arithmetic", "rounds to TF32", rounding=True)}
     layers = summarise(reply(found("a", "output", 900.0), compared={"a": 1}, explained=explained), ["a"], "jittor")
     assert layers.verdict == "DRIFT"
     assert layers.first.says() == "a: rounds to TF32"

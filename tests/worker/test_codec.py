@@ -10,7 +10,7 @@ import typing
 import pytest
 
 from xverify.framework.capture import LayerCall
-from xverify.verdict.findings import Explanation, Finding, ReplayReport
+from xverify.verdict.findings import Explanation, Finding, ReplayReport, StepTruth
 from xverify.verdict.layers import Place
 from xverify.worker import codec, messages_reference
 from xverify.worker.codec import Hello, MessageError, Refusal
@@ -39,6 +39,7 @@ SAMPLES = {
     TrainingState: STATE,
     messages_reference.OutputFloor: messages_reference.OutputFloor(0.0, 1.0),
     messages_reference.Fault: messages_reference.Fault("fc", 0, "eps", "behaves as", False),
+    StepTruth: StepTruth(2.0, 1e-6, {"a": 1e-6}, {"a": 1.0}, {}, {"bn": 8}, {"bn": None}),
     type(optimizer("sgd")): dataclasses.replace(optimizer("adam", lr=0.1), variants=("eps-hat",)),
 }
 

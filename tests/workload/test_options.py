@@ -8,9 +8,9 @@ from xverify.commands import run as command
 from xverify.commands import selftest
 from xverify.commands._arguments import Parser, add, values
 from xverify.errors import UsageError
-from xverify.reference.request import Request, resolve
+from xverify.reference.request import resolve
 from xverify.selftest import timing as selftest_timing
-from xverify.timing import statistics
+from xverify.timing import plan
 from xverify.workload import optimizers
 from xverify.workload.declaration import Option, build, check, declared, described, option, parameters
 from xverify.workload.options import (
@@ -25,6 +25,7 @@ from xverify.workload.options import (
     TrainingSettings,
     named,
 )
+from xverify.workload.request import Request
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +94,7 @@ def test_the_settings_of_an_optimizer_become_one():
 
 
 def test_names_that_stand_in_two_files_are_the_same():
-    assert tuple(statistics.EFFORTS) == EFFORTS
+    assert tuple(plan.EFFORTS) == EFFORTS
     assert tuple(optimizers.STATE_NAMES) == OPTIMIZERS
     assert tuple(selftest_timing.KINDS) == selftest.KINDS
 

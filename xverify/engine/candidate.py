@@ -12,7 +12,6 @@ from ..errors import Crashed, Failed, SubjectError, Unsupported
 from ..progress import Listener
 from ..reference.build import Export, Prepared, build_question
 from ..reference.layers import LayerReplay
-from ..reference.request import Request
 from ..reference.truth import Truth
 from ..results.records import Error, Launch, Layers, Row, Speed, Training
 from ..results.verdicts import Verdict
@@ -22,6 +21,7 @@ from ..training.parity import Learner, Observed, TrainingParity
 from ..worker import messages
 from ..worker.messages_training import PrepareTraining, TrainingPrepared
 from ..worker.process import Worker
+from ..workload.request import Request
 from ..workload.spec import ModelFolder
 from . import judging, measuring
 from .stages import Built, History, Measured, Subject, Timed, TimedBlock, Warmed

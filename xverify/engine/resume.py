@@ -8,10 +8,10 @@ from pathlib import Path
 from .. import host
 from ..errors import UsageError
 from ..reference import summary
-from ..reference.request import Request
 from ..results.file import read
 from ..results.records import Host, Result, Row
 from ..timing.plan import EFFORTS
+from ..workload.request import Request
 from ..workload.spec import ModelFolder
 from .stages import History
 

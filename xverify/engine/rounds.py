@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..progress import Listener
-from ..reference.request import Request
 from ..timing import plan
 from ..timing.noise import Gate
+from ..workload.request import Request
 from .candidate import Candidate
 from .stages import Timed, TimedBlock
 

@@ -21,7 +21,6 @@ from ..progress import Listener
 from ..reference import build, summary, truth
 from ..reference.build import Export, Prepared, ReferenceProcess
 from ..reference.layers import LayerReplay
-from ..reference.request import Request
 from ..results import file as result_file
 from ..results.records import Host, Layers, Result, overall
 from ..timing import noise, plan
@@ -30,6 +29,7 @@ from ..training.parity import Observed, TrainingParity
 from ..verdict import outputs
 from ..worker import messages
 from ..worker.process import Worker
+from ..workload.request import Request
 from ..workload.spec import ModelFolder
 from . import rounds
 from .candidate import Candidate

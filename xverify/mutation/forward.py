@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ..progress import Listener
 from ..reference.build import Prepared, ReferenceProcess, build_question
 from ..reference.layers import LayerReplay
-from ..reference.request import Request, resolve
+from ..reference.request import resolve
 from ..results.records import Layers
 from ..results.verdicts import Verdict
 from ..verdict import limits
@@ -23,6 +23,7 @@ from ..worker import messages, messages_reference
 from ..worker.messages_reference import Fault
 from ..worker.process import Worker
 from ..workload.options import RunSettings
+from ..workload.request import Request
 from ..workload.spec import ModelFolder
 from .records import Score, Trial, TrialOutcome
 from .workers import reference_and_port

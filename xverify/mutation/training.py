@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from ..progress import Listener
 from ..reference.build import build_question
-from ..reference.request import Request, resolve
+from ..reference.request import resolve
 from ..results.records import Check
 from ..results.verdicts import Verdict
 from ..training.parity import Learner, TrainingParity
@@ -19,6 +19,7 @@ from ..worker.messages_training import PlantMistake, PrepareTraining
 from ..worker.process import Worker
 from ..workload.optimizers import Optimizer
 from ..workload.options import RunSettings
+from ..workload.request import Request
 from ..workload.spec import ModelFolder
 from .mistakes import MISTAKES, Mistake
 from .records import Score, Trial, TrialOutcome

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from ..progress import Listener
 from ..reference.build import Prepared, ReferenceProcess, prepare, reference_workers
-from ..reference.request import Request
 from ..worker.process import Worker
+from ..workload.request import Request
 from ..workload.spec import ModelFolder
 
 

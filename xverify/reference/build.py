@@ -22,8 +22,8 @@ from ..weights import torch as torch_weights
 from ..worker import messages, messages_reference
 from ..worker.process import Worker
 from ..workload import datasets, probe
+from ..workload.request import Request
 from ..workload.spec import ModelFolder
-from .request import Request
 
 JUDGED_ITEMS = 4  # items of a batch whose layers are compared: a layer has thousands of values an item, which is enough
 

@@ -1,51 +1,20 @@
-"""What is to be run: a plain, serialisable record, checked before anything starts."""
+"""From what the user asks for to a request: checked, and with everything filled in that was left open."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 
 from .. import host
 from ..errors import UsageError
 from ..workload import optimizers
 from ..workload.declaration import check, check_task, declared
-from ..workload.optimizers import Optimizer
 from ..workload.options import CommonSettings, RunSettings, TrainingSettings
+from ..workload.request import Request
 from ..workload.spec import ModelFolder, find_model
 from .subjects import choose
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request(TrainingSettings, CommonSettings):
-    """One run of one task: the settings, with nothing left open, and what they are applied to.
-
-    model: the folder of the model.
-    subjects: the labels of the subjects; the first is the baseline of time ratios.
-    reference: the framework whose outputs the others are compared with.
-    batch, threads, weights, pin, data: as in ``CommonSettings`` and ``TrainingSettings``, with the defaults filled in.
-    python: framework -> interpreter, named by the user or that of an environment.
-    optimizer: the optimizer of a training run; None for a forward pass.
-    notes: what the user should know about this run.
-    """
-
-    model: str
-    subjects: tuple[str, ...]
-    reference: str
-    batch: int
-    threads: int
-    weights: str | None = None
-    pin: tuple[int, ...] = ()
-    data: str | None = None
-    python: Mapping[str, str] = field(default_factory=dict)
-    optimizer: Optimizer | None = None
-    notes: tuple[str, ...] = ()
-
-    @property
-    def trains(self) -> bool:
-        """Whether the run trains the model."""
-        return self.task == "train"
 
 
 def resolve(

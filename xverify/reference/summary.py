@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from ..results.records import InputsSummary, ReferenceSummary, Settings, WeightsSummary
+from ..workload.request import Request
 from ..workload.spec import ModelFolder
 from .build import Export, Prepared
-from .request import Request
 from .truth import Truth
 
 
 def settings(request: Request, folder: ModelFolder) -> Settings:
     """The request as it was resolved, with a digest of the model folder's files."""
-    return Settings.of(asdict(request), folder.digest())
+    return Settings.of(request, folder.digest())
 
 
 def weights(prepared: Prepared | None) -> WeightsSummary:

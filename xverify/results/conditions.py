@@ -5,9 +5,10 @@ Every field has a default, which stands for a field that an earlier result file 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from ..workload.request import Request
 
 Environment = dict[str, Any]  # versions and settings of a framework, by name; every framework describes itself
 
@@ -32,28 +33,9 @@ class Host:
     load: tuple[float, ...] | None = None
 
 
-@dataclass(frozen=True)
-class OptimizerSettings:
-    """The optimizer of a training run, in torch's terms.
-
-    The fields are those of ``workload.optimizers.Optimizer``. variants: formula variants in which it differs from torch's.
-    """
-
-    name: str = "sgd"
-    lr: float = 0.01
-    momentum: float = 0.0
-    nesterov: bool = False
-    weight_decay: float = 0.0
-    beta1: float = 0.9
-    beta2: float = 0.999
-    eps: float = 1e-8
-    alpha: float = 0.99
-    variants: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What was asked for: the fields of ``reference.request.Request``.
+@dataclass(frozen=True, kw_only=True)
+class Settings(Request):
+    """What was asked for. The fields are those of the request, so a new option is in the file as soon as it is declared.
 
     folder_digest: digest of the files of the model folder.
     """
@@ -61,39 +43,14 @@ class Settings:
     model: str = ""
     subjects: tuple[str, ...] = ()
     reference: str = ""
-    task: str = "forward"
     batch: int = 0
-    warmup: int | None = None
-    rerun: int | None = None
-    effort: str = "quick"
     threads: int = 0
-    device: str = "cpu"
-    seed: int = 0
-    cases: int = 0
-    weights: str | None = None
-    trust: bool = False
-    timeout: float = 0.0
-    strict: bool = False
-    max_seconds: float | None = None
-    pin: tuple[int, ...] = ()
-    python: dict[str, str] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    optimizer: OptimizerSettings | None = None
-    match_optimizer: bool = False
-    data: str | None = None
-    time_input: bool = False
     folder_digest: str = ""
 
     @classmethod
-    def of(cls, request: Mapping[str, Any], folder_digest: str) -> Settings:
-        """The settings of a request.
-
-        request: what ``dataclasses.asdict`` makes of it. Any: a request has fields of many types.
-        Raises TypeError for a field that is not declared here, so that no setting is left out of a result file.
-        """
-        optimizer = request.get("optimizer")
-        learns = OptimizerSettings(**optimizer) if optimizer is not None else None
-        return cls(**{**request, "optimizer": learns}, folder_digest=folder_digest)
+    def of(cls, request: Request, folder_digest: str) -> Settings:
+        """The settings of a request."""
+        return cls(**vars(request), folder_digest=folder_digest)
 
 
 @dataclass(frozen=True)
