@@ -31,8 +31,7 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 
 types: $(STAMP)
-	$(BIN)/mypy
-	$(BIN)/python .ci/types_of_models.py
+	$(BIN)/python .ci/check_types.py
 
 # Frameworks that have no release for this Python get an environment of their own, with an older one.
 # Without an older Python the command says what to install, the run goes on, and the row of that framework says it too.

@@ -7,7 +7,7 @@ class GPT:
     def __init__(self, vocabulary, dim, depth, heads, length):
         self.depth = depth
         self.heads = heads
-        shapes = {"tok.weight": (vocabulary, dim), "pos.weight": (length, dim)}
+        shapes: dict[str, tuple[int, ...]] = {"tok.weight": (vocabulary, dim), "pos.weight": (length, dim)}
         for index in range(depth):
             shapes |= block_shapes(f"blocks.{index}", dim)
         shapes |= {"ln.weight": (dim,), "ln.bias": (dim,)}
@@ -21,7 +21,12 @@ class GPT:
 
 
 def block_shapes(name, dim):
-    layers = {"attn.q": (dim, dim), "attn.k": (dim, dim), "attn.v": (dim, dim), "attn.proj": (dim, dim)}
+    layers: dict[str, tuple[int, ...]] = {
+        "attn.q": (dim, dim),
+        "attn.k": (dim, dim),
+        "attn.v": (dim, dim),
+        "attn.proj": (dim, dim),
+    }
     layers |= {"ln1": (dim,), "ln2": (dim,), "fc1": (4 * dim, dim), "fc2": (dim, 4 * dim)}
     shapes = {f"{name}.{layer}.weight": shape for layer, shape in layers.items()}
     return shapes | {f"{name}.{layer}.bias": shape[:1] for layer, shape in layers.items()}
