@@ -8,19 +8,22 @@ SUBJECTS := torch:eager,jittor,tensorflow:eager,tensorflow:graph,onnxruntime
 LOCK     := $(BIN)/uv --quiet pip compile pyproject.toml --extra all --extra dev --constraint constraints.txt \
             --universal --python-version 3.10 --no-python-downloads --no-annotate --custom-compile-command "make lock"
 
-.PHONY: run test check ci bench environments lint types resolve lock clean
+.PHONY: run test check ci fast bench environments lint types resolve lock clean
 run: $(STAMP) environments    ## verify and time ResNet-50 in four frameworks; leaves results/resnet50.json
 	@mkdir -p results
 	$(BIN)/xverify run resnet50 --subjects $(SUBJECTS) --effort quick --json results/resnet50.json
 
-test: $(STAMP)                ## every test
-	$(BIN)/python -m pytest
+test: $(STAMP) fast           ## every test
+	$(BIN)/python -m pytest --durations=25 -m slow
 
-check: lint types             ## format, lint, types, the order of imports, and the tests that start no framework
-	$(BIN)/python -m pytest -q -m "not slow"
+check: lint types fast        ## format, lint, types, the order of imports, and the tests that start no framework
 
-ci: lint types resolve        ## what has to pass before a change is merged
-	$(BIN)/python -m pytest --durations=25
+ci: lint types resolve test   ## what has to pass before a change is merged
+
+# Two at a time, except those that judge a speed. Frameworks take all cores by themselves, so slow tests run one by one.
+fast: $(STAMP)
+	$(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile -m "not slow and not timed"
+	$(BIN)/python -m pytest -q -m "timed and not slow"
 
 bench: $(STAMP)               ## the harness beside loops written by hand; the cost of a replay
 	$(BIN)/xverify selftest timing --only overhead
