@@ -127,8 +127,12 @@ esac"""
 
 def test_a_download_that_fails_is_told_in_uvs_words(pins, machine):
     fake_uv(machine / "beside" / "uv", "echo 'error: no route to host'; exit 2")
-    with pytest.raises(XverifyError, match=r"downloading Python 3\.92 with uv failed:\n  error: no route to host"):
+    with pytest.raises(
+        XverifyError, match=r"downloading Python 3\.92 with uv failed:\n  error: no route to host"
+    ) as caught:
         create.create("walled", _Silent())
+    assert "It needs Python 3.90 to 3.92, and this is Python" in str(caught.value)
+    assert "Install one of these versions" in str(caught.value)
 
 
 def test_the_remedy_never_names_an_extra_that_installs_nothing(pins, machine):
@@ -153,17 +157,18 @@ def test_needed_is_what_is_missing_and_has_no_release_for_this_python(pins, monk
 
 
 def test_the_row_and_the_command_say_it(pins, machine, xverify, tmp_path):
+    fake_uv(machine / "bin" / "uv", "echo 'error: no route to host'; exit 2")
     folder = write_folder(tmp_path / "port", ("numpy", "walled"))
     done = xverify("run", folder, "--subjects", "numpy,walled", "--warmup", 1, "--rerun", 8, frameworks=pins.parent)
     assert done.code == 3
-    reason = done.row("walled")["reason"]
-    assert "type: xverify env create walled. It needs Python 3.90 to 3.92, and this is Python " in reason
-    assert reason.endswith("which xverify downloads Python 3.92.")
+    says = f"; type: xverify env create walled. It needs Python 3.90 to 3.92, and this is Python {HERE[0]}.{HERE[1]}."
+    assert done.row("walled")["reason"].endswith(says)
     done = xverify("env", "create", "--needed", "walled", "numpy", frameworks=pins.parent)
     assert done.code == 2  # numpy has no pins
     done = xverify("env", "create", "--needed", "walled", frameworks=pins.parent)
     assert done.code == 3
     assert "the environment walled cannot be made. It needs Python 3.90 to 3.92" in done.err
+    assert "error: no route to host" in done.err
     pins.write_text("numpy\nwalled-engine\n")
     done = xverify("env", "create", "--needed", "walled", frameworks=pins.parent)
     assert (done.code, done.out, done.err) == (0, "", "")

@@ -87,7 +87,13 @@ def _base_interpreter(file: Path, step: Step) -> str:
     uv, newest = interpreters.uv(), versions.newest_first()[0]
     if uv is None:
         raise XverifyError(f"the environment {file.stem} cannot be made. {interpreters.explain(file)}")
-    step(f"downloading Python {newest} with uv", [uv, "python", "install", newest])
+    try:
+        step(f"downloading Python {newest} with uv", [uv, "python", "install", newest])
+    except XverifyError as error:
+        raise XverifyError(
+            f"the environment {file.stem} cannot be made. {interpreters.explain(file)} Install one of these versions, "
+            f"because uv cannot download one now:\n{error}"
+        ) from None
     return step(f"finding Python {newest}", [uv, "python", "find", newest])
 
 
