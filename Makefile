@@ -3,30 +3,62 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+# What the README shows, also where one of them cannot run: then its row says why.
+SUBJECTS := torch:eager,jittor,tensorflow:eager,tensorflow:graph,onnxruntime
+LOCK     := $(BIN)/uv --quiet pip compile pyproject.toml --extra all --extra dev --constraint constraints.txt \
+            --universal --python-version 3.10 --no-python-downloads --no-annotate --custom-compile-command "make lock"
 
-.PHONY: run test check bench clean
-run: $(STAMP)                 ## verify and time ResNet-50 in four frameworks; leaves results/resnet50.json
+.PHONY: run test check ci fast bench environments lint types resolve lock clean
+run: $(STAMP) environments    ## verify and time ResNet-50 in four frameworks; leaves results/resnet50.json
 	@mkdir -p results
-	$(BIN)/xverify run resnet50 --effort quick --json results/resnet50.json
+	$(BIN)/xverify run resnet50 --subjects $(SUBJECTS) --effort quick --json results/resnet50.json
 
-test: $(STAMP)                ## every test
-	$(BIN)/python -m pytest
+test: $(STAMP) fast           ## every test
+	$(BIN)/python -m pytest --durations=25 -m slow
 
-check: $(STAMP)               ## format, lint, types, and the tests that start no framework
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/python -m pytest -q -m "not slow"
+check: lint types fast        ## format, lint, types, the order of imports, and the tests that start no framework
+
+ci: lint types resolve test   ## what has to pass before a change is merged
+
+# Two at a time, except those that judge a speed. Frameworks take all cores by themselves, so slow tests run one by one.
+fast: $(STAMP)
+	$(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile -m "not slow and not timed"
+	$(BIN)/python -m pytest -q -m "timed and not slow"
 
 bench: $(STAMP)               ## how fast a command starts; the harness beside loops written by hand; the cost of a replay
 	$(BIN)/python bench/start.py
 	$(BIN)/xverify selftest timing --only overhead
 	$(BIN)/python bench/replay.py
 
+lint: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(STAMP)
+	$(BIN)/python .ci/check_types.py
+
+# Frameworks that have no release for this Python get an environment of their own, with an older one.
+# Without an older Python the command says what to install, the run goes on, and the row of that framework says it too.
+environments: $(STAMP)
+	-@$(BIN)/xverify env create --needed jittor tensorflow
+
+resolve: $(STAMP)             ## whether the tested versions can be installed with every supported Python; installs nothing
+	$(BIN)/python .ci/resolve.py
+
+# constraints.txt is what `make` installs. requirements.lock has the same versions with the hashes of their files.
+# `make` does not check hashes: pip then refuses the project itself, and every build of PyTorch that is not on PyPI, such as
+# those for the CPU alone. To check them: pip install --require-hashes -r requirements.lock, then pip install --no-deps -e .
+# To take a newer version of a package, delete its lines in constraints.txt first; to take all of them, empty the file.
+lock: $(STAMP)                ## resolve again for all supported Pythons, keeping the versions that still fit
+	$(LOCK) --output-file $(VENV)/constraints.txt >/dev/null
+	mv $(VENV)/constraints.txt constraints.txt
+	$(LOCK) --generate-hashes --output-file $(VENV)/requirements.lock >/dev/null
+	mv $(VENV)/requirements.lock requirements.lock
+
 clean:
 	rm -rf $(VENV) results build *.egg-info
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml setup.py constraints.txt
 	@echo "== creating $(VENV) and installing xverify with torch, Jittor, TensorFlow and ONNX Runtime (minutes the first time)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check --progress-bar on -c constraints.txt -e ".[all,dev]"

@@ -43,6 +43,24 @@ def build():
 """
 
 
+# Tests that judge how fast something is, by file or by name. Nothing may run beside them, so the makefile runs them by themselves.
+TIMED = (
+    "tests/engine/",
+    "tests/selftest/",
+    "tests/timing/",
+    "test_a_graph_compiled_while_it_is_timed_is_refused",
+    "test_jaxs_dispatch_does_not_pass_for_speed",
+    "test_jittors_laziness_does_not_pass_for_speed",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that judge a speed."""
+    for item in items:
+        if any(name in item.nodeid for name in TIMED):
+            item.add_marker(pytest.mark.timed)
+
+
 def write_folder(path: Path, frameworks: tuple[str, ...] = ("numpy",), spec: str = SPEC, model: str = MODEL) -> Path:
     """A model folder with the same numpy model for each of these frameworks."""
     path.mkdir(parents=True, exist_ok=True)

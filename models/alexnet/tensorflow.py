@@ -1,4 +1,5 @@
 from keras import Input, Model, layers
+
 from xverify.models.keras_layers import AdaptiveAvgPool2d, Conv2d, Flatten, MaxPool2d
 
 

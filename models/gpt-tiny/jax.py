@@ -21,7 +21,12 @@ class GPT:
 
 
 def block_shapes(name, dim):
-    layers: dict[str, tuple[int, ...]] = {f"attn.{part}": (dim, dim) for part in ("q", "k", "v", "proj")}
+    layers: dict[str, tuple[int, ...]] = {
+        "attn.q": (dim, dim),
+        "attn.k": (dim, dim),
+        "attn.v": (dim, dim),
+        "attn.proj": (dim, dim),
+    }
     layers |= {"ln1": (dim,), "ln2": (dim,), "fc1": (4 * dim, dim), "fc2": (dim, 4 * dim)}
     shapes = {f"{name}.{layer}.weight": shape for layer, shape in layers.items()}
     return shapes | {f"{name}.{layer}.bias": shape[:1] for layer, shape in layers.items()}

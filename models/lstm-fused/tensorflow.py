@@ -1,5 +1,6 @@
 from keras import Input, Model
 from keras.layers import Dense, Embedding
+
 from xverify.models.keras_layers import LSTM
 
 

@@ -1,4 +1,5 @@
 from keras import Input, Model, layers
+
 from xverify.models.keras_layers import (
     AdaptiveAvgPool2d,
     BatchNorm2d,

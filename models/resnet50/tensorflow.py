@@ -1,4 +1,5 @@
 from keras import Input, Model, layers
+
 from xverify.models.keras_layers import AdaptiveAvgPool2d, BatchNorm2d, Conv2d, Flatten, MaxPool2d
 
 BLOCKS = {18: (2, 2, 2, 2), 50: (3, 4, 6, 3), 152: (3, 8, 36, 3)}

@@ -1,4 +1,5 @@
 from keras import Input, Model, layers, ops
+
 from xverify.models.keras_layers import BatchNorm2d, Conv2d, ConvTranspose2d, MaxPool2d
 
 

@@ -1,4 +1,5 @@
 from keras import Input, Model, layers
+
 from xverify.models.keras_layers import AdaptiveAvgPool2d, Conv2d, Flatten, MaxPool2d
 
 STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))  # filters, convolutions

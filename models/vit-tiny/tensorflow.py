@@ -1,4 +1,5 @@
 from keras import Input, Model, layers, ops
+
 from xverify.models.keras_layers import GELU, Conv2d
 
 

@@ -3,6 +3,7 @@ import json
 import numpy as np
 import pytest
 from conftest import write_folder
+
 from xverify.weights import save_file
 
 

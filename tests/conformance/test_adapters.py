@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from xverify.weights import digest, npz
 
 from xverify import host
 from xverify.errors import Failed, Unsupported
 from xverify.framework import discovery as frameworks
 from xverify.reference.build import build_question
+from xverify.weights import digest, npz
 from xverify.worker.messages import Block, GraphCount, Load, Prepare, Save
 from xverify.worker.messages_reference import Evaluate, Export
 from xverify.worker.process import Worker

@@ -6,9 +6,9 @@ import sys
 
 import numpy as np
 import pytest
-from xverify.weights import digest, load_file, save_file
 
 from xverify.errors import WeightsError
+from xverify.weights import digest, load_file, save_file
 
 pytestmark = pytest.mark.slow
 

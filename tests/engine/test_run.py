@@ -188,8 +188,8 @@ def test_a_spec_whose_shapes_do_not_fit(xverify, tmp_path, spec, model, code, sa
 
 def test_weights_of_the_folder_and_of_the_user(xverify, tmp_path):
     import numpy as np
-    from xverify.weights import digest, save_file
 
+    from xverify.weights import digest, save_file
     from xverify.workload import probe
 
     shapes = {"fc1.weight": (6, 8), "fc1.bias": (6,), "fc2.weight": (3, 6), "fc2.bias": (3,)}

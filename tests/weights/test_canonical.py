@@ -3,10 +3,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from xverify.weights import check, diff, digest, to_canonical
-from xverify.weights.names import rename
 
 from xverify.errors import WeightsError
+from xverify.weights import check, diff, digest, to_canonical
+from xverify.weights.names import rename
 
 FLOATS = hnp.arrays(
     np.float32,

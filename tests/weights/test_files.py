@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from test_canonical import SETS
-from xverify.weights import digest, formats, load_file, npz, save_file
 
 from xverify.errors import WeightsError
+from xverify.weights import digest, formats, load_file, npz, save_file
 
 ARRAYS = {"fc.weight": np.arange(6, dtype=np.float32).reshape(2, 3), "fc.bias": np.array([1.0, -0.0], np.float32)}
 READ_WITHOUT_FRAMEWORK = (".safetensors", ".npz", ".pkl")

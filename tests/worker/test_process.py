@@ -4,10 +4,10 @@ import sys
 
 import pytest
 from conftest import write_folder
-from xverify.weights import npz
 
 from xverify.errors import Crashed, Failed, TimedOut
 from xverify.framework import discovery as frameworks
+from xverify.weights import npz
 from xverify.worker import codec, process
 from xverify.worker.messages import Build, Built, DeviceMemory, DeviceMemoryRead, Load, Prepare
 from xverify.worker.process import Worker

@@ -8,8 +8,8 @@ import numpy as np
 import psutil
 import pytest
 from conftest import MODEL, write_folder
-from xverify.weights import digest, npz
 
+from xverify.weights import digest, npz
 from xverify.worker import codec
 from xverify.worker.codec import Refusal
 from xverify.worker.messages import (

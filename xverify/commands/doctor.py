@@ -31,46 +31,54 @@ def add_arguments(parser: Parser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Exit with 0 when two frameworks can run, which a comparison needs; otherwise with 3."""
+    """Print what is installed. Exit 0 when two frameworks can run, as a comparison needs; else 3."""
     console = terminal.console()
-    machine = host.describe()
-    console.print(f"[bold]xverify {__version__}[/] in {sys.executable} (Python {machine['python']})")
-    console.print(f"  {machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, {machine['system']}")
-    console.print(f"  threads: {machine['cores']} for every framework unless --threads says otherwise")
-    if machine["load"] and machine["load"][0] > 0.5:
-        console.print(
-            f"  [yellow]the machine is busy[/] (load {machine['load'][0]}): the intervals of its timings will be wide"
-        )
+    _machine(console)
     console.print("\n[bold]frameworks[/]")
-    ready = []
-    for name, adapter in frameworks.load_all().items():
-        absent, environment = host.missing(adapter), environments.chosen(adapter)
-        if absent and environment is None:
-            what_to_type = f"{', '.join(absent)}. Type: {environments.remedy(adapter)}"
-            console.print(f"  [red]✗[/] {name:12} not installed: {escape(what_to_type)}", soft_wrap=True)
-            continue
-        ready.append(name)
-        version = environment.version(adapter) if environment else host.version(adapter)
-        console.print(f"  [green]✓[/] {name:12} {version}: {', '.join(adapter.subjects())}")
-        if environment:
-            console.print(f"      in {environment.interpreter} (Python {environment.python})", soft_wrap=True)
-            if not environment.current:
-                console.print(f"      [yellow]its pins have changed.[/] Type: xverify env create {environment.name}")
-            continue
-        for line in _particulars(adapter):
-            console.print(f"      {line}")
+    ready = [name for name, adapter in frameworks.load_all().items() if _framework(console, name, adapter)]
     console.print("\n[bold]tools[/]")
     _compiler(console)
     console.print("\n[bold]next[/]")
-    real = [name for name in ready if frameworks.load(name).default_modes]
-    if len(real) < 2:
+    if sum(bool(frameworks.load(name).default_modes) for name in ready) < 2:
         console.print("  a comparison needs two frameworks. Type: pip install 'xverify\\[all]'")
         return 3
-    console.print("  xverify run mlp        a minute, every framework above\n  xverify run resnet50   the real thing")
+    console.print("  xverify run mlp        every framework above, in a minute")
+    console.print("  xverify run resnet50   a model of the size that people deploy")
     return 0
 
 
+def _machine(console: Console) -> None:
+    machine = host.describe()
+    console.print(f"[bold]xverify {__version__}[/] in {sys.executable} (Python {machine['python']})")
+    console.print(f"  {machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, {machine['system']}")
+    console.print(f"  threads: {machine['cores']} for every framework unless --threads gives another number")
+    if machine["load"] and machine["load"][0] > 0.5:
+        console.print(
+            f"  [yellow]the machine is busy[/] (load {machine['load'][0]}): intervals of timings will be wide"
+        )
+
+
+def _framework(console: Console, name: str, adapter: type[Framework]) -> bool:
+    """Print whether a framework can run, and where, or what to type to get it. Return whether it can."""
+    missing, environment = host.missing(adapter), environments.chosen(adapter)
+    if missing and environment is None:
+        what_to_type = f"{', '.join(missing)}. Type: {environments.remedy(adapter)}"
+        console.print(f"  [red]✗[/] {name:12} not installed: {escape(what_to_type)}", soft_wrap=True)
+        return False
+    version = environment.version(adapter) if environment else host.version(adapter)
+    console.print(f"  [green]✓[/] {name:12} {version}: {', '.join(adapter.subjects())}")
+    if environment:
+        console.print(f"      in {environment.interpreter} (Python {environment.python})", soft_wrap=True)
+        if not environment.current:
+            console.print(f"      [yellow]its pins have changed.[/] Type: xverify env create {environment.name}")
+    else:
+        for line in _particulars(adapter):
+            console.print(f"      {line}")
+    return True
+
+
 def _particulars(adapter: type[Framework]) -> list[str]:
+    """Lines about a framework that is installed beside xverify."""
     if adapter.name != "jittor":
         return []
     lines = []
@@ -84,6 +92,7 @@ def _particulars(adapter: type[Framework]) -> list[str]:
 
 
 def _compiler(console: Console) -> None:
+    """Print whether there is the compiler that Jittor needs."""
     compiler = shutil.which("g++")
     if compiler is None:
         console.print("  [yellow]✗[/] g++: Jittor compiles its operators with it. On Debian type: apt-get install g++")

@@ -4,13 +4,12 @@ import argparse
 import json
 import signal
 from collections.abc import Iterable
-from typing import Any
 
 from rich.console import Console
 
 from ..environments import create as making
 from ..environments import store as environments
-from ..errors import UsageError, nearest
+from ..errors import UsageError, XverifyError, nearest
 from ..framework import discovery as frameworks
 from ..report import progress, tables, terminal
 from ..workload.options import named
@@ -21,26 +20,34 @@ GROUP = "models, weights, environments"
 EXAMPLE = """examples:
   xverify env create jax      then: xverify run mlp --subjects torch,jax
   xverify env create torch    also for a framework that could share
+  xverify env create --needed jittor
+      only when this Python cannot have Jittor beside xverify
   xverify env list
   xverify env remove jax
 
 `xverify run` uses the environment of a framework that is not installed beside
 xverify, or that cannot share one. Environments are in the folder
 ~/.cache/xverify/environments, or in XVERIFY_ENVIRONMENTS. uv makes them where
-it is installed; otherwise venv and pip do."""
+it is installed; otherwise venv and pip do. When a framework has no release for
+this Python, an older Python is looked for on the path and in pyenv; uv
+downloads one when there is none."""
 
 EXIT_CODES = {0: "done", 2: "a wrong command line", 3: "the environment could not be made"}
 
 
 def add_arguments(parser: Parser) -> None:
+    """Declare what follows ``xverify env``."""
     below = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
     create = below.add_parser(
-        "create", help="make an environment, or make it again when its pinned packages have changed"
+        "create", help="make environments, or make them again when their pinned packages have changed"
     )
-    create.add_argument("name", metavar="NAME", help="see xverify env list")
+    create.add_argument("names", metavar="NAME", nargs="+", help="see xverify env list")
     create.add_argument("--force", action="store_true", help="make it again even when it is complete")
+    create.add_argument(
+        "--needed", action="store_true", help="only for frameworks that are missing and have no release for this Python"
+    )
     add(create, [named("quiet", help="print no progress", group="options")])
-    create.set_defaults(action_main=_create)
+    create.set_defaults(action_main=_create_all)
     listing = below.add_parser("list", help="list the environments that exist, and those that can be made")
     listing.add_argument("--json", action="store_true", help="print JSON, for programs")
     listing.set_defaults(action_main=_list)
@@ -50,21 +57,39 @@ def add_arguments(parser: Parser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
+    """Do what is asked, and return the exit code."""
     code: int = args.action_main(args, terminal.console())
     return code
 
 
-def _create(args: argparse.Namespace, console: Console) -> int:
-    name = _known(args.name, environments.pins())
-    there = environments.find(name)
-    if there and there.current and not args.force:
-        console.print(f"{name} exists already, {_describe(there)}", soft_wrap=True)
-        return 0
-    if there:
-        why = "as asked" if there.current else "its pins have changed"
-        console.print(f"{name} is made again: {why}", soft_wrap=True)
-    # SIGTERM must also end the installer, which would otherwise go on by itself.
+def _create_all(args: argparse.Namespace, console: Console) -> int:
+    """Make every environment that is named. One that fails does not keep the others from being made."""
+    names = [_known(name, environments.pins()) for name in args.names]
+    # A polite request to end also ends the installer, which would go on by itself.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    failures = []
+    for name in names:
+        if args.needed and not environments.needed(name):
+            continue
+        try:
+            _create(name, args, console)
+        except XverifyError as error:
+            failures.append(error)
+    if len(failures) == 1:
+        raise failures[0]
+    if failures:
+        raise XverifyError("\n".join(str(error) for error in failures))
+    return 0
+
+
+def _create(name: str, args: argparse.Namespace, console: Console) -> None:
+    existing = environments.find(name)
+    if existing and existing.current and not args.force:
+        console.print(f"{name} exists already, {_describe(existing)}", soft_wrap=True)
+        return
+    if existing:
+        why = "as asked" if existing.current else "its pins have changed"
+        console.print(f"{name} is made again: {why}", soft_wrap=True)
     with progress.progress_listener(args.quiet) as listener:
         made = making.create(name, listener)
     console.print(f"{name} is ready, {_describe(made)}", soft_wrap=True)
@@ -73,17 +98,16 @@ def _create(args: argparse.Namespace, console: Console) -> int:
         if environments.chosen(adapter) == made:
             continue
         console.print(
-            f"[yellow]note:[/] {framework} is installed beside xverify too, and runs from there; to run it from here: "
-            f"--python {framework}={made.interpreter}",
+            f"[yellow]note:[/] {framework} is installed beside xverify too, and runs from there; to run it from this "
+            f"environment: --python {framework}={made.interpreter}",
             soft_wrap=True,
         )
-    return 0
 
 
 def _remove(args: argparse.Namespace, console: Console) -> int:
-    there = [environment.name for environment in environments.find_all()]
-    half_made = [name for name in environments.pins() if (environments.root() / name).is_dir()]
-    name = _known(args.name, [*there, *half_made])
+    complete = [environment.name for environment in environments.find_all()]
+    incomplete = [name for name in environments.pins() if (environments.root() / name).is_dir()]
+    name = _known(args.name, [*complete, *incomplete])
     folder = environments.root() / name
     freed = making.size(folder)
     making.remove(name)
@@ -92,26 +116,26 @@ def _remove(args: argparse.Namespace, console: Console) -> int:
 
 
 def _list(args: argparse.Namespace, console: Console) -> int:
-    found = catalogue()
     if args.json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps(catalogue(), indent=1))
         return 0
-    table = tables.borderless(f"environments in {found['folder']}")
-    for column in ("name", "serves", "python", "size", "interpreter"):
+    title = f"environments in {environments.root()}"
+    table = tables.borderless(title)
+    for column in ("name", "frameworks", "python", "size", "interpreter"):
         table.add_column(column, overflow="fold")
-    for made in found["environments"]:
-        python = made["python"] + ("" if made["current"] else "; [yellow]its pins have changed[/]")
-        serves = ", ".join(made["frameworks"])
-        table.add_row(f"[bold]{made['name']}[/]", serves, python, _mib(made["bytes"]), made["interpreter"])
-    for name, serves in found["available"].items():
-        table.add_row(name, ", ".join(serves), "", "", f"[dim]not made. Type: xverify env create {name}[/]")
+    for made in environments.find_all():
+        python = made.python + ("" if made.current else "; [yellow]its pins have changed[/]")
+        size = _mib(making.size(made.folder))
+        table.add_row(f"[bold]{made.name}[/]", ", ".join(_served(made)), python, size, made.interpreter)
+    for name, frameworks_of_it in _available().items():
+        remark = f"[dim]does not exist. Type: xverify env create {name}[/]"
+        table.add_row(name, ", ".join(frameworks_of_it), "", "", remark)
     console.print(table)
     return 0
 
 
-def catalogue() -> dict[str, Any]:  # JSON
+def catalogue() -> dict[str, object]:
     """The environments that exist, and those that can be made, as JSON values."""
-    made = environments.find_all()
     return {
         "folder": str(environments.root()),
         "environments": [
@@ -125,33 +149,35 @@ def catalogue() -> dict[str, Any]:  # JSON
                 "interpreter": environment.interpreter,
                 "packages": dict(environment.packages),
             }
-            for environment in made
+            for environment in environments.find_all()
         ],
-        "available": {
-            name: environments.serves(name)
-            for name in environments.pins()
-            if name not in {environment.name for environment in made}
-        },
+        "available": _available(),
     }
+
+
+def _available() -> dict[str, list[str]]:
+    """The name of every environment that can be made and does not exist -> the frameworks that it is for."""
+    existing = {environment.name for environment in environments.find_all()}
+    return {name: environments.serves(name) for name in environments.pins() if name not in existing}
 
 
 def _known(name: str, known: Iterable[str]) -> str:
     known = sorted(set(known))
     if name not in known:
-        listed = f"Known: {', '.join(known)}" if known else "None is there."
+        listed = f"Known: {', '.join(known)}" if known else "None exists."
         raise UsageError(f"unknown environment {name!r}{nearest(name, known)} {listed}")
     return name
 
 
 def _served(environment: environments.Environment) -> list[str]:
-    """The frameworks that this environment is for, and that it has completely."""
+    """The frameworks that can run in an environment."""
     return [name for name in environments.serves(environment.name) if environment.version(frameworks.load(name))]
 
 
 def _describe(environment: environments.Environment) -> str:
     served = ", ".join(f"{name} {environment.version(frameworks.load(name))}" for name in _served(environment))
     return (
-        f"for {served or 'no framework: its pins lack them'}: {environment.interpreter} (Python {environment.python})"
+        f"for {served or 'no framework: its pins name none'}: {environment.interpreter} (Python {environment.python})"
     )
 
 

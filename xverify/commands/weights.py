@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from .. import weights
-from ..errors import UsageError
+from ..errors import UsageError, WeightsError
 from ..reference.build import export_onnx
 from ..workload.options import named
 from ..workload.spec import find_model
@@ -70,7 +70,7 @@ def _convert(args: argparse.Namespace, console: Console) -> int:
         weights.save_file(arrays, target)
     written, read = weights.digest(arrays), weights.digest(weights.load_file(target))
     if written != read:
-        raise weights.WeightsError(f"{target}: reads back as {read}, {source} is {written}")
+        raise WeightsError(f"{target}: reads back as {read}, {source} is {written}")
     total = sum(array.size for array in arrays.values())
     console.print(f"{target}: {len(arrays)} tensors, {total:,} parameters, {read} (read back)")
     return 0

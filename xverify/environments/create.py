@@ -1,22 +1,21 @@
-"""Making an environment and taking it away. Whatever goes wrong, nothing half-made is left that a run would take."""
+"""Make an environment, and remove it. Whatever goes wrong, no part of one is left that a run would use."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
+import signal
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..errors import UsageError, XverifyError
-from ..host import kill_group
 from ..progress import Listener
+from . import interpreters
 from .store import STAMP, Environment, digest, find, interpreter, pins, root
 
 try:
@@ -29,42 +28,45 @@ import importlib.metadata, json, sys
 packages = {found.metadata["Name"]: found.version for found in importlib.metadata.distributions()}
 print(json.dumps({"python": sys.version.split()[0], "packages": packages}))
 """
-# What installers say beside the reason.
+# Lines of an installer that do not say why it failed begin with these.
 NOISE = (
     *("Looking in", "Collecting", "Using cached", "Downloading", "Requirement already", "WARNING:", "[notice]"),
     *("note:", "hint:", "[end of output]", "╰─> See above"),
 )
 
+# Run a command to its end: (what it does, for the progress line; the command) -> the last line that it prints.
+Step = Callable[[str, list[str]], str]
+
 
 def create(name: str, listener: Listener) -> Environment:
-    """Make an environment from its pins, in place of what stands there. Raises XverifyError with the installer's last lines.
+    """Make an environment from its pins; an older one of this name is replaced, or stays when the new one fails.
 
-    A whole one that stands there comes back when the new one fails.
+    name: one of those in ``store.pins()``.
+    listener: is told of every step, and of the last line that its command printed.
+    Raises XverifyError with the last lines of the installer, or with the Python version that is missing.
     """
     folder, file = root() / name, pins()[name]
+
+    def step(doing: str, command: list[str]) -> str:
+        return _step(name, doing, command, file.parent, listener)
+
+    base = _base_interpreter(file, step)
     uv = shutil.which("uv")
-    if uv is None and importlib.util.find_spec("ensurepip") is None:
-        package = f"python{sys.version_info.major}.{sys.version_info.minor}-venv"
-        raise XverifyError(
-            f"{sys.executable} has no ensurepip to make environments with. On Debian type: apt-get install {package}"
-        )
+    if uv is None:
+        _check_ensurepip(base)
     with _reported(folder), _alone(folder), _in_place_of(folder):
-        # -I: what PYTHONPATH lends to this interpreter is not there for the new one.
+        # -I: the new interpreter does not see what PYTHONPATH adds to this one.
         python = str(interpreter(folder))
         if uv:
-            make = [uv, "venv", "--no-project", "--python", sys.executable, str(folder)]
+            make = [uv, "venv", "--no-project", "--python", base, str(folder)]
             install = [uv, "pip", "install", "--python", python, "-r", str(file)]
         else:
-            make = [sys.executable, "-I", "-m", "venv", str(folder)]
+            make = [base, "-I", "-m", "venv", str(folder)]
             pip = [python, "-I", "-m", "pip", "--disable-pip-version-check", "--no-input"]
             install = [*pip, "install", "-r", str(file)]
-
-        def step(doing: str, command: list[str]) -> str:
-            return _step(name, doing, command, file.parent, listener)
-
         step(f"making {folder}", make)
         step(f"installing {file.name} with {'uv' if uv else 'pip'} (minutes)", install)
-        found = json.loads(step("looking what is there", [python, "-I", "-c", INSPECT]))
+        found = json.loads(step("listing its packages", [python, "-I", "-c", INSPECT]))
         stamp = {"name": name, "python": found["python"], "pins": digest(file), "packages": found["packages"]}
         (folder / STAMP).write_text(json.dumps(stamp, indent=1) + "\n")
     environment = find(name)
@@ -72,8 +74,41 @@ def create(name: str, listener: Listener) -> Environment:
     return environment
 
 
+def _base_interpreter(file: Path, step: Step) -> str:
+    """The interpreter to make an environment with: one that is installed, or one that uv downloads.
+
+    file: the pins, which name the versions that they are for.
+    Raises XverifyError when there is none, and when the download fails.
+    """
+    versions = interpreters.wanted(file)
+    found = interpreters.find(versions)
+    if found:
+        return found
+    uv, newest = interpreters.uv(), versions.newest_first()[0]
+    if uv is None:
+        raise XverifyError(f"the environment {file.stem} cannot be made. {interpreters.explain(file)}")
+    try:
+        step(f"downloading Python {newest} with uv", [uv, "python", "install", newest])
+    except XverifyError as error:
+        raise XverifyError(
+            f"the environment {file.stem} cannot be made. {interpreters.explain(file)} Install one of these versions, "
+            f"because uv cannot download one now:\n{error}"
+        ) from None
+    return step(f"finding Python {newest}", [uv, "python", "find", newest])
+
+
+def _check_ensurepip(python: str) -> None:
+    """Raise XverifyError when an interpreter cannot make environments, as that of Debian without its package."""
+    done = subprocess.run([python, "-c", "import ensurepip"], capture_output=True, check=False)
+    if done.returncode != 0:
+        package = f"python{interpreters.version_of(python)}-venv"
+        raise XverifyError(
+            f"{python} has no ensurepip, which makes environments. On Debian type: apt-get install {package}"
+        )
+
+
 def remove(name: str) -> None:
-    """Delete an environment, whole or half-made. Raises UsageError when the folder is something else."""
+    """Delete an environment, or the rest of one that was interrupted. Raises UsageError when the folder is something else."""
     folder = root() / name
     with _reported(folder), _alone(folder):
         shutil.rmtree(_put_aside(folder))
@@ -96,22 +131,22 @@ def _reported(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """One process at a time works on an environment."""
+    """Let one process at a time work on an environment. Raises XverifyError when another one does."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_name(f".{folder.name}.lock").open("w") as lock:
         if fcntl:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise XverifyError(f"{folder}: another xverify is at work there; wait for it to end") from None
+                raise XverifyError(f"{folder}: another xverify command is working there; wait until it ends") from None
         yield
 
 
 @contextmanager
 def _in_place_of(folder: Path) -> Iterator[None]:
-    """Put what stands there aside while a new one is made; bring it back when that fails and it was whole.
+    """Move an older environment aside while a new one is made, and move it back when that fails.
 
-    Environments hold their own path, so that they can stand aside but not be used there.
+    An environment contains its own path, so it cannot be used while it is aside.
     """
     aside = _put_aside(folder)
     try:
@@ -126,19 +161,23 @@ def _in_place_of(folder: Path) -> Iterator[None]:
 
 
 def _put_aside(folder: Path) -> Path:
-    """Take an environment's folder out of its place at once, so that what is interrupted later leaves no part of it there."""
+    """Move an environment's folder aside in one step, so that an interruption leaves no part of it in its place."""
     aside = folder.with_name(f".{folder.name}.aside")
     shutil.rmtree(aside, ignore_errors=True)
     if folder.exists():
         ours = (folder / STAMP).is_file() or (folder / "pyvenv.cfg").is_file() or not any(folder.iterdir())
         if not ours:
-            raise UsageError(f"{folder} is no environment: move it, or name another place in XVERIFY_ENVIRONMENTS")
+            raise UsageError(f"{folder} is not an environment: move it, or name another place in XVERIFY_ENVIRONMENTS")
         folder.rename(aside)
     return aside
 
 
 def _step(name: str, doing: str, command: list[str], place: Path, listener: Listener) -> str:
-    """Run a command to its end, passing on the last line that it prints, which is returned. place: its current directory."""
+    """Run a command to its end, and return the last line that it prints. Raises XverifyError when it fails.
+
+    name, doing: the environment and the step, for the progress listener, which also gets the last line about once a second.
+    place: the command's current directory.
+    """
     listener.phase(name, doing)
     begun, lines = time.monotonic(), [""]
     process = subprocess.Popen(
@@ -152,20 +191,29 @@ def _step(name: str, doing: str, command: list[str], place: Path, listener: List
         cwd=place,
         start_new_session=True,
     )
-    reader = threading.Thread(target=_read, args=(process, lines), daemon=True)
-    reader.start()
     try:
+        reader = threading.Thread(target=_read, args=(process, lines), daemon=True)
+        reader.start()
         while reader.is_alive():
             reader.join(1)
             listener.beat(name, time.monotonic() - begun, lines[-1])
         code = process.wait()
     except BaseException:
-        kill_group(process)
+        _end_group(process)
         process.wait()
         raise
     if code != 0:
         raise XverifyError(f"{name}: {doing} failed:\n" + "\n".join(f"  {line}" for line in _reason(lines)))
     return lines[-1]
+
+
+def _end_group(process: subprocess.Popen[str]) -> None:
+    """End a process, and all that it started, at once."""
+    with suppress(OSError):
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
 
 
 def _read(process: subprocess.Popen[str], lines: list[str]) -> None:
@@ -175,6 +223,6 @@ def _read(process: subprocess.Popen[str], lines: list[str]) -> None:
 
 
 def _reason(lines: list[str], most: int = 8) -> list[str]:
-    """The last lines that say why."""
-    told = [line for line in lines if line.strip() and not line.strip().startswith(NOISE)]
-    return told[-most:]
+    """The last lines that say why an installer failed. most: how many at most."""
+    reasons = [line for line in lines if line.strip() and not line.strip().startswith(NOISE)]
+    return reasons[-most:]

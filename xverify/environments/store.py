@@ -1,10 +1,10 @@
-"""Environments: interpreters of their own for frameworks that cannot live in this one.
+"""Find environments: interpreters of their own for frameworks that cannot be installed beside the others.
 
-``NAME.txt`` here, or beside an adapter in a folder of XVERIFY_FRAMEWORKS, pins what the environment NAME holds, in pip's
-form: numpy, the framework, and what its model files and weights import. It serves the adapter called NAME and those that say
-``isolated = "NAME"``. Environments stand in the user's cache folder, or in XVERIFY_ENVIRONMENTS.
+``NAME.txt`` here, or beside an adapter in a folder of XVERIFY_FRAMEWORKS, pins the packages of the environment NAME in pip's
+form: numpy, the framework, and what its model files and weights import. The environment is for the adapter called NAME and for
+every adapter with ``isolated = "NAME"``. Environments are in the user's cache folder, or in XVERIFY_ENVIRONMENTS.
 
-An environment is there when its stamp is, which is written last: one that was interrupted has none.
+An environment exists when its stamp does. The stamp is written last, so an interrupted creation leaves none.
 """
 
 from __future__ import annotations
@@ -20,13 +20,18 @@ from pathlib import Path
 from .. import host
 from ..framework import discovery as frameworks
 from ..framework.adapter import Framework
+from . import interpreters
 
 STAMP = "xverify.json"
 
 
 @dataclass(frozen=True)
 class Environment:
-    """One that is there. python: its version. pins: the digest of those it was made from. packages: name -> version."""
+    """An environment that exists.
+
+    name: the name of its pins. folder: where it is. python: the version of its interpreter.
+    pins: the digest of the pins that it was made from. packages: name -> version of everything installed there.
+    """
 
     name: str
     folder: Path
@@ -40,18 +45,18 @@ class Environment:
 
     @property
     def current(self) -> bool:
-        """Whether its pins are still the same."""
+        """Whether its pins are the same as when it was made."""
         return self.name not in pins() or digest(pins()[self.name]) == self.pins
 
     def version(self, adapter: type[Framework]) -> str | None:
-        """The version of a framework that stands here whole; None otherwise."""
+        """The version of a framework; None unless everything that it needs is installed here."""
         held = {_normal(name): version for name, version in self.packages.items()}
         versions = [held.get(_normal(package)) for package in adapter.needs]
         return None if None in versions else versions[0]
 
 
 def root() -> Path:
-    """Where environments stand."""
+    """The folder that holds all environments."""
     own = os.environ.get("XVERIFY_ENVIRONMENTS")
     if own:
         return Path(own).expanduser().absolute()
@@ -65,7 +70,7 @@ def interpreter(folder: Path) -> Path:
 
 
 def pins() -> dict[str, Path]:
-    """Environment name -> its pins, for every one that can be made."""
+    """Environment name -> the file of its pins, for every one that can be made."""
     wanted = {name for adapter in frameworks.load_all().values() for name in _names(adapter)}
     folders = [Path(__file__).parent, *dict.fromkeys(path.parent for path in frameworks.files().values())]
     return {path.stem: path for folder in folders for path in sorted(folder.glob("*.txt")) if path.stem in wanted}
@@ -79,18 +84,19 @@ def digest(path: Path) -> str:
 
 
 def find(name: str) -> Environment | None:
-    """The environment of this name; None when there is none, or a part of one."""
+    """The environment of this name; None when it does not exist or is incomplete."""
     folder = root() / name
     try:
         stamp = json.loads((folder / STAMP).read_text())
         found = Environment(name, folder, stamp["python"], stamp["pins"], stamp["packages"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    # The Python that it was made from may be gone.
+    # The Python that it was made with may have been removed.
     return found if interpreter(folder).exists() else None
 
 
 def find_all() -> list[Environment]:
+    """Every environment that exists, by name."""
     names = sorted(path.parent.name for path in root().glob(f"[!.]*/{STAMP}"))
     return [environment for environment in map(find, names) if environment is not None]
 
@@ -109,17 +115,27 @@ def chosen(adapter: type[Framework]) -> Environment | None:
 
 
 def remedy(adapter: type[Framework]) -> str:
-    """What to type to have a framework that is nowhere."""
+    """What to type to get a framework that is not installed."""
     known = pins()
-    create = next((f"xverify env create {name}" for name in _names(adapter) if name in known), None)
-    if create and adapter.isolated:
-        return create
-    install = f"pip install 'xverify[{adapter.name}]'"
-    return f"{install}, or apart from the others: {create}" if create else install
+    name = next((name for name in _names(adapter) if name in known), None)
+    if name is None:
+        return f"pip install 'xverify[{adapter.name}]'"
+    command = f"xverify env create {name}"
+    if not interpreters.fits(known[name]):
+        return f"{command}. {interpreters.explain(known[name])}"
+    if adapter.isolated:
+        return command
+    return f"pip install 'xverify[{adapter.name}]', or in an environment of its own: {command}"
+
+
+def needed(name: str) -> bool:
+    """Whether frameworks are missing that only the environment of this name can provide to this Python."""
+    missing = [framework for framework in serves(name) if host.missing(frameworks.load(framework))]
+    return bool(missing) and not interpreters.fits(pins()[name])
 
 
 def _names(adapter: type[Framework]) -> list[str]:
-    """The environments that can serve an adapter."""
+    """The names of the environments that a framework can run in."""
     return [name for name in dict.fromkeys((adapter.name, adapter.isolated)) if name]
 
 

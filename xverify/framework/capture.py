@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from ..weights.canonical import Array
+
 
 @dataclass(frozen=True)
 class LayerCall:
@@ -60,7 +62,7 @@ class OpenCall:
 class Recorder:
     """Collects the records of one pass. to_numpy: makes an array of a framework's tensor, and None of anything else."""
 
-    def __init__(self, folder: Path, to_numpy: Callable[[Any], np.ndarray | None]) -> None:
+    def __init__(self, folder: Path, to_numpy: Callable[[Any], Array | None]) -> None:
         self.folder, self.to_numpy = folder, to_numpy
         self.begun: list[OpenCall] = []
         self.files: dict[bytes, str] = {}
@@ -94,7 +96,7 @@ class Recorder:
     def _write(self, values: Any) -> list[str]:
         return [self._file(array) for array in map(self.to_numpy, _leaves(values)) if array is not None]
 
-    def _file(self, array: np.ndarray) -> str:
+    def _file(self, array: Array) -> str:
         array = np.ascontiguousarray(array).reshape(array.shape)
         digest = hashlib.blake2b(array.data if array.size else b"", digest_size=16)
         digest.update(f"{array.dtype} {array.shape}".encode())
@@ -112,7 +114,7 @@ class TrainingRecorder(Recorder):
     the gradient of an input is what this layer alone sends back, and that of an output what comes back from all who use it.
     """
 
-    def __init__(self, folder: Path, to_numpy: Callable[[Any], np.ndarray | None], alias: Callable[[Any], Any]) -> None:
+    def __init__(self, folder: Path, to_numpy: Callable[[Any], Array | None], alias: Callable[[Any], Any]) -> None:
         super().__init__(folder, to_numpy)
         self.alias = alias
         self.nodes: list[tuple[list[str | None], int, Any]] = []

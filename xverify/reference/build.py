@@ -9,8 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from .. import host
 from ..environments import store as environments
 from ..errors import Crashed, SubjectError, Unsupported, WeightsError
@@ -19,6 +17,7 @@ from ..progress import Listener
 from ..weights import check, digest, load_file, normal_form, npz
 from ..weights import onnx as onnx_weights
 from ..weights import torch as torch_weights
+from ..weights.canonical import Array
 from ..worker import messages, messages_reference
 from ..worker.process import Worker
 from ..workload import datasets, probe
@@ -148,7 +147,7 @@ def prepare(process: ReferenceProcess) -> Prepared:
     )
 
 
-def _inputs(process: ReferenceProcess, training: Path) -> tuple[dict[str, np.ndarray], str]:
+def _inputs(process: ReferenceProcess, training: Path) -> tuple[dict[str, Array], str]:
     """The input cases and what kind they are. Those of training are also written with their labels, to ``training``."""
     request, spec = process.request, process.folder.spec
     if not request.trains:
@@ -184,7 +183,7 @@ def _is_statistic(name: str) -> bool:
 
 def _weights(
     process: ReferenceProcess, shapes: Mapping[str, tuple[int, ...]], path: Path, inputs: Path
-) -> tuple[dict[str, np.ndarray], str]:
+) -> tuple[dict[str, Array], str]:
     """The canonical weights and where they come from: the user's file, or probe weights with calibrated batch norms."""
     request, given = process.request, process.request.weights
     if given is not None:
@@ -204,7 +203,7 @@ def _weights(
     return probe.unsettle(npz.load_file(path), request.seed), source
 
 
-def _read_file(process: ReferenceProcess, path: Path) -> dict[str, np.ndarray]:
+def _read_file(process: ReferenceProcess, path: Path) -> dict[str, Array]:
     """The canonical arrays of a weight file. A checkpoint of torch is read by a torch worker, never in this process."""
     trust = process.request.trust
     if path.suffix not in torch_weights.SUFFIXES or process.framework != "torch":

@@ -7,17 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from ..errors import Crashed, SpecError, SubjectError, TimedOut, Unsupported
 from ..verdict import outputs as verdict
 from ..weights import npz
+from ..weights.canonical import Array
 from ..worker import messages_reference
 from ..workload import probe
 from ..workload.keys import case_key
 from .build import Prepared, ReferenceProcess
 
-Outputs = Mapping[str, np.ndarray]  # "case/name" -> array, read from its file when it is looked up
+Outputs = Mapping[str, Array]  # "case/name" -> array, read from its file when it is looked up
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ..results.verdicts import Verdict
 from ..verdict.findings import GRADIENT_OF, Explanation, Finding, ReplayReport
 from ..verdict.limits import UNIT
+from ..weights.canonical import Array
 from .alternative_gradients import THROUGH_MAXIMUM, is_through_maximum, judge_without_ties
 from .captured_call import CapturedCall, captured_call
 from .layer_kinds import BATCH_NORMS, channel_axis, may_overwrite, summed_gradient_terms
@@ -43,7 +43,7 @@ def replay_backward(
     capture: Capture,
     inputs: Sequence[Tensor],
     target: Tensor,
-    gradients: Mapping[str, np.ndarray],
+    gradients: Mapping[str, Array],
     rounded: Mapping[str, Explanation] | None = None,
 ) -> ReplayReport:
     """Replay the backward pass of a captured training step; findings are in the order of the backward pass.
@@ -132,7 +132,7 @@ class _GlueGradient:
     exact: Tensor
     captured: Tensor
     axis: int
-    noise: dict[Arithmetic, np.ndarray]
+    noise: dict[Arithmetic, Array]
 
 
 class BackwardReplay:
@@ -152,7 +152,7 @@ class BackwardReplay:
         self,
         inputs: Sequence[Tensor],
         target: Tensor,
-        gradients: Mapping[str, np.ndarray],
+        gradients: Mapping[str, Array],
         rounded: Mapping[str, Explanation],
     ) -> ReplayReport:
         """Judge layers, glue code and the gradients of parameters; the arguments are those of ``replay_backward``."""

@@ -9,6 +9,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from ..verdict.limits import UNIT
+from ..weights.canonical import Array
 from .layer_kinds import COPIES, ITEMWISE, channel_axis, is_training_norm, may_overwrite
 from .perturbation import Noise
 from .stepping import Models
@@ -21,7 +22,7 @@ MEASURED_CALLS = (
 ENOUGH_VALUES = 32  # of each channel, for a floor that is measured on one item of the batch
 
 # Mean squares by channel, (C,), of the change under perturbation and of the float32 error, over the mean square of the output.
-RelativeFloors = tuple[np.ndarray, np.ndarray]
+RelativeFloors = tuple[Array, Array]
 
 
 class FloorMeter:
@@ -62,7 +63,7 @@ class FloorMeter:
             return [self._in_proportion(y, [each], layer) for y, each in zip(exact, relative)]
         return [Floors(*each) for each in zip(exact, perturbations, errors)]
 
-    def _perturbations(self, name: str, args: Any, exact: list[Tensor], axes: list[int]) -> list[np.ndarray]:
+    def _perturbations(self, name: str, args: Any, exact: list[Tensor], axes: list[int]) -> list[Array]:
         """Mean squares of the change of each output when arguments, weights and constants are perturbed."""
         layer = self.models.layers[name]
         # The perturbed arguments have no name, so that they are freed before the outputs are compared.
@@ -71,7 +72,7 @@ class FloorMeter:
         )
         return [mean_squares(y, axis, exact=x) for x, y, axis in zip(exact, perturbed, axes)]
 
-    def _errors(self, name: str, args: Any, exact: list[Tensor], axes: list[int]) -> list[np.ndarray]:
+    def _errors(self, name: str, args: Any, exact: list[Tensor], axes: list[int]) -> list[Array]:
         """Mean squares of the error of each output of the reference in float32."""
         copy = may_overwrite(self.models.layers[name])
         layer = self.models.float32_layers[name]

@@ -19,7 +19,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -28,6 +27,7 @@ from ..results.verdicts import Verdict
 from ..verdict import limits
 from ..verdict.findings import INPUT, OUTPUT, Finding, ReplayReport
 from ..verdict.limits import UNIT
+from ..weights.canonical import Array
 from .explanation import Explainer
 from .floors import MEASURED_CALLS, FloorMeter
 from .layer_kinds import COPIES, channel_axis, may_overwrite, summed_terms
@@ -48,7 +48,7 @@ def replay_forward(
     models: Models,
     capture: Capture,
     inputs: Sequence[Tensor],
-    outputs: Mapping[str, np.ndarray | None],
+    outputs: Mapping[str, Array | None],
     planted: tuple[str, int] | None = None,
 ) -> ReplayReport:
     """Replay a capture in one pass, or in three where one is not enough.
@@ -63,7 +63,7 @@ def replay_forward(
     return _replay(Replay(models, capture, planted), inputs, outputs)
 
 
-def _replay(replay: Replay, inputs: Sequence[Tensor], outputs: Mapping[str, np.ndarray | None]) -> ReplayReport:
+def _replay(replay: Replay, inputs: Sequence[Tensor], outputs: Mapping[str, Array | None]) -> ReplayReport:
     replay.judge_outputs(outputs, replay.run(inputs))
     return replay.report()
 
@@ -111,7 +111,7 @@ class Replay:
         with torch.no_grad():
             return self._step_to_end()
 
-    def judge_outputs(self, outputs: Mapping[str, np.ndarray | None], exact: Sequence[Floors]) -> None:
+    def judge_outputs(self, outputs: Mapping[str, Array | None], exact: Sequence[Floors]) -> None:
         """Compare what the framework returned with what the reference's glue code makes of the last captured outputs.
 
         exact: what ``run`` returned.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ..verdict.findings import GRADIENT_OF, Finding
+from ..weights.canonical import Array
 from .tensors import Floors, Place, judge, mean_squares
 
 
@@ -23,8 +23,8 @@ class _Sum:
 
     kind: str
     exact: Tensor
-    perturbation: np.ndarray
-    float32_error: np.ndarray
+    perturbation: Array
+    float32_error: Array
     terms: int
 
 
@@ -64,7 +64,7 @@ class ParameterGradients:
             total.perturbation, total.float32_error = total.perturbation + perturbation, total.float32_error + error
             total.terms += terms
 
-    def judge(self, captured: Mapping[str, np.ndarray], glue: Mapping[str, Tensor]) -> Iterator[Finding]:
+    def judge(self, captured: Mapping[str, Array], glue: Mapping[str, Tensor]) -> Iterator[Finding]:
         """Judge the captured gradients of parameters.
 
         glue: the shares of parameters that glue code uses, too.

@@ -15,6 +15,7 @@ from ..framework.capture import LayerCall
 from ..verdict import limits
 from ..verdict.findings import Finding
 from ..verdict.limits import UNIT
+from ..weights.canonical import Array
 from .structures import as_float32
 
 PART = 2**18  # values of a tensor that are compared at once
@@ -54,9 +55,9 @@ class Floors:
     """
 
     exact: Tensor
-    perturbation: np.ndarray | None
-    float32_error: np.ndarray | None
-    sizes: np.ndarray | None = None
+    perturbation: Array | None
+    float32_error: Array | None
+    sizes: Array | None = None
 
     def rms(self) -> float:
         """The noise floor of the whole tensor: F of ``limits.ratios``, without the growth by the length of the sums."""
@@ -124,7 +125,7 @@ def judge(place: Place, captured: Tensor, floors: Floors, terms: int, axis: int)
     )  # fmt: skip
 
 
-def _differences(captured: Tensor, exact: Tensor, axis: int) -> tuple[np.ndarray, float, float]:
+def _differences(captured: Tensor, exact: Tensor, axis: int) -> tuple[Array, float, float]:
     """Mean squares of the difference by channel, (C,), and its mean and largest absolute value."""
     sums, mean, largest = [], 0.0, 0.0
     for part, exact_part in stretches(captured, exact, axis=axis):
@@ -132,7 +133,7 @@ def _differences(captured: Tensor, exact: Tensor, axis: int) -> tuple[np.ndarray
         sums.append(_square_norms(residual, axis))
         mean += float(torch.linalg.vector_norm(residual, 1)) / captured.numel()
         largest = max(largest, float(torch.linalg.vector_norm(residual, math.inf)))
-    squares: np.ndarray = np.sum(sums, axis=0) * len(sums[0]) / max(1, captured.numel())
+    squares: Array = np.sum(sums, axis=0) * len(sums[0]) / max(1, captured.numel())
     return squares, mean, largest
 
 
@@ -176,7 +177,7 @@ def stretches(*tensors: Tensor, axis: int) -> Iterator[tuple[Tensor, ...]]:
         yield from zip(*(tensor.split(items) for tensor in tensors))
 
 
-def mean_squares(tensor: Tensor, axis: int, exact: Tensor | None = None) -> np.ndarray:
+def mean_squares(tensor: Tensor, axis: int, exact: Tensor | None = None) -> Array:
     """Mean squares by channel, (C,); values that are not finite count as zero.
 
     axis: of the channels.
@@ -190,15 +191,15 @@ def mean_squares(tensor: Tensor, axis: int, exact: Tensor | None = None) -> np.n
         if not np.isfinite(squares).all():
             squares = _square_norms(values.nan_to_num(0.0, 0.0, 0.0), axis)
         found.append(squares)
-    total: np.ndarray = np.sum(found, axis=0)
+    total: Array = np.sum(found, axis=0)
     return total * len(total) / max(1, tensor.numel())
 
 
-def _square_norms(values: Tensor, axis: int) -> np.ndarray:
+def _square_norms(values: Tensor, axis: int) -> Array:
     """Sums of squares by channel, (C,)."""
     if not values.is_floating_point():
         values = values.double()
     others = [other for other in range(values.dim()) if other != axis]
     norms = torch.linalg.vector_norm(values, dim=others) if others else values.abs()
-    found: np.ndarray = np.atleast_1d(norms.double().square().numpy())
+    found: Array = np.atleast_1d(norms.double().square().numpy())
     return found

@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ..verdict import limits
 from ..verdict.findings import StepTruth
 from ..verdict.limits import UNIT
+from ..weights.canonical import Array
 from .layer_kinds import BATCH_NORMS, COPIES, leaves, summed_gradient_terms, summed_terms
 from .perturbation import Noise
 from .stepping import Models
@@ -26,7 +26,7 @@ from .structures import as_float32, as_float64, flatten, map_tensors
 
 REPEATS = 2  # perturbed steps; with the error of float32 the floor has three measurements
 
-Arrays = dict[str, np.ndarray]
+Arrays = dict[str, Array]
 
 
 def loss_of(logits: Any, target: Tensor) -> Tensor:

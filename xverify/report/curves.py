@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import UsageError
 from ..results.records import Curve, Result, Row
+from ..weights.canonical import Array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -225,11 +226,11 @@ def _label(subject: str, curve: Curve) -> str:
     return f"{subject}: {curve.verdict}" + (f", not finite at step {end}" if end is not None else "")
 
 
-def _distance(losses: np.ndarray, reference: np.ndarray) -> np.ndarray:
+def _distance(losses: Array, reference: Array) -> Array:
     """|loss − reference's| ÷ reference's, step by step, at least NEAREST so that no distance is drawn, too; NaN is not."""
     count = min(len(losses), len(reference))
     with np.errstate(all="ignore"):
-        share: np.ndarray = np.abs(losses[:count] - reference[:count]) / np.abs(reference[:count])
+        share: Array = np.abs(losses[:count] - reference[:count]) / np.abs(reference[:count])
     return np.where(np.isfinite(share), np.clip(share, NEAREST, 10 * FARTHEST), np.nan)
 
 

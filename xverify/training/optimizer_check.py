@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..verdict.limits import UNIT
+from ..weights.canonical import Array
 from ..workload.optimizers import VARIANTS, Optimizer, update
 
 SAMPLE = 2**16  # values of a tensor on which its noise floor is measured
@@ -31,12 +32,12 @@ class Alternative(NamedTuple):
 
 def judge(
     settings: Optimizer,
-    before: np.ndarray,
-    gradient: np.ndarray,
-    optimizer_state: Sequence[np.ndarray],
+    before: Array,
+    gradient: Array,
+    optimizer_state: Sequence[Array],
     step: int,
-    after: np.ndarray,
-    state_after: Sequence[np.ndarray],
+    after: Array,
+    state_after: Sequence[Array],
     times: int = 1,
     gradient_noise: float = 0.0,
     seed: int = 0,
@@ -58,7 +59,7 @@ def judge(
     w, g, *state = (array.astype(np.float64).ravel() for array in (before, gradient, *optimizer_state))
     exact_w, exact_state = update(settings, w, g, state, step, np.sqrt)
     picked = np.random.default_rng(seed).integers(0, w.size, SAMPLE) if w.size > SAMPLE else np.arange(w.size)
-    errors: list[list[np.ndarray]] = [[] for _ in range(1 + len(exact_state))]
+    errors: list[list[Array]] = [[] for _ in range(1 + len(exact_state))]
     part = [array[picked] for array in (w, g, *state)]
     for start, new_w, new_state in _noisy_steps(settings, part, step, gradient_noise, np.random.default_rng(seed + 1)):
         # The weight before the step is exact, so its change is what counts.
@@ -79,8 +80,8 @@ def judge(
 
 
 def _noisy_steps(
-    settings: Optimizer, given: Sequence[np.ndarray], step: int, gradient_noise: float, noise: np.random.Generator
-) -> Iterator[tuple[np.ndarray, np.ndarray, list[np.ndarray]]]:
+    settings: Optimizer, given: Sequence[Array], step: int, gradient_noise: float, noise: np.random.Generator
+) -> Iterator[tuple[Array, Array, list[Array]]]:
     """The step, perturbed by as much as float32 may round: (weight before, weight after, state after), REPEATS times.
 
     given: weight, gradient and state, (values,) float64.
@@ -100,7 +101,7 @@ def _noisy_steps(
         yield w, new_w, new_state
 
 
-def _rho(residual: np.ndarray, picked: np.ndarray, floor: np.ndarray) -> float:
+def _rho(residual: Array, picked: Array, floor: Array) -> float:
     """Residual / noise floor, in rms or as a median over values, whichever is larger.
 
     residual: of all values. picked: of those whose noise floor is known. floor: mean square of the noise of each of them.

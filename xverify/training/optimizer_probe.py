@@ -19,6 +19,7 @@ from ..progress import Listener
 from ..reference.build import build_question
 from ..results.verdicts import Verdict
 from ..weights import npz
+from ..weights.canonical import Array
 from ..worker.messages_training import ApplyGradients, PrepareTraining, TrainingState
 from ..worker.process import Worker
 from ..workload import datasets as data
@@ -40,8 +41,8 @@ PROBED = (
 )
 UNSUPPORTED = "UNSUPPORTED"
 
-Arrays = dict[str, np.ndarray]  # parameter -> array
-States = dict[str, list[np.ndarray]]  # parameter -> the arrays of its optimizer state
+Arrays = dict[str, Array]  # parameter -> array
+States = dict[str, list[Array]]  # parameter -> the arrays of its optimizer state
 
 
 @dataclass(frozen=True)

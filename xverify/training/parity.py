@@ -22,6 +22,7 @@ from ..results.verdicts import Verdict
 from ..verdict.findings import StepTruth
 from ..verdict.layers import summarise
 from ..weights import normal_form, npz
+from ..weights.canonical import Array
 from ..worker import messages, messages_reference
 from ..worker.messages_training import (
     CaptureTraining,
@@ -272,7 +273,7 @@ class TrainingParity:
     ) -> list[Check]:
         """The checks of one whole step. untested, distance: what the gradients add to."""
         state, truth = self.states[index], self._truth(index)
-        before: Mapping[str, np.ndarray] = npz.OnDisk(Path(state.weights))
+        before: Mapping[str, Array] = npz.OnDisk(Path(state.weights))
         if learner.fused_parameters:
             before = normal_form(dict(before), learner.fused_parameters)
         step = Step(

@@ -11,6 +11,7 @@ import numpy as np
 from ..errors import Unsupported
 from ..verdict.findings import StepTruth
 from ..verdict.limits import UNIT
+from ..weights.canonical import Array
 from ..workload import optimizers
 from ..workload.keys import state_key
 from ..workload.optimizers import Optimizer
@@ -24,7 +25,7 @@ OWN = {
     "biased variance": "running variance takes the biased variance: torch's takes n/(n - 1) of it",
 }
 
-Arrays = Mapping[str, np.ndarray]
+Arrays = Mapping[str, Array]
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Distance:
     squares: float = 0.0
     exact_squares: float = 0.0
 
-    def add(self, residual: np.ndarray, exact: np.ndarray) -> None:
+    def add(self, residual: Array, exact: Array) -> None:
         """Add one tensor. residual: its difference from the exact one."""
         self.count += residual.size
         self.absolute += float(np.abs(residual).sum())
@@ -93,7 +94,7 @@ class Parameter:
             np.random.default_rng(step.number).integers(0, whole.size, SAMPLE) if whole.size > SAMPLE else slice(None)
         )
 
-        def part(array: np.ndarray) -> np.ndarray:
+        def part(array: Array) -> Array:
             return np.asarray(array).reshape(-1)[picked]
 
         self.before, self.gradient = part(whole), part(step.taken[f"gradient/{name}"])
@@ -160,10 +161,10 @@ class Statistic:
             raise Unsupported(f"{layer}: running statistics of a batch norm with momentum=None are not judged")
         self.momentum = momentum
 
-        def share(statistic: str) -> np.ndarray:
+        def share(statistic: str) -> Array:
             key = f"{layer}.{statistic}"
             kept = (1 - momentum) * step.before[key].astype(np.float64)
-            added: np.ndarray = (step.exact[f"statistic/{key}"] - kept) / momentum
+            added: Array = (step.exact[f"statistic/{key}"] - kept) / momentum
             return added
 
         mean, variance = share("running_mean"), share("running_var")
@@ -180,13 +181,13 @@ class Statistic:
         """Its residual / noise floor."""
         return rms(self.theirs - self.exact) / self.floor if self.floor else 0.0
 
-    def within(self, expected: np.ndarray, limit: float, cancellation: bool) -> bool:
+    def within(self, expected: Array, limit: float, cancellation: bool) -> bool:
         """Whether it is ``expected`` to ``limit`` noise floors, and, with ``cancellation``, to what sums may lose besides."""
         return rms(self.theirs - expected) <= limit * self.floor + (self.cancellation if cancellation else 0.0)
 
 
 # What running statistics may be instead: (a framework's own difference or "", what the report says, the statistic).
-STATISTICS: tuple[tuple[str, str, Callable[[Statistic], np.ndarray]], ...] = (
+STATISTICS: tuple[tuple[str, str, Callable[[Statistic], Array]], ...] = (
     ("biased variance", OWN["biased variance"], lambda s: (1 - s.momentum) * s.before + s.momentum * s.biased),
     (
         "",
@@ -202,6 +203,6 @@ STATISTICS: tuple[tuple[str, str, Callable[[Statistic], np.ndarray]], ...] = (
 )
 
 
-def rms(array: np.ndarray) -> float:
+def rms(array: Array) -> float:
     """The root of the mean square."""
     return math.sqrt(float(np.mean(np.square(array))))

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from ..results.verdicts import Verdict
+from ..weights.canonical import Array
 
 UNIT = 2.0**-24  # unit roundoff of float32: half the distance from 1.0 to the next larger number
 EQUAL_R, DRIFT_R = 4.0, 40.0  # of R: residual / noise floor of a layer
@@ -28,9 +27,7 @@ def growth(terms: int) -> float:
     return max(1.0, math.sqrt(terms) / 2)
 
 
-def ratios(
-    residual: np.ndarray, perturbed: np.ndarray | None, own: np.ndarray | None, size: np.ndarray, terms: int
-) -> tuple[float, float]:
+def ratios(residual: Array, perturbed: Array | None, own: Array | None, size: Array, terms: int) -> tuple[float, float]:
     """R and C: residual / noise floor F of a tensor and of its worst channel, where F² = κ²·σ² + e32² and σ² = d² + (u·y)²/3.
 
     All arrays are mean squares of each channel, (C,) float64.

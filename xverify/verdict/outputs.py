@@ -13,11 +13,12 @@ import numpy as np
 
 from ..results.records import Error, Layers, TensorError
 from ..results.verdicts import Verdict
+from ..weights.canonical import Array
 from ..workload.keys import case_key
 from ..workload.spec import ModelSpec
 from . import limits as rule
 
-Arrays = Mapping[str, np.ndarray]
+Arrays = Mapping[str, Array]
 
 PART = 2**18  # values worked on at a time: their float64 copies stay in the processor's cache
 UNSTEADY = 1e-3  # relative; far more than another order of the terms in a parallel sum changes
@@ -180,7 +181,7 @@ def _tensor(
     return _floating(case, name, ours, theirs, float32[key], None if floors is None else floors[key])
 
 
-def _whole_numbers(case: int, name: str, ours: np.ndarray, theirs: np.ndarray) -> TensorError:
+def _whole_numbers(case: int, name: str, ours: Array, theirs: Array) -> TensorError:
     """Compare numbers that have no rounding. mean_abs and rel_rms are then the share of values that differ."""
     different = int(np.count_nonzero(ours != theirs))
     share = different / ours.size
@@ -188,9 +189,7 @@ def _whole_numbers(case: int, name: str, ours: np.ndarray, theirs: np.ndarray) -
     return TensorError(case, name, share, float(different > 0), share, ratio, identical=not different)
 
 
-def _floating(
-    case: int, name: str, ours: np.ndarray, theirs: np.ndarray, single: np.ndarray, floor: float | None
-) -> TensorError:
+def _floating(case: int, name: str, ours: Array, theirs: Array, single: Array, floor: float | None) -> TensorError:
     """Compare floating-point numbers of one shape.
 
     theirs: the exact values. single: the reference's own float32 values. floor: rms of the noise; None when it is not modelled.
@@ -254,7 +253,7 @@ def _alike(truth: Arrays, keys: Sequence[str], values: int | None) -> bool:
     return len(digests) == 1
 
 
-def _all_same(arrays: Iterable[np.ndarray]) -> bool:
+def _all_same(arrays: Iterable[Array]) -> bool:
     """Whether all values of these arrays are the same. It stops at the first other value."""
     first = None
     for array in arrays:
@@ -264,14 +263,14 @@ def _all_same(arrays: Iterable[np.ndarray]) -> bool:
     return True
 
 
-def _parts(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
+def _parts(*arrays: Array) -> Iterator[tuple[Array, ...]]:
     """The next ``PART`` values of every array; the arrays have one shape."""
     flat = [array.reshape(-1) for array in arrays]
     for start in range(0, flat[0].size, PART):
         yield tuple(array[start : start + PART] for array in flat)
 
 
-def _count(array: np.ndarray) -> str:
+def _count(array: Array) -> str:
     up, down = int(np.isposinf(array).sum()), int(np.isneginf(array).sum())
     return f"{int(np.isnan(array).sum())} NaN, {up} infinite and {down} negative infinite values"
 

@@ -13,7 +13,7 @@ MIB = 1024 * 1024
 def rss_mib(pid: int) -> float | None:
     """Resident memory of a process now, MiB; None when it is gone."""
     try:
-        return psutil.Process(pid).memory_info().rss / MIB
+        return float(psutil.Process(pid).memory_info().rss) / MIB
     except psutil.Error:
         return None
 

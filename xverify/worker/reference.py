@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import WeightsError
 from ..verdict.layers import Place
 from ..weights import load_file, npz
+from ..weights.canonical import Array
 from ..workload.keys import case_key
 from . import messages_reference as messages
 from .messages import Done
@@ -86,7 +87,7 @@ class ReferenceWork:
         model = framework.build(state.source, state.options, float64=True) if request.float64 else state.model
         state.write_weights(model, npz.load_file(Path(request.weights)))
         cases = state.native_cases(request.inputs, request.float64)
-        results: dict[str, np.ndarray] = {}
+        results: dict[str, Array] = {}
         with framework.inference():
             mode = next(iter(framework.modes))
             call = framework.modes[mode](framework, model, cases[0])
@@ -101,9 +102,9 @@ class ReferenceWork:
 
     def list_layers(self, request: messages.ListLayers) -> LayersListed:
         """The layers that a replay compares, in the order of their definition."""
-        from ..replay import stepping
+        from ..replay.layer_kinds import leaves
 
-        return LayersListed(tuple(stepping.leaves(self.state.model)))
+        return LayersListed(tuple(leaves(self.state.model)))
 
     def layer_order(self, request: messages.LayerOrder) -> LayersOrdered:
         """The layers as they are first called on the first case."""
@@ -151,24 +152,24 @@ class ReferenceWork:
 
     def list_faults(self, request: messages.ListFaults) -> FaultsListed:
         """Every fault of the catalogue that a layer of this model can have."""
-        from ..replay import stepping
         from ..replay.faults import catalogue
+        from ..replay.layer_kinds import leaves
 
         return FaultsListed(
             tuple(
                 Fault(name, index, entry.kind, entry.says, entry.rounding)
-                for name, layer in stepping.leaves(self.state.model).items()
+                for name, layer in leaves(self.state.model).items()
                 for index, entry in enumerate(catalogue.plantable_faults(layer))
             )
         )
 
     def plant_fault(self, request: messages.PlantFault) -> Done:
         """Make a layer of the model faulty, in place of the layer that is faulty now."""
-        from ..replay import stepping
         from ..replay.faults import catalogue
+        from ..replay.layer_kinds import leaves
 
         self.remove_fault(messages.RemoveFault())
-        self.planted = stepping.leaves(self.state.model)[request.layer]
+        self.planted = leaves(self.state.model)[request.layer]
         catalogue.plant(self.planted, request.index)
         return Done()
 

@@ -50,7 +50,8 @@ class Session:
     def answer(self, request: Request[Any]) -> Reply | Refusal:
         """As ``ask``; every exception becomes a refusal."""
         try:
-            return self.ask(request)
+            reply: Reply = self.ask(request)
+            return reply
         except SubjectError as error:
             return Refusal(error.status, str(error))
         except XverifyError as error:

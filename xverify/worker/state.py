@@ -13,6 +13,7 @@ import numpy as np
 
 from ..framework.adapter import Framework, Source
 from ..weights import canonical, npz
+from ..weights.canonical import Array
 from ..workload.keys import case_key
 from .codec import Reply, Request
 from .messages import Json
@@ -70,14 +71,14 @@ class State:
             for case in range(count)
         ]
 
-    def output_arrays(self, case: int, outputs: Any) -> dict[str, np.ndarray]:
+    def output_arrays(self, case: int, outputs: Any) -> dict[str, Array]:
         """What the model returned, as "case/name" -> canonical array."""
         return {
             case_key(case, name): self.framework.to_numpy(tensor, self.outputs.get(name))
             for name, tensor in _named(outputs, list(self.outputs)).items()
         }
 
-    def plain_array(self, value: Any) -> np.ndarray | None:
+    def plain_array(self, value: Any) -> Array | None:
         """A tensor as it stands in the framework's own layout; None for anything else, and for a tensor without values."""
         if not (hasattr(value, "shape") and hasattr(value, "dtype")):
             return None

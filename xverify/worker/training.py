@@ -16,6 +16,7 @@ import numpy as np
 from ..framework.adapter import Training
 from ..framework.capture import TrainingRecorder
 from ..weights import canonical, npz
+from ..weights.canonical import Array
 from ..weights.names import rename_layers
 from ..workload.datasets import TARGET
 from ..workload.keys import case_key, state_key
@@ -34,14 +35,14 @@ from .state import Handlers, State
 from .timing import time_calls
 
 
-def labelled_batches(state: State, path: str) -> list[tuple[np.ndarray, ...]]:
+def labelled_batches(state: State, path: str) -> list[tuple[Array, ...]]:
     """The batches of an array file: the inputs, then the labels."""
     arrays = npz.load_file(Path(path))
     names = [*state.inputs, TARGET]
     return [tuple(arrays[case_key(case, name)] for name in names) for case in range(len(arrays) // len(names))]
 
 
-def native_batch(state: State, batch: Sequence[np.ndarray]) -> tuple[Any, ...]:
+def native_batch(state: State, batch: Sequence[Array]) -> tuple[Any, ...]:
     """A batch with its labels, as the framework's own tensors."""
     layouts = [*state.inputs.values(), None]
     return tuple(state.framework.to_native(array, layout) for array, layout in zip(batch, layouts))
@@ -193,7 +194,7 @@ class TrainingSession:
         npz.save_file(found, Path(optimizer_state))
         return TrainingState(weights, optimizer_state, steps)
 
-    def _after_step(self) -> dict[str, np.ndarray]:
+    def _after_step(self) -> dict[str, Array]:
         """ "weight/name" and "state/name/index" as they are now."""
         _, optimizer_state = self._optimizer_state()
         arrays = {f"weight/{name}": array for name, array in self._weights_now().items()}
@@ -204,7 +205,7 @@ class TrainingSession:
         own = self.state.framework.save_weights(self.state.model)
         return {self.state.canonical_names[name]: np.asarray(array, np.float32) for name, array in own.items()}
 
-    def _optimizer_state(self) -> tuple[int, dict[str, np.ndarray]]:
+    def _optimizer_state(self) -> tuple[int, dict[str, Array]]:
         steps, found = self.learner.optimizer_state()
         return steps, {
             state_key(self.state.canonical_names[name], index): array

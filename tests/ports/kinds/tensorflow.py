@@ -1,4 +1,5 @@
 from keras import Sequential, layers
+
 from xverify.models.keras_layers import BatchNorm2d, Conv2d
 
 
