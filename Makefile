@@ -61,5 +61,8 @@ clean:
 $(STAMP): pyproject.toml setup.py constraints.txt
 	@echo "== creating $(VENV) and installing xverify with torch, Jittor, TensorFlow and ONNX Runtime (minutes the first time)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@# Jittor looks for pythonX.Y-config beside the interpreter, where venv does not put it.
+	@config=$$($(BIN)/python -c 'import sysconfig as s; print(s.get_config_var("BINDIR"), s.get_python_version(), sep="/python")')-config; \
+	  test ! -x "$$config" || ln -sf "$$config" $(BIN)/
 	$(BIN)/python -m pip install --disable-pip-version-check --progress-bar on -c constraints.txt -e ".[all,dev]"
 	@touch $@

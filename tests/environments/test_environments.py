@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
 import zipfile
 from pathlib import Path
@@ -127,6 +128,10 @@ def test_making_one_says_its_steps_and_writes_its_stamp(made, adapters):
     assert stamp["python"] == sys.version.split()[0]
     assert stamp["pins"] == environments.digest(adapters / "walled.txt")
     assert stamp["packages"]["walled-engine"] == "1.0"
+    # Jittor looks there for the include folder of Python's headers.
+    config = f"python{sys.version_info.major}.{sys.version_info.minor}-config"
+    if (Path(sysconfig.get_config_var("BINDIR")) / config).is_file():
+        assert (root / "walled" / "bin" / config).is_file()
 
 
 def test_a_run_takes_the_framework_from_there_and_says_so(made, call, folder):
