@@ -63,6 +63,7 @@ $(STAMP): pyproject.toml setup.py constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@# Jittor looks for pythonX.Y-config beside the interpreter, where venv does not put it.
 	@config=$$($(BIN)/python -c 'import sysconfig as s; print(s.get_config_var("BINDIR"), s.get_python_version(), sep="/python")')-config; \
-	  test ! -x "$$config" || ln -sf "$$config" $(BIN)/
+	  script=$(BIN)/$$(basename "$$config"); \
+	  test ! -x "$$config" || { printf '#!/bin/sh\nexec "%s" "$$@"\n' "$$config" >$$script && chmod +x $$script; }
 	$(BIN)/python -m pip install --disable-pip-version-check --progress-bar on -c constraints.txt -e ".[all,dev]"
 	@touch $@

@@ -131,7 +131,9 @@ def test_making_one_says_its_steps_and_writes_its_stamp(made, adapters):
     # Jittor looks there for the include folder of Python's headers.
     config = f"python{sys.version_info.major}.{sys.version_info.minor}-config"
     if (Path(sysconfig.get_config_var("BINDIR")) / config).is_file():
-        assert (root / "walled" / "bin" / config).is_file()
+        includes = [root / "walled" / "bin" / config, "--includes"]
+        said = subprocess.run(includes, capture_output=True, text=True, check=True).stdout
+        assert (Path(said.split()[0].removeprefix("-I")) / "Python.h").is_file()
 
 
 def test_a_run_takes_the_framework_from_there_and_says_so(made, call, folder):

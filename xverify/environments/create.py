@@ -68,7 +68,7 @@ def create(name: str, listener: Listener) -> Environment:
         step(f"making {folder}", make)
         step(f"installing {file.name} with {'uv' if uv else 'pip'} (minutes)", install)
         found = json.loads(step("listing its packages", [python, "-I", "-c", INSPECT]))
-        _link_config(folder, Path(found["config"]))
+        _add_config(folder, Path(found["config"]))
         stamp = {"name": name, "python": found["python"], "pins": digest(file), "packages": found["packages"]}
         (folder / STAMP).write_text(json.dumps(stamp, indent=1) + "\n")
     environment = find(name)
@@ -109,11 +109,15 @@ def _check_ensurepip(python: str) -> None:
         )
 
 
-def _link_config(folder: Path, config: Path) -> None:
-    """Put the pythonX.Y-config of the base interpreter beside the new one, where Jittor looks for it to compile its core."""
-    link = interpreter(folder).with_name(config.name)
-    if os.name == "posix" and config.is_file() and not link.exists():
-        link.symlink_to(config)
+def _add_config(folder: Path, config: Path) -> None:
+    """Put a pythonX.Y-config beside the new interpreter, where Jittor looks for it to compile its core.
+
+    config: that of the base interpreter, which is called and not linked, because it prints paths near its own place.
+    """
+    script = interpreter(folder).with_name(config.name)
+    if os.name == "posix" and config.is_file() and not script.exists():
+        script.write_text(f'#!/bin/sh\nexec "{config}" "$@"\n')
+        script.chmod(0o755)
 
 
 def remove(name: str) -> None:
