@@ -46,8 +46,9 @@ resolve: $(STAMP)             ## whether the tested versions can be installed wi
 	$(BIN)/python .ci/resolve.py
 
 # constraints.txt is what `make` installs. requirements.lock has the same versions with the hashes of their files.
-# `make` does not check hashes: pip then refuses the project itself, and every build of PyTorch that is not on PyPI, such as
-# those for the CPU alone. To check them: pip install --require-hashes -r requirements.lock, then pip install --no-deps -e .
+# `make` does not check hashes: with hashes, pip refuses to install the project itself, and takes the build of PyTorch on PyPI,
+# which brings several GiB for CUDA, also where an index or a folder of wheels offers a build for the CPU alone.
+# To check them: pip install --require-hashes -r requirements.lock, then pip install --no-deps -e .
 # To take a newer version of a package, delete its lines in constraints.txt first; to take all of them, empty the file.
 lock: $(STAMP)                ## resolve again for all supported Pythons, keeping the versions that still fit
 	$(LOCK) --output-file $(VENV)/constraints.txt >/dev/null
@@ -61,5 +62,9 @@ clean:
 $(STAMP): pyproject.toml setup.py constraints.txt
 	@echo "== creating $(VENV) and installing xverify with torch, Jittor, TensorFlow and ONNX Runtime (minutes the first time)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@# Jittor looks for pythonX.Y-config beside the interpreter, where venv does not put it.
+	@config=$$($(BIN)/python -c 'import sysconfig as s; print(s.get_config_var("BINDIR"), s.get_python_version(), sep="/python")')-config; \
+	  script=$(BIN)/$$(basename "$$config"); \
+	  test ! -x "$$config" || { printf '#!/bin/sh\nexec "%s" "$$@"\n' "$$config" >$$script && chmod +x $$script; }
 	$(BIN)/python -m pip install --disable-pip-version-check --progress-bar on -c constraints.txt -e ".[all,dev]"
 	@touch $@

@@ -24,9 +24,10 @@ except ImportError:  # Windows has none
     fcntl = None  # type: ignore[assignment]
 
 INSPECT = """
-import importlib.metadata, json, sys
+import importlib.metadata, json, os, sys, sysconfig
+config = os.path.join(sysconfig.get_config_var("BINDIR") or "", "python%d.%d-config" % sys.version_info[:2])
 packages = {found.metadata["Name"]: found.version for found in importlib.metadata.distributions()}
-print(json.dumps({"python": sys.version.split()[0], "packages": packages}))
+print(json.dumps({"python": sys.version.split()[0], "packages": packages, "config": config}))
 """
 # Lines of an installer that do not say why it failed begin with these.
 NOISE = (
@@ -67,6 +68,7 @@ def create(name: str, listener: Listener) -> Environment:
         step(f"making {folder}", make)
         step(f"installing {file.name} with {'uv' if uv else 'pip'} (minutes)", install)
         found = json.loads(step("listing its packages", [python, "-I", "-c", INSPECT]))
+        _add_config(folder, Path(found["config"]))
         stamp = {"name": name, "python": found["python"], "pins": digest(file), "packages": found["packages"]}
         (folder / STAMP).write_text(json.dumps(stamp, indent=1) + "\n")
     environment = find(name)
@@ -105,6 +107,17 @@ def _check_ensurepip(python: str) -> None:
         raise XverifyError(
             f"{python} has no ensurepip, which makes environments. On Debian type: apt-get install {package}"
         )
+
+
+def _add_config(folder: Path, config: Path) -> None:
+    """Put a pythonX.Y-config beside the new interpreter, where Jittor looks for it to compile its core.
+
+    config: that of the base interpreter, which is called and not linked, because it prints paths near its own place.
+    """
+    script = interpreter(folder).with_name(config.name)
+    if os.name == "posix" and config.is_file() and not script.exists():
+        script.write_text(f'#!/bin/sh\nexec "{config}" "$@"\n')
+        script.chmod(0o755)
 
 
 def remove(name: str) -> None:
