@@ -398,7 +398,7 @@ def test_uv_is_used_where_it_is(call, tmp_path, monkeypatch):
         (["create", "../walled"], "unknown environment '../walled'"),
         (["create"], "NAME"),
         (["remove", "walled"], "unknown environment 'walled'. None exists."),
-        (["fly"], "invalid choice: 'fly'"),
+        (["fly"], "unknown action 'fly'. Known: create, list, remove"),
         ([], "ACTION"),
     ],
 )
