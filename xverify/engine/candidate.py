@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from ..errors import Crashed, Failed, SubjectError, Unsupported
 from ..progress import Listener
-from ..reference.build import Export, Prepared, build_question
+from ..reference.build import Export, Prepared
 from ..reference.layers import LayerReplay
 from ..reference.truth import Truth
 from ..results.records import Error, Launch, Layers, Row, Speed, Training
@@ -19,11 +19,11 @@ from ..timing.noise import Gate
 from ..timing.speed import Measurements
 from ..training.parity import Learner, Observed, TrainingParity
 from ..worker import messages
-from ..worker.messages_training import PrepareTraining, TrainingPrepared
+from ..worker.messages_training import TrainingPrepared
 from ..worker.process import Worker
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
-from . import judging, measuring
+from . import building, judging, measuring
 from .stages import Built, History, Measured, Subject, Timed, TimedBlock, Warmed
 
 
@@ -147,24 +147,7 @@ class Candidate:
         """Build the model, load the weights, and read them back."""
         if self.active:
             with self._stage("building the model, loading the weights"):
-                self.built = self._build(prepared, export)
-
-    def _build(self, prepared: Prepared, export: Export) -> Built:
-        adapter = self.subject.adapter
-        if adapter.runs_export and export.problem:
-            raise Unsupported(export.problem)
-        question = build_question(self.folder, adapter.name, export.onnx, self.subject.mode)
-        built = self.worker.ask(question)
-        by_onnx = adapter.weights_route == "onnx" and export.weights is not None
-        weights = export.weights if by_onnx else prepared.weights
-        loaded = self.worker.ask(messages.Load(path=str(weights)))
-        reference = self.request.reference
-        route = f"canonical -> {adapter.name}"
-        if adapter.runs_export:
-            route = f"{reference} -> ONNX"
-        elif by_onnx:
-            route = f"{reference} -> ONNX -> {adapter.name}"
-        return Built(built.seconds, built.fused_parameters, route, loaded.digest)
+                self.built = building.build(self.worker, self.subject, self.request, self.folder, prepared, export)
 
     def prove(self, fused_parameters: Mapping[str, tuple[str, ...]]) -> None:
         """Take the digest of the weights in the form that every framework of the run can hold: see weights.normal_form."""
@@ -200,30 +183,16 @@ class Candidate:
     def _first_steps(self, prepared: Prepared, export: Export) -> messages.Prepared | TrainingPrepared:
         """The first two steps; in a new process when the framework's own compiler crashed and asks for a restart."""
         try:
-            return self._ask_first_steps(prepared)
+            return building.first_steps(self.worker, self.request, self.subject.mode, prepared)
         except Crashed:
             if not self.worker.wants_restart():
                 raise
         self.listener.phase(self.label, "its compiler crashed: starting it again")
         self.worker.close()
         self.started = self.worker.start()
-        self.built = self._build(prepared, export)
+        self.built = building.build(self.worker, self.subject, self.request, self.folder, prepared, export)
         self.prove(prepared.fused_parameters)
-        return self._ask_first_steps(prepared)
-
-    def _ask_first_steps(self, prepared: Prepared) -> messages.Prepared | TrainingPrepared:
-        request, mode = self.request, self.subject.mode
-        if request.optimizer is None:
-            return self.worker.ask(messages.Prepare(inputs=str(prepared.inputs), mode=mode))
-        return self.worker.ask(
-            PrepareTraining(
-                inputs=str(prepared.training),
-                mode=mode,
-                optimizer=request.optimizer,
-                match=request.match_optimizer,
-                time_input=request.time_input,
-            )
-        )
+        return building.first_steps(self.worker, self.request, self.subject.mode, prepared)
 
     def time_block(
         self, gate: Gate, index: int, case: int, calls: int, keep: bool, first_kept: bool

@@ -40,6 +40,7 @@ from ..worker.messages_training import (
 from ..worker.process import Worker
 from ..workload.optimizers import Optimizer
 from .checks import Local, judge_gradients, judge_loss, judge_statistics, judge_update
+from .conclusion import layer_check, training_error
 from .curve import Band, band, judge_curve
 from .step import Distance, Step
 
@@ -182,7 +183,7 @@ class TrainingParity:
             dropout_disabled=learner.dropout_disabled,
             layers=layers,
         )
-        return _error(training, distance), training
+        return training_error(training, distance), training
 
     def wrong_weights(self, error: Error) -> Training:
         """The record of a subject that has other weights than the reference, so that nothing else was checked."""
@@ -258,7 +259,7 @@ class TrainingParity:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         forward, backward = (summarise(each, known, learner.label) for each in (reply.forward, reply.backward))
-        return (_layer_check("forward", forward), _layer_check("backward", backward)), forward
+        return (layer_check("forward", forward), layer_check("backward", backward)), forward
 
     # -- step by step -------------------------------------------------------------------------------------------------
 
@@ -373,42 +374,3 @@ class TrainingParity:
 
     def _phase(self, doing: str) -> None:
         self.process.phase(doing)
-
-
-def _error(training: Training, distance: Distance) -> Error:
-    """The verdict that all checks and the curve come to."""
-    verdict = Verdict.worst(check.verdict for check in training.checks if check.verdict != Verdict.UNTESTED)
-    curve = training.curve
-    if curve is not None and curve.verdict != Verdict.EQUAL and verdict < curve.verdict:
-        verdict = curve.verdict
-    first, reason = training.first, None
-    if first is not None:
-        reason = f"{first.name}, step {first.step}: {first.says}"
-    elif training.differences:
-        reason = "; ".join(dict.fromkeys(check.says for check in training.checks if check.difference))
-    elif curve is not None and curve.says:
-        reason = f"loss curve: {curve.says}"
-    compared = [check for check in training.checks if check.name == "gradients" and check.step == 0]
-    return Error(
-        verdict=verdict,
-        reason=reason,
-        mean_abs=distance.mean_abs,
-        max_abs=distance.largest,
-        rel_rms=distance.relative,
-        compared=sum(check.compared for check in compared),
-        expected=sum(check.known for check in compared),
-    )
-
-
-def _layer_check(name: str, layers: Layers) -> Check:
-    """The verdict on all layers of one pass, as a check."""
-    first, compared, known = layers.first, layers.compared, layers.known
-    if not compared:
-        says = layers.stopped or "no layer could be captured"
-        return Check(name, 0, Verdict.UNTESTED, says=says, compared=compared, known=known)
-    ratio = max((max(layer.ratio, layer.input_ratio) for layer in layers.layers), default=0.0)
-    if first is None:
-        return Check(name, 0, Verdict.EQUAL, ratio, compared=compared, known=known)
-    verdict = Verdict.DRIFT if layers.rounding else layers.verdict
-    difference = "rounding" if layers.rounding else ""
-    return Check(name, 0, verdict, ratio, first.says(), difference, compared, known)

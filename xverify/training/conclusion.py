@@ -1,0 +1,46 @@
+"""The verdict that follows from the checks of a subject's training. Pure."""
+
+from __future__ import annotations
+
+from ..results.records import Check, Error, Layers, Training
+from ..results.verdicts import Verdict
+from .step import Distance
+
+
+def training_error(training: Training, distance: Distance) -> Error:
+    """The verdict that follows from all checks and the loss curve. distance: of all gradients from the exact ones."""
+    verdict = Verdict.worst(check.verdict for check in training.checks if check.verdict != Verdict.UNTESTED)
+    curve = training.curve
+    if curve is not None and curve.verdict != Verdict.EQUAL and verdict < curve.verdict:
+        verdict = curve.verdict
+    first, reason = training.first, None
+    if first is not None:
+        reason = f"{first.name}, step {first.step}: {first.says}"
+    elif training.differences:
+        reason = "; ".join(dict.fromkeys(check.says for check in training.checks if check.difference))
+    elif curve is not None and curve.says:
+        reason = f"loss curve: {curve.says}"
+    compared = [check for check in training.checks if check.name == "gradients" and check.step == 0]
+    return Error(
+        verdict=verdict,
+        reason=reason,
+        mean_abs=distance.mean_abs,
+        max_abs=distance.largest,
+        rel_rms=distance.relative,
+        compared=sum(check.compared for check in compared),
+        expected=sum(check.known for check in compared),
+    )
+
+
+def layer_check(name: str, layers: Layers) -> Check:
+    """The verdict on all layers of one pass, as a check."""
+    first, compared, known = layers.first, layers.compared, layers.known
+    if not compared:
+        says = layers.stopped or "no layer could be captured"
+        return Check(name, 0, Verdict.UNTESTED, says=says, compared=compared, known=known)
+    ratio = max((max(layer.ratio, layer.input_ratio) for layer in layers.layers), default=0.0)
+    if first is None:
+        return Check(name, 0, Verdict.EQUAL, ratio, compared=compared, known=known)
+    verdict = Verdict.DRIFT if layers.rounding else layers.verdict
+    difference = "rounding" if layers.rounding else ""
+    return Check(name, 0, verdict, ratio, first.says(), difference, compared, known)
