@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from .. import host
-from ..environments import store as environments
 from ..errors import Crashed, SubjectError, Unsupported, WeightsError
 from ..framework import discovery
 from ..progress import Listener
@@ -19,6 +18,7 @@ from ..weights import onnx as onnx_weights
 from ..weights import torch as torch_weights
 from ..weights.canonical import Array
 from ..worker import messages, messages_reference
+from ..worker.command import interpreter
 from ..worker.process import Worker
 from ..workload import datasets, probe
 from ..workload.request import Request
@@ -278,15 +278,9 @@ def export_onnx(folder: ModelFolder, space: Path, batch: int | None = None) -> P
     if folder.spec.no_export:
         raise Unsupported(folder.spec.no_export)
     torch = discovery.load("torch")
-    environment = environments.chosen(torch)
-    python = environment.interpreter if environment else sys.executable
-    worker = Worker(torch, str(python), space, host.cores(), "cpu", timeout=1800.0)
     inputs, path = space / "inputs.npz", space / "model.onnx"
-    try:
-        worker.start()
+    with Worker(torch, interpreter(torch), space, host.cores(), "cpu", timeout=1800.0) as worker:
         worker.ask(build_question(folder, "torch", None))
         npz.save_file(probe.inputs(folder.spec, batch or folder.spec.batch, seed=0, cases=1), inputs)
         worker.ask(messages_reference.Export(inputs=str(inputs), path=str(path)))
-    finally:
-        worker.close()
     return path

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import statistics
 import subprocess
-import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from .. import host
 from ..errors import SubjectError
 from ..framework import discovery as frameworks
 from ..reference.build import export_onnx
+from ..worker.command import Command, worker_command
 from ..workload.spec import find_model
 from . import byhand
 from .check import Check
@@ -78,21 +77,23 @@ def compare_with_loop(name: str, model: str, task: str, cores: Sequence[int]) ->
             except SubjectError as error:
                 return Check(title, str(error), accepted, None)
         allowed = ",".join(map(str, cores))
-        command = [sys.executable, "-m", "xverify.selftest.byhand", name, model, "1", folder, task, allowed]
-        environment = {**os.environ, **adapter.variables(1, "cpu"), "TMPDIR": folder}
+        arguments = (name, model, "1", folder, task, allowed)
+        command = worker_command(adapter, Path(folder), 1, "cpu", module="xverify.selftest.byhand", arguments=arguments)
         try:
-            processes = _measure(command, environment)
+            processes = _measure(command)
         except RuntimeError as error:
             return Check(title, str(error), accepted, None)
     return _judge(title, accepted, processes)
 
 
-def _measure(command: Sequence[str], environment: Mapping[str, str]) -> list[Overhead]:
+def _measure(command: Command) -> list[Overhead]:
     """The overhead in each process. Raises RuntimeError with the last line of a process that failed."""
     processes: list[Overhead] = []
     while not processes or (len(processes) < 2 * PROCESSES and not Overhead.median(processes).accepted):
         for _ in range(PROCESSES):
-            done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+            done = subprocess.run(
+                command.arguments, capture_output=True, text=True, env=command.environment, check=False
+            )
             if done.returncode:
                 raise RuntimeError(done.stderr.strip().splitlines()[-1])
             processes.append(Overhead.of_process(**json.loads(done.stdout)))

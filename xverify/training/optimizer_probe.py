@@ -5,14 +5,12 @@ Gradients are log-uniform from 1e-10 to 10, so that eps counts. The state before
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from .. import host
-from ..environments import store as environments
 from ..errors import Unsupported
 from ..framework.adapter import Framework
 from ..progress import Listener
@@ -20,6 +18,7 @@ from ..reference.build import build_question
 from ..results.verdicts import Verdict
 from ..weights import npz
 from ..weights.canonical import Array
+from ..worker.command import interpreter
 from ..worker.messages_training import ApplyGradients, PrepareTraining, TrainingState
 from ..worker.process import Worker
 from ..workload import datasets as data
@@ -95,20 +94,14 @@ def probe(adapter: type[Framework], space: Path, seed: int, listener: Listener) 
     folder = find_model(MODEL)
     place = space / adapter.name
     place.mkdir()
-    environment = environments.chosen(adapter)
-    python = environment.interpreter if environment else sys.executable
     batches = place / "batches.npz"
     npz.save_file(data.synthetic(folder.spec, 4, seed, 1).arrays, batches)
     found = []
-    worker = Worker(adapter, python, place, host.cores(), "cpu", 1800.0)
-    try:
-        worker.start()
+    with Worker(adapter, interpreter(adapter), place, host.cores(), "cpu", 1800.0) as worker:
         for match in (False, True):
             for settings in PROBED:
                 listener.phase(adapter.name, settings.says() + (", matched" if match else ""))
                 found.append(_probed(worker, adapter, batches, settings, match, seed))
-    finally:
-        worker.close()
     return found
 
 
