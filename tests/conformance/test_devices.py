@@ -65,7 +65,7 @@ def test_without_a_gpu_every_row_says_so(xverify):
 def test_tensorflow_compares_no_outputs_to_know_what_to_wait_for():
     pytest.importorskip("tensorflow")
     code = """
-from xverify import frameworks
+from xverify.framework import discovery as frameworks
 
 class Outputs:
     def __eq__(self, other):
