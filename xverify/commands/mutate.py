@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import argparse
-import json
-from pathlib import Path
 
 from ..mutation.forward import mutate
 from ..mutation.records import Score, Trial, TrialOutcome
@@ -10,6 +8,7 @@ from ..mutation.training import mutate_training
 from ..report.progress import progress_listener
 from ..report.tables import borderless, markdown
 from ..report.terminal import console
+from ..results.file import write_json
 from ..workload.declaration import Option
 from ..workload.options import HOW, OUTPUT, WHAT, named
 from ._arguments import Parser, add, values
@@ -54,7 +53,7 @@ def main(args: argparse.Namespace) -> int:
     for model in args.models:
         scores.append(_score(args, model))
         if args.json:
-            Path(args.json).write_text(json.dumps([score.to_dict() for score in scores], indent=1) + "\n")
+            write_json([score.to_dict() for score in scores], args.json)
     if args.markdown:
         print("\n".join(markdown(COLUMNS, table(scores))))
     else:

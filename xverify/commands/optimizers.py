@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -15,6 +14,7 @@ from ..report.progress import progress_listener
 from ..report.style import STYLES
 from ..report.tables import borderless
 from ..report.terminal import console
+from ..results.file import write_json
 from ..results.records import plain
 from ..results.verdicts import Verdict
 from ..training.optimizer_check import EQUAL_RHO
@@ -51,7 +51,7 @@ def main(args: argparse.Namespace) -> int:
         for adapter in adapters:
             found += probe(adapter, Path(directory), args.seed, listener)
     if args.json:
-        Path(args.json).write_text(json.dumps(plain([asdict(each) for each in found]), indent=1) + "\n")
+        write_json(plain([asdict(each) for each in found]), args.json)
     _print(found, [adapter.name for adapter in adapters])
     return int(any(each.verdict == Verdict.DIFFERENT for each in found))
 

@@ -1,15 +1,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from dataclasses import asdict
-from pathlib import Path
 
 from rich.markup import escape
 
 from ..report.tables import headed
 from ..report.terminal import console
+from ..results.file import write_json
 from ..workload.declaration import Option
 from ..workload.options import HOW, WHAT, named
 from ._arguments import Parser, add, values
@@ -67,7 +66,7 @@ def main(args: argparse.Namespace) -> int:
         table.add_row(escape(check.name), escape(check.found), escape(check.accepted), word)
     out.print(table)
     if args.json:
-        Path(args.json).write_text(json.dumps([asdict(check) for check in found], indent=1) + "\n")
+        write_json([asdict(check) for check in found], args.json)
     failed = [check for check in found if check.passed is False]
     open_questions = [check for check in found if check.passed is None]
     out.print(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
 from dataclasses import asdict
 from pathlib import Path
 
 from .. import __version__
 from ..report import tables
+from ..results.file import write_json, write_text
 from .columns import columns, rate
 from .notes import closing_notes, part_notes, title
 from .records import Part, Reproduction
@@ -19,12 +18,12 @@ SCHEMA_VERSION = 1
 
 def write(done: Reproduction, path: str | Path) -> None:
     """Write the result file, whole or not at all."""
-    _replace(Path(path), json.dumps(to_dict(done), indent=1) + "\n")
+    write_json(to_dict(done), path)
 
 
 def write_markdown(done: Reproduction, path: str | Path) -> None:
     """Write the report as Markdown, whole or not at all."""
-    _replace(Path(path), markdown(done))
+    write_text(markdown(done), path)
 
 
 def to_dict(done: Reproduction) -> dict[str, object]:
@@ -93,9 +92,3 @@ def _section(done: Reproduction, part: Part) -> list[str]:
         *(f"* {note}" for note in part_notes(done, part, rows)),
         "",
     ]
-
-
-def _replace(path: Path, text: str) -> None:
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text)
-    os.replace(temporary, path)

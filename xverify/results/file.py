@@ -44,9 +44,19 @@ def read(path: Path) -> Result:
 
 def write(result: Result, path: str | Path) -> None:
     """Write a result file, whole or not at all."""
+    write_json(result.to_dict(), path)
+
+
+def write_json(values: object, path: str | Path) -> None:
+    """Write JSON values to a file, whole or not at all."""
+    write_text(json.dumps(values, indent=1) + "\n", path)
+
+
+def write_text(text: str, path: str | Path) -> None:
+    """Write a text file, whole or not at all: an interrupted write leaves the earlier file as it was."""
     path = Path(path)
     temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(json.dumps(result.to_dict(), indent=1) + "\n")
+    temporary.write_text(text)
     os.replace(temporary, path)
 
 
