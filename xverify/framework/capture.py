@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..weights.canonical import Array
+from .structures import map_leaves, unique_leaves
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class Recorder:
         return outputs
 
     def _write(self, values: Any) -> list[str]:
-        return [self._file(array) for array in map(self.to_numpy, _leaves(values)) if array is not None]
+        return [self._file(array) for array in map(self.to_numpy, unique_leaves(values)) if array is not None]
 
     def _file(self, array: Array) -> str:
         array = np.ascontiguousarray(array).reshape(array.shape)
@@ -148,7 +149,7 @@ class TrainingRecorder(Recorder):
             known[id(value)] = self.alias(node)
             return known[id(value)]
 
-        return _mapped(values, change)
+        return map_leaves(values, change)
 
     def tensors(self) -> list[Any]:
         """The nodes whose gradients ``take`` wants, in that order."""
@@ -159,34 +160,6 @@ class TrainingRecorder(Recorder):
         for (places, index, _), gradient in zip(self.nodes, gradients):
             array = None if gradient is None else self.to_numpy(gradient)
             places[index] = None if array is None else self._file(array)
-
-
-def _mapped(values: Any, change: Callable[[Any], Any]) -> Any:
-    """The same structure with everything changed that is not a container."""
-    if isinstance(values, Mapping):
-        return {key: _mapped(value, change) for key, value in values.items()}
-    if isinstance(values, tuple) and hasattr(values, "_fields"):
-        return type(values)(*(_mapped(value, change) for value in values))
-    if isinstance(values, (tuple, list)):
-        return type(values)(_mapped(value, change) for value in values)
-    return change(values)
-
-
-def _leaves(values: Any) -> Iterator[Any]:
-    """What is not a container, in order, an object once: Keras' cells return their state twice."""
-    seen: set[int] = set()
-
-    def walk(value: Any) -> Iterator[Any]:
-        if isinstance(value, Mapping):
-            value = list(value.values())
-        if isinstance(value, (tuple, list)):
-            for item in value:
-                yield from walk(item)
-        elif id(value) not in seen:
-            seen.add(id(value))
-            yield value
-
-    return walk(values)
 
 
 @contextmanager

@@ -1,24 +1,18 @@
-"""Nested structures of tensors and other values, such as the arguments of a layer: tuples, lists and mappings."""
+"""The tensors in nested structures, such as the arguments of a layer, and their precision."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor
 
+from ..framework.structures import map_leaves
+
 
 def map_tensors(values: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """The same structure with every tensor changed."""
-    if isinstance(values, Tensor):
-        return change(values)
-    if isinstance(values, tuple) and hasattr(values, "_fields"):
-        return type(values)(*(map_tensors(value, change) for value in values))
-    if isinstance(values, (tuple, list)):
-        return type(values)(map_tensors(value, change) for value in values)
-    if isinstance(values, Mapping):
-        return {key: map_tensors(value, change) for key, value in values.items()}
-    return values
+    return map_leaves(values, lambda value: change(value) if isinstance(value, Tensor) else value)
 
 
 def flatten(values: Any) -> list[Tensor]:
