@@ -15,19 +15,6 @@ from xverify.workload.spec import zoo
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
 COMMAND_LINE = (ROOT / "docs" / "command-line.md").read_text()
-# What the documentation describes, and a change that is not merged yet brings. An entry that is there by now fails a test.
-COMING = {
-    "commands": {"completion"},
-    "options": {"xverify env create": {"--needed"}},
-    "paths": {
-        *(f"xverify/engine/{name}.py" for name in ("api", "measuring", "repeat", "stages")),
-        *(f"xverify/reference/{name}.py" for name in ("build", "layers", "subjects", "truth")),
-        *(f"xverify/worker/{name}.py" for name in ("codec", "messages", "messages_reference", "messages_training")),
-        "xverify/replay/faults/",
-        "xverify/timing/plan.py",
-        "xverify/workload/options.py",
-    },
-}
 # A word that stands for a value of the reader's own, where the parser wants a number or a choice.
 VALUES = {"N": "1", "S": "1", "X": "0.1"}
 MOST_LINES = 340
@@ -63,10 +50,6 @@ def fault(line):
     """What is wrong with a command line; '' when the real parser takes it."""
     words = [VALUES.get(word, word) for word in shlex.split(line)[1:]]
     if not words:
-        return ""
-    if words[0] in COMING["commands"]:
-        return ""
-    if any(line.startswith(f"{name} ") and coming & set(words) for name, coming in COMING["options"].items()):
         return ""
     if words[0] in commands() and len(words) == 1:
         return ""  # the name of the command alone
@@ -121,17 +104,16 @@ def sections():
 
 
 def test_every_command_has_a_section_and_every_section_a_command():
-    assert set(sections()) - COMING["commands"] == set(commands())
+    assert set(sections()) == set(commands())
 
 
 @pytest.mark.parametrize("command", sorted(commands()))
 def test_every_option_is_described_and_every_described_option_exists(command):
     everything, section = options(parser(), "xverify"), sections()[command]
     own = set().union(*(found for name, found in everything.items() if name.split()[1:2] == [command]))
-    coming = set().union(*(found for name, found in COMING["options"].items() if name.split()[1] == command))
     shown = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", section))
     assert own <= shown, "describe them in docs/command-line.md"
-    assert shown - coming <= set().union(*everything.values()), "there are no such options"
+    assert shown <= set().union(*everything.values()), "there are no such options"
     rows = set(re.findall(r"^\| `(--[a-z-]+)", section, re.MULTILINE))
     if command not in ("env", "weights"):  # whose tables list their actions
         assert rows == own
@@ -177,7 +159,7 @@ def test_every_page_is_in_the_index_and_short_enough():
 def missing_paths(text):
     """The files and folders of this repository that a text names between backticks, and that are not there."""
     for path in re.findall(r"`((?:xverify|weights|models|tests|docs|bench)/[\w./-]*)`", text):
-        if not (ROOT / path).exists() and path not in COMING["paths"]:
+        if not (ROOT / path).exists():
             yield path
 
 
@@ -201,15 +183,7 @@ def is_defined(name, file):
 def test_the_things_that_the_architecture_names_are_where_it_says():
     found = list(named_things((ROOT / "docs" / "architecture.md").read_text()))
     assert len(found) > 40
-    there = [(name, file) for name, file in found if file not in COMING["paths"]]
-    assert [f"{name} in {file}" for name, file in there if not is_defined(name, file)] == []
-
-
-def test_what_is_coming_has_not_come():
-    assert COMING["commands"] & set(commands()) == set(), "no longer coming"
-    assert [path for path in COMING["paths"] if (ROOT / path).exists()] == [], "no longer coming"
-    real = options(parser(), "xverify")
-    assert [name for name, coming in COMING["options"].items() if coming & real[name]] == [], "no longer coming"
+    assert [f"{name} in {file}" for name, file in found if not is_defined(name, file)] == []
 
 
 # -- tables and messages ----------------------------------------------------------------------------------------------
