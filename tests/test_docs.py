@@ -250,7 +250,15 @@ def test_every_field_of_the_result_file_is_described():
 
     kinds = [
         *(records.Result, records.Row, records.Error, records.TensorError, records.Layers, records.LayerError),
-        *(records.Speed, records.Launch, records.Sample, records.Memory, records.Training, records.Check, records.Curve),
+        *(
+            records.Speed,
+            records.Launch,
+            records.Sample,
+            records.Memory,
+            records.Training,
+            records.Check,
+            records.Curve,
+        ),
         *(conditions.Host, conditions.WeightsSummary, conditions.InputsSummary, conditions.ReferenceSummary),
         conditions.NoiseSummary,
     ]
