@@ -2,6 +2,7 @@
 
 import argparse
 import ast
+import dataclasses
 import re
 import shlex
 from functools import cache
@@ -39,7 +40,7 @@ def command_lines(text):
     for line in shown:
         found = re.match(r"(?:\$ |source <\()?(?:\w+=\S+ )?(xverify(?: .*|$))", line.strip())
         if found:
-            yield found[1].removesuffix(")").split(" # ")[0].strip()
+            yield found[1].removesuffix(")").split(" # ")[0].split(" > ")[0].strip()
 
 
 def known_model(model):
@@ -239,3 +240,55 @@ def test_every_message_of_the_troubleshooting_page_is_one_of_the_code():
     assert len(messages) > 25
     assert [text for text in messages if not is_a_message(text)] == []
     assert not is_a_message("… has no spec file: write SPEC")
+
+
+# -- the result file, the report, and adapters ------------------------------------------------------------------------
+
+
+def test_every_field_of_the_result_file_is_described():
+    from xverify.results import conditions, records
+
+    kinds = [
+        *(records.Result, records.Row, records.Error, records.TensorError, records.Layers, records.LayerError),
+        *(
+            records.Speed,
+            records.Launch,
+            records.Sample,
+            records.Memory,
+            records.Training,
+            records.Check,
+            records.Curve,
+        ),
+        *(conditions.Host, conditions.WeightsSummary, conditions.InputsSummary, conditions.ReferenceSummary),
+        conditions.NoiseSummary,
+    ]
+    shown = set(re.findall(r"`(\w+)`", (ROOT / "docs" / "result-file.md").read_text()))
+    fields = {each.name for kind in kinds for each in dataclasses.fields(kind)} | set(records.EARLIER_NAMES.values())
+    assert fields - shown == set(), "describe them in docs/result-file.md"
+
+
+def test_every_column_of_a_report_is_described():
+    from xverify.report import layers, rows
+
+    text = (ROOT / "docs" / "report.md").read_text().replace("\\|", "|")
+    titles = [column.title for column in (*rows.COLUMNS, *rows.DETAILS, *layers.COLUMNS) if column.title != rows.RATE]
+    titles += [column.short for column in rows.COLUMNS if column.short]
+    heads = {head.strip() for row in re.findall(r"^\| (.+?) \| ", text, re.MULTILINE) for head in row.split(", ")}
+    assert [title for title in titles if title not in heads] == []
+    assert {"input R", "residual / noise floor"} <= heads
+
+
+def test_every_name_of_the_adapter_that_is_explained_exists():
+    text = (ROOT / "docs" / "extending.md").read_text()
+    part = text[text.index("## Add a mode") : text.index("## Add a fault")]
+    prose = re.sub(r"^```\w*\n.*?^```", "", part, flags=re.MULTILINE | re.DOTALL)
+    named = set(re.findall(r"`([A-Za-z_]+)(?:\([\w, ]*\)| = [^`]*)?`", prose)) - {"onnxreference", "XVERIFY_FRAMEWORKS"}
+    files = [ROOT / "xverify", ROOT / "weights"]
+    code = "\n".join(file.read_text() for folder in files for file in folder.rglob("*.py"))
+    assert len(named) > 30
+    assert [name for name in sorted(named) if not re.search(rf"\b{name}\b", code)] == []
+    adapter = (ROOT / "xverify" / "framework" / "adapter.py").read_text()
+    assert {name for name in named if re.search(rf"\b{name}\b", adapter)} >= {
+        *("graph_count", "default_modes", "implicit_mode", "fused_parameters", "disable_dropout", "release_memory"),
+        *("optimizer_state", "set_optimizer_state", "BackwardPass", "Array"),
+    }

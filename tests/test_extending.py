@@ -8,8 +8,6 @@ import pytest
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "docs" / "extending.md").read_text()
 
-pytestmark = pytest.mark.slow
-
 
 def write_files(folder, under):
     """Write every file of this folder that the text shows; return their names."""
@@ -20,6 +18,7 @@ def write_files(folder, under):
     return {Path(path).name for path, _ in found}
 
 
+@pytest.mark.slow
 def test_the_model_and_its_variant_pass(xverify, tmp_path):
     assert write_files(tmp_path, "tiny") == {"spec.py", "torch.py", "jittor.py", "tensorflow.py"}
     assert write_files(tmp_path, "tiny-wide") == {"spec.py"}
@@ -30,6 +29,7 @@ def test_the_model_and_its_variant_pass(xverify, tmp_path):
     assert done.result["weights"]["parameters"] == 64 * 3 * 9 + 64 + 64 * 10 + 10
 
 
+@pytest.mark.slow
 def test_the_mode_runs(xverify, tmp_path):
     [function] = re.findall(r"```python\n(def frozen\(.*?)```", TEXT, re.DOTALL)
     [entry] = re.findall(r"`modes = \{(\"frozen\": frozen), \.\.\.\}`", TEXT)
@@ -55,6 +55,7 @@ def test_the_mode_runs(xverify, tmp_path):
     assert done.row("torch:frozen")["error"]["verdict"] in ("EQUAL", "IDENTICAL")
 
 
+@pytest.mark.slow
 def test_the_framework_runs(xverify, tmp_path):
     assert write_files(tmp_path, "mine") == {"onnxreference.py"}
     done = xverify(
@@ -71,3 +72,36 @@ def test_the_framework_runs(xverify, tmp_path):
     assert done.code == 0, done.out + done.err
     assert done.row("onnxreference")["error"]["verdict"] in ("EQUAL", "IDENTICAL")
     assert done.row("onnxreference")["weights_digest"] == done.result["weights"]["digest"]
+
+
+def test_the_fault_computes_something_else_and_leaves_the_layer_as_it_was():
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("greenlet")
+    from xverify.replay.faults import activation, catalogue, changes
+
+    [code] = re.findall(r"```python\n(def prelu\(.*?)```", TEXT, re.DOTALL)
+    names = {**vars(changes), **vars(activation)}
+    exec(code, names)
+    [kind, function] = re.findall(r"`\((nn\.\w+), (activation\.\w+)\)`", TEXT)[0]
+    assert (kind, function) == ("nn.PReLU", "activation.prelu")
+    assert not any(each is torch.nn.PReLU for each, _ in catalogue.TABLE), (
+        "take another example: this one is in the catalogue"
+    )
+    layer, x = torch.nn.PReLU(3), torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0))
+    layer.weight.data.copy_(torch.tensor([0.1, 0.2, 0.6]))
+    [fault] = names["prelu"](layer)
+    faulty, right = fault.forward(layer, layer.forward, x), layer(x)
+    assert torch.equal(faulty, torch.nn.functional.prelu(x, torch.tensor([0.3, 0.3, 0.3])))
+    assert not torch.allclose(faulty, right)
+    assert layer.weight.tolist() == pytest.approx([0.1, 0.2, 0.6])
+    assert list(names["prelu"](torch.nn.PReLU())) == []
+
+
+def test_the_option_that_is_shown_is_declared_so():
+    [line] = re.findall(r"```python\n(cases: .*?)```", TEXT, re.DOTALL)
+    assert f"    {line}" in (ROOT / "xverify" / "workload" / "options.py").read_text()
+
+
+def test_the_request_that_is_shown_exists():
+    [request] = re.findall(r"`(class \w+\(Request\[\w+\]\))`", TEXT)
+    assert request in (ROOT / "xverify" / "worker" / "messages.py").read_text()
