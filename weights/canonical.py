@@ -22,6 +22,7 @@ Array = NDArray[Any]
 Arrays = dict[str, Array]
 
 COUNTERS = ("num_batches_tracked",)  # last parts of names
+MOST_LISTED = 5  # names that an error message lists
 
 
 def to_canonical(arrays: Mapping[str, Array], source: str = "weights") -> Arrays:
@@ -111,8 +112,9 @@ def check(arrays: Mapping[str, Array], expected: Mapping[str, tuple[int, ...]], 
     raise WeightsError(f"{source} do not fit the model: " + ", ".join(parts) + hint)
 
 
-def _some(names: list[str], most: int = 5) -> str:
-    return ", ".join(names[:most]) + (f", and {len(names) - most} more" if len(names) > most else "")
+def _some(names: list[str]) -> str:
+    more = len(names) - MOST_LISTED
+    return ", ".join(names[:MOST_LISTED]) + (f", and {more} more" if more > 0 else "")
 
 
 @dataclass(frozen=True)

@@ -49,8 +49,8 @@ def make(seed=0):
     return Net().train()
 
 
-def batch(seed=1):
-    generator = torch.Generator().manual_seed(seed)
+def batch():
+    generator = torch.Generator().manual_seed(1)
     return torch.randn(4, 3, 9, 9, generator=generator), torch.randint(0, 5, (4,), generator=generator)
 
 

@@ -12,7 +12,7 @@ from xverify.selftest import overhead, timing
 from xverify.timing import statistics
 
 
-def run_of(ratios, verdict="SAME", reason=None, seed=0, launches=6, spread=0.003, growth=2.0):
+def run_of(ratios, verdict="SAME", reason=None, seed=0, launches=6, growth=2.0):
     """A run whose rows take these multiples of the first row's time."""
     generator = random.Random(seed)
     rows = []
@@ -26,7 +26,7 @@ def run_of(ratios, verdict="SAME", reason=None, seed=0, launches=6, spread=0.003
                 launch,
             )
             for launch in range(launches)
-            for effect in [math.exp(generator.gauss(0, spread))]
+            for effect in [math.exp(generator.gauss(0, 0.003))]
             for round_, calls in enumerate([10, 20] * 8)
         )
         first = rows[0].speed.samples if rows else samples

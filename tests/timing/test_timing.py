@@ -9,8 +9,8 @@ from xverify.timing import plan as planning
 from xverify.timing import statistics as timing
 
 
-def samples(values, calls=1):
-    return [Sample(index, 0, calls, value * calls) for index, value in enumerate(values)]
+def samples(values):
+    return [Sample(index, 0, 1, value) for index, value in enumerate(values)]
 
 
 def test_rerun_is_honoured_to_the_call():
@@ -190,11 +190,10 @@ def test_warm_up_ends_when_two_windows_agree_case_by_case():
     assert planning.steady([*cases, 1.02, 1.98, 3.01, 3.9], 4)
 
 
-def samples_of_two_block_sizes(small, large, rounds=8, generator=None):
-    noise = generator.gauss if generator else lambda mean, sd: mean
+def samples_of_two_block_sizes(small, large, generator):
     return [
-        Sample(index, index % 4, calls, seconds * noise(1.0, 0.02))
-        for index in range(rounds)
+        Sample(index, index % 4, calls, seconds * generator.gauss(1.0, 0.02))
+        for index in range(8)
         for calls, seconds in [(10, small) if index // 4 % 2 == 0 else (20, large)]
     ]
 

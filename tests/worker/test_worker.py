@@ -52,8 +52,8 @@ def session(tmp_path, faulty_frameworks):
     return start
 
 
-def cases(tmp_path, count=2):
-    arrays = {case_key(case, "x"): np.full((4, 8), case, np.float32) for case in range(count)}
+def cases(tmp_path):
+    arrays = {case_key(case, "x"): np.full((4, 8), case, np.float32) for case in range(2)}
     npz.save_file(arrays, tmp_path / "inputs.npz")
     return str(tmp_path / "inputs.npz")
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import UsageError, XverifyError
+from ..host import kill_group
 from ..progress import Listener
 from . import interpreters
 from .store import STAMP, Environment, digest, find, interpreter, pins, root
@@ -34,6 +34,7 @@ NOISE = (
     *("Looking in", "Collecting", "Using cached", "Downloading", "Requirement already", "WARNING:", "[notice]"),
     *("note:", "hint:", "[end of output]", "╰─> See above"),
 )
+MOST_REASONS = 8  # lines of an installer that an error message quotes
 
 # Run a command to its end: (what it does, for the progress line; the command) -> the last line that it prints.
 Step = Callable[[str, list[str]], str]
@@ -212,21 +213,12 @@ def _step(name: str, doing: str, command: list[str], place: Path, listener: List
             listener.beat(name, time.monotonic() - begun, lines[-1])
         code = process.wait()
     except BaseException:
-        _end_group(process)
+        kill_group(process)
         process.wait()
         raise
     if code != 0:
         raise XverifyError(f"{name}: {doing} failed:\n" + "\n".join(f"  {line}" for line in _reason(lines)))
     return lines[-1]
-
-
-def _end_group(process: subprocess.Popen[str]) -> None:
-    """End a process, and all that it started, at once."""
-    with suppress(OSError):
-        if hasattr(os, "killpg"):
-            os.killpg(process.pid, signal.SIGKILL)
-        else:
-            process.kill()
 
 
 def _read(process: subprocess.Popen[str], lines: list[str]) -> None:
@@ -235,7 +227,7 @@ def _read(process: subprocess.Popen[str], lines: list[str]) -> None:
         lines.append(line.rstrip())
 
 
-def _reason(lines: list[str], most: int = 8) -> list[str]:
-    """The last lines that say why an installer failed. most: how many at most."""
+def _reason(lines: list[str]) -> list[str]:
+    """The last lines that say why an installer failed, at most MOST_REASONS of them."""
     reasons = [line for line in lines if line.strip() and not line.strip().startswith(NOISE)]
-    return reasons[-most:]
+    return reasons[-MOST_REASONS:]

@@ -148,7 +148,7 @@ class TrainingRecorder(Recorder):
             known[id(value)] = self.alias(node)
             return known[id(value)]
 
-        return _mapped(values, change)
+        return map_leaves(values, change)
 
     def tensors(self) -> list[Any]:
         """The nodes whose gradients ``take`` wants, in that order."""
@@ -161,14 +161,14 @@ class TrainingRecorder(Recorder):
             places[index] = None if array is None else self._file(array)
 
 
-def _mapped(values: Any, change: Callable[[Any], Any]) -> Any:
-    """The same structure with everything changed that is not a container."""
+def map_leaves(values: Any, change: Callable[[Any], Any]) -> Any:
+    """A copy of a nested structure in which ``change`` is applied to everything that is no tuple, list or mapping."""
     if isinstance(values, Mapping):
-        return {key: _mapped(value, change) for key, value in values.items()}
+        return {key: map_leaves(value, change) for key, value in values.items()}
     if isinstance(values, tuple) and hasattr(values, "_fields"):
-        return type(values)(*(_mapped(value, change) for value in values))
+        return type(values)(*(map_leaves(value, change) for value in values))
     if isinstance(values, (tuple, list)):
-        return type(values)(_mapped(value, change) for value in values)
+        return type(values)(map_leaves(value, change) for value in values)
     return change(values)
 
 

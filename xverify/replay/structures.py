@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor
 
+from ..framework.capture import map_leaves
+
 
 def map_tensors(values: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """The same structure with every tensor changed."""
-    if isinstance(values, Tensor):
-        return change(values)
-    if isinstance(values, tuple) and hasattr(values, "_fields"):
-        return type(values)(*(map_tensors(value, change) for value in values))
-    if isinstance(values, (tuple, list)):
-        return type(values)(map_tensors(value, change) for value in values)
-    if isinstance(values, Mapping):
-        return {key: map_tensors(value, change) for key, value in values.items()}
-    return values
+    """A copy of a nested structure in which ``change`` is applied to every tensor."""
+    return map_leaves(values, lambda value: change(value) if isinstance(value, Tensor) else value)
 
 
 def flatten(values: Any) -> list[Tensor]:

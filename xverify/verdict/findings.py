@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..results.verdicts import Verdict
-from .limits import EQUAL_BACKWARD_R, EQUAL_R, UNIT, classify
+from .limits import EQUAL_BACKWARD_R, EQUAL_R, classify
 
 OUTPUT = "output"
 INPUT = "input"
@@ -57,11 +56,6 @@ class Finding:
     def computed_by_layer(self) -> bool:
         """Whether the layer itself computed this tensor; else it was given the tensor."""
         return self.what == OUTPUT or self.what.startswith(GRADIENT_OF)
-
-    @property
-    def bits_lost(self) -> float | None:
-        """log2 of the relative error in units of 2⁻²⁴; 0 or less means that no bit is lost."""
-        return math.log2(self.rel_rms / UNIT) if self.rel_rms else None
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ from typing import Any, ClassVar, Generic, TypeVar, Union, cast
 VERSION = 2
 REQUESTS: dict[str, type[Request[Any]]] = {}
 REPLIES: dict[str, type[Reply]] = {}
-RESERVED = ("id", "ask", "reply", "error")
 
 Message = dict[str, Any]  # a decoded line, whose values are whatever JSON holds
 
@@ -187,12 +186,11 @@ def _fields(kind: type[Record], values: Any, number: int) -> Record:
         raise MessageError(str(error), number) from None
 
 
-def from_plain(kind: type[Record], values: Any, where: str = "") -> Record:
+def from_plain(kind: type[Record], values: Any, where: str) -> Record:
     """A dataclass from a dict of its fields, whose names and types are checked. Raises MessageError.
 
-    where: what messages call it; its name when omitted.
+    where: what error messages call the record.
     """
-    where = where or kind.__name__
     if not isinstance(values, dict):
         raise MessageError(f"{where}: expected an object with named fields, got {_short(values)}")
     types_of, required = _described(cast(Any, kind))

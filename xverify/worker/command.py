@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,14 +29,11 @@ def worker_command(
     device: str,
     python: str = sys.executable,
     patient: bool = False,
-    module: str = WORKER,
-    arguments: Sequence[str] = (),
 ) -> Command:
     """The command of a process that imports one framework.
 
     folder: gets its temporary files, and xverify itself where the interpreter is another one. threads, device: those of the
     framework. python: the interpreter; this one when omitted. patient: its threads sleep while they wait for one another.
-    module, arguments: what it runs; a worker when omitted.
     """
     environment = {**os.environ, **adapter.variables(threads, device), "TMPDIR": str(folder)}
     if patient:
@@ -46,7 +42,7 @@ def worker_command(
         library = folder / "lib"
         _lend_package(library)
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(library), os.environ.get("PYTHONPATH")]))
-    return Command((python, "-m", module, *arguments), environment)
+    return Command((python, "-m", WORKER), environment)
 
 
 def interpreter(adapter: type[Framework]) -> str:

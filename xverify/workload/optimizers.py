@@ -8,8 +8,8 @@ step in a framework's own tensors where the user asks for torch's mathematics.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import UsageError, nearest
@@ -70,15 +70,6 @@ class Optimizer:
         if self.weight_decay:
             parts.append(f"weight decay {self.weight_decay:g}")
         return ", ".join(parts)
-
-    def to_dict(self) -> dict[str, Any]:  # Any: JSON values
-        """JSON values, for a message to a worker."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Optimizer:  # Any: JSON values
-        """The settings that ``to_dict`` was made from."""
-        return cls(**{**values, "variants": tuple(values.get("variants", ()))})
 
 
 def optimizer(
