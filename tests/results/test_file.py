@@ -21,10 +21,10 @@ from xverify.results.records import (
     Check,
     Curve,
     Error,
-    Launch,
     LayerError,
     Layers,
     Memory,
+    ProcessRun,
     Result,
     Row,
     Sample,
@@ -46,7 +46,7 @@ LAYERS = Layers(
 SPEED = Speed(
     132523.9, (125234.6, None), 2.4e-4, 2.1, 8890, 1967, 1.06, (None, None), SpeedVerdict.SLOWER, None, 3.4, 4.7e-4,
     122.6, 5.6e-4, (Sample(0, 1, 254, 0.067), Sample(1, 0, 254, 0.067, 1, "other processes")), 0, 3.4,
-    (Launch(0, 122.6, 5.6e-4, 3.4, 4.7e-4, 1967, 0.48, True, 0, 1e-3),), None, True,
+    (ProcessRun(0, 122.6, 5.6e-4, 3.4, 4.7e-4, 1967, 0.48, True, 0, 1e-3),), None, True,
 )  # fmt: skip
 FORWARD = Row(
     "jittor", "jittor", "eager", "forward", "cpu", 32, "ok", None, "sha256:1", "canonical -> jittor",

@@ -121,13 +121,13 @@ class TrainingRecorder(Recorder):
 
     def enter(self, name: str, arguments: Any) -> tuple[OpenCall, Any]:
         record = self.begin(name, arguments)
-        return record, self._watched(record.input_gradients, arguments)
+        return record, self._aliased(record.input_gradients, arguments)
 
     def leave(self, record: OpenCall, outputs: Any) -> Any:
         self.end(record, outputs)
-        return self._watched(record.output_gradients, outputs)
+        return self._aliased(record.output_gradients, outputs)
 
-    def _watched(self, places: list[str | None], values: Any) -> Any:
+    def _aliased(self, places: list[str | None], values: Any) -> Any:
         """The same structure, of aliases. The gradient is taken by the node between a tensor and its alias.
 
         places: gets one entry a tensor, in order, which ``take`` fills in.

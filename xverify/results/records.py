@@ -19,11 +19,11 @@ __all__ = [
     "Error",
     "Host",
     "InputsSummary",
-    "Launch",
     "LayerError",
     "Layers",
     "Memory",
     "NoiseSummary",
+    "ProcessRun",
     "ReferenceSummary",
     "Result",
     "Row",
@@ -63,7 +63,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Launch:
+class ProcessRun:
     """One process run of a subject, from the start of the process to its last timed block.
 
     launch: index of the process run.
@@ -168,7 +168,7 @@ class Speed:
     samples: tuple[Sample, ...]
     retraces: int | None = None
     compile_seconds: float | None = None
-    launches: tuple[Launch, ...] = ()
+    launches: tuple[ProcessRun, ...] = ()
     p99_seconds: float | None = None
     noisy: bool = False
 

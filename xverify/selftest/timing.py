@@ -235,7 +235,7 @@ def _covers(row: Row, ratio: float, slack: float = 0.0) -> bool:
 def _growth(row: Row) -> list[float]:
     """log(seconds per call in blocks of 2n calls / seconds per call in blocks of n calls), for each process run."""
     found = []
-    for samples in timing.by_launch(timing.clean(row.speed.samples if row.speed else ())).values():
+    for samples in timing.by_process_run(timing.clean(row.speed.samples if row.speed else ())).values():
         least = min(sample.calls for sample in samples)
         single = [sample.seconds / sample.calls for sample in samples if sample.calls == least]
         double = [sample.seconds / sample.calls for sample in samples if sample.calls == 2 * least]

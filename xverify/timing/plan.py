@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 BLOCK_SECONDS = 0.06  # in a shorter block the clock and the scheduler would count
-LAUNCH_SECONDS = 15.0  # timed seconds of all subjects together in one process run
+RUN_SECONDS = 15.0  # timed seconds of all subjects together in one process run
 MIN_ROUNDS = 8
 LITERAL_ROUNDS = 20  # the greatest number of blocks that --rerun is divided into
 STEADY = 0.05  # two windows of warm-up agree when they differ by at most this relative amount
@@ -54,7 +54,7 @@ def plan(
     cases: int,
     rerun: int | None,
     most: int = EFFORTS["quick"].rounds,
-    seconds: float = LAUNCH_SECONDS,
+    seconds: float = RUN_SECONDS,
 ) -> Plan:
     """Plan the rounds of one process run and the calls of each block.
 

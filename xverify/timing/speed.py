@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..results.records import Launch, Sample, Speed
+from ..results.records import ProcessRun, Sample, Speed
 from ..results.verdicts import SpeedVerdict, Verdict
 from . import statistics as timing
 
@@ -35,8 +35,8 @@ class Measurements:
     cases: int
     literal: bool
     samples: tuple[Sample, ...] = ()
-    process_runs: tuple[Launch, ...] = ()
-    current: Launch | None = None
+    process_runs: tuple[ProcessRun, ...] = ()
+    current: ProcessRun | None = None
     verdict: Verdict | None = None
     ended: str | None = None
     unfinished: tuple[float, ...] = ()
