@@ -87,8 +87,10 @@ def normal_form(arrays: Mapping[str, Array], fused_parameters: Mapping[str, Iter
 def check(arrays: Mapping[str, Array], expected: Mapping[str, tuple[int, ...]], source: str = "weights") -> None:
     """Raise WeightsError unless names and shapes are exactly those of the model.
 
-    expected: canonical name -> shape. source: what the message calls the arrays. The message lists missing and unexpected names
-        in sorted order, and suggests the nearest name.
+    The message lists missing and unexpected names in sorted order, and suggests the nearest name.
+
+    expected: canonical name -> shape.
+    source: the name of the arrays in the message.
     """
     missing = sorted(set(expected) - set(arrays))
     extra = sorted(set(arrays) - set(expected))

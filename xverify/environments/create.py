@@ -1,4 +1,4 @@
-"""Make an environment, and remove it. Whatever goes wrong, no part of one is left that a run would use."""
+"""Makes and removes environments. When something fails, nothing remains that a run could use by mistake."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ Step = Callable[[str, list[str]], str]
 
 
 def create(name: str, listener: Listener) -> Environment:
-    """Make an environment from its pins; an older one of this name is replaced, or stays when the new one fails.
+    """Make an environment from its pins. An older one of this name is replaced; it stays when making the new one fails.
 
-    name: one of those in ``store.pins()``.
-    listener: is told of every step, and of the last line that its command printed.
+    name: a name in ``store.pins()``.
+    listener: gets every step, and the last line that its command printed.
     Raises XverifyError with the last lines of the installer, or with the Python version that is missing.
     """
     folder, file = root() / name, pins()[name]
@@ -78,9 +78,9 @@ def create(name: str, listener: Listener) -> Environment:
 
 
 def _base_interpreter(file: Path, step: Step) -> str:
-    """The interpreter to make an environment with: one that is installed, or one that uv downloads.
+    """The interpreter with which to make an environment: one that is installed, or one that uv downloads.
 
-    file: the pins, which name the versions that they are for.
+    file: the file of pins, which names its Python versions.
     Raises XverifyError when there is none, and when the download fails.
     """
     versions = interpreters.wanted(file)
@@ -101,7 +101,7 @@ def _base_interpreter(file: Path, step: Step) -> str:
 
 
 def _check_ensurepip(python: str) -> None:
-    """Raise XverifyError when an interpreter cannot make environments, as that of Debian without its package."""
+    """Raise XverifyError when an interpreter cannot make environments. Debian has a separate package for this."""
     done = subprocess.run([python, "-c", "import ensurepip"], capture_output=True, check=False)
     if done.returncode != 0:
         package = f"python{interpreters.version_of(python)}-venv"
@@ -113,7 +113,8 @@ def _check_ensurepip(python: str) -> None:
 def _add_config(folder: Path, config: Path) -> None:
     """Put a pythonX.Y-config beside the new interpreter, where Jittor looks for it to compile its core.
 
-    config: that of the base interpreter, which is called and not linked, because it prints paths near its own place.
+    config: the pythonX.Y-config of the base interpreter. The new file calls it; a link would not work, because the script prints
+        paths relative to its own place.
     """
     script = interpreter(folder).with_name(config.name)
     if os.name == "posix" and config.is_file() and not script.exists():
@@ -122,14 +123,14 @@ def _add_config(folder: Path, config: Path) -> None:
 
 
 def remove(name: str) -> None:
-    """Delete an environment, or the rest of one that was interrupted. Raises UsageError when the folder is something else."""
+    """Delete an environment, also an incomplete one. Raises UsageError when the folder is no environment."""
     folder = root() / name
     with _reported(folder), _alone(folder):
         shutil.rmtree(_put_aside(folder))
 
 
 def size(folder: Path) -> int:
-    """Bytes of the files in a folder."""
+    """The total size of the files in a folder, in bytes."""
     return sum(os.lstat(os.path.join(place, file)).st_size for place, _, files in os.walk(folder) for file in files)
 
 

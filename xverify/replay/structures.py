@@ -28,7 +28,7 @@ def flatten(values: Any) -> list[Tensor]:
 
 
 def unflatten(values: Any, tensors: Sequence[Tensor]) -> Any:
-    """The same structure with these tensors in the places of its own."""
+    """A copy of a nested structure in which its tensors are replaced by these, in order."""
     remaining = iter(tensors)
     return map_tensors(values, lambda _: next(remaining))
 

@@ -16,7 +16,7 @@ import msgspec
 from ..errors import UsageError
 from .records import EARLIER_NAMES, SCHEMA_VERSION, Result
 
-NEEDED = {"schema_version", "rows", "reference", "model", "verdict"}  # of the JSON object of any result file
+NEEDED = {"schema_version", "rows", "reference", "model", "verdict"}  # names that every result file has
 
 
 def read(path: Path) -> Result:
@@ -43,7 +43,7 @@ def read(path: Path) -> Result:
 
 
 def write(result: Result, path: str | Path) -> None:
-    """Write a result file, whole or not at all."""
+    """Write a result file. An interruption leaves no incomplete file under this path."""
     path = Path(path)
     temporary = path.with_name(path.name + ".tmp")
     temporary.write_text(json.dumps(result.to_dict(), indent=1) + "\n")
@@ -51,9 +51,10 @@ def write(result: Result, path: str | Path) -> None:
 
 
 def _prepared(value: Any, kind: Any, name: str = "") -> Any:  # Any: JSON values, and type annotations
-    """A JSON value in the names and numbers that a record of this type is made from. Wrong types stay as they are.
+    """Convert a JSON value for the record of this type: replace earlier names and null numbers. Wrong types stay as they are.
 
-    kind: the annotation of the field. name: the name of the field.
+    kind: the annotation of the field.
+    name: the name of the field.
     """
     if value is None:
         return (math.inf if name.endswith("ratio") else math.nan) if kind is float else None

@@ -32,7 +32,7 @@ HERE = Path(__file__).parent
 SIMULATED = 5000  # runs
 LEAST_RECORDED = 20  # process runs that a simulation needs
 CHANCE = 0.01  # probability that a correct harness fails a check of a count
-# The planted slowdown is itself exact only to this relative amount, while the clock's interval may be narrower.
+# The planted slowdown is exact only to this relative amount, and a measured interval may be narrower.
 EXACT = 0.001
 # The cores that subjects may use; [] for all. ``busy`` sets it.
 CORES: list[int] = []

@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-BLOCK_SECONDS = 0.06  # in a shorter block the clock and the scheduler would count
+BLOCK_SECONDS = 0.06  # in a shorter block, the clock and the scheduler would affect the result
 RUN_SECONDS = 15.0  # timed seconds of all subjects together in one process run
 MIN_ROUNDS = 8
 LITERAL_ROUNDS = 20  # the greatest number of blocks that --rerun is divided into

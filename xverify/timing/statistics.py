@@ -1,4 +1,4 @@
-"""What timed samples say: means, ratios, intervals and verdicts. Every function is pure.
+"""Computes means, ratios, intervals and verdicts from timed samples. Every function is pure.
 
 The method is that of the Jittor performance test (warm up, repeat many times, synchronise before and after), with the blocks of
 all subjects interleaved, so that a change of the machine's speed affects all of them alike. Fresh processes differ more from
@@ -143,7 +143,7 @@ def ratio(samples: Sequence[Sample], baseline: Sequence[Sample]) -> Interval | N
 def enough(medians: Iterable[Sequence[float]], effort: Effort) -> bool:
     """Whether there are enough process runs.
 
-    The decision depends on the width of the intervals alone. A decision by what the intervals say would bias the verdict.
+    The decision depends on the width of the intervals alone. A decision by the position of the intervals would bias the verdict.
 
     medians: for each subject, its log-ratio to the baseline in each process run.
     """

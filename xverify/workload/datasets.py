@@ -32,7 +32,7 @@ class Batches:
 
     arrays: ``"case/input"`` -> array in canonical layout, and ``"case/target"`` -> int64 labels in the shape of the output without
         its last axis.
-    kind: where the data come from, as a phrase for the report.
+    kind: a phrase for the report about where the data come from.
     """
 
     arrays: dict[str, NDArray[Any]]
