@@ -123,9 +123,8 @@ class Worker:
         except OSError as error:
             raise NotInstalled(f"cannot start {self.python}: {error.strerror}; see --python") from None
         if self.pin:
-            psutil.Process(self.process.pid).cpu_affinity(
-                list(self.pin)
-            )  # before the process starts threads, because they inherit the cores
+            # This must happen before the process starts threads, because they inherit the cores.
+            psutil.Process(self.process.pid).cpu_affinity(list(self.pin))
         threading.Thread(target=_read_lines, args=(self.process.stdout, self._lines), daemon=True).start()
         self._greet()
 
