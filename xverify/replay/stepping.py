@@ -52,7 +52,7 @@ class Pause:
 
 
 class SteppingPass(greenlet.greenlet):
-    """One forward pass, which pauses before every layer until it is told the layer's output.
+    """One forward pass, which pauses before every layer until it is given the layer's output.
 
     It is a coroutine with a stack of its own, because the code of the model is ordinary code that cannot yield.
     ``switch(outputs)`` resumes it and returns the next Pause.

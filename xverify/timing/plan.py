@@ -62,7 +62,8 @@ def plan(
     cases: number of input cases; the plan uses each of them at least once when there are enough calls.
     rerun: exact number of timed calls of every subject, as in the Jittor performance test. None: the plan depends on time and
         alternates between blocks of n and of 2n calls, each for a whole cycle of cases (see ``statistics.vanished``).
-    most: greatest number of rounds. seconds: time for all rounds. There are at least MIN_ROUNDS rounds whatever these two say.
+    most: greatest number of rounds.
+    seconds: time for all rounds. Independently of ``most`` and ``seconds``, there are at least MIN_ROUNDS rounds.
     """
     if rerun is not None:
         fastest = min(seconds_per_call.values())

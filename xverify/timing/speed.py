@@ -102,7 +102,7 @@ def _figures(candidate: Measurements, baseline: Measurements) -> Speed | None:
     first = next(iter(candidate.process_runs), candidate.current)
     if not candidate.samples or first is None:
         return None
-    # The ratio is always of quiet rounds; --rerun N counts N calls, whatever else the machine did meanwhile.
+    # The ratio uses only rounds without noise. The seconds of --rerun N use all N calls, also those of noisy rounds.
     quiet = timing.clean(candidate.samples)
     counted = candidate.samples if candidate.literal else quiet
     seconds = timing.seconds_per_call(counted)

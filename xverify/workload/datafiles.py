@@ -1,4 +1,4 @@
-"""What the readers of data files have in common: reading a file, checking its size, and checking labels."""
+"""Functions that the readers of data files share: reading a file, checking its size, and checking labels."""
 
 from __future__ import annotations
 

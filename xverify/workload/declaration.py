@@ -36,7 +36,7 @@ class Option:
 
     name: str
     annotation: Any  # a type, or a union of types: these have no common class
-    default: Any  # whatever the annotation allows
+    default: Any  # any value of the annotated type
     help: str
     group: str = "options"
     metavar: str | None = None

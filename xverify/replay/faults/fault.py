@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-Forward = Callable[..., Any]  # Any: a layer takes and returns whatever its author chose
+Forward = Callable[..., Any]  # Any: a layer may take and return any values
 
 
 @dataclass(frozen=True)
