@@ -1,7 +1,7 @@
-"""What a replay costs: seconds over one float64 forward pass, and memory over what the largest layers and the model take.
+"""Measures the cost of a replay: its time in float64 forward passes, and its memory beside that of the models.
 
-Item for item: both see the model's usual batch, as when ONNX Runtime is judged. Other frameworks are judged on JUDGED_ITEMS items
-of it, at a part of this cost.
+The replay and the forward pass both have the model's default batch, as in a run with ONNX Runtime. Other frameworks are judged on
+the first JUDGED_ITEMS items of a batch, which costs less.
 
 python bench/replay.py [MODEL]          default: resnet50
 """
@@ -31,13 +31,13 @@ MIB = 1024 * 1024
 
 
 def memory(name: str) -> float:
-    """A line of /proc/self/status, MiB."""
+    """A value in /proc/self/status, MiB. name: the name of its line."""
     (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name + ":")]
     return int(line.split()[1]) / 1024
 
 
 def reset_peak() -> float:
-    """Let VmHWM begin anew; returns the resident memory, MiB."""
+    """Reset the peak of resident memory (VmHWM). Returns the present resident memory, MiB."""
     Path("/proc/self/clear_refs").write_text("5")
     return memory("VmRSS")
 

@@ -1,4 +1,4 @@
-"""How long a command takes to start: the wall clock of short commands beside that of Python alone.
+"""Measures how long commands take to start: the wall-clock time of short commands beside that of Python alone.
 
 python bench/start.py [ROUNDS]          default: 11 rounds, each command once a round; the median is printed
 
@@ -22,7 +22,7 @@ COMMANDS = {
 
 
 def seconds(arguments: list[str], bytecode: str) -> float:
-    """The wall clock of one process. bytecode: a folder for compiled modules, which an installed package has already."""
+    """The wall-clock seconds of one process. bytecode: a folder for compiled modules, which an installed package has already."""
     variables = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     begun = time.perf_counter()
     subprocess.run(

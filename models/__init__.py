@@ -1,1 +1,1 @@
-"""The zoo: one folder per model, in the same form as a user's own (see xverify.workload.spec)."""
+"""The zoo: one folder per model, with the same files as a user's own folder (see xverify.workload.spec)."""

@@ -49,8 +49,8 @@ TIMED = (
     "tests/selftest/",
     "tests/timing/",
     "test_a_graph_compiled_while_it_is_timed_is_refused",
-    "test_jaxs_dispatch_does_not_pass_for_speed",
-    "test_jittors_laziness_does_not_pass_for_speed",
+    "test_a_jax_adapter_that_does_not_wait_is_refused",
+    "test_a_jittor_adapter_that_does_not_wait_is_refused",
 )
 
 

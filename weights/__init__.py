@@ -25,7 +25,7 @@ __all__ = ["Arrays", "check", "diff", "digest", "formats", "load_file", "normal_
 
 
 def formats() -> dict[str, ModuleType]:
-    """File suffix -> the module that reads and writes files of this suffix. Every module of this package is looked at."""
+    """File suffix -> the module that reads and writes files of this suffix. Every module of this package is searched."""
     found = {}
     for info in iter_modules(__path__):
         module = import_module(f"{__name__}.{info.name}")

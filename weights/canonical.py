@@ -22,6 +22,7 @@ Array = NDArray[Any]
 Arrays = dict[str, Array]
 
 COUNTERS = ("num_batches_tracked",)  # last parts of names
+MOST_LISTED = 5  # names that an error message lists
 
 
 def to_canonical(arrays: Mapping[str, Array], source: str = "weights") -> Arrays:
@@ -86,8 +87,10 @@ def normal_form(arrays: Mapping[str, Array], fused_parameters: Mapping[str, Iter
 def check(arrays: Mapping[str, Array], expected: Mapping[str, tuple[int, ...]], source: str = "weights") -> None:
     """Raise WeightsError unless names and shapes are exactly those of the model.
 
-    expected: canonical name -> shape. source: what the message calls the arrays. The message lists missing and unexpected names
-        in sorted order, and suggests the nearest name.
+    The message lists missing and unexpected names in sorted order, and suggests the nearest name.
+
+    expected: canonical name -> shape.
+    source: the name of the arrays in the message.
     """
     missing = sorted(set(expected) - set(arrays))
     extra = sorted(set(arrays) - set(expected))
@@ -111,8 +114,9 @@ def check(arrays: Mapping[str, Array], expected: Mapping[str, tuple[int, ...]], 
     raise WeightsError(f"{source} do not fit the model: " + ", ".join(parts) + hint)
 
 
-def _some(names: list[str], most: int = 5) -> str:
-    return ", ".join(names[:most]) + (f", and {len(names) - most} more" if len(names) > most else "")
+def _some(names: list[str]) -> str:
+    more = len(names) - MOST_LISTED
+    return ", ".join(names[:MOST_LISTED]) + (f", and {more} more" if more > 0 else "")
 
 
 @dataclass(frozen=True)

@@ -90,10 +90,15 @@ def save_file(arrays: Arrays, path: Path) -> None:
     path.write_bytes(body + hashlib.sha1(body).digest() + _MARK)
 
 
-def from_model(model: Any) -> Arrays:
-    """Name -> array of each parameter and running statistic. A tied parameter occurs once, under the first of its names."""
+def named_variables(model: Any) -> dict[str, Any]:  # Any: jittor.Var has no type
+    """Name -> variable of each parameter and running statistic. A tied parameter occurs once, under the first of its names."""
     once = {id(value): (name, value) for name, value in reversed(model.state_dict().items())}
-    return {name: np.array(value.numpy()) for name, value in reversed(once.values())}
+    return dict(reversed(once.values()))
+
+
+def from_model(model: Any) -> Arrays:
+    """Name -> array of each parameter and running statistic of a module."""
+    return {name: np.array(value.numpy()) for name, value in named_variables(model).items()}
 
 
 def to_model(model: Any, arrays: Arrays) -> None:

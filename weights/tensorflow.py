@@ -3,7 +3,7 @@
 The name of a Keras layer is the canonical name of the torch module that it corresponds to ("layer1.0.conv1"). A tf.Module that is
 not a Keras layer uses canonical names and layout itself: its variable ``fc1.weight`` is the attribute ``weight`` of ``fc1``.
 
-A Keras layer of your own declares its variables with attributes of the class or of the instance, in the form of the tables here:
+A user's Keras layer declares its variables with attributes of the class or of the instance, which are like entries of the tables:
 
     canonical_weights = {"variable": ("canonical suffix", axes or None)}     as an entry of LAYERS
     canonical_sums = {"canonical suffix": ("part", "part")}                  as an entry of SUMS, where torch has several tensors
@@ -47,7 +47,7 @@ LAYERS: dict[str, dict[str, tuple[str, Axes]]] = {
     },
 }
 
-# Keras class -> {canonical suffix: torch's tensors, of which Keras stores the sum}. Both order the gates i, f, g, o.
+# Keras class -> {canonical suffix: torch's tensors whose sum Keras stores}. Both have the gates in the order i, f, g, o.
 SUMS: dict[str, dict[str, tuple[str, ...]]] = {
     "LSTMCell": {"bias": ("bias_ih", "bias_hh")},
     "LSTM": {"bias_l0": ("bias_ih_l0", "bias_hh_l0")},
@@ -120,7 +120,7 @@ def _module_variables(model: Any) -> Iterator[NamedVariable]:
 
 
 def _declaration(layer: Any) -> Declaration:
-    """What the layer itself declares, and what the tables say for the rest."""
+    """The declaration of a layer: its own attributes and, where it has none, the entries of the tables."""
     # A subclass of a Keras layer has the variables of its parent.
     kinds = (kind.__name__ for kind in type(layer).__mro__ if kind.__module__.startswith("keras."))
     kind = next((kind for kind in kinds if kind in LAYERS), "")
@@ -132,7 +132,7 @@ def _declaration(layer: Any) -> Declaration:
 
 
 def fused_parameters(model: Any) -> dict[str, tuple[str, ...]]:
-    """Weights that the model stores as one tensor where torch has several: canonical name -> names of the tensors it sums up.
+    """Weights that the model stores as one tensor where torch has several: canonical name -> names of the tensors whose sum it is.
 
     For example ``{"lstm.bias_l0": ("lstm.bias_ih_l0", "lstm.bias_hh_l0")}``; ``normal_form`` computes the sum.
     """

@@ -69,7 +69,7 @@ def gpu_process_mib(pid: int) -> float | None:
 
 
 def kill_group(process: subprocess.Popen[Any]) -> None:
-    """End a process that leads a group of its own, and whatever it started, at once."""
+    """Kill a process that leads a process group, together with all processes of the group."""
     with contextlib.suppress(OSError):
         if hasattr(os, "killpg"):
             os.killpg(process.pid, signal.SIGKILL)

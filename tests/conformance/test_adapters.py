@@ -1,4 +1,4 @@
-"""What every adapter promises, checked on the real framework in a process of its own."""
+"""The requirements on every adapter, checked on the real framework in a separate process."""
 
 import sys
 from dataclasses import replace
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 REAL = [name for name, adapter in frameworks.load_all().items() if not host.missing(adapter)]
 # numpy has no file for the model of all layer kinds; ONNX Runtime's shapes are fixed by the export.
 RESHAPED = [name for name in REAL if name in ("torch", "jittor", "tensorflow")]
-# Modes that make graphs, and must say how many.
+# Modes that make graphs, and must report their number.
 COUNTED = {"torch": {"compile"}, "tensorflow": {"graph", "xla", "while"}, "jax": {"jit"}, "keras-jax": {"jit"}}
 MLP = find_model("mlp")
 KINDS = load_folder(Path(__file__).parent.parent / "ports" / "kinds")
@@ -75,10 +75,10 @@ def outputs(worker, inputs, calls=3):
     return npz.load_file(worker.folder / "outputs.npz")
 
 
-def test_weights_come_back_bit_for_bit(mlp):
+def test_weights_are_read_back_bit_for_bit(mlp):
     for seed in (1, 2):
         arrays = probe.weights(mlp.shapes, seed)
-        # Values that careless code loses: signed zero, subnormals, the ends of the range.
+        # Values that are easily lost: negative zero, subnormal numbers, the ends of the range.
         arrays["fc1.bias"][:6] = [0.0, -0.0, 1e-45, -1e-40, 3.4e38, -1.17549435e-38]
         assert load(mlp, arrays) == digest(arrays)
         mlp.ask(Save(str(mlp.folder / "saved.npz")))
@@ -100,7 +100,7 @@ def test_the_loaded_weights_are_the_ones_that_compute(mlp):
         assert np.abs(y - right).max() < 1e-4
 
 
-def test_weights_that_do_not_fit_are_refused_before_the_framework_sees_them(mlp):
+def test_weights_that_do_not_fit_are_refused_and_not_loaded(mlp):
     arrays = probe.weights(mlp.shapes, 1)
     before = load(mlp, arrays)
     for change, says in (
@@ -115,7 +115,7 @@ def test_weights_that_do_not_fit_are_refused_before_the_framework_sees_them(mlp)
     assert load(mlp, arrays) == before
 
 
-def test_float64_is_float64_or_refused(mlp):
+def test_a_float64_model_computes_in_float64_or_is_refused(mlp):
     arrays, inputs = probe.weights(mlp.shapes, 1), probe.inputs(MLP.spec, 4, seed=0, cases=2)
     npz.save_file(arrays, mlp.folder / "weights.npz")
     npz.save_file(inputs, mlp.folder / "inputs.npz")
@@ -156,7 +156,7 @@ def test_every_mode_runs_and_agrees(mlp):
             assert np.allclose(results[case], other, atol=1e-5)
 
 
-def test_a_graph_that_is_made_again_is_counted(mlp):
+def test_an_additional_graph_is_counted(mlp):
     inputs = probe.inputs(MLP.spec, 4, seed=0, cases=2)
     inputs["1/x"] = inputs["1/x"][:3]  # another shape needs another graph
     npz.save_file(inputs, mlp.folder / "inputs.npz")

@@ -1,4 +1,4 @@
-"""The code path of a GPU, without one: a fake in the place of torch.cuda, and what is said where there is no device."""
+"""The code for a GPU, tested without one by a fake torch.cuda, and the messages where there is no device."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ MIB = 2**20
 
 
 class FakeCuda:
-    """What the adapter asks of torch.cuda."""
+    """The functions of torch.cuda that the adapter uses."""
 
     def __init__(self):
         self.waits = 0
@@ -30,7 +30,7 @@ class FakeCuda:
         return "a fake"
 
 
-def test_torch_waits_for_the_device_and_tells_its_memory_and_settings():
+def test_torch_waits_for_the_device_and_reports_its_memory_and_settings():
     torch = pytest.importorskip("torch")
     adapter = frameworks.load("torch")(1, "cpu")
     outputs = torch.ones(2)
@@ -47,10 +47,10 @@ def test_torch_waits_for_the_device_and_tells_its_memory_and_settings():
     assert {"cuda", "cudnn", "tf32_matmul", "tf32_cudnn", "cudnn_benchmark", "cudnn_deterministic"} <= set(found)
 
 
-def test_without_a_gpu_every_row_says_so(xverify):
+def test_without_a_gpu_every_row_gives_the_reason(xverify):
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():
-        pytest.skip("there is one")
+        pytest.skip("this machine has a GPU")
     subjects = ["torch:eager", "jittor", "tensorflow:graph", "onnxruntime", "keras-torch"]
     done = xverify("run", "mlp", "--device", "cuda", "--subjects", ",".join(subjects), "--warmup", 1, "--rerun", 2)
     assert done.code == 3
@@ -62,16 +62,16 @@ def test_without_a_gpu_every_row_says_so(xverify):
     assert told["tensorflow:graph"] == told["onnxruntime"] == ("unsupported", "runs on cpu alone, here")
 
 
-def test_tensorflow_compares_no_outputs_to_know_what_to_wait_for():
+def test_waiting_in_tensorflow_compares_no_outputs():
     pytest.importorskip("tensorflow")
     code = """
-from xverify.framework import discovery as frameworks
+from xverify.framework import discovery
 
 class Outputs:
     def __eq__(self, other):
-        raise SystemExit("a comparison of tensors takes 0.1 ms, and is computed")
+        raise SystemExit("the outputs were compared, which takes 0.1 ms")
 
-adapter = frameworks.load("tensorflow")(1, "cpu")
+adapter = discovery.load("tensorflow")(1, "cpu")
 adapter.wait(Outputs())
 adapter.wait(())
 """

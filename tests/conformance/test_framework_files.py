@@ -35,7 +35,7 @@ def python(code, folder, **variables):
 JITTOR = {"nvcc_path": "", "cache_name": "default"}
 
 
-def test_jittors_own_file_is_read_and_ours_is_read_by_jittor(tmp_path):
+def test_files_of_jittor_and_of_xverify_are_read_by_both(tmp_path):
     code = """
 import jittor as jt
 m = jt.nn.Linear(3, 2)
@@ -57,7 +57,7 @@ assert (m.weight.numpy() == w).all() and (m.bias.numpy() == b).all()
     python(code, tmp_path, **JITTOR)
 
 
-def test_torchs_own_file_is_read_and_ours_is_read_by_torch(tmp_path):
+def test_files_of_torch_and_of_xverify_are_read_by_both(tmp_path):
     save_file(ARRAYS, tmp_path / "ours.pt")
     code = """
 import torch

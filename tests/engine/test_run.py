@@ -56,7 +56,7 @@ def test_the_digest_depends_on_the_seed_alone(xverify, tmp_path):
 @pytest.mark.parametrize(
     ("fault", "verdict", "says"),
     [
-        ("nudged", "INVALID", "other weights after loading"),
+        ("wrong_weight", "INVALID", "other weights after loading"),
         ("hidden", "DIFFERENT", "float32's own"),
         ("swapped", "DIFFERENT", "float32's own"),
         ("cached", "DIFFERENT", "float32's own"),

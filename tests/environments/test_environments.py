@@ -1,4 +1,4 @@
-"""Environments, made and used from outside: real interpreters with packages that this one has not."""
+"""Environments are made and used by the command line: real interpreters with packages that this one does not have."""
 
 import importlib.metadata
 import json
@@ -41,17 +41,17 @@ class Adapter(Numpy):
             __import__(module)
         super().__init__(threads, device)
 """
-# name: what it needs, where it lives
+# name of an adapter -> (the packages that it needs, the value of its attribute ``isolated``)
 ADAPTERS = {
     "walled": ({"walled-engine": "walled_engine"}, ""),
-    "apart": ({"numpy": "numpy"}, "walled"),  # installed here, but not to be run here
+    "apart": ({"numpy": "numpy"}, "walled"),  # installed in this interpreter, but it must not run here
     "plain": ({"numpy": "numpy"}, ""),
 }
 
 
 @pytest.fixture(scope="module")
 def adapters(tmp_path_factory):
-    """A folder of adapters, with the pins of one of them and the package that nothing else has."""
+    """A folder of adapters, with the pins of one of them and a package that is not installed in this interpreter."""
     folder = tmp_path_factory.mktemp("adapters")
     for name, (needs, isolated) in ADAPTERS.items():
         (folder / f"{name}.py").write_text(ADAPTER.format(name=name, needs=needs, isolated=isolated))
@@ -72,7 +72,7 @@ def adapters(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def made(adapters, tmp_path_factory):
-    """The folder of environments with ``walled`` in it, made in place of a half-made one; and what making it said."""
+    """The folder of environments with ``walled``, which replaced an incomplete one, and the result of the command."""
     root = tmp_path_factory.mktemp("environments")
     half_made(root / "walled")
     done = subprocess.run(
@@ -88,7 +88,7 @@ def made(adapters, tmp_path_factory):
 
 
 def half_made(folder):
-    """What an interrupted creation leaves: an interpreter that starts, and no stamp."""
+    """Make what remains of an interrupted creation: an interpreter that starts, and no stamp."""
     (folder / "bin").mkdir(parents=True)
     (folder / "bin" / "python").symlink_to(sys.executable)
     (folder / "pyvenv.cfg").write_text("")
@@ -101,7 +101,7 @@ def interpreter(root):
 
 @pytest.fixture
 def call(xverify, adapters, tmp_path, monkeypatch):
-    """The command line with these adapters, and with no environment yet, unless ``root`` says where some are."""
+    """The command line with these adapters. There are no environments, unless ``root`` names a folder that has some."""
 
     def call(*arguments, root=tmp_path / "environments", frameworks=adapters):
         monkeypatch.setenv("XVERIFY_ENVIRONMENTS", str(root))
@@ -115,10 +115,10 @@ def folder(tmp_path):
     return write_folder(tmp_path / "port", ("numpy", *ADAPTERS))
 
 
-# -- made, and used ---------------------------------------------------------------------------------------------------
+# -- making and using ------------------------------------------------------------------------------------------------
 
 
-def test_making_one_says_its_steps_and_writes_its_stamp(made, adapters):
+def test_creation_prints_its_steps_and_writes_the_stamp(made, adapters):
     root, done = made
     assert "walled: making " in done.stderr
     assert "walled: installing walled.txt with " in done.stderr
@@ -136,7 +136,7 @@ def test_making_one_says_its_steps_and_writes_its_stamp(made, adapters):
         assert (Path(said.split()[0].removeprefix("-I")) / "Python.h").is_file()
 
 
-def test_a_run_takes_the_framework_from_there_and_says_so(made, call, folder):
+def test_a_run_uses_the_environment_and_reports_it(made, call, folder):
     root, _ = made
     done = call("run", folder, "--subjects", "numpy,walled,apart,plain", *FAST, root=root)
     assert done.code == 0, done.out + done.err
@@ -149,7 +149,7 @@ def test_a_run_takes_the_framework_from_there_and_says_so(made, call, folder):
     assert "have changed" not in done.out
 
 
-def test_it_is_among_the_usual_subjects_once_it_is_there(made, call, folder):
+def test_its_framework_is_a_default_subject_when_the_environment_exists(made, call, folder):
     root, _ = made
     missing = call("run", folder, *FAST)
     assert {row["framework"] for row in missing.result["rows"]} == {"apart", "plain"}
@@ -159,7 +159,7 @@ def test_it_is_among_the_usual_subjects_once_it_is_there(made, call, folder):
     assert {row["framework"] for row in found.result["rows"]} == {"walled", "apart", "plain"}
 
 
-def test_an_interpreter_that_is_named_goes_first(made, call, folder):
+def test_an_interpreter_that_the_user_names_is_preferred(made, call, folder):
     root, _ = made
     done = call("run", folder, "--subjects", "numpy,apart", "--python", f"apart={sys.executable}", *FAST, root=root)
     assert done.row("apart")["environment"]["interpreter"] == sys.executable
@@ -167,8 +167,8 @@ def test_an_interpreter_that_is_named_goes_first(made, call, folder):
     assert done.row("walled")["status"] == "not-installed"
 
 
-def test_what_is_installed_here_and_shares_runs_here(made, call, folder, tmp_path):
-    """An environment for it changes nothing, and says so."""
+def test_a_framework_that_is_installed_and_not_isolated_runs_in_this_interpreter(made, call, folder, tmp_path):
+    """An additional environment for this framework is not used."""
     root, _ = made
     (tmp_path / "environments").mkdir()
     shutil.copytree(root / "walled", tmp_path / "environments" / "plain", symlinks=True)
@@ -176,7 +176,7 @@ def test_what_is_installed_here_and_shares_runs_here(made, call, folder, tmp_pat
     assert done.row("plain")["environment"]["interpreter"] == sys.executable
 
 
-def test_doctor_says_where_it_runs_or_what_to_type(made, call):
+def test_doctor_names_the_interpreter_or_the_command_to_type(made, call):
     root, _ = made
     done = call("doctor", root=root)
     assert re.search(rf"✓ walled +1\.0: walled.*\n +in {re.escape(interpreter(root))} \(Python", done.out)
@@ -186,10 +186,12 @@ def test_doctor_says_where_it_runs_or_what_to_type(made, call):
         r"✗ walled .*Type: pip install 'xverify\[walled\]', or in an environment of its own: xverify env create walled",
         done.out,
     )
-    assert re.search(r"✗ jax .*Type: xverify env create jax(\n|\. It needs)", done.out)  # never beside the others
+    assert re.search(
+        r"✗ jax .*Type: xverify env create jax(\n|\. It needs)", done.out
+    )  # it is never installed beside the others
 
 
-def test_list_is_for_people_and_for_programs(made, call):
+def test_list_prints_text_and_json(made, call):
     root, _ = made
     found = json.loads(call("env", "list", "--json", root=root).out)
     assert found["folder"] == str(root)
@@ -209,7 +211,7 @@ def test_list_is_for_people_and_for_programs(made, call):
     assert "walled" in json.loads(call("env", "list", "--json").out)["available"]
 
 
-def test_making_it_again_leaves_it_alone(made, call):
+def test_creating_a_current_environment_again_changes_nothing(made, call):
     root, _ = made
     before = (root / "walled" / "xverify.json").stat().st_mtime_ns
     done = call("env", "create", "walled", root=root)
@@ -218,7 +220,9 @@ def test_making_it_again_leaves_it_alone(made, call):
     assert (root / "walled" / "xverify.json").stat().st_mtime_ns == before
 
 
-def test_changed_pins_are_said_and_it_stays_when_the_new_one_fails(made, call, adapters, folder, tmp_path):
+def test_changed_pins_are_reported_and_a_failed_creation_keeps_the_old_environment(
+    made, call, adapters, folder, tmp_path
+):
     root, _ = made
     changed = tmp_path / "changed"
     shutil.copytree(adapters, changed)
@@ -240,7 +244,7 @@ def test_changed_pins_are_said_and_it_stays_when_the_new_one_fails(made, call, a
     assert "the pins of walled's environment have changed: xverify env create walled" in done.out
 
 
-def test_an_environment_that_lacks_what_a_framework_needs_does_not_serve_it(made, call, folder, tmp_path):
+def test_an_environment_without_a_needed_package_is_not_used(made, call, folder, tmp_path):
     root, _ = made
     place = tmp_path / "environments" / "walled"
     shutil.copytree(root / "walled", place, symlinks=True)
@@ -251,7 +255,7 @@ def test_an_environment_that_lacks_what_a_framework_needs_does_not_serve_it(made
     assert call("run", folder, "--subjects", "numpy,walled", *FAST).row("walled")["status"] == "not-installed"
 
 
-def test_they_stand_in_the_cache_folder_unless_another_is_named(monkeypatch, tmp_path):
+def test_environments_are_in_the_cache_folder_unless_another_is_named(monkeypatch, tmp_path):
     monkeypatch.delenv("XVERIFY_ENVIRONMENTS", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     assert environments.root() == Path.home() / ".cache" / "xverify" / "environments"
@@ -261,10 +265,10 @@ def test_they_stand_in_the_cache_folder_unless_another_is_named(monkeypatch, tmp
     assert environments.root() == Path.home() / "mine"
 
 
-# -- not made, or half ------------------------------------------------------------------------------------------------
+# -- missing, incomplete ------------------------------------------------------------------------------------------------
 
 
-def test_what_is_not_installed_says_how_to_make_its_environment(call, folder):
+def test_a_framework_that_is_not_installed_names_the_command_for_its_environment(call, folder):
     done = call("run", folder, "--subjects", "numpy,walled", *FAST)
     assert done.code == 3
     reason = done.row("walled")["reason"]
@@ -272,7 +276,7 @@ def test_what_is_not_installed_says_how_to_make_its_environment(call, folder):
     assert reason.endswith("xverify env create walled")
 
 
-def test_a_half_made_one_is_ignored_and_can_be_removed(call, folder, tmp_path):
+def test_an_incomplete_environment_is_ignored_and_can_be_removed(call, folder, tmp_path):
     place = tmp_path / "environments" / "walled"
     half_made(place)
     done = call("run", folder, "--subjects", "numpy,apart", *FAST)
@@ -283,7 +287,7 @@ def test_a_half_made_one_is_ignored_and_can_be_removed(call, folder, tmp_path):
 
 
 @pytest.mark.parametrize("stamp", ["", "[]", '{"name": "walled"}', "\\x00"])
-def test_a_stamp_that_cannot_be_read_is_none(monkeypatch, tmp_path, stamp):
+def test_an_environment_with_an_unreadable_stamp_does_not_count(monkeypatch, tmp_path, stamp):
     monkeypatch.setenv("XVERIFY_ENVIRONMENTS", str(tmp_path))
     half_made(tmp_path / "walled")
     whole = {"name": "walled", "python": "3.11.7", "pins": "sha256:0", "packages": {}}
@@ -293,7 +297,7 @@ def test_a_stamp_that_cannot_be_read_is_none(monkeypatch, tmp_path, stamp):
     assert environments.find("walled") is None
 
 
-def test_one_whose_python_is_gone_is_not_there(made, call, tmp_path):
+def test_an_environment_whose_python_was_removed_does_not_count(made, call, tmp_path):
     root, _ = made
     place = tmp_path / "environments" / "walled"
     shutil.copytree(root / "walled", place, symlinks=True)
@@ -303,7 +307,7 @@ def test_one_whose_python_is_gone_is_not_there(made, call, tmp_path):
     assert json.loads(call("env", "list", "--json").out)["environments"] == []
 
 
-def test_a_failure_is_told_in_the_installers_words_and_leaves_nothing(call, adapters, tmp_path):
+def test_a_failed_creation_quotes_the_installer_and_leaves_nothing(call, adapters, tmp_path):
     broken = tmp_path / "broken"
     shutil.copytree(adapters, broken)
     (broken / "walled.txt").write_text("./no-such-package-1.0-py3-none-any.whl\n")
@@ -319,7 +323,7 @@ def visible(root):
 
 
 def fake_uv(tmp_path, monkeypatch, script):
-    """Put a uv on the path that writes down what it is asked, then runs a script."""
+    """Put a uv on the path that records its arguments, and then runs a script."""
     uv = tmp_path / "bin" / "uv"
     uv.parent.mkdir()
     uv.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n{script}\n')
@@ -340,7 +344,7 @@ def test_an_interruption_leaves_nothing_and_ends_the_installer(adapters, tmp_pat
     )
     while not place.exists():
         assert process.poll() is None
-    time.sleep(1)  # on a busy machine the installer's first step may end before xverify has its process number
+    time.sleep(1)  # otherwise, on a busy machine, the installer might start before xverify knows its process number
     installers = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(sent)
     assert process.wait(30) == 3
@@ -351,7 +355,7 @@ def test_an_interruption_leaves_nothing_and_ends_the_installer(adapters, tmp_pat
     assert {installer.status() for installer in alive} <= {psutil.STATUS_ZOMBIE}
 
 
-def test_two_do_not_make_one_at_once(call, tmp_path):
+def test_two_processes_cannot_create_one_environment_at_once(call, tmp_path):
     fcntl = pytest.importorskip("fcntl")
     root = tmp_path / "environments"
     root.mkdir()
@@ -363,7 +367,7 @@ def test_two_do_not_make_one_at_once(call, tmp_path):
     assert visible(root) == []
 
 
-def test_a_python_that_cannot_make_environments_says_what_to_install(call, tmp_path, monkeypatch):
+def test_a_python_without_ensurepip_names_the_package_to_install(call, tmp_path, monkeypatch):
     (tmp_path / "debian").mkdir()
     (tmp_path / "debian" / "sitecustomize.py").write_text("import sys; sys.modules['ensurepip'] = None")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "debian"), prepend=os.pathsep)
@@ -376,7 +380,7 @@ def test_a_python_that_cannot_make_environments_says_what_to_install(call, tmp_p
     )
 
 
-def test_uv_is_used_where_it_is(call, tmp_path, monkeypatch):
+def test_uv_is_used_when_it_is_installed(call, tmp_path, monkeypatch):
     fake_uv(tmp_path, monkeypatch, "[ $1 = venv ] || { echo '× No solution found'; exit 1; }")
     done = call("env", "create", "walled")
     assert done.code == 3
@@ -387,7 +391,7 @@ def test_uv_is_used_where_it_is(call, tmp_path, monkeypatch):
     assert install.startswith(f"pip install --python {place}/bin/python -r ")
 
 
-# -- typed wrong ------------------------------------------------------------------------------------------------------
+# -- wrong usage ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -402,13 +406,13 @@ def test_uv_is_used_where_it_is(call, tmp_path, monkeypatch):
         ([], "ACTION"),
     ],
 )
-def test_what_is_typed_wrong_is_answered_in_one_line(call, arguments, says):
+def test_wrong_arguments_get_a_message_of_one_line(call, arguments, says):
     done = call("env", *arguments)
     assert done.code == 2
     assert says in done.err
 
 
-def test_a_wrong_name_to_remove_is_answered_with_the_nearest(made, call):
+def test_removing_a_wrong_name_suggests_the_nearest(made, call):
     done = call("env", "remove", "waled", root=made[0])
     assert done.code == 2
     assert "did you mean 'walled'? Known: walled" in done.err
@@ -435,7 +439,7 @@ def test_a_folder_that_is_no_environment_is_never_deleted(call, tmp_path, action
     assert (place / "thesis.txt").read_text() == "years"
 
 
-def test_a_place_that_cannot_be_written_is_said(call, tmp_path):
+def test_a_folder_that_cannot_be_written_is_reported(call, tmp_path):
     (tmp_path / "file").write_text("")
     done = call("env", "create", "walled", root=tmp_path / "file")
     assert done.code == 3
@@ -470,14 +474,14 @@ def pythons(file):
 
 
 @pytest.mark.parametrize("file", PINS, ids=lambda file: file.stem)
-def test_pins_say_which_python_they_are_for(file):
+def test_pins_name_their_python_versions(file):
     assert interpreters.wanted(file) != interpreters.ANY
-    assert (3, 11) in interpreters.wanted(file)  # the one that is tested
+    assert (3, 11) in interpreters.wanted(file)  # the version that is tested
     assert set(interpreters.wanted(file).newest_first()) <= {f"{major}.{minor}" for major, minor in PYTHONS}
 
 
 @pytest.mark.parametrize("file", PINS, ids=lambda file: file.stem)
-def test_pins_hold_what_their_frameworks_need(file):
+def test_pins_contain_all_packages_that_their_frameworks_need(file):
     served = [frameworks.load(name) for name in environments.serves(file.stem)]
     assert served
     for python in pythons(file):
@@ -488,8 +492,8 @@ def test_pins_hold_what_their_frameworks_need(file):
 
 
 @pytest.mark.parametrize("name", ["torch", "onnxruntime"])
-def test_pins_hold_all_that_the_extra_of_that_name_installs(name):
-    """For the frameworks whose workers use it all."""
+def test_pins_contain_all_packages_of_the_extra_of_this_name(name):
+    """This holds for the frameworks whose workers use all of these packages."""
     [extra] = re.findall(rf"^{name} = \[(.*)\]$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     needed = set(re.findall(r'"([\w-]+)', extra))
     assert name in needed
@@ -497,8 +501,8 @@ def test_pins_hold_all_that_the_extra_of_that_name_installs(name):
 
 
 @pytest.mark.parametrize("file", PINS, ids=lambda file: file.stem)
-def test_pins_are_the_tested_set(file):
-    """Packages of an environment that make installs too have the same version. Only JAX wants a newer numpy than Jittor."""
+def test_pins_have_the_versions_of_the_tested_set(file):
+    """A package that ``make`` installs, too, has the same version. Only JAX needs a newer numpy than Jittor."""
     for python in pythons(file):
         tested, pinned = versions(ROOT / "constraints.txt", python), versions(file, python)
         other = {name for name in set(pinned) & set(tested) if pinned[name] != tested[name]}
@@ -589,7 +593,7 @@ TRANSPOSE = "    x = Transpose((0, 3, 1, 2))(x)\n"
         ),
     ],
 )
-def test_tensorlayer_s_order_of_channels_and_unknown_layers(call, tensorlayer, tmp_path, instead, says):
+def test_the_order_of_channels_and_unknown_layers_of_tensorlayer(call, tensorlayer, tmp_path, instead, says):
     port = tmp_path / "port"
     port.mkdir()
     (port / "spec.py").write_text(TINY_SPEC)

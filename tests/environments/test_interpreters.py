@@ -1,4 +1,4 @@
-"""Which Python an environment is made with: fake interpreters on the path and in pyenv, and a fake uv."""
+"""The choice of the Python for an environment, with fake interpreters on the path and in pyenv, and a fake uv."""
 
 import sys
 
@@ -12,7 +12,7 @@ from xverify.errors import XverifyError
 from xverify.framework import discovery as frameworks
 
 HERE = sys.version_info[:2]
-OTHER = (3, 90), (3, 92)  # versions that no machine has
+OTHER = (3, 90), (3, 92)  # versions that do not exist
 ADAPTER = """
 from xverify.frameworks.numpy import Adapter as Numpy
 
@@ -27,7 +27,7 @@ class Adapter(Numpy):
 
 
 def fake_python(path, version):
-    """An interpreter that says this version, whatever it is asked."""
+    """An interpreter that prints this version for any arguments."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\necho {version}\n")
     path.chmod(0o755)
@@ -42,7 +42,7 @@ def fake_uv(path, script):
 
 @pytest.fixture(autouse=True)
 def machine(tmp_path, monkeypatch):
-    """A machine with no Python but this one, and no uv."""
+    """A machine that has only this Python, and no uv."""
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
@@ -52,7 +52,7 @@ def machine(tmp_path, monkeypatch):
 
 @pytest.fixture
 def pins(tmp_path, monkeypatch):
-    """The pins of an environment that needs a Python which this one is not."""
+    """The pins of an environment that needs another Python version."""
     folder = tmp_path / "adapters"
     folder.mkdir()
     (folder / "walled.py").write_text(ADAPTER)
@@ -71,7 +71,7 @@ def test_the_versions_are_read_from_a_comment(pins):
     assert interpreters.fits(pins)
 
 
-def test_this_interpreter_goes_first(machine):
+def test_this_interpreter_is_preferred(machine):
     fake_python(machine / "bin" / f"python{HERE[0]}.{HERE[1] - 1}", f"{HERE[0]}.{HERE[1] - 1}")
     assert interpreters.find(Versions((3, 8), HERE)) == sys.executable
 
@@ -83,7 +83,7 @@ def test_the_newest_on_the_path_is_found(machine):
     assert interpreters.find(Versions((3, 95), (3, 96))) is None
 
 
-def test_one_that_does_not_start_or_is_another_is_passed_over(machine):
+def test_an_interpreter_that_fails_or_has_another_version_is_skipped(machine):
     """pyenv puts a python3.92 on the path that fails while that version is switched off."""
     (machine / "bin" / "python3.92").write_text("#!/bin/sh\nexit 127\n")
     (machine / "bin" / "python3.92").chmod(0o755)
@@ -100,7 +100,7 @@ def test_uv_is_the_one_on_the_path_or_the_one_beside_xverify(machine):
     assert interpreters.uv() == str(machine / "bin" / "uv")
 
 
-def test_without_any_it_says_what_is_missing_and_what_to_type(pins, machine):
+def test_the_message_without_any_interpreter_names_a_remedy(pins, machine):
     with pytest.raises(XverifyError) as caught:
         create.create("walled", _Silent())
     assert str(caught.value) == (
@@ -111,7 +111,7 @@ def test_without_any_it_says_what_is_missing_and_what_to_type(pins, machine):
     assert not (machine / "environments" / "walled").exists()
 
 
-def test_uv_downloads_one(pins, machine):
+def test_uv_downloads_an_interpreter(pins, machine):
     script = f"""case "$*" in
   "python install 3.92") echo installed ;;
   "python find 3.92") echo {machine}/downloaded ;;
@@ -125,7 +125,7 @@ esac"""
     assert asked == ["python install 3.92", "python find 3.92"]
 
 
-def test_a_download_that_fails_is_told_in_uvs_words(pins, machine):
+def test_a_failed_download_quotes_uv(pins, machine):
     fake_uv(machine / "beside" / "uv", "echo 'error: no route to host'; exit 2")
     with pytest.raises(
         XverifyError, match=r"downloading Python 3\.92 with uv failed:\n  error: no route to host"
@@ -146,7 +146,7 @@ def test_the_remedy_never_names_an_extra_that_installs_nothing(pins, machine):
     assert environments.remedy(adapter).startswith("pip install 'xverify[walled]', or in an environment of its own: ")
 
 
-def test_needed_is_what_is_missing_and_has_no_release_for_this_python(pins, monkeypatch):
+def test_an_environment_is_needed_for_a_missing_framework_without_a_release(pins, monkeypatch):
     assert environments.needed("walled")
     text = pins.read_text()
     pins.write_text("numpy\nwalled-engine\n")
@@ -156,7 +156,7 @@ def test_needed_is_what_is_missing_and_has_no_release_for_this_python(pins, monk
     assert not environments.needed("walled")
 
 
-def test_the_row_and_the_command_say_it(pins, machine, xverify, tmp_path):
+def test_the_row_and_the_command_name_the_needed_python(pins, machine, xverify, tmp_path):
     fake_uv(machine / "bin" / "uv", "echo 'error: no route to host'; exit 2")
     folder = write_folder(tmp_path / "port", ("numpy", "walled"))
     done = xverify("run", folder, "--subjects", "numpy,walled", "--warmup", 1, "--rerun", 8, frameworks=pins.parent)

@@ -1,4 +1,4 @@
-"""Prints to the standard streams wherever it can, also below Python. Everything else is right."""
+"""Writes to the standard streams in every method, also directly to the file descriptors. Everything else is right."""
 
 import os
 import sys

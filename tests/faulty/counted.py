@@ -1,4 +1,4 @@
-"""Counts its processes in the file COUNT_FILE. Process number COUNT_AT dies or computes something else: COUNT_DOES."""
+"""Counts its processes in the file COUNT_FILE. Process number COUNT_AT dies or computes a wrong result, as COUNT_DOES says."""
 
 import os
 import signal

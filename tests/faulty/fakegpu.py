@@ -1,4 +1,4 @@
-"""A simulated device: calls return at once, a thread computes, and outputs are there only after waiting."""
+"""Simulates a device: calls return at once, a thread computes, and outputs exist only after waiting."""
 
 import os
 from concurrent.futures import Future, ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""No fault: a second framework that agrees with numpy."""
+"""Has no fault: a second framework that agrees with numpy."""
 
 from xverify.frameworks.numpy import Adapter as Numpy
 

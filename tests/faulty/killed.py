@@ -1,4 +1,4 @@
-"""Is killed during the timed rounds, as by the system when memory runs out."""
+"""Is killed during the timed rounds, as the system does when memory runs out."""
 
 import os
 import signal

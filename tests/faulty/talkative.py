@@ -1,4 +1,4 @@
-"""Breaks the protocol in the pipe of its replies, as TALKATIVE says, at the first call of ``device_memory``."""
+"""Breaks the protocol at the first call of ``device_memory``. The variable TALKATIVE names what it writes to the pipe."""
 
 import json
 import os
@@ -30,7 +30,7 @@ LINES = {
 
 
 def write(text):
-    """Into the pipe that the worker keeps for its replies, wherever that is."""
+    """Write to all file descriptors that may be the worker's pipe for replies."""
     for descriptor in range(3, 20):
         try:
             os.write(descriptor, text)

@@ -1,4 +1,4 @@
-"""Crashes in the first step of its first process, as a compiler that succeeds at the second attempt."""
+"""Crashes in the first step of its first process, like a compiler that succeeds at the second attempt."""
 
 import os
 import sys

@@ -1,6 +1,6 @@
-"""Keras on torch and on JAX, and JAX itself: whole runs, as a user types them.
+"""Complete runs of Keras on torch and on JAX, and of JAX itself, by the command line.
 
-JAX needs an environment of its own, ``xverify env create jax``. Without it the tests that need JAX are skipped.
+JAX needs a separate environment, ``xverify env create jax``. Without it the tests that need JAX are skipped.
 """
 
 import os
@@ -16,11 +16,11 @@ from xverify.workload.spec import zoo
 
 pytestmark = pytest.mark.slow
 
-SLEEPY = """
+UNWAITED_JAX = """
 from xverify.framework.discovery import load
 
 class Adapter(load("jax")):
-    name = "sleepy_jax"
+    name = "unwaited_jax"
 
     def wait(self, outputs):
         pass
@@ -29,7 +29,7 @@ class Adapter(load("jax")):
 
 @pytest.fixture
 def with_jax(xverify):
-    """The command line, where there is an environment for JAX."""
+    """The command line. Tests are skipped when there is no environment for JAX."""
 
     def call(*arguments, **settings):
         done = xverify("run", *arguments, **settings)
@@ -65,7 +65,7 @@ def test_jax_computes_the_same(with_jax, model, subjects):
 @pytest.mark.parametrize(
     ("reference", "precision"), [("jax", "float64"), ("keras-jax", "float32"), ("keras-torch", "float32")]
 )
-def test_float64_is_float64_or_not_claimed(with_jax, tmp_path, reference, precision):
+def test_the_precision_of_the_reference_is_reported(with_jax, tmp_path, reference, precision):
     port = tmp_path / "mlp"
     shutil.copytree(zoo()["mlp"], port, ignore=shutil.ignore_patterns("torch.py"))
     done = with_jax(port, *SMALL, "--subjects", f"{reference},numpy")
@@ -77,14 +77,14 @@ def test_float64_is_float64_or_not_claimed(with_jax, tmp_path, reference, precis
 def test_a_jax_adapter_that_does_not_wait_is_refused(with_jax, tmp_path):
     port, adapters = tmp_path / "gpt", tmp_path / "adapters"
     shutil.copytree(zoo()["gpt-tiny"], port)
-    shutil.copy(port / "jax.py", port / "sleepy_jax.py")
+    shutil.copy(port / "jax.py", port / "unwaited_jax.py")
     adapters.mkdir()
-    (adapters / "sleepy_jax.py").write_text(SLEEPY)
-    subjects = ("--subjects", "jax,sleepy_jax")
+    (adapters / "unwaited_jax.py").write_text(UNWAITED_JAX)
+    subjects = ("--subjects", "jax,unwaited_jax")
     done = with_jax(port, *subjects, "--batch", 32, "--warmup", 2, "--rerun", 16, frameworks=adapters)
     assert counts(done.row("jax"), "BASELINE")
-    assert done.row("sleepy_jax")["speed"]["verdict"] == "REFUSED"
-    assert "does not wait" in done.row("sleepy_jax")["speed"]["reason"]
+    assert done.row("unwaited_jax")["speed"]["verdict"] == "REFUSED"
+    assert "does not wait" in done.row("unwaited_jax")["speed"]["reason"]
 
 
 def test_keras_layers_may_have_dots_in_their_names(tmp_path):

@@ -1,4 +1,4 @@
-"""Whole runs of the zoo on every real framework, as a user types them."""
+"""Complete runs of the models of the zoo on every real framework, by the command line."""
 
 import shutil
 import subprocess
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 SUBJECTS = ("torch:eager", "jittor", "tensorflow:eager", "tensorflow:graph", "onnxruntime")
 
 
-# What a framework cannot do, and why. Everything else must run and agree. When one of these starts to work, its test fails.
+# Models that a framework cannot run, and the reason. All others must run and agree. A test fails when one of these runs.
 UNSUPPORTED = {
     ("dynamic-loop", "onnxruntime"): "the length of its loop is the input `steps`",
     ("dynamic-loop", "torch:trace"): "the length of its loop is the input `steps`",
@@ -89,7 +89,7 @@ def agree(done, model, subjects):
         ("dynamic-loop", {"torch:trace": "one path only", "onnxruntime": "no ONNX export"}),
     ],
 )
-def test_a_mode_that_cannot_run_a_model_gives_the_reason_that_the_list_gives(xverify, model, subjects):
+def test_a_mode_that_cannot_run_a_model_gives_the_same_reason_as_the_list(xverify, model, subjects):
     done = xverify("run", model, *SMALL, "--subjects", ",".join(["torch:eager", *subjects]))
     assert done.code == 3
     assert done.row("torch:eager")["status"] == "ok"
@@ -125,13 +125,13 @@ def test_resnet50_has_the_published_number_of_parameters(xverify):
 def test_a_jittor_adapter_that_does_not_wait_is_refused(xverify, tmp_path):
     port = tmp_path / "mlp"
     shutil.copytree(zoo()["mlp"], port)
-    shutil.copy(port / "jittor.py", port / "sleepy_jittor.py")
+    shutil.copy(port / "jittor.py", port / "unwaited_jittor.py")
     done = xverify(
-        "run", port, "--batch", 256, "--subjects", "jittor,sleepy_jittor", "--warmup", 5, "--rerun", 40, timeout=1800
+        "run", port, "--batch", 256, "--subjects", "jittor,unwaited_jittor", "--warmup", 5, "--rerun", 40, timeout=1800
     )
     assert counts(done.row("jittor"), "BASELINE")
-    assert done.row("sleepy_jittor")["speed"]["verdict"] == "REFUSED"
-    assert "does not wait" in done.row("sleepy_jittor")["speed"]["reason"]
+    assert done.row("unwaited_jittor")["speed"]["verdict"] == "REFUSED"
+    assert "does not wait" in done.row("unwaited_jittor")["speed"]["reason"]
 
 
 def test_a_graph_compiled_while_it_is_timed_is_refused(xverify):
@@ -169,7 +169,7 @@ def test_a_common_fault_of_a_port_is_different(xverify, tmp_path, fault):
     assert done.row("tensorflow:graph")["error"]["verdict"] == "DIFFERENT"
 
 
-def test_trained_weights_travel_from_jittor_to_every_framework(xverify, tmp_path):
+def test_weights_of_jittor_are_converted_and_run_in_every_framework(xverify, tmp_path):
     code = "from xverify.workload import probe; from xverify.weights import save_file\n" + (
         "shapes = {'fc1.weight': (512, 784), 'fc1.bias': (512,), 'fc2.weight': (10, 512), 'fc2.bias': (10,)}\n"
         f"save_file(probe.weights(shapes, 5), {str(tmp_path / 'w.pkl')!r})"

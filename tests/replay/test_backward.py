@@ -1,4 +1,4 @@
-"""A training step is captured and replayed in one process: a clean port is EQUAL, and a wrong gradient is found where it is."""
+"""A training step is captured and replayed in one process. A clean port is EQUAL, and a wrong gradient is located."""
 
 import copy
 import functools
@@ -49,8 +49,8 @@ def make(seed=0):
     return Net().train()
 
 
-def batch(seed=1):
-    generator = torch.Generator().manual_seed(seed)
+def batch():
+    generator = torch.Generator().manual_seed(1)
     return torch.randn(4, 3, 9, 9, generator=generator), torch.randint(0, 5, (4,), generator=generator)
 
 
@@ -115,7 +115,7 @@ class Detached(Net):
         return self.fc(x.mean((2, 3)))
 
 
-def test_a_gradient_lost_in_glue_code_is_found_where_it_is(tmp_path):
+def test_a_gradient_lost_in_glue_code_is_located(tmp_path):
     port = Detached().train()
     port.load_state_dict(make().state_dict())
     assert failing(replayed(tmp_path, port)) == {("pool", UPSTREAM)}
@@ -165,13 +165,13 @@ class TiesToTheLast(nn.MaxPool2d):
         return OtherTies.apply(x)
 
 
-def test_another_choice_among_equal_values_is_no_fault(tmp_path):
+def test_another_choice_between_equal_maxima_is_no_fault(tmp_path):
     port = make()
     port.pool = TiesToTheLast(3, 2, 1)
     assert not failing(replayed(tmp_path, port))
 
 
-def test_truth_is_the_step_in_float64_and_floors_are_those_of_float32(tmp_path):
+def test_the_truth_is_the_step_in_float64_and_the_floors_fit_float32(tmp_path):
     model, (x, target) = make(), batch()
     truth, arrays = step_in_float64(models(model), [x], target)
     exact = copy.deepcopy(model).double()
@@ -200,7 +200,7 @@ def beside_a_kink(distance):
     return net.float(), x, target
 
 
-def test_larger_perturbations_move_an_activation_past_its_kink():
+def test_larger_perturbations_carry_an_activation_across_the_kink():
     net, x, target = beside_a_kink(2e-6)  # more than float32 rounds, and less than a hundred times that
     truth, _ = step_in_float64(models(net), [x], target)
     floors = gradient_changes(models(net), [x], target, 100)
@@ -266,7 +266,7 @@ def test_rounded_sums_of_a_batch_norm_explain_its_gradient(tmp_path, places):
     assert "1" not in report.explained or not report.explained["1"].rounding
 
 
-def test_running_statistics_are_those_of_norms_with_a_momentum_and_no_other_buffers():
+def test_only_norms_with_a_momentum_have_running_statistics():
     model, (x, target) = make(), batch()
     model.register_buffer("scales", torch.ones(3))
     model.register_buffer("gone", torch.ones(3), persistent=False)

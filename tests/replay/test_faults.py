@@ -1,4 +1,4 @@
-"""Every fault of the catalogue computes something else, and leaves the layer as it was."""
+"""Every fault of the catalogue changes the output of its layer, and does not change the layer itself."""
 
 import copy
 
@@ -34,7 +34,7 @@ def layers_and_inputs():
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
 )
 def test_no_fault_changes_the_layer_for_good(layer, args):
-    """Each computes something else, or does not fit the layer; the layer is the same afterwards."""
+    """A fault changes the output, or does not fit the layer. The layer is the same afterwards."""
     layer.eval()
     if isinstance(layer, nn.BatchNorm2d):
         layer.running_mean.normal_()

@@ -1,4 +1,4 @@
-"""A forward pass is captured and replayed in one process: a clean port is EQUAL, and a fault is found where it is."""
+"""A forward pass is captured and replayed in one process. A clean port is EQUAL, and a fault is located."""
 
 import copy
 
@@ -73,7 +73,7 @@ def test_a_clean_port_is_equal(tmp_path, seed):
     assert done.findings[-1].layer == "(output) y"
 
 
-def test_the_models_are_as_they_were(tmp_path):
+def test_a_replay_does_not_change_the_models(tmp_path):
     model = make()
     models = Models(copy.deepcopy(model).double(), copy.deepcopy(model))
     Replay(models, Capture()).run([torch.randn(2, 3, 6, 6)])
@@ -100,7 +100,7 @@ class Forgetful(Net):
         return self.fc((x.flatten(2) * weights).sum(-1))
 
 
-def test_a_fault_in_glue_code_is_found_where_it_is(tmp_path):
+def test_a_fault_in_glue_code_is_located(tmp_path):
     port = Forgetful().eval()
     port.load_state_dict(make().state_dict())
     assert {(finding.layer, finding.what) for finding in failing(judged(tmp_path, port))} == {("relu", "input")}
@@ -117,7 +117,7 @@ def test_a_fault_after_the_last_layer_is_found(tmp_path):
     assert [finding.layer for finding in failing(judged(tmp_path, port))] == ["(output) y"]
 
 
-def test_another_shape_ends_the_replay_with_its_layer(tmp_path):
+def test_a_layer_with_an_output_of_another_shape_ends_the_replay(tmp_path):
     port = make()
     port.conv = nn.Conv2d(3, 8, 3, 1, 0)
     port.conv.load_state_dict(make().conv.state_dict())
@@ -137,7 +137,7 @@ class Sequence(nn.Module):
         return self.fc(self.lstm(x)[0])
 
 
-def test_a_layer_in_another_layout_is_judged_with_what_follows(tmp_path):
+def test_a_layer_in_another_layout_is_judged_with_the_next_layer(tmp_path):
     model, port = Sequence().eval(), Sequence(batch_first=False).eval()
     port.load_state_dict(model.state_dict())
     x = torch.randn(2, 7, 4, generator=torch.Generator().manual_seed(0))
@@ -149,7 +149,7 @@ def test_a_layer_in_another_layout_is_judged_with_what_follows(tmp_path):
 
 
 @pytest.mark.parametrize("factor", [2.0, 1.7])
-def test_the_ratio_of_a_resize_rounds_like_any_constant(tmp_path, factor):
+def test_the_ratio_of_a_resize_may_be_rounded_as_any_constant(tmp_path, factor):
     """A port may compute its ratio in float32, and take the sizes from it."""
 
     class Resized(nn.Module):
@@ -173,7 +173,7 @@ class Halved(nn.Linear):
         return super().forward(x).half()
 
 
-def test_a_layer_of_another_dtype_is_compared_all_the_same(tmp_path):
+def test_a_layer_of_another_dtype_is_compared(tmp_path):
     model, port = nn.Sequential(nn.Linear(4, 6), nn.Softmax(-1)), nn.Sequential(Halved(4, 6), nn.Softmax(-1))
     port.load_state_dict(model.state_dict())
     done = judged(tmp_path, port.eval(), model.eval(), torch.randn(3, 4))
@@ -211,7 +211,7 @@ def test_values_that_are_not_finite_differ(tmp_path):
     assert "2 NaN" in first.reason
 
 
-def test_layers_that_were_not_captured_are_judged_with_what_follows(tmp_path):
+def test_layers_that_were_not_captured_are_judged_with_the_next_layer(tmp_path):
     model = make()
     recorder = capture.Recorder(tmp_path, lambda v: v.detach().numpy() if isinstance(v, torch.Tensor) else None)
     x = torch.randn(2, 3, 6, 6)
@@ -235,7 +235,7 @@ def test_layers_that_were_not_captured_are_judged_with_what_follows(tmp_path):
     assert recorder.records == []
 
 
-def test_coverage_tells_what_no_test_could_see():
+def test_coverage_lists_the_weights_in_which_no_fault_is_visible():
     model = make()
     model.bn.bias.data.zero_()
     model.bn.running_mean.zero_()
@@ -263,17 +263,17 @@ def test_a_cell_whose_state_begins_with_zeros_is_tested_by_its_second_call():
     assert "cell.weight_hh" in coverage.tested
 
 
-def test_images_with_channels_last_are_transposed():
-    theirs = torch.arange(2 * 4 * 4 * 4.0).reshape(2, 4, 4, 4)  # either layout fits: the kind of layer decides
+def test_captured_images_with_channels_last_are_transposed():
+    theirs = torch.arange(2 * 4 * 4 * 4.0).reshape(2, 4, 4, 4)  # both layouts fit, so the kind of layer decides
     turned = first_layout(theirs, (2, 4, 4, 4), nn.Conv2d(4, 4, 1), channels_last=True)
     assert torch.equal(turned, theirs.permute(0, 3, 1, 2))
     assert first_layout(theirs, (2, 4, 4, 4), nn.Softmax(-1), channels_last=True) is theirs
     assert first_layout(theirs, (2, 4, 4, 4), nn.Conv2d(4, 4, 1), channels_last=False) is theirs
-    assert len(layouts(theirs, (2, 4, 4, 4), nn.ReLU(), channels_last=True)) == 2  # the nearer one is taken
+    assert len(layouts(theirs, (2, 4, 4, 4), nn.ReLU(), channels_last=True)) == 2  # the caller takes the nearer one
     assert first_layout(theirs, (2, 4, 5, 4), nn.Conv2d(4, 4, 1), channels_last=True) is None
 
 
-def test_recorded_inputs_are_those_before_an_in_place_layer(tmp_path):
+def test_inputs_are_recorded_before_an_in_place_layer_changes_them(tmp_path):
     relu = nn.ReLU(inplace=True)
     recorder = capture.Recorder(tmp_path, lambda v: v.detach().numpy() if isinstance(v, torch.Tensor) else None)
     x = torch.tensor([-1.0, 2.0])
@@ -285,8 +285,8 @@ def test_recorded_inputs_are_those_before_an_in_place_layer(tmp_path):
     assert "forward" not in vars(relu)
 
 
-def chain(seed=0):
-    torch.manual_seed(seed)
+def chain():
+    torch.manual_seed(0)
     return nn.Sequential(
         nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(256, 5)
     ).eval()
@@ -303,7 +303,7 @@ def test_glue_code_that_agrees_to_the_bit_needs_one_pass_only(tmp_path, monkeypa
     assert runs == [True, True, False]
 
 
-def test_a_fault_of_one_item_shows_although_floors_are_measured_on_another(tmp_path):
+def test_a_fault_in_an_item_without_measured_floors_is_found(tmp_path):
     class Spoilt(nn.Conv2d):
         def forward(self, x):
             y = super().forward(x)
@@ -334,7 +334,7 @@ def test_a_variance_in_one_pass_is_explained_and_another_fault_is_not(tmp_path):
     done = judged(tmp_path, norm(OnePass), norm(nn.BatchNorm2d), x)
     assert {finding.layer for finding in failing(done)} == {"1"}
     assert (done.explained["1"].kind, done.explained["1"].rounding) == ("rounded sums", True)
-    few = torch.randn(4, 3, 3, 3) * 0.002 + 20  # one value an item: float32 loses all of the variance
+    few = torch.randn(4, 3, 3, 3) * 0.002 + 20  # one value per item: in float32 the whole variance is lost
     (tmp_path / "few").mkdir()
     done = judged(tmp_path / "few", norm(OnePass), norm(nn.BatchNorm2d), few)
     assert done.explained["1"].kind == "rounded sums"

@@ -9,7 +9,7 @@ from xverify.report.layers import bar
 from xverify.report.rows import COLUMNS, FLOAT32, NOISE
 from xverify.report.terminal import WIDE, render
 from xverify.results.conditions import Host, InputsSummary, NoiseSummary, ReferenceSummary, Settings, WeightsSummary
-from xverify.results.records import Error, Launch, LayerError, Layers, Result, Row, Sample, Speed
+from xverify.results.records import Error, LayerError, Layers, ProcessRun, Result, Row, Sample, Speed
 
 
 def speed(seconds, verdict=None, reason=None):
@@ -153,7 +153,7 @@ def test_the_footer_tells_what_was_checked_against_what_and_what_it_means():
 
 def test_a_speed_of_few_process_runs_is_called_what_it_is():
     quick = result()
-    runs = tuple(Launch(index, 1.0, 1.0, 1.0, 1.0, 10, 1.0) for index in range(6))
+    runs = tuple(ProcessRun(index, 1.0, 1.0, 1.0, 1.0, 10, 1.0) for index in range(6))
 
     def told(count, effort):
         rows = tuple(row if row.speed is None else replace(row, speed=replace(row.speed, launches=runs[:count]))

@@ -1,4 +1,4 @@
-"""The result file: the same records come back, from files of this version and of earlier ones."""
+"""The result file: files of this version and of earlier ones are read into the same records."""
 
 import copy
 import json
@@ -21,10 +21,10 @@ from xverify.results.records import (
     Check,
     Curve,
     Error,
-    Launch,
     LayerError,
     Layers,
     Memory,
+    ProcessRun,
     Result,
     Row,
     Sample,
@@ -46,7 +46,7 @@ LAYERS = Layers(
 SPEED = Speed(
     132523.9, (125234.6, None), 2.4e-4, 2.1, 8890, 1967, 1.06, (None, None), SpeedVerdict.SLOWER, None, 3.4, 4.7e-4,
     122.6, 5.6e-4, (Sample(0, 1, 254, 0.067), Sample(1, 0, 254, 0.067, 1, "other processes")), 0, 3.4,
-    (Launch(0, 122.6, 5.6e-4, 3.4, 4.7e-4, 1967, 0.48, True, 0, 1e-3),), None, True,
+    (ProcessRun(0, 122.6, 5.6e-4, 3.4, 4.7e-4, 1967, 0.48, True, 0, 1e-3),), None, True,
 )  # fmt: skip
 FORWARD = Row(
     "jittor", "jittor", "eager", "forward", "cpu", 32, "ok", None, "sha256:1", "canonical -> jittor",
@@ -96,7 +96,7 @@ def written(tmp_path):
 
 
 def earlier(values):
-    """The same result as the first version wrote it: earlier names alone, and without the newer fields."""
+    """The same result as the first version wrote it: with earlier names only, and without newer fields."""
     values = copy.deepcopy(values)
     for name in ("timeline", "item", "noise", "complete", "notes"):
         del values[name]
@@ -105,7 +105,7 @@ def earlier(values):
     del values["weights"]["normal_form"], values["inputs"]["kind"]
     for name in ("layers", "tested", "untested", "replay_problem"):
         del values["reference"][name]
-    values["reference"]["weights_source"] = "probe"  # a field that was given up
+    values["reference"]["weights_source"] = "probe"  # a field that no longer exists
     for row in values["rows"]:
         if row["training"]:
             row["training"]["rungs"], row["training"]["forms"] = (
@@ -123,19 +123,19 @@ def earlier(values):
     return values
 
 
-def test_the_same_records_come_back(tmp_path):
+def test_reading_a_file_gives_the_records_that_were_written(tmp_path):
     write(RESULT, tmp_path / "r.json")
     assert read(tmp_path / "r.json") == RESULT
     assert not list(tmp_path.glob("*.tmp"))
 
 
-def test_read_and_written_again_it_is_the_same_json(written, tmp_path):
+def test_a_result_that_is_read_and_written_again_is_the_same_json(written, tmp_path):
     values = RESULT.to_dict()
     write(read(written(values)), tmp_path / "again.json")
     assert json.loads((tmp_path / "again.json").read_text()) == values
 
 
-def test_verdicts_come_back_as_members_of_their_enums(written):
+def test_verdicts_that_are_read_are_members_of_their_enums(written):
     found = read(written(RESULT.to_dict()))
     assert type(found.verdict) is Outcome
     assert type(found.rows[0].speed.verdict) is SpeedVerdict
@@ -153,7 +153,7 @@ def test_a_file_of_an_earlier_version_reads_with_defaults(written):
     assert (found.settings.optimizer, found.settings.pin, found.reference.untested) == (None, (), ())
 
     def kept(old, new):
-        """Every value of the earlier file is in what is written now, under the same name."""
+        """Whether every value of the earlier file is in the new one, under the same name."""
         if isinstance(old, dict):
             return all(name in new and kept(item, new[name]) for name, item in old.items())
         if isinstance(old, list):
@@ -216,7 +216,7 @@ def changed(*path, value):
         ({k: v for k, v in RESULT.to_dict().items() if k != "rule"}, "missing required field `rule`"),
     ],
 )
-def test_what_is_no_result_is_refused_with_its_place(written, values, says):
+def test_a_file_that_is_no_result_is_refused_with_the_wrong_field(written, values, says):
     with pytest.raises(UsageError, match=says) as caught:
         read(written(values))
     assert "result.json" in str(caught.value)

@@ -51,7 +51,7 @@ def test_a_result_file_is_json_without_infinities(tmp_path):
     assert not list(tmp_path.glob("*.tmp"))
 
 
-def test_a_verdict_is_a_member_of_its_enum_and_nothing_else():
+def test_only_members_of_the_enum_are_verdicts():
     assert type(Error("EQUAL").verdict) is Verdict
     assert type(result().verdict) is Outcome
     with pytest.raises(ValueError, match="UNHEARD-OF"):

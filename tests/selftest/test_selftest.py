@@ -1,4 +1,4 @@
-"""The selftest of timing: its checks find the faults they are made for, and one part runs as a user types it."""
+"""The selftest of timing: its checks detect the faults that they look for, and one part is run by the command line."""
 
 import json
 import math
@@ -12,8 +12,8 @@ from xverify.selftest import overhead, timing
 from xverify.timing import statistics
 
 
-def run_of(ratios, verdict="SAME", reason=None, seed=0, launches=6, spread=0.003, growth=2.0):
-    """A run whose rows take these multiples of the first row's time."""
+def run_of(ratios, verdict="SAME", reason=None, seed=0, launches=6, growth=2.0):
+    """The result of a run in which each row takes this multiple of the first row's time."""
     generator = random.Random(seed)
     rows = []
     for index, ratio in enumerate([1.0, *ratios]):
@@ -26,7 +26,7 @@ def run_of(ratios, verdict="SAME", reason=None, seed=0, launches=6, spread=0.003
                 launch,
             )
             for launch in range(launches)
-            for effect in [math.exp(generator.gauss(0, spread))]
+            for effect in [math.exp(generator.gauss(0, 0.003))]
             for round_, calls in enumerate([10, 20] * 8)
         )
         first = rows[0].speed.samples if rows else samples
@@ -45,12 +45,12 @@ def found(monkeypatch, kind, runs, make):
     return {check.name: check for check in timing.KINDS[kind](runs, lambda text: None)}
 
 
-def test_equals_that_are_equal_pass(monkeypatch):
+def test_equal_adapters_pass(monkeypatch):
     checks = found(monkeypatch, "equals", 12, lambda seed: run_of([1.0], seed=seed))
     assert [check.passed for check in checks.values()] == [True] * 4, checks
 
 
-def test_an_interval_that_misses_the_truth_fails(monkeypatch):
+def test_intervals_that_miss_the_true_ratio_fail(monkeypatch):
     checks = found(monkeypatch, "equals", 12, lambda seed: run_of([1.03], seed=seed))
     assert checks["A/A, real processes: the interval covers 1"].passed is False
 
@@ -60,7 +60,7 @@ def test_a_false_verdict_fails(monkeypatch):
     assert checks["A/A, real processes: false FASTER or SLOWER"].passed is False
 
 
-def test_calls_that_do_no_work_fail_the_doubling(monkeypatch):
+def test_calls_that_do_no_work_fail_the_check_of_doubled_blocks(monkeypatch):
     checks = found(monkeypatch, "equals", 4, lambda seed: run_of([1.0], seed=seed, growth=1.2))
     assert checks["time(2n) / time(n)"].passed is False
 
@@ -86,7 +86,11 @@ def test_a_cheat_that_is_not_refused_fails(monkeypatch):
 
 
 def compare(monkeypatch, *ours, hand=1.0):
-    """The check of an overhead. ours, hand: seconds per call of the harness in each process, and of the loop by hand."""
+    """The check of an overhead.
+
+    ours: seconds per call of the harness, in each process.
+    hand: seconds per call of the loop by hand.
+    """
     replies = iter(ours)
 
     def run(*arguments, **settings):
@@ -116,7 +120,7 @@ def test_overhead_is_judged_over_processes(monkeypatch, ours, passed):
     assert ("by process" in check.found) is (passed is not True)
 
 
-def test_a_few_microseconds_of_a_short_call_are_accepted(monkeypatch):
+def test_an_overhead_of_few_microseconds_is_accepted(monkeypatch):
     assert compare(monkeypatch, *[11e-6] * 3, hand=10e-6).passed is True
 
 
@@ -132,7 +136,7 @@ def test_a_loop_by_hand_uses_the_cores_that_a_busy_process_leaves(monkeypatch):
 
 
 @pytest.mark.slow
-def test_cheats_are_caught_as_a_user_runs_it(xverify, tmp_path):
+def test_the_command_line_catches_all_cheats(xverify, tmp_path):
     done = xverify("selftest", "timing", "--only", "cheats", "--json", tmp_path / "table.json")
     assert done.code == 0, done.out
     assert done.out.count("caught") == 6

@@ -9,11 +9,11 @@ import pytest
 from xverify.timing import noise
 from xverify.timing.noise import Gate, Moment, Seen, look
 
-linux = pytest.mark.skipif(bool(noise.missing()), reason="this system does not tell")
+linux = pytest.mark.skipif(bool(noise.missing()), reason="this system does not provide the counters")
 
 
 def moments(wall, delay=0.0, others=0.0, steal=0.0, ran=None):
-    """What is seen before and after a block of a process with one thread."""
+    """The counters before and after a block of a process with one thread."""
     ran = wall - delay if ran is None else ran
     before = Moment(100.0, {"1": (5.0, 1.0)}, 50.0, 3.0, 0.5)
     after = Moment(100.0 + wall, {"1": (5.0 + ran, 1.0 + delay)}, 50.0 + ran + others, 3.0 + steal, 0.5)
@@ -24,7 +24,7 @@ def moments(wall, delay=0.0, others=0.0, steal=0.0, ran=None):
     ("seen", "reason"),
     [
         ({}, None),
-        ({"delay": 0.2}, None),  # it has more threads than cores: its own affair
+        ({"delay": 0.2}, None),  # it has more threads than cores, which belongs to its speed
         ({"others": 0.9}, None),  # another process beside an idle core
         ({"delay": 0.2, "others": 0.9}, "other processes"),
         ({"delay": 0.02, "others": 0.9}, None),
@@ -32,26 +32,28 @@ def moments(wall, delay=0.0, others=0.0, steal=0.0, ran=None):
         ({"delay": 0.2, "steal": 0.1}, "steal"),
     ],
 )
-def test_a_block_is_noisy_when_others_made_it_wait(seen, reason):
+def test_a_block_is_noisy_when_other_processes_made_it_wait(seen, reason):
     assert Gate().block(*moments(1.0, **seen)) == reason
 
 
-def test_a_tick_or_two_in_a_short_block_prove_nothing():
+def test_a_few_ticks_in_a_short_block_do_not_make_it_noisy():
     gate = Gate()
     assert gate.block(*moments(0.06, delay=0.01, others=0.03)) is None
-    assert gate.block(*moments(0.06, delay=0.01, others=0.03)) == "other processes", "the ticks of two blocks do"
+    assert gate.block(*moments(0.06, delay=0.01, others=0.03)) == "other processes", (
+        "the ticks of two blocks are enough"
+    )
 
 
 def test_a_canary_that_takes_longer_flags_the_round(monkeypatch):
     gate = Gate()
-    assert [gate.canary() for _ in range(3)] == [None, None, None], "three are too few to know what is usual"
+    assert [gate.canary() for _ in range(3)] == [None, None, None], "three values are too few for a median"
     usual = gate.canaries[0] / 2
     gate.canaries = [usual] * 9
     assert gate.canary() == "the machine's speed"
     assert gate.most["canary"] > 0.05
 
 
-def test_over_three_rounds_in_ten_and_the_machine_is_too_noisy():
+def test_a_machine_with_more_than_30_percent_noisy_rounds_is_refused():
     seen, gate = Seen(), Gate()
     gate.canary()
     for index in range(10):
@@ -69,7 +71,7 @@ def test_over_three_rounds_in_ten_and_the_machine_is_too_noisy():
 
 
 @linux
-def test_the_process_that_takes_the_core_is_named(monkeypatch):
+def test_the_process_that_uses_the_core_is_named(monkeypatch):
     process = subprocess.Popen(
         ["bash", "-c", f"exec {sys.executable} -c 'while True: pass' &>/dev/null & echo $!; disown"],
         stdout=subprocess.PIPE,
@@ -78,7 +80,10 @@ def test_the_process_that_takes_the_core_is_named(monkeypatch):
     pid = int(process.stdout.readline())
     process.wait()
     try:
-        others = [psutil.Process(pid), psutil.Process()]  # whatever else runs on this machine may take more
+        others = [
+            psutil.Process(pid),
+            psutil.Process(),
+        ]  # other processes on this machine are hidden, because they may use more
         monkeypatch.setattr(psutil, "process_iter", lambda: iter(others))
         gate = Gate()
         time.sleep(1.0)
@@ -91,7 +96,7 @@ def test_the_process_that_takes_the_core_is_named(monkeypatch):
 
 
 @linux
-def test_this_process_is_not_its_own_culprit():
+def test_this_process_is_never_reported_as_the_culprit():
     gate = Gate()
     before = look(os.getpid())
     end = time.monotonic() + 0.3

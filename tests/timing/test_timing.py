@@ -9,18 +9,18 @@ from xverify.timing import plan as planning
 from xverify.timing import statistics as timing
 
 
-def samples(values, calls=1):
-    return [Sample(index, 0, calls, value * calls) for index, value in enumerate(values)]
+def samples(values):
+    return [Sample(index, 0, 1, value) for index, value in enumerate(values)]
 
 
-def test_rerun_is_honoured_to_the_call():
+def test_rerun_gives_exactly_this_number_of_calls():
     for rerun in (1, 3, 4, 7, 100, 1000, 12345):
         plan = planning.plan({"fast": 1e-5, "slow": 0.7}, cases=4, rerun=rerun)
         assert all(sum(calls) == rerun for calls in plan.calls.values())
         assert all(len(calls) == plan.rounds and min(calls) >= 1 for calls in plan.calls.values())
 
 
-def test_blocks_last_long_enough_and_every_case_is_met():
+def test_blocks_last_long_enough_and_use_every_case():
     plan = planning.plan({"fast": 1e-5, "slow": 0.7}, cases=4, rerun=None)
     assert plan.rounds >= max(4, planning.MIN_ROUNDS)
     assert plan.calls["fast"][0] * 1e-5 >= planning.BLOCK_SECONDS
@@ -47,7 +47,7 @@ def test_one_block_has_no_interval():
     assert math.isinf(found.high)
 
 
-def test_the_interval_covers_the_truth_as_often_as_it_says():
+def test_the_interval_covers_the_true_mean_in_95_percent():
     generator = random.Random(0)
     hits = 0
     for _ in range(2000):
@@ -56,7 +56,7 @@ def test_the_interval_covers_the_truth_as_often_as_it_says():
     assert 0.93 <= hits / 2000 <= 0.97
 
 
-def test_a_drift_of_the_machine_leaves_the_ratio_alone():
+def test_a_drift_of_the_machine_does_not_change_the_ratio():
     drift = [1.0 + 0.2 * index for index in range(12)]
     found = timing.ratio(samples([1.05 * value for value in drift]), samples(drift))
     assert found is not None
@@ -71,7 +71,7 @@ def test_a_ratio_needs_common_rounds():
     assert timing.ratio(samples([1.0, 2.0]), late) is None
 
 
-def test_unfinished_work_is_distinguished_from_the_noise_of_a_first_reading():
+def test_unfinished_work_differs_from_the_noise_of_a_first_reading():
     assert timing.unfinished([0.010, 0.011, 0.012], seconds=0.001)
     assert not timing.unfinished([0.010, 0.0, 0.012], seconds=0.001)
     assert not timing.unfinished([20e-6] * 4, seconds=10e-6)
@@ -142,7 +142,7 @@ def test_several_claims_need_stronger_evidence():
     assert timing.verdicts({"a": edge, "b": sure})["a"][0] == "SLOWER", "a certain claim does not weaken the others"
 
 
-def test_process_runs_end_by_the_width_of_the_interval_and_not_by_its_position():
+def test_the_width_of_the_interval_decides_on_further_process_runs():
     effort = planning.EFFORTS["standard"]
     narrow, wide = [0.30, 0.301, 0.302, 0.3, 0.301, 0.3], [0.5, 0.1, 0.5, 0.1, 0.5, 0.1]
     assert not timing.enough([narrow[:5]], effort), "at least six"
@@ -153,7 +153,7 @@ def test_process_runs_end_by_the_width_of_the_interval_and_not_by_its_position()
     assert timing.enough([wide * 2], effort), "at most twelve"
 
 
-def test_the_interval_covers_the_truth_when_process_runs_end_by_its_width():
+def test_the_interval_covers_the_true_mean_when_its_width_decides():
     generator = random.Random(3)
     effort = planning.EFFORTS["standard"]
     hits = 0
@@ -166,7 +166,7 @@ def test_the_interval_covers_the_truth_when_process_runs_end_by_its_width():
     assert 0.93 <= hits / 3000 <= 0.97
 
 
-def test_two_runs_are_compared_without_pairs():
+def test_the_interval_of_a_change_between_two_runs_covers_the_true_change():
     generator = random.Random(4)
     hits = 0
     for _ in range(1000):
@@ -190,16 +190,15 @@ def test_warm_up_ends_when_two_windows_agree_case_by_case():
     assert planning.steady([*cases, 1.02, 1.98, 3.01, 3.9], 4)
 
 
-def samples_of_two_block_sizes(small, large, rounds=8, generator=None):
-    noise = generator.gauss if generator else lambda mean, sd: mean
+def samples_of_two_block_sizes(small, large, generator):
     return [
-        Sample(index, index % 4, calls, seconds * noise(1.0, 0.02))
-        for index in range(rounds)
+        Sample(index, index % 4, calls, seconds * generator.gauss(1.0, 0.02))
+        for index in range(8)
         for calls, seconds in [(10, small) if index // 4 % 2 == 0 else (20, large)]
     ]
 
 
-def test_work_that_vanishes_is_seen_in_blocks_of_twice_the_calls():
+def test_vanished_work_is_detected_in_blocks_of_twice_the_calls():
     generator = random.Random(5)
     assert timing.vanished(samples_of_two_block_sizes(1.0, 2.0, generator=generator)) is None
     assert timing.vanished(samples_of_two_block_sizes(1.0, 1.0, generator=generator)) == pytest.approx(1.0, rel=0.05)
@@ -212,7 +211,7 @@ def test_noisy_rounds_are_no_evidence_of_vanished_work():
     assert timing.vanished([replace(sample, dropped="another process used a core") for sample in stalled]) is None
 
 
-def test_a_call_on_a_new_input_takes_as_long_as_any_other():
+def test_a_much_longer_call_on_a_new_input_is_detected():
     assert timing.amortised(alone=2e-3, seconds=60e-9)
     assert not timing.amortised(alone=120e-6, seconds=20e-6), "sleeping threads need time to wake up"
     assert not timing.amortised(alone=0.21, seconds=0.2)

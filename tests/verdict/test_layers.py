@@ -1,4 +1,4 @@
-"""From findings to layers, and layers with other names matched."""
+"""Findings are summarised by layer, and layers with different names are matched."""
 
 from xverify.verdict.findings import Explanation, Finding, ReplayReport
 from xverify.verdict.layers import Place, match, summarise
@@ -12,7 +12,7 @@ def found(layer, what, ratio, **more):
     return Finding(layer, 0, 0, "Linear", what, ratio, ratio, **more)
 
 
-def test_a_layer_is_its_worst_call():
+def test_a_layer_has_the_result_of_its_worst_call():
     layers = summarise(
         reply(found("a", "input", 0.0), found("a", "output", 0.4), found("a", "output", 99.0), compared={"a": 2}),
         ["a", "b"],
@@ -25,7 +25,7 @@ def test_a_layer_is_its_worst_call():
     assert (layers.compared, layers.known, layers.missing) == (1, 2, ("b",))
 
 
-def test_the_first_of_the_worst_is_named():
+def test_the_first_layer_with_the_worst_verdict_is_named():
     layers = summarise(
         reply(found("a", "output", 5.0), found("b", "input", 500.0), found("c", "output", 900.0), compared=dict.fromkeys("abc", 1)),
         ["a", "b", "c"], "jittor",
@@ -52,7 +52,7 @@ def test_layers_match_by_order_shape_and_kind():
     image = (2, 4, 4, 8)
     theirs = [
         Place("stem", "Conv2D", (2, 4, 4, 3), image), Place("norm", "BatchNormalization", image, image),
-        Place("average", "GlobalAveragePooling2D", image, (2, 8)),  # two of the reference's in one: neither of them
+        Place("average", "GlobalAveragePooling2D", image, (2, 8)),  # it stands for two layers of the reference, and matches neither
         Place("dense", "Dense", (2, 8), (2, 10)),
     ]  # fmt: skip
     assert match(mine, theirs, channels_last=True) == {"conv1": "stem", "bn1": "norm", "fc": "dense"}
@@ -60,7 +60,7 @@ def test_layers_match_by_order_shape_and_kind():
     assert match(mine, [], channels_last=True) == {}
 
 
-def test_layers_that_have_their_name_keep_it():
+def test_layers_with_equal_names_are_matched():
     def places(*names):
         return [Place(name, "ReLU" if name.startswith(("relu", "act")) else "Linear", (2, 4), (2, 4)) for name in names]
 

@@ -1,4 +1,4 @@
-"""The rule by itself: numbers in, classes out."""
+"""The limits of rounding, on numbers alone."""
 
 import math
 
@@ -12,21 +12,21 @@ from xverify.verdict.findings import Finding
 from xverify.verdict.limits import UNIT
 
 
-def test_growth_follows_the_random_walk():
+def test_growth_is_half_the_root_of_the_number_of_terms():
     assert [rule.growth(n) for n in (1, 4, 16, 1600)] == [1.0, 1.0, 2.0, 20.0]
 
 
 def test_ratio_is_the_residual_over_the_floor():
     size = np.full(8, 1.0)
-    moved = np.full(8, (3 * UNIT) ** 2)
+    perturbed = np.full(8, (3 * UNIT) ** 2)
     own = np.full(8, (2 * UNIT) ** 2)
     floor = math.sqrt(25 * (9 + 1 / 3) + 4) * UNIT  # κ = 5 at 100 terms
-    ratio, channel = rule.ratios(np.full(8, (7 * floor) ** 2), moved, own, size, 100)
+    ratio, channel = rule.ratios(np.full(8, (7 * floor) ** 2), perturbed, own, size, 100)
     assert ratio == pytest.approx(7)
     assert channel == pytest.approx(7 / math.sqrt(1.01))
 
 
-def test_one_bad_channel_shows_in_c_alone():
+def test_one_wrong_channel_changes_only_c():
     size = np.ones(1000)
     residual = np.full(1000, UNIT**2 / 3)
     residual[17] *= 100**2
@@ -36,13 +36,13 @@ def test_one_bad_channel_shows_in_c_alone():
     assert rule.classify(ratio, channel) == "DIFFERENT"
 
 
-def test_a_channel_of_nearly_nothing_does_not_count_its_last_bits():
+def test_the_last_bits_of_a_nearly_zero_channel_do_not_count():
     size = np.array([1.0, 1e-30])
     residual = np.array([UNIT**2 / 3, (1e-3 * UNIT) ** 2])
     assert rule.classify(*rule.ratios(residual, None, None, size, 1)) == "EQUAL"
 
 
-def test_no_residual_is_equal_and_one_without_a_floor_is_not():
+def test_a_residual_of_zero_is_equal_and_a_residual_without_a_floor_is_not():
     nothing = np.zeros(3)
     assert rule.ratios(nothing, nothing, nothing, nothing, 9) == (0.0, 0.0)
     assert rule.classify(*rule.ratios(np.full(3, 1e-30), nothing, nothing, nothing, 9)) == "DIFFERENT"
@@ -60,7 +60,7 @@ def test_limits_of_a_layer(ratio, channel, verdict):
 @pytest.mark.parametrize(
     ("rho", "layers", "verdict"),
     [(3, None, "EQUAL"), (3, "EQUAL", "EQUAL"), (3.1, None, "DRIFT"), (10.1, None, "DIFFERENT"),
-     (29, "EQUAL", "EQUAL"), (31, "EQUAL", "DIFFERENT"),  # coherent rounding has an end, too
+     (29, "EQUAL", "EQUAL"), (31, "EQUAL", "DIFFERENT"),  # also for coherent rounding there is a limit
      (1, "DRIFT", "DRIFT"), (9, "DRIFT", "DRIFT"), (11, "DRIFT", "DIFFERENT"), (0, "DIFFERENT", "DIFFERENT")],
 )  # fmt: skip
 def test_limits_of_an_output(rho, layers, verdict):
@@ -68,15 +68,13 @@ def test_limits_of_an_output(rho, layers, verdict):
 
 
 @given(st.floats(1e-3, 1e3), st.integers(1, 10_000))
-def test_the_ratio_has_no_unit(scale, terms):
-    """Results in other units are judged alike."""
-    residual, moved, own, size = (np.array([a, b]) * UNIT**2 for a, b in ((9, 4), (1, 2), (1, 1), (2, 5)))
+def test_the_ratio_does_not_depend_on_the_unit(scale, terms):
+    residual, perturbed, own, size = (np.array([a, b]) * UNIT**2 for a, b in ((9, 4), (1, 2), (1, 1), (2, 5)))
     size = size / UNIT**2
-    once = rule.ratios(residual, moved, own, size, terms)
-    again = rule.ratios(*(scale**2 * values for values in (residual, moved, own, size)), terms)
+    once = rule.ratios(residual, perturbed, own, size, terms)
+    again = rule.ratios(*(scale**2 * values for values in (residual, perturbed, own, size)), terms)
     assert again == pytest.approx(once)
 
 
-def test_another_shape_is_different_and_bits_are_counted():
+def test_a_tensor_of_another_shape_is_different():
     assert Finding("conv", 0, 0, "Conv2d", "output", 0.0, 0.0, reason="other shape").verdict == "DIFFERENT"
-    assert Finding("conv", 0, 0, "Conv2d", "output", 0.0, 0.0, rel_rms=8 * UNIT).bits_lost == pytest.approx(3)

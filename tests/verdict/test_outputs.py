@@ -33,7 +33,7 @@ def test_the_reference_itself_is_identical():
     assert error.compared == error.expected == 2
 
 
-def test_the_three_errors_are_what_their_names_say():
+def test_the_three_errors_have_the_values_of_their_definitions():
     delta = 0.25
     error = judged(lambda key, array: (TRUTH[key] + delta).astype(np.float32))
     assert error.mean_abs == pytest.approx(delta, rel=1e-5)
@@ -41,7 +41,7 @@ def test_the_three_errors_are_what_their_names_say():
     assert error.rel_rms == pytest.approx(delta / min(np.sqrt(np.mean(t**2)) for t in TRUTH.values()), rel=1e-5)
 
 
-def test_the_limit_lies_where_the_rule_says():
+def test_the_verdict_changes_at_the_limits_of_the_rule():
     def scaled(factor):
         return judged(lambda key, array: (TRUTH[key] + factor * (FLOAT32[key] - TRUTH[key])).astype(np.float32))
 
@@ -64,7 +64,7 @@ def test_the_limit_lies_where_the_rule_says():
         (1, "DIFFERENT", "DIFFERENT", "fc differs first: 7 x"),
     ],
 )
-def test_with_modelled_noise_the_layers_have_their_say(rho, layer, verdict, says):
+def test_with_modelled_noise_the_verdict_also_depends_on_the_layers(rho, layer, verdict, says):
     outputs = {key: (TRUTH[key] + rho * 1e-3).astype(np.float32) for key in TRUTH}
     floors = {"0/y": 2e-3, "1/y": 1e-3}
     layers = None
@@ -92,7 +92,7 @@ def test_what_cannot_be_compared_is_invalid(change, says):
     assert says.replace("\\", "") in error.reason
 
 
-def test_an_output_that_nobody_named_is_invalid():
+def test_an_output_that_the_spec_does_not_name_is_invalid():
     outputs = {**FLOAT32, "0/output[1]": np.zeros(3, np.float32)}
     error = compare(outputs, TRUTH, FLOAT32, SPEC, cases=range(2))
     assert error.verdict == "INVALID"
@@ -103,17 +103,17 @@ def test_swapped_channels_with_the_same_mean_differ():
     assert judged(lambda key, array: array[:, ::-1].copy()).verdict == "DIFFERENT"
 
 
-def test_nothing_compared_is_never_a_pass():
+def test_missing_outputs_are_invalid():
     assert compare({}, TRUTH, FLOAT32, SPEC, cases=range(2)).verdict == "INVALID"
 
 
-def test_a_constant_output_shows_no_fault():
+def test_a_constant_output_is_untested():
     constant = {key: np.full((4, 50), 0.5) for key in TRUTH}
     single = {key: value.astype(np.float32) for key, value in constant.items()}
     assert compare(single, constant, single, SPEC, cases=range(2)).verdict == "UNTESTED"
 
 
-def test_the_same_nan_on_both_sides_is_compared_around():
+def test_values_beside_the_same_nan_are_compared():
     truth = {key: value.copy() for key, value in TRUTH.items()}
     single = {key: value.copy() for key, value in FLOAT32.items()}
     for key in truth:
@@ -129,7 +129,7 @@ def test_integers_are_equal_or_not():
     assert compare(other, truth, truth, spec, cases=range(1)).verdict == "DIFFERENT"
 
 
-def test_one_infinity_is_not_the_other():
+def test_infinities_of_different_signs_are_invalid():
     truth, single, ours = ({key: value.copy() for key, value in arrays.items()} for arrays in (TRUTH, FLOAT32, FLOAT32))
     truth["0/y"][0, 0] = single["0/y"][0, 0] = np.inf
     ours["0/y"][0, 0] = -np.inf
@@ -139,7 +139,7 @@ def test_one_infinity_is_not_the_other():
     assert "0 infinite and 1 negative infinite values, the reference 0 NaN, 1 infinite" in error.reason
 
 
-def test_a_floor_that_overflows_lets_nothing_pass():
+def test_an_infinite_noise_floor_is_invalid():
     single = {key: value.copy() for key, value in FLOAT32.items()}
     single["1/y"][2, 3] = np.inf
     error = compare(FLOAT32, TRUTH, single, SPEC, cases=range(2))
@@ -147,7 +147,7 @@ def test_a_floor_that_overflows_lets_nothing_pass():
     assert "of the reference has 0 NaN, 1 infinite and 0 negative infinite values in float32" in error.reason
 
 
-def test_a_large_output_is_compared_in_parts_as_it_would_be_at_once(monkeypatch):
+def test_comparing_a_large_output_in_parts_gives_the_same_result(monkeypatch):
     at_once = judged()
     monkeypatch.setattr("xverify.verdict.outputs.PART", 7)
     in_parts = judged()
@@ -160,7 +160,7 @@ def test_a_large_output_is_compared_in_parts_as_it_would_be_at_once(monkeypatch)
     assert compare(constant, constant, constant, SPEC, cases=range(2)).verdict == "UNTESTED"
 
 
-def test_large_outputs_are_looked_up_one_at_a_time_and_never_copied(monkeypatch):
+def test_large_outputs_are_read_one_at_a_time_and_never_copied(monkeypatch):
     monkeypatch.setattr("xverify.verdict.outputs.PART", 2**14)
 
     class Made(Mapping):
@@ -172,7 +172,7 @@ def test_large_outputs_are_looked_up_one_at_a_time_and_never_copied(monkeypatch)
         def __getitem__(self, key):
             array = np.random.default_rng(int(key[0])).random((4, 2**18), np.float32).astype(self.dtype, copy=False)
             self.alive = [reference for reference in self.alive if reference() is not None]
-            assert not self.alive, "the one before is still held"
+            assert not self.alive, "the previous array is still in memory"
             self.alive.append(weakref.ref(array))
             return array
 

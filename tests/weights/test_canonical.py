@@ -94,7 +94,7 @@ def test_diff_names_every_difference():
     assert [d.kind for d in diff({"a": np.array([0.0], np.float32)}, negative_zero)] == ["values"]
 
 
-def test_rename_is_explicit():
+def test_rename_uses_only_the_entries_of_the_table():
     own = ["dense.weight", "dense.bias", "out.kernel"]
     table = {"fc1": "dense", "fc2.weight": "out.kernel"}
     assert rename(own, table) == {"dense.weight": "fc1.weight", "dense.bias": "fc1.bias", "out.kernel": "fc2.weight"}

@@ -1,4 +1,4 @@
-"""Messages as lines, and lines as messages: what goes out comes back, and nothing else is accepted."""
+"""Messages are unchanged after encoding and decoding, and invalid lines are refused."""
 
 import dataclasses
 import json
@@ -63,7 +63,7 @@ def message(kind):
 
 
 @pytest.mark.parametrize("kind", codec.REQUESTS.values(), ids=lambda kind: kind.__name__)
-def test_every_request_comes_back_as_it_went(kind):
+def test_a_request_is_unchanged_after_encoding_and_decoding(kind):
     request = message(kind)
     line = codec.encode_request(7, request)
     assert line.count(b"\n") == 1
@@ -72,7 +72,7 @@ def test_every_request_comes_back_as_it_went(kind):
 
 
 @pytest.mark.parametrize("kind", codec.REPLIES.values(), ids=lambda kind: kind.__name__)
-def test_every_reply_comes_back_as_it_went(kind):
+def test_a_reply_is_unchanged_after_encoding_and_decoding(kind):
     reply = message(kind)
     number, found = codec.decode_reply(codec.encode_reply(8, reply))
     assert (number, type(found), repr(found)) == (8, kind, repr(reply))
@@ -84,17 +84,17 @@ def test_every_request_names_a_reply_and_every_reply_answers_one():
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -0.0, 5e-324, 1.7976931348623157e308, 0.1 + 0.2])
-def test_every_float_survives_the_line(value):
+def test_every_float_is_unchanged_after_encoding_and_decoding(value):
     _, found = codec.decode_reply(codec.encode_reply(1, Timed(value)))
     assert repr(found.seconds) == repr(value)
 
 
-def test_a_refusal_comes_back():
+def test_a_refusal_is_unchanged_after_encoding_and_decoding():
     refusal = Refusal("unsupported", "no float64")
     assert codec.decode_reply(codec.encode_reply(3, refusal)) == (3, refusal)
 
 
-def test_a_hello_is_told_from_what_an_interpreter_prints():
+def test_a_hello_is_distinguished_from_other_lines():
     hello = Hello(codec.VERSION, 12, "3.11.7")
     assert codec.decode_hello(codec.encode_hello(hello)) == hello
     for line in (
@@ -181,7 +181,7 @@ def test_a_request_that_is_refused_keeps_its_number():
     assert refused.value.number == 9
 
 
-def test_what_json_cannot_hold_is_refused_before_it_is_sent():
+def test_a_reply_that_json_cannot_represent_is_refused_before_it_is_sent():
     with pytest.raises(MessageError, match="Started cannot be written as JSON"):
         codec.encode_reply(1, Started(1.0, {"version": object()}))
 
@@ -190,12 +190,12 @@ def test_fields_that_are_left_out_have_their_defaults():
     assert codec.decode_request(line(id=1, ask="Block", case=0, calls=2))[1] == Block(0, 2, None, 0)
 
 
-def test_an_int_is_taken_for_a_float_and_becomes_one():
+def test_an_int_is_accepted_as_a_float_and_converted():
     _, request = codec.decode_request(codec.encode_request(1, Warm(calls=1, seconds=0)))
     assert isinstance(request.seconds, float)
 
 
-def test_the_codec_needs_the_standard_library_alone():
+def test_the_codec_needs_only_the_standard_library():
     code = (
         "import sys, importlib.util; "
         "spec = importlib.util.spec_from_file_location('codec', sys.argv[1]); module = importlib.util.module_from_spec(spec); "

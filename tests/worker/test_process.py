@@ -1,4 +1,4 @@
-"""The parent's end: a reply that is not the one that was asked for ends that worker, and says why."""
+"""A worker as the parent sees it: a wrong reply ends this worker, and the error gives the reason."""
 
 import sys
 
@@ -63,7 +63,7 @@ SAYS = {
 
 
 @pytest.mark.parametrize(("fault", "says"), SAYS.items(), ids=SAYS)
-def test_a_reply_that_is_not_the_one_asked_for_ends_this_worker_alone(start, tmp_path, monkeypatch, fault, says):
+def test_a_wrong_reply_ends_this_worker_and_no_other(start, tmp_path, monkeypatch, fault, says):
     other = start("numpy")
     monkeypatch.setenv("TALKATIVE", fault)
     worker = start("talkative")
@@ -79,14 +79,14 @@ def test_an_extra_reply_ends_the_worker_at_the_next_request(start, tmp_path, mon
     monkeypatch.setenv("TALKATIVE", "extra")
     worker = start("talkative")
     build(worker, tmp_path)
-    # The extra line is a well-made answer to this very request, so that only a second one gives it away.
+    # The extra line is a correct reply to this request, so only the second reply shows that one is too many.
     assert worker.ask(DeviceMemory()) == DeviceMemoryRead(99.0)
     with pytest.raises(Crashed, match=r"without being asked|a reply of number 3 to request number 4"):
         worker.ask(DeviceMemory())
     assert dead(worker)
 
 
-def test_a_line_that_waits_before_a_request_is_seen_before_it_is_asked(start, tmp_path):
+def test_a_line_that_was_sent_without_a_request_ends_the_worker(start, tmp_path):
     worker = start("numpy")
     worker._lines.put(codec.encode_reply(2, DeviceMemoryRead(99.0)))
     with pytest.raises(
@@ -96,7 +96,7 @@ def test_a_line_that_waits_before_a_request_is_seen_before_it_is_asked(start, tm
     assert dead(worker)
 
 
-def test_who_asks_a_dead_worker_again_is_told_at_once(start, monkeypatch, tmp_path):
+def test_a_request_to_a_dead_worker_fails_at_once(start, monkeypatch, tmp_path):
     worker = start("numpy")
     worker.kill()
     for _ in range(3):
@@ -104,7 +104,7 @@ def test_who_asks_a_dead_worker_again_is_told_at_once(start, monkeypatch, tmp_pa
             worker.ask(DeviceMemory())
 
 
-def test_a_refusal_is_raised_and_the_worker_goes_on(start, tmp_path):
+def test_a_refusal_is_raised_and_the_worker_continues(start, tmp_path):
     worker = start("numpy")
     build(worker, tmp_path)
     with pytest.raises(Failed, match="No such file"):
@@ -112,14 +112,14 @@ def test_a_refusal_is_raised_and_the_worker_goes_on(start, tmp_path):
     assert isinstance(build(worker, tmp_path), Built)
 
 
-def test_a_request_that_json_cannot_hold_is_never_sent_and_takes_no_number(start, tmp_path):
+def test_a_request_that_json_cannot_represent_is_not_sent(start, tmp_path):
     worker = start("numpy")
     with pytest.raises(codec.MessageError, match="Load cannot be written as JSON"):
         worker.ask(Load(tmp_path))
     assert isinstance(build(worker, tmp_path), Built)
 
 
-def test_a_worker_that_hangs_is_watched_and_ended(start, tmp_path):
+def test_a_worker_that_hangs_is_ended_after_its_timeout(start, tmp_path):
     beats = []
     worker = start("hangs", timeout=2.5, beat=lambda seconds, line: beats.append(seconds))
     build(worker, tmp_path)

@@ -1,4 +1,4 @@
-"""The worker's session, in this process and with a clock that ticks one second a look."""
+"""The worker's session, in this process and with a clock that advances by one second whenever it is read."""
 
 import itertools
 import sys
@@ -52,8 +52,8 @@ def session(tmp_path, faulty_frameworks):
     return start
 
 
-def cases(tmp_path, count=2):
-    arrays = {case_key(case, "x"): np.full((4, 8), case, np.float32) for case in range(count)}
+def cases(tmp_path):
+    arrays = {case_key(case, "x"): np.full((4, 8), case, np.float32) for case in range(2)}
     npz.save_file(arrays, tmp_path / "inputs.npz")
     return str(tmp_path / "inputs.npz")
 
@@ -85,7 +85,7 @@ def test_a_block_times_its_calls_and_nothing_else(session, tmp_path):
         return x[:, :3]
 
     live.state.call = count
-    # The clock ticks once a look: one second from the start of the block to its end, whatever the number of calls.
+    # The clock is read at the start and at the end of a block, so a block takes one second for any number of calls.
     assert live.ask(Block(case=1, calls=25)) == Timed(1.0, None)
     assert calls == 25
 
@@ -103,7 +103,7 @@ def test_the_outputs_that_are_kept_are_those_of_the_last_timed_call(session, tmp
     assert (kept["1/y"] == 7).all()
 
 
-def test_memory_is_at_hand_before_the_outputs_are_read(session, tmp_path, monkeypatch):
+def test_memory_is_allocated_before_the_outputs_are_read(session, tmp_path, monkeypatch):
     live = session()
     live.ask(Prepare(cases(tmp_path), "eager"))
     done = []
@@ -132,7 +132,7 @@ def test_every_output_of_every_call_is_waited_for(session, tmp_path):
         ("import no_such_module", "No module named 'no_such_module'"),
     ],
 )
-def test_what_the_model_file_does_wrong_is_said_with_its_place(tmp_path, broken, says):
+def test_an_error_in_the_model_file_is_reported_with_its_place(tmp_path, broken, says):
     live, folder = Session(), write_folder(tmp_path / "port", model=broken)
     live.ask(Start("numpy", threads=1, device="cpu"))
     refused = live.answer(Build(str(folder), options={}, onnx=None, names={}, **LAYOUTS))
@@ -160,11 +160,11 @@ def test_names_toml_renames_layers_and_parameters(session, tmp_path):
     assert np.array_equal(live.state.model.weights["dense.weight"], arrays["fc1.weight"])
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="glibc alone can be told")
+@pytest.mark.skipif(sys.platform != "linux", reason="only glibc has malloc_trim")
 def test_releasing_memory_gives_it_back_to_the_system(session):
     session, process = session(), psutil.Process()
     blocks = [np.ones(1024) for _ in range(20_000)]
-    last = blocks[-1]  # what is freed below it stays with the process
+    last = blocks[-1]  # memory that is freed below this block stays with the process
     del blocks
     before = process.memory_info().rss
     session.ask(ReleaseMemory())
@@ -178,7 +178,7 @@ def test_an_unknown_request_is_refused(session):
     assert (number, refused) == (4, Refusal("failed", "a worker cannot be asked 'Nonsense'"))
 
 
-def test_a_reply_that_json_cannot_hold_is_refused_and_the_worker_goes_on(session):
+def test_a_reply_that_json_cannot_represent_is_refused_and_the_worker_continues(session):
     live = session()
     live.state.framework.graph_count = lambda call: object()
     live.state.call = None

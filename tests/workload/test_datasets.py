@@ -82,7 +82,7 @@ def test_synthetic_batches_are_the_probe_inputs_with_labels():
     assert not np.array_equal(first, second)
 
 
-def test_the_batches_of_a_seed_and_a_case_do_not_depend_on_other_cases():
+def test_the_batch_of_a_case_does_not_depend_on_other_cases():
     for spec in (MLP, language_model()):
         assert same(data.synthetic(spec, 4, 0, 2), data.synthetic(spec, 4, 0, 2))
         assert not same(data.synthetic(spec, 4, 0, 2), data.synthetic(spec, 4, 1, 2))

@@ -1,11 +1,13 @@
 """The formulas against torch.optim, and the options of the command line."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from xverify.errors import UsageError
+from xverify.worker.codec import from_plain, to_plain
 from xverify.workload import optimizers
 from xverify.workload.optimizers import Optimizer, optimizer
 
@@ -66,6 +68,6 @@ def test_settings_that_torch_would_refuse(arguments, says):
         optimizer(*arguments)
 
 
-def test_settings_survive_the_journey_to_a_worker():
+def test_a_message_to_a_worker_keeps_the_settings():
     settings = replace(optimizer("adam"), variants=("eps-hat",))
-    assert Optimizer.from_dict(settings.to_dict()) == settings
+    assert from_plain(Optimizer, json.loads(json.dumps(to_plain(settings))), "optimizer") == settings

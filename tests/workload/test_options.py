@@ -35,7 +35,7 @@ class More(RunSettings):
     passes: int = option(3, "passes over the data", group=HOW, metavar="N", least=1, task="train")
 
 
-def test_one_declaration_is_all_that_a_new_option_takes():
+def test_a_new_option_needs_one_declaration_only():
     options = declared(More)
     parser = Parser(prog="xverify run")
     add(parser, options)
@@ -86,14 +86,14 @@ def test_a_request_has_every_setting():
     assert request.optimizer is None
 
 
-def test_the_settings_of_an_optimizer_become_one():
+def test_the_settings_of_an_optimizer_become_one_record():
     asked = RunSettings(task="train", optimizer="sgd", lr=0.5, momentum=0.9, nesterov=True, weight_decay=0.1)
     assert {each.name for each in declared(OptimizerSettings)} <= set(vars(asked))
     request, _ = resolve("mlp", ["torch:eager"], asked)
     assert request.optimizer == optimizers.optimizer("sgd", 0.5, 0.9, True, 0.1)
 
 
-def test_names_that_stand_in_two_files_are_the_same():
+def test_names_that_are_in_two_files_are_equal():
     assert tuple(plan.EFFORTS) == EFFORTS
     assert tuple(optimizers.STATE_NAMES) == OPTIMIZERS
     assert tuple(selftest_timing.KINDS) == selftest.KINDS
@@ -125,13 +125,13 @@ def test_names_that_stand_in_two_files_are_the_same():
         ({"pin": (99999,)}, "--pin 99999: this process may use the cores"),
     ],
 )
-def test_what_is_out_of_range_is_refused_with_the_limit(settings, says):
+def test_a_value_out_of_range_is_refused_with_the_limit(settings, says):
     with pytest.raises(UsageError) as error:
         xverify.run("mlp", ["numpy"], **settings)
     assert says in str(error.value)
 
 
-def test_several_tasks_leave_each_its_own_settings():
+def test_every_task_gets_its_own_settings():
     asked = RunSettings(task="forward,train", optimizer="adam", lr=0.1, time_input=True, seed=3)
     forward = asked.for_task("forward")
     assert forward == RunSettings(task="forward", seed=3)
@@ -153,7 +153,7 @@ def test_text_of_the_command_line_is_read(declaration, text, value):
     assert declaration.read(text) == value
 
 
-def test_help_tells_the_default_once():
+def test_help_names_the_default_once():
     assert named("seed").says == "seed of drawn weights and inputs (default: 0)"
     assert named("batch").says == "items a call (default: the model's own)"
     assert named("timeout").says.endswith("(default: 1800)")

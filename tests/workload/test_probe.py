@@ -22,7 +22,7 @@ def test_probe_weights_are_neither_constant_nor_too_large():
     assert np.std(arrays["conv.weight"]) * np.sqrt(8 * 9 / 2) < 1.2
 
 
-def test_a_name_has_the_same_weights_whatever_other_names_there_are():
+def test_the_weights_of_a_name_do_not_depend_on_other_names():
     alone = probe.weights({"bn.bias": (16,)}, seed=3)["bn.bias"]
     assert np.array_equal(alone, probe.weights(SHAPES, seed=3)["bn.bias"])
     assert not np.array_equal(alone, probe.weights(SHAPES, seed=4)["bn.bias"])

@@ -200,7 +200,7 @@ def _logs(row: Row, result: Result, relative: bool) -> list[float]:
     """For each process run the logarithm of seconds a call, or of their ratio to the baseline's."""
     samples = _samples(row)
     if not relative:
-        return [math.log(seconds) for seconds in timing.launch_seconds(samples)] if samples else []
+        return [math.log(seconds) for seconds in timing.process_run_seconds(samples)] if samples else []
     pairs: Mapping[int, list[float]] = timing.log_ratios(samples, _samples(_baseline(row, result)))
     return [statistics.median(logs) for logs in pairs.values()]
 

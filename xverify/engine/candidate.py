@@ -13,7 +13,7 @@ from ..progress import Listener
 from ..reference.build import Export, Prepared
 from ..reference.layers import LayerReplay
 from ..reference.truth import Truth
-from ..results.records import Error, Launch, Layers, Row, Speed, Training
+from ..results.records import Error, Layers, ProcessRun, Row, Speed, Training
 from ..results.verdicts import Verdict
 from ..timing.noise import Gate
 from ..timing.speed import Measurements
@@ -258,11 +258,11 @@ class Candidate:
         self.measured = replace(self.measured, memory=memory)
         self.worker.ask(messages.ReleaseMemory())
 
-    def process_run(self) -> Launch | None:
+    def process_run(self) -> ProcessRun | None:
         """The current process run as far as it has come; None before it is warm."""
         if self.started is None or self.built is None or self.warmed is None:
             return None
-        return Launch(
+        return ProcessRun(
             launch=self.run,
             import_seconds=self.started.seconds,
             build_seconds=self.built.seconds,

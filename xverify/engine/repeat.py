@@ -30,7 +30,7 @@ def another_run_helps(
         return False
     mine = baseline.measurements()
     if len(going) == 1:
-        seconds = statistics.launch_seconds(statistics.clean(mine.samples))
+        seconds = statistics.process_run_seconds(statistics.clean(mine.samples))
         logs = [[math.log(one) for one in seconds]]
     else:
         logs = [log_ratios(each.measurements(), mine) for each in going if each is not baseline]

@@ -32,7 +32,7 @@ def interleave(
     gate = Gate()
     by_label = {candidate.label: candidate for candidate in candidates}
     run = max(candidate.run for candidate in candidates)
-    seconds = plan.LAUNCH_SECONDS if seconds_left is None else min(plan.LAUNCH_SECONDS, seconds_left / 2)
+    seconds = plan.RUN_SECONDS if seconds_left is None else min(plan.RUN_SECONDS, seconds_left / 2)
     per_call = {label: candidate.seconds_per_call for label, candidate in by_label.items()}
     planned = plan.plan(per_call, request.cases, request.rerun, effort.rounds, seconds)
     blocks: dict[str, list[TimedBlock]] = defaultdict(list)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..framework.adapter import Framework
-from ..results.records import Launch, Memory, Sample
+from ..results.records import Memory, ProcessRun, Sample
 from ..workload.optimizers import Optimizer
 
 
@@ -48,7 +48,7 @@ class History:
     """
 
     next_run: int = 0
-    process_runs: tuple[Launch, ...] = ()
+    process_runs: tuple[ProcessRun, ...] = ()
     samples: tuple[Sample, ...] = ()
     environment: Mapping[str, object] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""Interpreters of their own for frameworks that cannot be installed beside the others.
+"""Makes and finds separate environments for frameworks that cannot be installed beside the others.
 
 It may import framework, host, and everything below those.
 """

@@ -1,19 +1,19 @@
-"""Make an environment, and remove it. Whatever goes wrong, no part of one is left that a run would use."""
+"""Makes and removes environments. When something fails, nothing remains that a run could use by mistake."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-import signal
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import UsageError, XverifyError
+from ..host import kill_group
 from ..progress import Listener
 from . import interpreters
 from .store import STAMP, Environment, digest, find, interpreter, pins, root
@@ -34,16 +34,17 @@ NOISE = (
     *("Looking in", "Collecting", "Using cached", "Downloading", "Requirement already", "WARNING:", "[notice]"),
     *("note:", "hint:", "[end of output]", "╰─> See above"),
 )
+MOST_REASONS = 8  # lines of an installer that an error message quotes
 
 # Run a command to its end: (what it does, for the progress line; the command) -> the last line that it prints.
 Step = Callable[[str, list[str]], str]
 
 
 def create(name: str, listener: Listener) -> Environment:
-    """Make an environment from its pins; an older one of this name is replaced, or stays when the new one fails.
+    """Make an environment from its pins. An older one of this name is replaced; it stays when making the new one fails.
 
-    name: one of those in ``store.pins()``.
-    listener: is told of every step, and of the last line that its command printed.
+    name: a name in ``store.pins()``.
+    listener: gets every step, and the last line that its command printed.
     Raises XverifyError with the last lines of the installer, or with the Python version that is missing.
     """
     folder, file = root() / name, pins()[name]
@@ -77,9 +78,9 @@ def create(name: str, listener: Listener) -> Environment:
 
 
 def _base_interpreter(file: Path, step: Step) -> str:
-    """The interpreter to make an environment with: one that is installed, or one that uv downloads.
+    """The interpreter with which to make an environment: one that is installed, or one that uv downloads.
 
-    file: the pins, which name the versions that they are for.
+    file: the file of pins, which names its Python versions.
     Raises XverifyError when there is none, and when the download fails.
     """
     versions = interpreters.wanted(file)
@@ -100,7 +101,7 @@ def _base_interpreter(file: Path, step: Step) -> str:
 
 
 def _check_ensurepip(python: str) -> None:
-    """Raise XverifyError when an interpreter cannot make environments, as that of Debian without its package."""
+    """Raise XverifyError when an interpreter cannot make environments. Debian has a separate package for this."""
     done = subprocess.run([python, "-c", "import ensurepip"], capture_output=True, check=False)
     if done.returncode != 0:
         package = f"python{interpreters.version_of(python)}-venv"
@@ -112,7 +113,8 @@ def _check_ensurepip(python: str) -> None:
 def _add_config(folder: Path, config: Path) -> None:
     """Put a pythonX.Y-config beside the new interpreter, where Jittor looks for it to compile its core.
 
-    config: that of the base interpreter, which is called and not linked, because it prints paths near its own place.
+    config: the pythonX.Y-config of the base interpreter. The new file calls it; a link would not work, because the script prints
+        paths relative to its own place.
     """
     script = interpreter(folder).with_name(config.name)
     if os.name == "posix" and config.is_file() and not script.exists():
@@ -121,14 +123,14 @@ def _add_config(folder: Path, config: Path) -> None:
 
 
 def remove(name: str) -> None:
-    """Delete an environment, or the rest of one that was interrupted. Raises UsageError when the folder is something else."""
+    """Delete an environment, also an incomplete one. Raises UsageError when the folder is no environment."""
     folder = root() / name
     with _reported(folder), _alone(folder):
         shutil.rmtree(_put_aside(folder))
 
 
 def size(folder: Path) -> int:
-    """Bytes of the files in a folder."""
+    """The total size of the files in a folder, in bytes."""
     return sum(os.lstat(os.path.join(place, file)).st_size for place, _, files in os.walk(folder) for file in files)
 
 
@@ -212,21 +214,12 @@ def _step(name: str, doing: str, command: list[str], place: Path, listener: List
             listener.beat(name, time.monotonic() - begun, lines[-1])
         code = process.wait()
     except BaseException:
-        _end_group(process)
+        kill_group(process)
         process.wait()
         raise
     if code != 0:
         raise XverifyError(f"{name}: {doing} failed:\n" + "\n".join(f"  {line}" for line in _reason(lines)))
     return lines[-1]
-
-
-def _end_group(process: subprocess.Popen[str]) -> None:
-    """End a process, and all that it started, at once."""
-    with suppress(OSError):
-        if hasattr(os, "killpg"):
-            os.killpg(process.pid, signal.SIGKILL)
-        else:
-            process.kill()
 
 
 def _read(process: subprocess.Popen[str], lines: list[str]) -> None:
@@ -235,7 +228,7 @@ def _read(process: subprocess.Popen[str], lines: list[str]) -> None:
         lines.append(line.rstrip())
 
 
-def _reason(lines: list[str], most: int = 8) -> list[str]:
-    """The last lines that say why an installer failed. most: how many at most."""
+def _reason(lines: list[str]) -> list[str]:
+    """The last lines that say why an installer failed, at most MOST_REASONS of them."""
     reasons = [line for line in lines if line.strip() and not line.strip().startswith(NOISE)]
-    return reasons[-most:]
+    return reasons[-MOST_REASONS:]

@@ -1,6 +1,6 @@
-"""Find the Python with which an environment is made: this one where its packages have wheels for it, else another.
+"""Finds the Python with which an environment is made: this one if the packages have wheels for it, otherwise another one.
 
-A file of pins names the versions that it is for in a comment: ``# Python 3.10 to 3.12``.
+A comment in a file of pins names its Python versions: ``# Python 3.10 to 3.12``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-# Only an interpreter that starts counts: those of pyenv on the path stand for versions that may be switched off.
+# An interpreter counts only if it starts: pyenv puts commands on the path for versions that may be switched off.
 PROBE = "import sys; print('%d.%d' % sys.version_info[:2])"
 
 
@@ -45,7 +45,7 @@ def here() -> tuple[int, int]:
 
 
 def wanted(pins: Path) -> Versions:
-    """The versions that a file of pins is for; ANY when it does not say."""
+    """The Python versions that a file of pins names; ANY when it names none."""
     found = re.search(r"^# Python (\d+)\.(\d+) to (\d+)\.(\d+)\b", pins.read_text(), re.MULTILINE)
     if found is None:
         return ANY
@@ -54,7 +54,7 @@ def wanted(pins: Path) -> Versions:
 
 
 def find(versions: Versions) -> str | None:
-    """An installed interpreter of one of these versions: this one, or the newest one that is found; None without any."""
+    """An installed interpreter of one of these versions: this one, or else the newest one; None when there is none."""
     if here() in versions:
         return sys.executable
     for path in _installed(versions):
@@ -65,12 +65,12 @@ def find(versions: Versions) -> str | None:
 
 
 def uv() -> str | None:
-    """The uv on the path, or the one that is installed beside xverify, which can download a Python; None without any."""
+    """The uv on the path, or the one that is installed beside xverify, which can download a Python; None when there is none."""
     return shutil.which("uv") or shutil.which("uv", path=str(_beside()))
 
 
 def fits(pins: Path) -> bool:
-    """Whether this interpreter is one that a file of pins is for."""
+    """Whether a file of pins is for the version of this interpreter."""
     return here() in wanted(pins)
 
 
@@ -82,7 +82,7 @@ def explain(pins: Path) -> str:
 
 
 def how_to_get(versions: Versions) -> str:
-    """Where no interpreter of these versions was found, and how to get one."""
+    """A message about where no interpreter of these versions was found, and how to get one."""
     newest = versions.newest_first()[0]
     return (
         f"No other is on the path or in {_pyenv()}. Install one, or type: pip install uv, with which xverify downloads Python "

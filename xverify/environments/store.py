@@ -1,8 +1,8 @@
-"""Find environments: interpreters of their own for frameworks that cannot be installed beside the others.
+"""Finds environments, which are separate virtual environments for frameworks that cannot be installed beside the others.
 
 ``NAME.txt`` here, or beside an adapter in a folder of XVERIFY_FRAMEWORKS, pins the packages of the environment NAME in pip's
-form: numpy, the framework, and what its model files and weights import. The environment is for the adapter called NAME and for
-every adapter with ``isolated = "NAME"``. Environments are in the user's cache folder, or in XVERIFY_ENVIRONMENTS.
+format: numpy, the framework, and the packages that its model files and weights import. The environment is for the adapter called
+NAME and for every adapter with ``isolated = "NAME"``. Environments are in the user's cache folder, or in XVERIFY_ENVIRONMENTS.
 
 An environment exists when its stamp does. The stamp is written last, so an interrupted creation leaves none.
 """
@@ -29,8 +29,11 @@ STAMP = "xverify.json"
 class Environment:
     """An environment that exists.
 
-    name: the name of its pins. folder: where it is. python: the version of its interpreter.
-    pins: the digest of the pins that it was made from. packages: name -> version of everything installed there.
+    name: the name of its pins.
+    folder: the folder of the environment.
+    python: the version of its interpreter.
+    pins: the digest of the pins from which it was made.
+    packages: name -> version of every package that is installed there.
     """
 
     name: str
@@ -45,13 +48,13 @@ class Environment:
 
     @property
     def current(self) -> bool:
-        """Whether its pins are the same as when it was made."""
+        """Whether its pins have not changed since it was made."""
         return self.name not in pins() or digest(pins()[self.name]) == self.pins
 
     def version(self, adapter: type[Framework]) -> str | None:
-        """The version of a framework; None unless everything that it needs is installed here."""
-        held = {_normal(name): version for name, version in self.packages.items()}
-        versions = [held.get(_normal(package)) for package in adapter.needs]
+        """The version of a framework; None unless every package that it needs is installed here."""
+        installed = {_normal(name): version for name, version in self.packages.items()}
+        versions = [installed.get(_normal(package)) for package in adapter.needs]
         return None if None in versions else versions[0]
 
 
@@ -70,14 +73,14 @@ def interpreter(folder: Path) -> Path:
 
 
 def pins() -> dict[str, Path]:
-    """Environment name -> the file of its pins, for every one that can be made."""
+    """Environment name -> the file of its pins, for every environment that can be made."""
     wanted = {name for adapter in frameworks.load_all().values() for name in _names(adapter)}
     folders = [Path(__file__).parent, *dict.fromkeys(path.parent for path in frameworks.files().values())]
     return {path.stem: path for folder in folders for path in sorted(folder.glob("*.txt")) if path.stem in wanted}
 
 
 def digest(path: Path) -> str:
-    """``sha256:`` over the lines of pins that are not comments."""
+    """``sha256:`` and the hash of all lines of pins that are no comments."""
     lines = [line.strip() for line in path.read_text().splitlines()]
     text = "\n".join(line for line in lines if line and not line.startswith("#"))
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
@@ -91,7 +94,7 @@ def find(name: str) -> Environment | None:
         found = Environment(name, folder, stamp["python"], stamp["pins"], stamp["packages"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    # The Python that it was made with may have been removed.
+    # The Python with which it was made may have been removed.
     return found if interpreter(folder).exists() else None
 
 
@@ -107,7 +110,7 @@ def serves(name: str) -> list[str]:
 
 
 def chosen(adapter: type[Framework]) -> Environment | None:
-    """The environment in which a framework runs; None: in this interpreter, or nowhere."""
+    """The environment in which a framework runs; None when it runs in this interpreter, or cannot run."""
     if not adapter.isolated and not host.missing(adapter):
         return None
     found = (find(name) for name in _names(adapter))
@@ -115,7 +118,7 @@ def chosen(adapter: type[Framework]) -> Environment | None:
 
 
 def remedy(adapter: type[Framework]) -> str:
-    """What to type to get a framework that is not installed."""
+    """The command that installs a missing framework."""
     known = pins()
     name = next((name for name in _names(adapter) if name in known), None)
     if name is None:
@@ -140,5 +143,5 @@ def _names(adapter: type[Framework]) -> list[str]:
 
 
 def _normal(package: str) -> str:
-    """A package's name as the index knows it."""
+    """The normal form of a package's name, as the package index compares names."""
     return re.sub(r"[-_.]+", "-", package).lower()

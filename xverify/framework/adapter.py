@@ -103,7 +103,7 @@ class Training:
         raise NotImplementedError
 
     def set_optimizer_state(self, steps: int, state: Mapping[str, Sequence[Array]]) -> None:
-        """Replace the optimizer state. The arguments have the form that ``optimizer_state`` returns."""
+        """Replace the optimizer state. The arguments are what ``optimizer_state`` returns."""
         raise NotImplementedError
 
 
@@ -234,7 +234,7 @@ class Framework:
         """Free memory that the framework keeps for later calls."""
 
     def fused_parameters(self, model: Any) -> dict[str, tuple[str, ...]]:
-        """Weights that the framework stores as one tensor where torch has several: name -> names of the tensors it sums up."""
+        """Weights that the framework stores as one tensor where torch has several: name -> names of the tensors whose sum it is."""
         return {}
 
     def graph_count(self, call: Callable[..., Any]) -> int | None:

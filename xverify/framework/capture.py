@@ -1,7 +1,7 @@
-"""One untimed pass that writes down what every layer took and gave, an array a file, each array once.
+"""Records the inputs and outputs of every layer during one untimed pass.
 
-Every call of a layer is a ``LayerCall``, whose arrays keep the framework's own layout. Nothing is held in memory: an
-activation is on disk before the next layer runs.
+Every call of a layer becomes a ``LayerCall``. Its arrays keep the framework's own layout. Each array is written to a file of its
+own before the next layer runs, so none stays in memory; equal arrays share one file.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ from .structures import map_leaves, unique_leaves
 class LayerCall:
     """One call of a layer. Arrays are named by their files.
 
-    name: of the layer. call: how many calls of this layer came before. inputs, outputs: what it took and gave.
-    input_gradients, output_gradients: of a training step; None where a value has no gradient.
+    name: name of the layer.
+    call: number of earlier calls of this layer.
+    inputs, outputs: files of its inputs and outputs.
+    input_gradients, output_gradients: files of their gradients in a training step; None where a value has no gradient.
     """
 
     name: str
@@ -39,7 +41,7 @@ class LayerCall:
 
 @dataclass
 class OpenCall:
-    """A call of a layer while it is being recorded: the fields of ``LayerCall``."""
+    """A call of a layer while it is being recorded. The fields are those of ``LayerCall``."""
 
     name: str
     call: int
@@ -61,7 +63,11 @@ class OpenCall:
 
 
 class Recorder:
-    """Collects the records of one pass. to_numpy: makes an array of a framework's tensor, and None of anything else."""
+    """Collects the records of one pass.
+
+    folder: the folder in which the arrays are written.
+    to_numpy: function that converts a tensor of the framework to an array, and returns None for any other value.
+    """
 
     def __init__(self, folder: Path, to_numpy: Callable[[Any], Array | None]) -> None:
         self.folder, self.to_numpy = folder, to_numpy
@@ -71,26 +77,26 @@ class Recorder:
 
     @property
     def records(self) -> list[LayerCall]:
-        """One a call, in the order in which they began. A call that broke off has no outputs."""
+        """One record for each call, in the order in which the calls began. A call that failed has no outputs."""
         return [call.closed() for call in self.begun]
 
     def begin(self, name: str, inputs: Any) -> OpenCall:
-        """Write what a layer is about to get; an in-place layer has not changed it yet."""
+        """Open a record and write the inputs of a call, before an in-place layer changes them."""
         record = OpenCall(name, self.calls[name], self._write(inputs))
         self.calls[name] += 1
         self.begun.append(record)
         return record
 
     def end(self, record: OpenCall, outputs: Any) -> None:
-        """Write what the layer gave."""
+        """Write the outputs of a call."""
         record.outputs = self._write(outputs)
 
     def enter(self, name: str, arguments: Any) -> tuple[OpenCall, Any]:
-        """Begin a record; returns it, and what the layer is to be called with."""
+        """Begin a record. Returns the record, and the arguments with which to call the layer."""
         return self.begin(name, arguments), arguments
 
     def leave(self, record: OpenCall, outputs: Any) -> Any:
-        """End a record; returns what the layer is to return."""
+        """End a record. Returns the outputs that the layer has to return."""
         self.end(record, outputs)
         return outputs
 
@@ -109,10 +115,11 @@ class Recorder:
 
 
 class TrainingRecorder(Recorder):
-    """Records gradients, too.
+    """Records inputs, outputs and their gradients.
 
-    alias: makes another node of the graph of gradients from a tensor. What a layer takes and gives becomes such a node, so that
-    the gradient of an input is what this layer alone sends back, and that of an output what comes back from all who use it.
+    alias: function that makes a new node of the graph of gradients from a tensor. Every input and output of a layer is replaced by
+        such a node. The gradient of an input is then the share of this layer alone, and the gradient of an output is the sum
+        over everything that uses the output.
     """
 
     def __init__(self, folder: Path, to_numpy: Callable[[Any], Array | None], alias: Callable[[Any], Any]) -> None:
@@ -122,16 +129,18 @@ class TrainingRecorder(Recorder):
 
     def enter(self, name: str, arguments: Any) -> tuple[OpenCall, Any]:
         record = self.begin(name, arguments)
-        return record, self._watched(record.input_gradients, arguments)
+        return record, self._aliased(record.input_gradients, arguments)
 
     def leave(self, record: OpenCall, outputs: Any) -> Any:
         self.end(record, outputs)
-        return self._watched(record.output_gradients, outputs)
+        return self._aliased(record.output_gradients, outputs)
 
-    def _watched(self, places: list[str | None], values: Any) -> Any:
-        """The same structure, of aliases. The gradient is taken by the node between a tensor and its alias.
+    def _aliased(self, places: list[str | None], values: Any) -> Any:
+        """A copy of a nested structure with an alias of every tensor.
 
-        places: gets one entry a tensor, in order, which ``take`` fills in.
+        The gradient is computed with respect to a node between the tensor and its alias.
+
+        places: gets one entry for each tensor, in order; ``take`` fills it in.
         """
         known: dict[int, Any] = {}
 
@@ -152,7 +161,7 @@ class TrainingRecorder(Recorder):
         return map_leaves(values, change)
 
     def tensors(self) -> list[Any]:
-        """The nodes whose gradients ``take`` wants, in that order."""
+        """The nodes whose gradients ``take`` needs, in the same order."""
         return [node for *_, node in self.nodes]
 
     def take(self, gradients: Sequence[Any]) -> None:
@@ -164,10 +173,10 @@ class TrainingRecorder(Recorder):
 
 @contextmanager
 def recording(layers: Mapping[str, Sequence[Any]], method: str, recorder: Recorder) -> Iterator[None]:
-    """Within it, every call of these layers is recorded.
+    """A context manager that records every call of these layers.
 
-    layers: name -> the objects that together are that layer, in the order of their calls; mostly one. method: which of their
-    methods computes.
+    layers: name -> the objects that together are this layer, in the order of their calls; most layers are one object.
+    method: name of the method with which the objects compute.
     """
     with ExitStack() as stack:
         for name, parts in layers.items():

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def map_leaves(values: Any, change: Callable[[Any], Any]) -> Any:
-    """The same structure with everything changed that is no tuple, list or mapping."""
+    """A copy of a nested structure in which ``change`` is applied to everything that is no tuple, list or mapping."""
     if isinstance(values, Mapping):
         return {key: map_leaves(value, change) for key, value in values.items()}
     if isinstance(values, tuple) and hasattr(values, "_fields"):
@@ -18,7 +18,10 @@ def map_leaves(values: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def unique_leaves(values: Any) -> Iterator[Any]:
-    """The leaves of a structure in order, each object once: cells of Keras return their state twice."""
+    """Everything in a nested structure that is no container, in order. An object that occurs twice is given once.
+
+    Cells of Keras, for example, return their state twice.
+    """
     seen: set[int] = set()
 
     def walk(value: Any) -> Iterator[Any]:

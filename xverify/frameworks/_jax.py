@@ -1,4 +1,4 @@
-"""What the adapters that compute with JAX share: tensors, waiting, threads and compilation."""
+"""Code that the adapters of JAX share: tensors, waiting, threads and compilation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the adapters that run Keras 3 share, whatever its backend.
+"""Code that all adapters of Keras 3 share, for any backend.
 
 All of them build their model from the folder's tensorflow.py, and take images as N,H,W,C.
 """

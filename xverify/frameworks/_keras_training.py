@@ -1,4 +1,4 @@
-"""Training with Keras 3, whatever its backend: Keras' own optimizers, and exact equivalents of torch's formulas."""
+"""Training with Keras 3 on any backend: Keras' own optimizers, and exact equivalents of torch's formulas."""
 
 # The framework's classes have no types, and a class here is derived from one of them.
 # mypy: allow-subclassing-any

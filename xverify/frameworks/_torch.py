@@ -1,4 +1,4 @@
-"""What the adapters that compute with PyTorch share: devices, waiting, and the loss."""
+"""Code that the adapters of PyTorch share: devices, waiting, and the loss."""
 
 from __future__ import annotations
 

@@ -177,8 +177,7 @@ class Adapter(Framework):
 
 def trainable_parameters(model: Any) -> dict[str, Any]:  # Any: jittor.Var has no type
     """Name -> variable of each trainable parameter of a model in training mode. A tied parameter occurs once."""
-    once = {id(value): (name, value) for name, value in reversed(model.state_dict().items())}
-    return {name: value for name, value in reversed(once.values()) if not value.is_stop_grad()}
+    return {name: value for name, value in weights.named_variables(model).items() if not value.is_stop_grad()}
 
 
 class Learner(Training):

@@ -13,9 +13,8 @@ from xverify.framework.adapter import Array, Framework, Source
 from xverify.framework.capture import Recorder
 from xverify.weights import onnx as weights
 
-EXPOSED = (
-    48  # layers that one run exposes: more need memory for their values, fewer need more sessions of a second each
-)
+# Layers that one run exposes. More layers need memory for their values; fewer layers need more sessions, each of about a second.
+EXPOSED = 48
 
 
 def optimized(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:

@@ -1,5 +1,4 @@
-"""The layers of a model are computed again in float64, forward and backward, and compared with what a framework captured.
+"""Computes the layers of a model again in float64, forward and backward, and compares them with what a framework captured.
 
-Apart from the adapters, only this package imports torch. It may import verdict, workload, framework, and everything
-below those.
+Only this package and the adapters import torch. It may import verdict, workload, framework, and everything below those.
 """

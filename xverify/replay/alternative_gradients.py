@@ -1,4 +1,4 @@
-"""Gradients that are right although they are not those of torch."""
+"""Recognises gradients that differ from torch's and are right nevertheless."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ THROUGH_MAXIMUM = Explanation(
 def is_through_maximum(finding: Finding, logits: Tensor, captured: Tensor, floors: Floors, axis: int) -> bool:
     """Whether the gradient of the logits is right, except at the largest logit of each row.
 
-    There it may be off by the rounding of a sum over all classes.
+    At the largest logit it may have the rounding error of a sum over all classes.
 
-    finding: what is found of the gradient.
+    finding: the finding on the gradient.
     logits, captured: (..., classes), as they were captured.
     """
     largest = logits == logits.amax(-1, keepdim=True)
@@ -41,10 +41,10 @@ def is_through_maximum(finding: Finding, logits: Tensor, captured: Tensor, floor
 def judge_without_ties(layer: Any, x: Tensor, finding: Finding, captured: Tensor, floors: Floors) -> Finding:
     """Judge the gradient of a max-pool's input without the windows whose largest value is in several places.
 
-    Frameworks pass the gradient of such a window to any of these places, and each of them is right.
+    A framework may pass the gradient of such a window to any of these places; every choice is right.
 
     x: the input.
-    finding: what is found of the whole gradient.
+    finding: the finding on the whole gradient.
     """
     x = x.double()
     if x.dim() != 4:
@@ -55,8 +55,8 @@ def judge_without_ties(layer: Any, x: Tensor, finding: Finding, captured: Tensor
 
 
 def _free_of_ties(layer: Any, x: Tensor) -> Tensor:
-    """Which places of the input (N, C, H, W) are the largest of no window that has several of them."""
-    # A ramp far below the resolution of float32, up or down, decides between equal values alone.
+    """A mask of the input (N, C, H, W): True where a place is in no tie for the largest value of a window."""
+    # A rising or falling ramp far below the resolution of float32 changes only the choice between equal values.
     places = x.shape[-2] * x.shape[-1]
     ramp = torch.linspace(0, 1e-10 * rms(x), places, dtype=x.dtype).view(x.shape[-2:])
     settings = layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.ceil_mode, True
@@ -65,7 +65,7 @@ def _free_of_ties(layer: Any, x: Tensor) -> Tensor:
     ties = torch.zeros_like(x).flatten(2)
     for where in (first, last):
         ties.scatter_add_(2, where, tied)
-    # A tie of three has one place that is neither the first nor the last.
+    # In a tie of three places, one place is neither the first nor the last.
     tied_values = x.flatten(2).gather(2, first)[tied > 0]
     return ((ties == 0) & ~torch.isin(x.flatten(2), tied_values)).view_as(x)
 

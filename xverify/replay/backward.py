@@ -1,9 +1,11 @@
-"""The backward pass of a port is replayed in float64: which layer passed on a wrong gradient?
+"""Replays the backward pass of a port in float64, and finds the layer that computed a wrong gradient.
 
-The capture is judged layer by layer, as in the forward replay. The reference's loss is differentiated with every
-captured layer in place of the reference's own. The gradient that comes back to a layer from the glue code must be the
-one that the framework's layer was given. The gradients that the layer computes must be the vector-Jacobian products in
-float64 of its captured inputs and of the gradient that it was given.
+The capture is judged layer by layer, as in the forward replay. The reference's loss is differentiated with every captured layer in
+place of the reference's own layer. Two conditions are checked for each layer:
+
+* The gradient that the glue code passes to the layer is the gradient that the framework's layer was given.
+* The gradients that the layer computes are the vector-Jacobian products, in float64, of its captured inputs and of the gradient
+  that it was given.
 """
 
 from __future__ import annotations
@@ -48,16 +50,16 @@ def replay_backward(
 ) -> ReplayReport:
     """Replay the backward pass of a captured training step; findings are in the order of the backward pass.
 
-    inputs, target: of the step.
-    gradients: the framework's gradients by parameter.
-    rounded: what the forward replay explains as rounding, by layer; a DRIFT of the same layer's gradients has the same
-        cause.
+    inputs, target: the batch of the step.
+    gradients: parameter -> the framework's gradient.
+    rounded: layer -> the forward replay's explanation, for layers that it explains by rounding. A DRIFT of the same layer's
+        gradients has the same cause.
     """
     return BackwardReplay(models, capture).run(inputs, target, gradients, rounded or {})
 
 
 class _CapturedLayer(torch.autograd.Function):
-    """Stands for a captured layer in the graph: returns the captured outputs, and passes on the captured gradients."""
+    """A node of the graph in place of a captured layer. It returns the captured outputs and the captured gradients."""
 
     @staticmethod
     def forward(ctx: Any, owner: _BackwardPass, call: CapturedCall, *inputs: Tensor) -> Any:
@@ -74,7 +76,7 @@ class _CapturedLayer(torch.autograd.Function):
 
 
 class _BackwardPass(SteppingPass):
-    """A forward pass over captured layers, made to be differentiated; it never pauses."""
+    """A forward pass over captured layers that is differentiated afterwards. It never pauses."""
 
     def __init__(self, replay: BackwardReplay, arithmetic: Arithmetic, inputs: Sequence[Tensor]) -> None:
         models, float32 = replay.models, arithmetic is Arithmetic.FLOAT32
@@ -86,11 +88,11 @@ class _BackwardPass(SteppingPass):
         return self.model(*self.inputs)
 
     def converted(self, tensor: Tensor) -> Tensor:
-        """A captured tensor as this pass takes it."""
+        """A captured tensor in the arithmetic of this pass."""
         return self.arithmetic.convert(tensor, self.replay.noise)
 
     def ask(self, layer: str, args: Any) -> Any:
-        """The captured output of a layer; that of the reference's own layer where it was not captured."""
+        """The captured output of a layer; where it was not captured, the output of the reference's own layer."""
         number = self.calls[layer]
         self.calls[layer] += 1
         models = self.replay.models
@@ -98,14 +100,14 @@ class _BackwardPass(SteppingPass):
         if call is None:
             return models.compute(self.layers[layer], args)
         inputs = flatten(args)
-        if not any(tensor.requires_grad for tensor in inputs):  # autograd would not come back to the first layer
+        if not any(tensor.requires_grad for tensor in inputs):  # without it, autograd would skip the first layer
             inputs = [t.detach().requires_grad_() if t.is_floating_point() else t for t in inputs]
-        # Autograd comes back to a layer without any float input because of this one.
+        # With this input, autograd also visits a layer that has no other float input.
         anchor = torch.zeros((), dtype=call.outputs[0].dtype, requires_grad=True)
         return unflatten(call.result, _CapturedLayer.apply(self, call, *inputs, anchor))
 
     def visit(self, call: CapturedCall, upstream: Sequence[Tensor | None]) -> list[Tensor | None]:
-        """The gradients that a layer passes on when it is given these: one for each input, and none for the anchor."""
+        """The gradients of a layer's inputs, given the gradients of its outputs; the last one, of the anchor, is None."""
         if self.arithmetic is Arithmetic.EXACT:
             return [*self.replay.judge(call, upstream), None]
         self.replay.measure_glue(call, upstream, self.arithmetic)
@@ -122,10 +124,10 @@ class _Products:
 
 @dataclass
 class _GlueGradient:
-    """An upstream gradient on which glue code does not agree to the bit.
+    """An upstream gradient that the glue code of the reference does not reproduce to the last bit.
 
-    exact, captured: its two values.
-    axis: of the channels.
+    exact, captured: the gradient of the reference, and the captured one.
+    axis: axis of the channels.
     noise: mean squares by channel, (C,), of the differences of the perturbed and the float32 pass.
     """
 
@@ -183,7 +185,7 @@ class BackwardReplay:
         for finding in self.findings:
             wrong = finding.verdict != Verdict.EQUAL and finding.what.startswith(GRADIENT_OF)
             if wrong and finding.ratio > worst.get(finding.layer, 0.0):
-                # What the sums of a layer lose changes its weights' gradients by no more than its input's.
+                # Rounding in the sums of a layer changes the gradients of its weights by no more than that of its input.
                 self.explained.pop(finding.layer, None)
             if finding.verdict == Verdict.DRIFT and finding.layer in rounded:
                 self.explained.setdefault(finding.layer, rounded[finding.layer])
@@ -191,7 +193,7 @@ class BackwardReplay:
     # -- one layer ----------------------------------------------------------------------------------------------------
 
     def judge(self, call: CapturedCall, exact_upstream: Sequence[Tensor | None]) -> list[Tensor | None]:
-        """Judge a layer's upstream gradients and the gradients of its inputs; returns the latter as they were captured.
+        """Judge a layer's upstream gradients and the gradients of its inputs. Returns the captured gradients of the inputs.
 
         exact_upstream: the upstream gradients that the glue code of the exact pass computes.
         """
@@ -218,7 +220,7 @@ class BackwardReplay:
         return result
 
     def _judge_upstream(self, call: CapturedCall, index: int, exact: Tensor | None) -> Tensor | None:
-        """Compare an upstream gradient with the captured one, and return the latter where there is one."""
+        """Compare an upstream gradient with the captured one. Returns the captured one, or the exact one where there is none."""
         captured = call.upstream[index]
         if captured is None or exact is None:
             return exact
@@ -264,7 +266,7 @@ class BackwardReplay:
                 arithmetic.convert(t, self.noise).detach().requires_grad_() if t.is_floating_point() else t
                 for t in call.inputs
             ]
-            # Autograd lets no layer overwrite a tensor whose gradient is asked for.
+            # Autograd does not allow a layer to overwrite a tensor whose gradient is requested.
             passed = [tensor.clone() for tensor in inputs] if may_overwrite(layer) else inputs
             outputs = flatten(self.models.compute(layer, unflatten(call.args, passed)))
             pairs = [
@@ -284,17 +286,17 @@ class BackwardReplay:
     # -- glue code ----------------------------------------------------------------------------------------------------
 
     def measure_glue(self, call: CapturedCall, upstream: Sequence[Tensor | None], arithmetic: Arithmetic) -> None:
-        """Measure the upstream gradients of another pass, where those of the exact pass do not agree to the bit."""
+        """Measure the noise of upstream gradients in another pass, where the exact pass differs from the capture."""
         for index, g in enumerate(upstream):
             found = self.glue.get(((call.layer, call.call), index))
             if g is not None and found is not None:
                 found.noise[arithmetic] = mean_squares(g.double(), found.axis, exact=found.exact)
 
     def _judge_glue(self) -> None:
-        """Judge the glue code where it does not agree to the bit, and explain a wrong gradient of the loss."""
+        """Judge the glue code where it differs from the capture, and explain a wrong gradient of the loss."""
         for ((layer, call), index), found in self.glue.items():
             if len(found.noise) < 2:
-                continue  # in another pass no gradient came back to this layer
+                continue  # no gradient reached this layer in another pass
             floors = Floors(found.exact, found.noise[Arithmetic.PERTURBED], found.noise[Arithmetic.FLOAT32])
             finding = judge(self._place(layer, call, index, UPSTREAM), found.captured, floors, 1, found.axis)
             self.findings.append(finding)

@@ -19,12 +19,13 @@ from .tensors import Capture
 class CapturedCall:
     """One captured call; all tensors are in the layout of the reference.
 
-    layer, call: which call of which layer.
-    args: the arguments of the reference, whose structure is needed.
-    result: the structure that the layer returns, with empty tensors.
-    inputs, outputs: what the layer took and returned.
-    upstream: gradient of each output, which comes back to the layer; None where it was not captured.
-    input_gradients: gradient of each input, which the layer passes on; None where it was not captured.
+    layer: name of the layer.
+    call: number of the call, from 0.
+    args: the arguments of the reference; only their structure is used.
+    result: what the layer returns, as a structure of empty tensors.
+    inputs, outputs: tensors that the layer took and returned.
+    upstream: gradient of each output, which is passed to the layer; None where it was not captured.
+    input_gradients: gradient of each input, which the layer computes; None where it was not captured.
     """
 
     layer: str
@@ -38,7 +39,7 @@ class CapturedCall:
 
 
 def captured_call(models: Models, capture: Capture, name: str, call: int, args: Any) -> CapturedCall | None:
-    """A captured call of a layer; None where it was not captured, or in another layout.
+    """A captured call of a layer; None when it was not captured, or was captured in a layout that does not fit.
 
     args: the arguments of the reference for the same call.
     """
@@ -55,7 +56,7 @@ def captured_call(models: Models, capture: Capture, name: str, call: int, args: 
     if matched[0][0] is None:
         return None
     outputs = [tensor for tensor, _ in matched if tensor is not None]
-    if len(outputs) < len(matched):  # the framework keeps a state to itself
+    if len(outputs) < len(matched):  # the framework does not return a state that the reference returns
         result64 = _result(layer, models, args, [as_float64(tensor).clone() for tensor in inputs])
         outputs = [exact if tensor is None else tensor for (tensor, _), exact in zip(matched, flatten(result64))]
     empty = map_tensors(result, lambda tensor: tensor.new_empty(0))
@@ -75,29 +76,29 @@ def _match(
     reference: Sequence[Tensor],
     layer: nn.Module,
 ) -> list[tuple[Tensor | None, Tensor | None]]:
-    """The captured tensor that stands for each of the reference's, and its gradient; None where there is none.
+    """For each tensor of the reference the captured tensor that corresponds to it, and its gradient; None where there is none.
 
-    reference: values that are near the captured ones; float32 is precise enough to tell which is which.
+    reference: values near the captured ones; float32 is precise enough to assign the tensors to each other.
     """
     remaining = [(capture.load(file), gradient) for file, gradient in zip(files, gradients)]
     found: list[tuple[Tensor | None, Tensor | None]] = []
     for tensor in reference:
         choices = [
-            (form, place, which)
+            (candidate, place, which)
             for which, (captured, _) in enumerate(remaining)
             if captured.is_floating_point() == tensor.is_floating_point()
-            for place, form in enumerate(layouts(captured, tensor.shape, layer, capture.channels_last))
+            for place, candidate in enumerate(layouts(captured, tensor.shape, layer, capture.channels_last))
         ]
         if not choices:
             found.append((None, None))
             continue
         target = tensor.detach()
-        form, place, which = (
+        fitted, place, which = (
             choices[0] if len(choices) == 1 else min(choices, key=lambda choice: distance(choice[0], target))
         )
         _, file = remaining.pop(which)
         gradient = None
         if file is not None:
             gradient = layouts(capture.load(file), tensor.shape, layer, capture.channels_last)[place]
-        found.append((form, gradient))
+        found.append((fitted, gradient))
     return found

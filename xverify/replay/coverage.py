@@ -1,4 +1,4 @@
-"""Which weights and constants of a model could a test see at all, on the inputs of one pass?"""
+"""Determines in which weights and constants of a model a fault would be visible, on the inputs of one pass."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from .tensors import Floors, mean_squares, rms
 
 @dataclass(frozen=True)
 class _Spoiler:
-    """How one weight, statistic or constant of a layer is made wrong, and restored. name: of that attribute."""
+    """How to make one weight, statistic or constant of a layer wrong, and how to restore it.
+
+    name: name of the attribute.
+    """
 
     name: str
     spoil: Callable[[], None]
@@ -29,14 +32,14 @@ class _Spoiler:
 
 
 class Coverage:
-    """Tells in which weights and constants of a model a fault could show; ``visit`` is made for ``Replay.run``.
+    """Determines in which weights and constants of a model a fault would be visible. ``Replay.run`` takes its method ``visit``.
 
-    Each of them is made wrong in turn, on one item of the batch: a bias is dropped, a scale set to one, the rows of a
-    matrix are shifted by one, eps is multiplied by ten. When the layer's output changes by at most ``limits.VISIBLE``
-    noise floors in each of the first calls of the layer, no comparison could tell. The second call of a cell tests its
-    recurrent weights, because its first call has a state of zeros.
+    Each of them is made wrong in turn, on one item of the batch: a bias is dropped, a scale is set to one, the rows of a matrix are
+    shifted by one, eps is multiplied by ten. A fault is not visible when the layer's output changes by at most ``limits.VISIBLE``
+    noise floors in each of the first calls of the layer. Several calls are tested because the first call of a recurrent cell has
+    a state of zeros, which hides its recurrent weights.
 
-    visible: "layer.attribute" -> whether a fault of it could show.
+    visible: "layer.attribute" -> whether a fault in it is visible.
     """
 
     def __init__(self, models: Models) -> None:
@@ -45,12 +48,12 @@ class Coverage:
 
     @property
     def tested(self) -> list[str]:
-        """What a test could see."""
+        """The names of weights and constants in which a fault is visible."""
         return [key for key, visible in self.visible.items() if visible]
 
     @property
     def untested(self) -> list[str]:
-        """What no test could see."""
+        """The names of weights and constants in which no fault is visible."""
         return [key for key, visible in self.visible.items() if not visible]
 
     def visit(self, name: str, args: Any) -> None:
@@ -89,7 +92,7 @@ class Coverage:
 
 
 def _spoilers(layer: nn.Module, float32_layer: nn.Module) -> Iterator[_Spoiler]:
-    """A spoiler for each weight, statistic and eps of a layer. float32_layer: has the right values."""
+    """A spoiler for each weight, statistic and eps of a layer. float32_layer: the layer that has the right values."""
     weights = dict(layer.named_parameters(recurse=False)) | dict(layer.named_buffers(recurse=False))
     right = dict(float32_layer.named_parameters(recurse=False)) | dict(float32_layer.named_buffers(recurse=False))
     for name, tensor in weights.items():

@@ -1,4 +1,4 @@
-"""What the form of a difference alone says about its cause, where no known fault makes the difference."""
+"""Describes a difference by its pattern, where no known fault reproduces it."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from ..verdict.limits import UNIT
 
 
 def describe(captured: Tensor, exact: Tensor) -> Explanation | None:
-    """Explain the difference of two tensors by its form: zeros, a factor, few channels, another order, or a shift."""
+    """Explain the difference of two tensors by its pattern: zeros, a factor, few channels, another order, or a shift."""
     if captured.shape != exact.shape or not exact.is_floating_point():
         return None
     size = float(exact.flatten().square().sum())
     if not size or not math.isfinite(size) or not bool(torch.isfinite(captured.double()).all()):
         return None
-    forms: tuple[Callable[[Tensor, Tensor, float], Explanation | None], ...]
-    forms = (_dropped, _scaled, _few_channels, _reordered, _shifted)
-    return next((found for form in forms if (found := form(captured, exact, size)) is not None), None)
+    patterns: tuple[Callable[[Tensor, Tensor, float], Explanation | None], ...]
+    patterns = (_dropped, _scaled, _few_channels, _reordered, _shifted)
+    return next((found for pattern in patterns if (found := pattern(captured, exact, size)) is not None), None)
 
 
 def _dropped(captured: Tensor, exact: Tensor, size: float) -> Explanation | None:
-    """Many zeros, and all other values scaled alike."""
+    """Recognise many zeros beside values that are all scaled by one factor."""
     y, x = captured.double().flatten(), exact.flatten()
     zeros = (y == 0) & (x != 0)
     share = float(zeros.double().mean())
@@ -39,17 +39,17 @@ def _dropped(captured: Tensor, exact: Tensor, size: float) -> Explanation | None
 
 
 def _scaled(captured: Tensor, exact: Tensor, size: float) -> Explanation | None:
-    """One factor that leaves a far smaller difference."""
+    """Recognise a single factor that explains most of the difference."""
     y, x = captured.double().flatten(), exact.flatten()
     scale = float(y.dot(x)) / size
-    rest = float((y - scale * x).norm()) / math.sqrt(size)
-    if abs(scale - 1) > 20 * max(rest, 4 * UNIT):
+    remaining = float((y - scale * x).norm()) / math.sqrt(size)
+    if abs(scale - 1) > 20 * max(remaining, 4 * UNIT):
         return Explanation("scaled", f"its result is {scale:.7g} times the reference's")
     return None
 
 
 def _few_channels(captured: Tensor, exact: Tensor, _: float) -> Explanation | None:
-    """One channel with all of the difference, or few with nearly all of it; items of a batch (axis 0) are no channels."""
+    """Recognise a difference in one channel or in few channels. Axis 0, the items of a batch, is not searched."""
     for axis in range(1, exact.dim()):
         if exact.shape[axis] < 3:
             continue
@@ -65,7 +65,7 @@ def _few_channels(captured: Tensor, exact: Tensor, _: float) -> Explanation | No
 
 
 def _reordered(captured: Tensor, exact: Tensor, _: float) -> Explanation | None:
-    """The same values elsewhere."""
+    """Recognise the same values in another order."""
     y, x = captured.double().flatten(), exact.flatten()
     if torch.equal(y.sort().values.float(), x.sort().values.float()):
         return Explanation("reordered", "its result has the reference's values in another order")
@@ -73,7 +73,7 @@ def _reordered(captured: Tensor, exact: Tensor, _: float) -> Explanation | None:
 
 
 def _shifted(captured: Tensor, exact: Tensor, size: float) -> Explanation | None:
-    """Every value one place further along an axis."""
+    """Recognise values that are all shifted by one place along an axis."""
     for axis in range(1, exact.dim()):
         for shift in (1, -1):
             rolled = exact.roll(shift, axis)

@@ -1,4 +1,4 @@
-"""The search for what a layer computes in place of the reference."""
+"""Searches for the known fault that explains what a layer computes."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from .stepping import Models
 from .structures import as_float64, flatten, map_tensors
 from .tensors import Capture, Floors, Place, judge
 
-FAILED_SEARCHES = 3  # after so many layers without an explanation no other layer is searched, because a search is slow
-# The fault does not fit a layer of this shape.
+FAILED_SEARCHES = 3  # layers without an explanation after which the search ends, because it is slow
+# Exceptions of a fault that does not fit a layer of this shape.
 REFUSALS = (RuntimeError, ValueError, TypeError, IndexError, AttributeError, AssertionError, NotImplementedError)
 
 
 class Explainer:
     """Finds the known fault that turns the reference's layer into what was captured.
 
-    explained: layer -> what was found.
+    explained: layer -> its explanation.
     """
 
     def __init__(self, models: Models, capture: Capture) -> None:
@@ -62,7 +62,7 @@ class Explainer:
             self.explained[name] = described
 
     def _best_fault(self, finding: Finding, captured: Tensor, floors: Floors, args: Any) -> PortFault | None:
-        """The fault under which the output agrees best; a later one must agree twice as well as an earlier one."""
+        """The fault with which the output agrees best. A later fault must agree twice as well as an earlier one to be chosen."""
         faults = list(catalogue.explanatory_faults(self.models.layers[finding.layer]))
         if self.likely_kind is not None:  # other layers of a port mostly have the fault of the first one
             faults.sort(key=lambda fault: fault.kind != self.likely_kind)
@@ -76,7 +76,7 @@ class Explainer:
         return None if best is None else best[1]
 
     def _ratio(self, fault: PortFault, finding: Finding, captured: Tensor, floors: Floors, args: Any) -> float | None:
-        """R of the captured output if the layer had this fault; None where the fault does not explain it."""
+        """R of the captured output if the layer had this fault; None when the fault does not explain the output."""
         layer = self.models.layers[finding.layer]
         output = self.faulty_output(layer, fault, args)
         if output is None:
@@ -105,7 +105,7 @@ class Explainer:
         return next(iter(flatten(result)), None)
 
     def visibility(self, layer: nn.Module, index: int, args: Any, floors: Floors) -> float:
-        """By how many noise floors a plantable fault changes the exact output of a layer.
+        """The change that a plantable fault makes to the exact output of a layer, in noise floors.
 
         index: place of the fault in ``catalogue.plantable_faults``.
         """

@@ -16,10 +16,9 @@ from .stepping import Models
 from .structures import as_float32, flatten, map_tensors
 from .tensors import Floors, mean_squares
 
-MEASURED_CALLS = (
-    3  # of one layer; its later calls are judged by the floors of these calls, relative to the size of the output
-)
-ENOUGH_VALUES = 32  # of each channel, for a floor that is measured on one item of the batch
+# Calls of one layer whose floors are measured. Later calls have the same floors in relation to the size of their outputs.
+MEASURED_CALLS = 3
+ENOUGH_VALUES = 32  # least number of values of a channel for a floor that is measured on one item of the batch
 
 # Mean squares by channel, (C,), of the change under perturbation and of the float32 error, over the mean square of the output.
 RelativeFloors = tuple[Array, Array]
@@ -28,7 +27,7 @@ RelativeFloors = tuple[Array, Array]
 class FloorMeter:
     """Measures noise floors: a layer computes once more in float64 with everything perturbed, and once in float32.
 
-    items: size of the batch, for layers that treat its items alike, which are measured on one item.
+    items: size of the batch. Layers that treat all items alike are measured on one item.
     """
 
     def __init__(self, models: Models, noise: Noise) -> None:
@@ -40,7 +39,7 @@ class FloorMeter:
         """The noise floors of a layer's outputs.
 
         args: the arguments of the call, in float64.
-        exact: the outputs for them.
+        exact: the outputs of the call, in float64.
         """
         layer = self.models.layers[name]
         earlier = self.relative.get(name, [])

@@ -1,15 +1,14 @@
-"""The forward pass of a port is replayed in float64: did every layer compute correctly, from the inputs that it was given?
+"""Replays the forward pass of a port in float64, and checks that every layer computed correctly from its own inputs.
 
-The reference model runs over what another framework captured. Each layer gets the framework's own captured inputs, is
-compared with the framework's own output, and passes that output on. So one pass judges every layer independently of
-what came before it. The pass judges the glue code between layers, too. Glue code is what the reference does outside of
-its layers, such as additions, reshapes and products; what it makes of the captured outputs must be what the next layer
-was given.
+The reference model runs on the tensors that another framework captured. Each layer gets the captured inputs, its output is compared
+with the captured output, and the captured output is passed on. One pass therefore judges every layer independently of earlier
+layers. The pass also judges the glue code: everything that the reference computes outside of its layers, such as additions,
+reshapes and products. From the captured outputs, the glue code must compute the inputs that the next layer was given.
 
-The noise floor of a layer is measured on its inputs (see ``floors``). Glue code mostly agrees to the bit and needs no
-floor. Where it does not, three passes run side by side, one layer at a time: exact, perturbed, and in float32. A layer
-that was not captured is computed by each pass itself, as part of the glue code; so a replay of an empty capture gives
-the model's float64 outputs and the noise floor of the whole model.
+The noise floor of a layer is measured on its inputs (see ``floors``). Glue code mostly agrees to the last bit and needs no floor.
+Where it does not, three passes run side by side, one layer at a time: exact, perturbed, and in float32. A layer that was not
+captured is computed by each pass itself, as part of the glue code. A replay of an empty capture therefore gives the float64 outputs
+and the noise floor of the whole model.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ MODEL_OUTPUT = "(output)"  # in the place of a layer's name
 
 
 class NeedsFloor(Exception):
-    """Glue code does not agree to the bit, and a single pass cannot tell how much of the difference is rounding."""
+    """Glue code does not agree to the last bit, and a single pass cannot tell how much of the difference is rounding."""
 
 
 def replay_forward(
@@ -51,9 +50,9 @@ def replay_forward(
     outputs: Mapping[str, Array | None],
     planted: tuple[str, int] | None = None,
 ) -> ReplayReport:
-    """Replay a capture in one pass, or in three where one is not enough.
+    """Replay a capture in one pass, or in three passes where one is not enough.
 
-    inputs: of the captured pass.
+    inputs: the inputs of the captured pass.
     outputs: what the framework returned, by name; None where an output is missing.
     planted: a fault that the capture is known to have, as (layer, index in ``catalogue.plantable_faults``).
     """
@@ -71,12 +70,12 @@ def _replay(replay: Replay, inputs: Sequence[Tensor], outputs: Mapping[str, Arra
 class Replay:
     """One replay of one capture.
 
-    findings: in the order of computation.
-    compared, missing: layer -> number of its calls that were, and were not, captured.
-    planted: as ``replay_forward`` takes it. ``visible`` is then by how many noise floors the fault changes the exact
-        output of its
-        layer: a fault that no test could see is not missed.
-    single_pass: without the perturbed and the float32 pass; raises NeedsFloor where they are needed.
+    findings: all comparisons, in the order of computation.
+    compared, missing: layer -> number of its calls that were captured, and that were not.
+    planted: see ``replay_forward``.
+    visible: size of the change that the planted fault makes to the exact output of its layer, in noise floors. A mutation does not
+        expect a fault to be found that no test could see.
+    single_pass: whether to omit the perturbed and the float32 pass. NeedsFloor is raised where they are needed.
     """
 
     def __init__(
@@ -95,7 +94,7 @@ class Replay:
         self.visit: Callable[[str, Any], None] | None = None
 
     def run(self, inputs: Sequence[Tensor], visit: Callable[[str, Any], None] | None = None) -> list[Floors]:
-        """Replay over these inputs; returns the exact outputs of the model with their floors, [] where the replay had to stop.
+        """Replay on these inputs. Returns the exact outputs of the model with their floors; [] when the replay had to stop.
 
         visit: called with (layer, arguments in float64) at the first calls of each layer that was not captured.
         """
@@ -112,7 +111,7 @@ class Replay:
             return self._step_to_end()
 
     def judge_outputs(self, outputs: Mapping[str, Array | None], exact: Sequence[Floors]) -> None:
-        """Compare what the framework returned with what the reference's glue code makes of the last captured outputs.
+        """Compare the framework's outputs with those that the reference's glue code computes from the last captured outputs.
 
         exact: what ``run`` returned.
         """
@@ -126,7 +125,7 @@ class Replay:
             self.findings.append(judge(place, returned, floors, 1, max(0, returned.dim() - 1)))
 
     def report(self) -> ReplayReport:
-        """What was found."""
+        """The report on all findings."""
         return ReplayReport(
             tuple(self.findings),
             dict(self.compared),
@@ -151,7 +150,7 @@ class Replay:
         return []
 
     def _has_to_stop(self, pauses: list[Pause]) -> bool:
-        """Whether the passes cannot go on side by side; raises an error of the reference that no finding explains."""
+        """Whether the passes cannot continue side by side. Raises an error of the reference that no finding explains."""
         first = pauses[0]
         for pause in pauses:
             if pause.error is not None:
@@ -165,7 +164,7 @@ class Replay:
         return False
 
     def _step(self, pauses: list[Pause]) -> list[Any] | None:
-        """The output of the layer for each pass; None where the replay has to stop."""
+        """The output of the layer for each pass; None when the replay has to stop."""
         files = self.capture.records.get((pauses[0].layer, pauses[0].call))
         if files is None or not files.outputs:  # without outputs, the framework failed within this layer
             return self._step_by_itself(pauses)
@@ -202,10 +201,10 @@ class Replay:
         return [exact, perturbed, self.models.compute(self.models.float32_layers[name], pauses[2].args)]
 
     def _perturbed_output(self, layer: nn.Module, args: Any, size: float) -> Any:
-        """The output of the perturbed pass. size: of the perturbation of its inputs and weights."""
+        """The output of the perturbed pass. size: relative size of the perturbation of its inputs and weights."""
         if isinstance(layer, COPIES):
             return self.models.compute(layer, args)
-        # On copies, because an argument may be a weight of the model.
+        # The layer gets copies, because an argument may be a weight of the model.
         copies = map_tensors(args, lambda tensor: self.noise.perturbed(tensor, size))
         versions = [tensor._version for tensor in flatten(copies)]
         output = map_tensors(self.models.compute_perturbed(layer, copies, self.noise, size), self.noise.perturbed)
@@ -217,7 +216,7 @@ class Replay:
     # -- a captured layer ---------------------------------------------------------------------------------------------
 
     def _step_captured(self, pauses: list[Pause], files: LayerCall) -> list[Any] | None:
-        """Judge what the layer was given and what it returned; the output for each pass, None where the replay has to stop."""
+        """Judge the inputs and outputs of a layer. Returns its output for each pass; None when the replay has to stop."""
         name = pauses[0].layer
         layer = self.models.layers[name]
         inputs, matched = self._judge_inputs(pauses, files.inputs)
@@ -254,7 +253,7 @@ class Replay:
     def _match_outputs(self, captured: list[Tensor], floors: Sequence[Floors], layer: nn.Module) -> list[Tensor]:
         """The captured outputs in the order and layout of the reference's, up to the first that was not captured.
 
-        A framework may keep a state to itself that the reference returns.
+        The reference may return a state that the framework does not return.
         """
         outputs: list[Tensor] = []
         for each in floors[: len(captured)]:
@@ -277,14 +276,14 @@ class Replay:
                 self.explainer.explain(finding, output, each, args)
 
     def _report_shape(self, pause: Pause, captured: Tensor, floors: Floors, args: Any) -> None:
-        """The output has another shape: explain it, because the replay cannot go on."""
+        """Report and explain an output of another shape. The replay cannot continue after it."""
         kind = type(self.models.layers[pause.layer]).__name__
         reason = f"output has shape {tuple(captured.shape)}, the reference {tuple(floors.exact.shape)}"
         self.findings.append(Place(pause.layer, pause.call, 0, kind, OUTPUT).incomparable(reason))
         self.explainer.explain(self.findings[-1], captured, floors, args)
 
     def _answers(self, outputs: list[Tensor]) -> list[list[Tensor]]:
-        """The outputs of a captured layer as each pass takes them: exact, perturbed, in float32."""
+        """The outputs of a captured layer in the arithmetic of each pass: exact, perturbed, float32."""
         answers = [[as_float64(tensor) for tensor in outputs]]
         if not self.single_pass:
             perturbed = [
@@ -299,9 +298,9 @@ class Replay:
     def _judge_inputs(self, pauses: list[Pause], files: Sequence[str]) -> tuple[list[Tensor], int]:
         """The inputs that the framework gave the layer, in the reference's layout and float64, and how many were captured.
 
-        Each is compared with what the reference's glue code makes of the outputs captured before. An input that was not
-        captured, or in another shape, such as an image that was padded before, is the reference's own; the layer is
-        then judged together with the glue code before it.
+        Each input is compared with the one that the reference's glue code computes from earlier captured outputs. An input that
+        was not captured, or that has another shape (for example an image that was padded before), is replaced by the
+        reference's own; the layer is then judged together with the glue code before it.
         """
         name, call = pauses[0].layer, pauses[0].call
         layer = self.models.layers[name]

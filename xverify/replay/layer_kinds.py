@@ -1,4 +1,4 @@
-"""What a replay needs to know about the classes of torch's layers."""
+"""Properties of torch's classes of layers that a replay needs."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ ITEMWISE = (*SPATIAL, nn.Linear, nn.LayerNorm, nn.GELU, nn.SiLU, nn.Hardswish, n
 
 
 def leaves(model: nn.Module) -> dict[str, nn.Module]:
-    """The layers of a model: its modules that contain no others, by name. A module with two names has the first of them."""
+    """The layers of a model: the modules that contain no other modules, by name. A module with two names gets the first."""
     return {name: module for name, module in model.named_modules() if name and not any(module.children())}
 
 
 def channel_axis(layer: nn.Module | None, dim: int) -> int:
-    """The axis of the channels, in which the fault of one feature would stay."""
+    """The axis of the channels. A fault in one feature affects one position of this axis."""
     return min(1, dim - 1) if isinstance(layer, SPATIAL) else dim - 1
 
 

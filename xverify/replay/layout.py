@@ -11,11 +11,13 @@ from .layer_kinds import SPATIAL
 
 
 def layouts(captured: Tensor, shape: Sequence[int], layer: nn.Module | None, channels_last: bool) -> list[Tensor]:
-    """What a captured tensor may be in the reference's layout; [] when neither layout has this shape.
+    """The tensors in the reference's layout that a captured tensor may stand for; [] when no layout has this shape.
 
-    shape: of the reference's tensor.
-    channels_last: whether the framework keeps images as N,H,W,C. Where both layouts fit, as for a square image with as
-        many channels, a convolution can only have one of them; for a ReLU both are returned.
+    Both layouts fit a square image with as many channels as rows. For a convolution only one of them is possible; for a ReLU
+    both are returned.
+
+    shape: shape of the reference's tensor.
+    channels_last: whether the framework keeps images as N,H,W,C.
     """
     shape = tuple(shape)
     same = [captured] if tuple(captured.shape) == shape else []
@@ -28,21 +30,21 @@ def layouts(captured: Tensor, shape: Sequence[int], layer: nn.Module | None, cha
 
 
 def first_layout(captured: Tensor, shape: Sequence[int], layer: nn.Module | None, channels_last: bool) -> Tensor | None:
-    """The first of its layouts, or None."""
+    """The first result of ``layouts``; None when there is none."""
     return next(iter(layouts(captured, shape, layer, channels_last)), None)
 
 
 def nearest(
     captured: Sequence[Tensor], reference: Tensor, layer: nn.Module, channels_last: bool
 ) -> tuple[Tensor, Tensor] | None:
-    """The captured tensor that stands for one of the reference's, and its form in the reference's layout.
+    """The captured tensor that corresponds to a tensor of the reference, and the same tensor in the reference's layout.
 
-    Returns None when no shape fits.
-
-    Of several with the same shape it is the nearest, because frameworks differ in the order in which they pass the
-    states of a cell.
+    Among several tensors of the same shape it is the nearest one, because frameworks pass the states of a cell in different
+    orders. Returns None when no shape fits.
     """
-    fitting = [(tensor, form) for tensor in captured for form in layouts(tensor, reference.shape, layer, channels_last)]
+    fitting = [
+        (tensor, turned) for tensor in captured for turned in layouts(tensor, reference.shape, layer, channels_last)
+    ]
     if len(fitting) < 2:
         return fitting[0] if fitting else None
     return min(fitting, key=lambda pair: distance(pair[1], reference))

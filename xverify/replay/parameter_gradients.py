@@ -43,10 +43,9 @@ class ParameterGradients:
         float32: Sequence[Tensor | None],
         upstream: Tensor,
     ) -> None:
-        """Add the share of one call.
+        """Add the gradients of one call.
 
-        exact, perturbed, float32: gradient of each parameter of the layer, in its order; None where the call has no
-            share.
+        exact, perturbed, float32: gradient of each parameter of the layer, in its order; None where the call does not use it.
         upstream: the gradient of the layer's output.
         """
         for parameter, g, g_perturbed, g_float32 in zip(layer.parameters(recurse=False), exact, perturbed, float32):
@@ -67,14 +66,14 @@ class ParameterGradients:
     def judge(self, captured: Mapping[str, Array], glue: Mapping[str, Tensor]) -> Iterator[Finding]:
         """Judge the captured gradients of parameters.
 
-        glue: the shares of parameters that glue code uses, too.
+        glue: parameter -> the part of its gradient that comes from glue code.
         """
         for name, total in self.sums.items():
             if name not in captured:
                 continue
             exact = total.exact + glue[name] if name in glue else total.exact
             gradient, perturbation, error = torch.from_numpy(captured[name]), total.perturbation, total.float32_error
-            if exact.dim() == 1:  # the floor of a single value is a matter of luck: all values are one channel
+            if exact.dim() == 1:  # the floor of a single value varies too much, so all values are one channel
                 exact, gradient = exact[None], gradient[None]
                 perturbation, error = perturbation.mean(keepdims=True), error.mean(keepdims=True)
             layer, _, suffix = name.rpartition(".")

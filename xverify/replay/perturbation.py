@@ -20,7 +20,7 @@ NOT_ROUNDED = ("momentum", "p", "scale_factor")
 class Noise:
     """Relative perturbations, uniform in ±size; they are those of rounding to float32 when the size is UNIT.
 
-    seed: of the noise's own generator.
+    seed: seed of the random generator.
     """
 
     PART = 2**20  # values that are perturbed at once
@@ -30,7 +30,7 @@ class Noise:
         self.pool = torch.empty(2 * self.PART, dtype=torch.float64).uniform_(-1.0, 1.0, generator=self.generator)
 
     def perturb_(self, tensor: Tensor, size: float = UNIT) -> Tensor:
-        """Perturb every value in place, a part at a time, each part by another stretch of the pool; not whole numbers."""
+        """Perturb every value in place, part by part, each part by another range of the pool. Whole numbers stay as they are."""
         if tensor.is_floating_point():
             flat = tensor.view(-1) if tensor.is_contiguous() else tensor.as_strided((tensor.numel(),), (1,))
             for part in flat.split(self.PART):
@@ -48,14 +48,14 @@ class Noise:
 
 
 class Arithmetic(Enum):
-    """How a pass computes; the last two measure the noise floor of the first."""
+    """The arithmetic of a pass. The last two measure the noise floor of the first."""
 
     EXACT = "float64"
     PERTURBED = "float64, perturbed"
     FLOAT32 = "float32"
 
     def convert(self, tensor: Tensor, noise: Noise) -> Tensor:
-        """The tensor as a pass with this arithmetic takes it; whole numbers stay as they are."""
+        """The tensor in this arithmetic. Whole numbers stay as they are."""
         if not tensor.is_floating_point():
             return tensor
         if self is Arithmetic.FLOAT32:
@@ -67,7 +67,7 @@ class Arithmetic(Enum):
 def perturbed_layer(layer: nn.Module, float32_layer: nn.Module, noise: Noise, size: float) -> Iterator[None]:
     """Perturb the layer's weights, buffers and constants (eps, slopes) within the context.
 
-    float32_layer: has the same weights, which restore the layer's own at the end.
+    float32_layer: a layer with the same weights, from which the weights are restored at the end.
     """
     tensors = [*layer.parameters(recurse=False), *layer.buffers(recurse=False)]
     originals = [*float32_layer.parameters(recurse=False), *float32_layer.buffers(recurse=False)]

@@ -1,4 +1,4 @@
-"""Batch norms in training that are right except for the digits that their long sums in float32 lose.
+"""Recognises batch norms in training that are right except for the rounding of their long sums in float32.
 
 A sum of n terms loses at most n unit roundoffs (Higham 2002, 4.2). So a variance that is computed in one pass, which is
 E[x²] - E[x]², loses up to 3n + 2 unit roundoffs of E[x²]. That may be all of the variance, so that eps alone is left.
@@ -20,7 +20,7 @@ from .layer_kinds import channel_axis
 from .structures import as_float64
 from .tensors import Floors, Place, judge
 
-SLACK = 1e-5  # of a fitted factor, because the captured values are in float32
+SLACK = 1e-5  # relative tolerance of a fitted factor, because the captured values are in float32
 ROUNDED_SUMS = Explanation(
     "rounded sums",
     "its mean and variance are sums in float32 that lose digits, as E[x²] - E[x]² in one pass does",
@@ -29,11 +29,13 @@ ROUNDED_SUMS = Explanation(
 
 
 def output_has_rounded_sums(layer: Any, x: Tensor, captured: Tensor, floors: Floors, finding: Finding) -> bool:
-    """Whether every channel of a batch norm's output is the exact one, scaled and shifted by no more than its sums may lose.
+    """Whether the output of a batch norm is the exact one except for the rounding of its sums.
+
+    Each channel may be scaled and shifted by as much as this rounding allows.
 
     x: the input of the layer, in float64.
-    captured: the output.
-    finding: what is found of the output.
+    captured: the captured output.
+    finding: the finding on the output.
     """
     exact = floors.exact
     if captured.shape != exact.shape or not bool(torch.isfinite(captured).all()):
@@ -53,7 +55,7 @@ def output_has_rounded_sums(layer: Any, x: Tensor, captured: Tensor, floors: Flo
 
 
 def _lost_by_mean(layer: Any, x: Tensor, axes: list[int], slope: Tensor, spread: Tensor) -> Tensor:
-    """By how much the rounding of the mean of x may shift the output, by channel.
+    """The largest shift of the output, by channel, that the rounding of the mean of x may cause.
 
     spread: the variance of the exact output.
     """
@@ -67,7 +69,7 @@ def _lost_by_mean(layer: Any, x: Tensor, axes: list[int], slope: Tensor, spread:
 def lossy_slopes(x: Tensor, axes: Sequence[int], eps: float) -> tuple[Tensor, Tensor]:
     """The least and the largest factor, by channel, by which a one-pass variance in float32 may scale a normalized input.
 
-    It is the exact standard deviation over one whose E[x²] - E[x]² has lost 3n + 2 unit roundoffs of E[x²].
+    The factor is the exact standard deviation divided by one whose E[x²] - E[x]² has an error of 3n + 2 unit roundoffs of E[x²].
     """
     variance = x.var(list(axes), unbiased=False, keepdim=True) + eps
     lost = UNIT * (3 * (x.numel() // x.shape[1]) + 2) * x.square().mean(list(axes), keepdim=True) / variance
@@ -85,10 +87,11 @@ def _is_equal(finding: Finding, captured: Tensor, floors: Floors, layer: Any) ->
 
 @dataclass(frozen=True)
 class _Gradient:
-    """The gradient of a batch norm's input as A (g - E[g]) + B x̂, and how far A, B and a constant D may be off.
+    """The gradient of a batch norm's input as A (g - E[g]) + B x̂, and the allowed errors of A, B and a constant D.
 
-    The exact gradient is w/σ ((g - E[g]) - x̂ E[g x̂]), so A = w/σ, B = -A E[g x̂] and D = 0. A is off as far as the
-    standard deviation is; B is off three times as far, and by what E[g x] - E[x] E[g] loses; D by what the means lose.
+    The exact gradient is w/σ ((g - E[g]) - x̂ E[g x̂]), so A = w/σ, B = -A E[g x̂] and D = 0. The error of A is that of the standard
+    deviation. The error of B is three times as large, plus the rounding of E[g x] - E[x] E[g]. The error of D is the rounding of
+    the means.
 
     centred: g - E[g], where g is the upstream gradient.
     normalized: x̂ = (x - E[x]) / σ.
@@ -106,12 +109,12 @@ class _Gradient:
 def gradient_has_rounded_sums(
     layer: Any, x: Tensor, upstream: Tensor, captured: Tensor, floors: Floors, finding: Finding
 ) -> bool:
-    """Whether the gradient of a batch norm's input is right except for what its sums over the batch may lose.
+    """Whether the gradient of a batch norm's input is right except for the rounding of its sums over the batch.
 
     x: the input of the layer, in float64.
     upstream: the gradient of its output, in float64.
-    captured: the gradient of its input.
-    finding: what is found of that gradient.
+    captured: the captured gradient of its input.
+    finding: the finding on that gradient.
     """
     y = as_float64(captured)
     if not layer.training or y.shape != x.shape or not bool(torch.isfinite(y).all()):

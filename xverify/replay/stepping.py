@@ -1,7 +1,7 @@
 """The reference model in float64 and float32, and forward passes of it that pause before every layer.
 
-A paused pass goes on when it is told the output of the layer. So several passes can run layer by layer side by side,
-and the output of a layer can come from another framework.
+A paused pass continues when it is given the output of the layer. Several passes can therefore run side by side, layer by layer, and
+the output of a layer can come from another framework.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Shape = tuple[int, ...]
 def return_freed_memory() -> None:
     """Make glibc return every freed block of 4 MiB or more to the system.
 
-    By default it keeps blocks of up to 32 MiB for later: the replay of resnet50 at batch 8 peaked at 453 MiB where 285
-    were in use.
+    By default it keeps blocks of up to 32 MiB for later use: the replay of resnet50 at batch 8 then had a peak of 453 MiB, of
+    which 285 MiB were in use.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
@@ -52,7 +52,7 @@ class Pause:
 
 
 class SteppingPass(greenlet.greenlet):
-    """One forward pass, which pauses before every layer until it is told the layer's output.
+    """One forward pass, which pauses before every layer until it is given the layer's output.
 
     It is a coroutine with a stack of its own, because the code of the model is ordinary code that cannot yield.
     ``switch(outputs)`` resumes it and returns the next Pause.
@@ -83,7 +83,7 @@ class Models:
 
     Their layers are intercepted until ``release`` is called: within a SteppingPass they pause, elsewhere they compute.
 
-    seed: of the perturbations.
+    seed: seed of the perturbations.
     layers, float32_layers: the layers of the two models by name.
     forwards: the ``forward`` of each layer of both models, before it was intercepted.
     """
@@ -115,7 +115,7 @@ class Models:
     def compute_perturbed(self, layer: nn.Module, args: Any, noise: Noise, size: float) -> Any:
         """The output of a float64 layer with its weights and constants perturbed.
 
-        args: arguments that are perturbed already.
+        args: the arguments, which have been perturbed before.
         """
         if isinstance(layer, nn.Upsample) and layer.mode == "bilinear" and layer.scale_factor is not None:
             return _perturbed_upsample(layer, args[0][0], noise, size)
@@ -146,7 +146,7 @@ def _intercepted(name: str, forward: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def order(models: Models, inputs: Sequence[Tensor]) -> dict[str, tuple[Shape, Shape]]:
-    """Layers in the order of their first call -> the shapes of their first input and output."""
+    """Layer -> the shapes of its first input and output, in the order of the layers' first calls."""
     found: dict[str, tuple[Shape, Shape]] = {}
     hooks = []
     for name, layer in models.float32_layers.items():

@@ -11,7 +11,7 @@ from ..framework.structures import map_leaves
 
 
 def map_tensors(values: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """The same structure with every tensor changed."""
+    """A copy of a nested structure in which ``change`` is applied to every tensor."""
     return map_leaves(values, lambda value: change(value) if isinstance(value, Tensor) else value)
 
 
@@ -28,7 +28,7 @@ def flatten(values: Any) -> list[Tensor]:
 
 
 def unflatten(values: Any, tensors: Sequence[Tensor]) -> Any:
-    """The same structure with these tensors in the places of its own."""
+    """A copy of a nested structure in which its tensors are replaced by these, in order."""
     remaining = iter(tensors)
     return map_tensors(values, lambda _: next(remaining))
 

@@ -1,4 +1,4 @@
-"""A captured tensor is compared with its exact value, and the difference is divided by the noise floor."""
+"""Compares a captured tensor with its exact value, and divides the difference by the noise floor."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ MAPPED = 2**20  # bytes; a larger file may be mapped
 
 @dataclass
 class Capture:
-    """What a framework captured; arrays are read when they are needed.
+    """The capture of a framework. Arrays are read when they are needed.
 
-    folder: of the files.
+    folder: the folder of the files.
     channels_last: whether the framework keeps images as N,H,W,C.
     records: (layer, call) -> the names of its files.
-    mapped: whether large arrays stay in their files, so that the system keeps in memory what it has room for.
+    mapped: whether large arrays are mapped into memory instead of being read.
     """
 
     folder: Path = Path()
@@ -49,8 +49,7 @@ class Floors:
 
     exact: the value in float64.
     perturbation: change of the exact value under perturbation; None for an operation that only copies.
-    float32_error: error of the reference in float32; None where it was not measured, or for an operation that only
-        copies.
+    float32_error: error of the reference in float32; None for an operation that only copies, and where it was not measured.
     sizes: mean squares of the exact value itself, where they are known.
     """
 
@@ -72,7 +71,7 @@ class Floors:
 
 @dataclass(frozen=True)
 class Place:
-    """Which tensor is compared; the fields are those of a Finding."""
+    """The tensor that is compared. The fields are those of a Finding."""
 
     layer: str
     call: int
@@ -81,7 +80,7 @@ class Place:
     what: str
 
     def identical(self, terms: int = 1, reason: str | None = None) -> Finding:
-        """The finding that there is no difference. reason: why the tensor is wrong all the same."""
+        """The finding that there is no difference. reason: why the tensor is wrong nevertheless; None when it is right."""
         return Finding(self.layer, self.call, self.index, self.kind, self.what, 0.0, 0.0, terms, 0.0, 0.0, 0.0, reason)
 
     def incomparable(self, reason: str, terms: int = 1) -> Finding:
@@ -106,7 +105,7 @@ def judge(place: Place, captured: Tensor, floors: Floors, terms: int, axis: int)
     """Compare a captured tensor with its exact value, of the same shape.
 
     terms: length of the sums behind one value.
-    axis: of the channels.
+    axis: axis of the channels.
     """
     exact = floors.exact
     if not exact.is_floating_point() or equal(exact, captured):
@@ -138,7 +137,7 @@ def _differences(captured: Tensor, exact: Tensor, axis: int) -> tuple[Array, flo
 
 
 def _judge_finite_part(place: Place, captured: Tensor, floors: Floors, terms: int, axis: int) -> Finding:
-    """Judge the finite values alone, where all others are the same: equal infinities are equal, and NaN where NaN belongs."""
+    """Judge the finite values, when NaN and infinities are in the same places in both tensors."""
     exact = floors.exact
     finite = torch.isfinite(captured - exact)
     same = (exact.isnan() & captured.isnan()) | (exact.float() == captured)
@@ -167,7 +166,7 @@ def equal(reference: Tensor, captured: Tensor) -> bool:
 def stretches(*tensors: Tensor, axis: int) -> Iterator[tuple[Tensor, ...]]:
     """Split tensors of one shape into parts of PART values or one item, so that temporary results stay in the processor's cache.
 
-    axis: of the channels; every part has all of them.
+    axis: axis of the channels; every part has all channels.
     """
     first = tensors[0]
     if axis == 0 or first.dim() == 0 or first.numel() <= PART:
@@ -180,8 +179,8 @@ def stretches(*tensors: Tensor, axis: int) -> Iterator[tuple[Tensor, ...]]:
 def mean_squares(tensor: Tensor, axis: int, exact: Tensor | None = None) -> Array:
     """Mean squares by channel, (C,); values that are not finite count as zero.
 
-    axis: of the channels.
-    exact: when it is given, of the difference from it.
+    axis: axis of the channels.
+    exact: a tensor; when given, the mean squares are those of the difference from it.
     """
     pairs = stretches(*((tensor,) if exact is None else (tensor, exact)), axis=axis)
     found = []

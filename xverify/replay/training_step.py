@@ -40,7 +40,7 @@ def step_in_float64(
 ) -> tuple[StepTruth, Arrays]:
     """The exact loss, gradients and running statistics of a step, and their noise floors.
 
-    Afterwards the running statistics of both models are those of some step.
+    The running statistics of both models are changed.
 
     repeats: number of perturbed steps.
     Returns the record, and the exact arrays by name: "gradient/PARAMETER" and "statistic/NAME".
@@ -63,12 +63,12 @@ def step_in_float64(
 
 
 def gradient_changes(models: Models, inputs: Sequence[Tensor], target: Tensor, times: float) -> dict[str, float]:
-    """By how much (rms) the gradient of each parameter changes when every layer rounds several times as coarsely as float32.
+    """The change (rms) of each parameter's gradient when every layer rounds several times as coarsely as float32.
 
     Rounding rarely moves an activation past a kink, such as that of a ReLU at zero; perturbations that are larger do so
-    reliably. Afterwards the running statistics of the float64 model are those of some step.
+    reliably. The running statistics of the float64 model are changed.
 
-    times: size of the perturbations, in those of float32.
+    times: size of the perturbations, as a multiple of float32's.
     """
     float64_inputs = [as_float64(tensor) for tensor in inputs]
     exact = _step(models.float64_model, float64_inputs, target)
@@ -101,10 +101,9 @@ def _step(model: nn.Module, inputs: Sequence[Tensor], target: Tensor) -> _Step:
 
 
 def _running_statistics(model: nn.Module) -> dict[str, Tensor]:
-    """Running means and variances by name.
+    """Running means and variances by name, of batch norms that average by a momentum.
 
-    They are those of batch norms that average by a momentum; others average by a count, which a captured state does not
-    contain.
+    Other batch norms average by a count of calls, which a captured state does not contain.
     """
     return {
         f"{name}.{key}": buffer.clone()
@@ -120,7 +119,7 @@ def _perturbed_step(
 ) -> _Step:
     """A step with perturbed inputs and weights, and with perturbed outputs and gradients of every layer.
 
-    times: size of the perturbations, in those of float32.
+    times: size of the perturbations, as a multiple of float32's.
     """
     originals = {name: p.detach().clone() for name, p in model.named_parameters()}
     for parameter in model.parameters():
@@ -155,7 +154,10 @@ def _perturbed_layers(model: nn.Module, noise: Noise, times: float) -> Iterator[
 def _perturbed_both_ways(
     layer: nn.Module, inputs: list[Tensor], y: Tensor, noise: Noise, size: float, times: float
 ) -> Tensor:
-    """An output that is perturbed, and whose gradient will be. size: of the perturbation of the output."""
+    """A perturbed copy of an output. Its gradient is perturbed, too, when it is computed.
+
+    size: relative size of the perturbation of the output.
+    """
     if not (y.is_floating_point() and y.requires_grad):
         return y
     growth = limits.growth(summed_gradient_terms(layer, inputs, y)) if y.dim() > 1 else 1.0
@@ -182,7 +184,7 @@ class _Differences:
         self.statistics = dict.fromkeys(exact.statistics, 0.0)
 
     def add(self, step: _Step, repeats: int = 1) -> None:
-        """Add one of so many steps of a kind, whose mean is taken."""
+        """Add one step. repeats: number of steps of the same kind; their mean is added to the sums."""
         self.losses.append(abs(step.loss - self.exact.loss))
         for name, g in self.exact.gradients.items():
             self.gradients[name] += _mean_square(step.gradients[name] - g) / repeats
@@ -198,7 +200,12 @@ def _mean_square(tensor: Tensor) -> float:
 
 @dataclass
 class _Observed:
-    """What a pass shows of its tensors: values of one channel of each batch norm, and the number of classes."""
+    """Numbers that are observed during a pass.
+
+    terms: batch norm -> number of values of one channel.
+    momentum: batch norm -> its momentum.
+    classes: number of classes of the logits.
+    """
 
     terms: dict[str, int] = field(default_factory=dict)
     momentum: dict[str, float] = field(default_factory=dict)

@@ -1,6 +1,6 @@
-"""The conditions of a run: its machine, settings, weights, inputs, reference and the noise that was seen meanwhile.
+"""The conditions of a run: its machine, settings, weights, inputs, reference, and the noise during the run.
 
-Every field has a default, which stands for a field that an earlier result file lacks.
+Every field has a default, which is used for a field that an earlier result file lacks.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Host:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Request):
-    """What was asked for. The fields are those of the request, so a new option is in the file as soon as it is declared.
+    """The settings of a run. The fields are those of the request, so a new option is in the file as soon as it is declared.
 
     folder_digest: digest of the files of the model folder.
     """
@@ -57,11 +57,11 @@ class Settings(Request):
 class WeightsSummary:
     """The canonical weights, which every subject is given.
 
-    digest: over all arrays; None when the reference could not be built.
+    digest: digest of all arrays; None when the reference could not be built.
     tensors, parameters: number of parameter tensors, and of values in them.
     statistics: number of running statistics, which are not parameters.
     source: the weight file, or how the weights were made.
-    normal_form: name of fused parameters -> names of the parameters that they are the sum of.
+    normal_form: name of a fused parameter -> names of the parameters whose sum it is.
     """
 
     digest: str | None = None
@@ -76,8 +76,8 @@ class WeightsSummary:
 class InputsSummary:
     """The input cases.
 
-    digest: over all arrays; None when the reference could not be built.
-    cases: their number.
+    digest: digest of all arrays; None when the reference could not be built.
+    cases: number of input cases.
     kind: where they come from.
     """
 
@@ -88,15 +88,16 @@ class InputsSummary:
 
 @dataclass(frozen=True)
 class ReferenceSummary:
-    """What the subjects are compared with.
+    """The reference that the subjects are compared with.
 
     framework: name of the reference framework.
-    precision: of the exact outputs, "float64" or "float32".
+    precision: precision of the exact outputs, "float64" or "float32".
     floor: what the noise floor is, in words.
     onnx: "exported", "not needed", or why there is no export.
     environment: versions and settings of the framework, by name.
     layers: number of layers that a replay can check.
-    tested, untested: weights and constants in which a fault would show: how many; and those in which none would: which.
+    tested: number of weights and constants in which a fault would be visible.
+    untested: names of the weights and constants in which no fault would be visible.
     replay_problem: why layers cannot be replayed; "" when they can.
     """
 
@@ -113,16 +114,16 @@ class ReferenceSummary:
 
 @dataclass(frozen=True)
 class NoiseSummary:
-    """What the noise gate saw in all process runs.
+    """What the noise gate found in all process runs.
 
-    rounds, dropped: timed rounds, and those that do not count.
+    rounds, dropped: number of timed rounds, and of those that do not count.
     reasons: reason -> number of rounds with it.
     most: signal -> its largest value, as a share of a block's time or of a core.
-    culprit: the process that used most of a core, in words; None when there is none.
+    culprit: a sentence about the process that used most processor time; None when no other process used much.
     refusal: why the machine is too noisy for a verdict on speed; None when it is not.
     canary_seconds: for each process run, the seconds of a fixed piece of work.
-    limit: share from which on a signal is noise.
-    missing: signals that this system does not give.
+    limit: share above which a signal counts as noise.
+    missing: signals that this system does not provide.
     """
 
     rounds: int = 0

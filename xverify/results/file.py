@@ -16,7 +16,7 @@ import msgspec
 from ..errors import UsageError
 from .records import EARLIER_NAMES, SCHEMA_VERSION, Result
 
-NEEDED = {"schema_version", "rows", "reference", "model", "verdict"}  # of the JSON object of any result file
+NEEDED = {"schema_version", "rows", "reference", "model", "verdict"}  # names that every result file has
 
 
 def read(path: Path) -> Result:
@@ -43,17 +43,17 @@ def read(path: Path) -> Result:
 
 
 def write(result: Result, path: str | Path) -> None:
-    """Write a result file, whole or not at all."""
+    """Write a result file. An interruption leaves no incomplete file under this path."""
     write_json(result.to_dict(), path)
 
 
 def write_json(values: object, path: str | Path) -> None:
-    """Write JSON values to a file, whole or not at all."""
+    """Write JSON values to a file. An interruption leaves no incomplete file."""
     write_text(json.dumps(values, indent=1) + "\n", path)
 
 
 def write_text(text: str, path: str | Path) -> None:
-    """Write a text file, whole or not at all: an interrupted write leaves the earlier file as it was."""
+    """Write a text file. An interruption leaves the earlier file as it was."""
     path = Path(path)
     temporary = path.with_name(path.name + ".tmp")
     temporary.write_text(text)
@@ -61,9 +61,10 @@ def write_text(text: str, path: str | Path) -> None:
 
 
 def _prepared(value: Any, kind: Any, name: str = "") -> Any:  # Any: JSON values, and type annotations
-    """A JSON value in the names and numbers that a record of this type is made from. Wrong types stay as they are.
+    """Convert a JSON value for the record of this type: replace earlier names and null numbers. Wrong types stay as they are.
 
-    kind: the annotation of the field. name: the name of the field.
+    kind: the annotation of the field.
+    name: the name of the field.
     """
     if value is None:
         return (math.inf if name.endswith("ratio") else math.nan) if kind is float else None

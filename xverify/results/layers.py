@@ -14,13 +14,14 @@ class LayerError:
     kind: class of the layer in torch.
     calls: number of calls that were compared.
     ratio, channel_ratio: R and C, residual / noise floor, of what the layer computed.
-    input_ratio: R of what the layer was given, compared with what the reference's code computes from the earlier layers' outputs.
-    verdict: the worst of the layer.
+    input_ratio: R of the inputs that the layer was given; they are compared with what the reference's glue code computes from
+        the outputs of earlier layers.
+    verdict: the worst verdict on a tensor of the layer.
     faulty: "output" when the layer itself has the worst finding, "input" when the glue code before it has; in a backward pass the
         name of the gradient.
     terms: length of the sums behind one value.
-    mean_abs, max_abs, rel_rms: of the worst finding.
-    reason: why nothing could be divided; None when it could.
+    mean_abs, max_abs, rel_rms: errors of the worst finding.
+    reason: why no ratio could be computed; None when one was computed.
     explanation: what the layer computes instead, when a known alternative explains it.
     rounding: whether the layer is right but computes in another precision.
     """
@@ -61,7 +62,7 @@ class LayerError:
 class Layers:
     """The results of a replay of one framework, layer by layer in the order of computation.
 
-    compared, known: number of layers that were compared, and that the reference has.
+    compared, known: number of compared layers, and of all layers of the reference.
     missing: layers that were not captured; each was judged together with the glue code.
     subject: the subject that was captured.
     stopped: why the replay ended early; "" when it did not.

@@ -1,4 +1,4 @@
-"""The frozen records of a run. A result file holds them under the names of their fields, which are added to and never renamed."""
+"""The frozen records of a run. A result file has the names of their fields: new ones may be added, and none is removed."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = [
     "Error",
     "Host",
     "InputsSummary",
-    "Launch",
     "LayerError",
     "Layers",
     "Memory",
     "NoiseSummary",
+    "ProcessRun",
     "ReferenceSummary",
     "Result",
     "Row",
@@ -39,9 +39,9 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 1
-# Fields that have a new name: a file is written with both, and read with either.
+# New name of a field -> its earlier name. A file is written with both names, and read with either.
 EARLIER_NAMES = {"checks": "rungs", "variants": "forms", "dropout_disabled": "held"}
-FULL = 0.9  # share of a device's memory from which on it is nearly full
+FULL = 0.9  # share of a device's memory above which it is nearly full
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,8 @@ class Sample:
     """One timed block.
 
     round, case: index of the round, and of the input case.
-    calls: number of calls in the block; seconds: of all of them together.
+    calls: number of calls in the block.
+    seconds: duration of all these calls together.
     launch: index of the process run.
     dropped: why its round does not count; None when it counts.
     """
@@ -63,13 +64,13 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Launch:
+class ProcessRun:
     """One process run of a subject, from the start of the process to its last timed block.
 
     launch: index of the process run.
     steady: whether the call time had become steady when warm-up ended; None when the user gave the number of calls.
     retraces: number of graphs that were made during timing; None for a mode that makes no graphs.
-    faults_per_call: page faults a call.
+    faults_per_call: page faults per call.
     """
 
     launch: int
@@ -112,8 +113,8 @@ class Error:
     mean_abs, max_abs: absolute difference, in the unit of the output.
     rel_rms: rms of the difference / rms of the reference.
     float32_ratio: rms of the difference / rms of the error of the reference's own float32 outputs; of the worst output.
-    compared, expected: number of outputs that were compared, and that there should be.
-    timed_cases: input cases that the outputs of timed calls belong to.
+    compared, expected: number of compared outputs, and of outputs that are expected.
+    timed_cases: number of input cases whose outputs come from timed calls.
     noise_ratio: rho, rms of the difference / the noise of all layers; of the worst output; None when it was not modelled.
     layers: what a replay found.
     """
@@ -139,15 +140,16 @@ class Error:
 class Speed:
     """The speed of a row.
 
-    fps: items a second; fps = batch / seconds_per_step, and seconds_per_step = elapsed_seconds / calls.
-    elapsed_seconds, calls: of the rounds that count; of all rounds with --rerun.
+    fps: items per second; fps = batch / seconds_per_step, and seconds_per_step = elapsed_seconds / calls.
+    elapsed_seconds, calls: totals of the rounds that count; with --rerun, of all rounds.
     ratio: time of the row / time of the baseline, paired by round; above one is slower.
     fps_ci, ratio_ci: 95% intervals; None for an end that is unknown.
-    verdict: None when there are too few process runs for one. reason: why.
+    verdict: None when there are too few process runs.
+    reason: why there is no verdict, or why it is REFUSED or AMBIGUOUS; None when no reason is needed.
     warmup_calls, first_step_seconds, second_step_seconds, import_seconds, build_seconds: of the first process run.
-    retraces: of all process runs.
+    retraces: number of graphs that were made during timing in all process runs; None for a mode that makes no graphs.
     compile_seconds: how much longer the first step took than the second.
-    p99_seconds: of a call, when at least 1,000 single calls were timed.
+    p99_seconds: 99th percentile of the seconds of a call; None when fewer than 1,000 single calls were timed.
     noisy: whether the verdict is REFUSED for noise alone.
     """
 
@@ -168,7 +170,7 @@ class Speed:
     samples: tuple[Sample, ...]
     retraces: int | None = None
     compile_seconds: float | None = None
-    launches: tuple[Launch, ...] = ()
+    launches: tuple[ProcessRun, ...] = ()
     p99_seconds: float | None = None
     noisy: bool = False
 
@@ -181,12 +183,12 @@ class Speed:
 class Memory:
     """The memory of a row's process, MiB.
 
-    peak_rss_mib: resident memory at most, until outputs are first read.
+    peak_rss_mib: greatest resident memory until outputs are first read.
     average_rss_mib: mean resident memory.
     import_rss_mib: resident memory after the import of the framework.
     gpu_peak_mib: peak of the device's memory, as the framework counts it.
-    gpu_process_mib: memory of the device that the process holds, as the driver counts it.
-    gpu_used_mib, gpu_total_mib: memory of the device that all processes held then, and that there is.
+    gpu_process_mib: memory of the device that the process uses, as the driver counts it.
+    gpu_used_mib, gpu_total_mib: memory of the device that all processes used at that time, and its total.
     """
 
     peak_rss_mib: float | None = None
@@ -237,8 +239,8 @@ class Result:
     created: time of the start, ISO 8601.
     xverify: version of the program.
     rule: the limits of all verdicts, in words.
-    timeline: seconds by what the run was doing.
-    item: what one element of a batch is.
+    timeline: activity -> seconds that the run spent on it.
+    item: what one element of a batch is called.
     complete: False while more process runs are to come.
     """
 

@@ -13,11 +13,11 @@ class Check:
     """One training-parity check at one step.
 
     name: "weights", "forward", "loss", "backward", "gradients", "update", "statistics" or "curve".
-    step: number of steps that the compared state comes from.
-    ratio: the worst residual / noise floor; None when nothing was divided.
+    step: number of training steps that were made before the compared state.
+    ratio: the worst residual / noise floor; None when none was computed.
     says: what differs, and where.
-    difference: name of a known difference of the framework that is no fault, as "eps-hat".
-    compared, known: number of layers, parameters or values that were compared, and that there are.
+    difference: name of a known difference of the framework that is no fault, for example "eps-hat".
+    compared, known: number of compared layers, parameters or values, and of all of them.
     """
 
     name: str
@@ -59,10 +59,10 @@ class Curve:
 class Training:
     """The training of a row.
 
-    optimizer: its settings, in torch's terms.
+    optimizer: settings of the optimizer, in torch's terms.
     variants: formula variants in which the framework's own optimizer differs from torch's.
-    checks: step after step, in the order of the training-parity checks.
-    untested: parameters with a gradient of rounding errors alone, in which no fault could show.
+    checks: results of the training-parity checks, step after step.
+    untested: parameters whose gradient consists of rounding errors alone, so that no fault could show in it.
     dropout_disabled: layers in which dropout was disabled.
     layers: the replay of the forward pass.
     """

@@ -9,7 +9,8 @@ from enum import Enum
 class Verdict(str, Enum):
     """How a result compares with the reference, from the best to the worst.
 
-    Members are ordered by this list, so ``max`` gives the worst of several. Each is the string that files and reports show.
+    Members have the order of this list, so ``max`` gives the worst of several. Each member is the string that files and reports
+    show.
     """
 
     IDENTICAL = "IDENTICAL"  # the same to the last bit
@@ -57,7 +58,7 @@ class SpeedVerdict(str, Enum):
     SAME = "SAME"  # within the margin of equivalence
     SLOWER = "SLOWER"
     AMBIGUOUS = "AMBIGUOUS"  # too few or too different process runs to tell
-    REFUSED = "REFUSED"  # the measurement is not valid, and the reason is told
+    REFUSED = "REFUSED"  # the measurement is not valid, and the row gives the reason
     BASELINE = "BASELINE"  # what the others are compared with
 
     __str__ = str.__str__
@@ -94,5 +95,5 @@ class Outcome(str, Enum):
 
     @property
     def exit_code(self) -> int:
-        """The exit code of the command; EXIT_CODES says what each means. Code 2 is a wrong command line, and no outcome."""
+        """The exit code of the command; EXIT_CODES says what each means. Code 2, a wrong command line, is no outcome."""
         return {"PASS": 0, "FAIL": 1, "ERROR": 3, "INCONCLUSIVE": 4}[self.value]

@@ -1,4 +1,4 @@
-"""Compares the harness with a loop written by hand, for one framework and one model, in processes of their own."""
+"""Compares the harness with a loop written by hand, for one framework and one model, in separate processes."""
 
 from __future__ import annotations
 

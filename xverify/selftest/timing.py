@@ -32,7 +32,7 @@ HERE = Path(__file__).parent
 SIMULATED = 5000  # runs
 LEAST_RECORDED = 20  # process runs that a simulation needs
 CHANCE = 0.01  # probability that a correct harness fails a check of a count
-# The planted slowdown is itself exact only to this relative amount, while the clock's interval may be narrower.
+# The planted slowdown is exact only to this relative amount, and a measured interval may be narrower.
 EXACT = 0.001
 # The cores that subjects may use; [] for all. ``busy`` sets it.
 CORES: list[int] = []
@@ -235,7 +235,7 @@ def _covers(row: Row, ratio: float, slack: float = 0.0) -> bool:
 def _growth(row: Row) -> list[float]:
     """log(seconds per call in blocks of 2n calls / seconds per call in blocks of n calls), for each process run."""
     found = []
-    for samples in timing.by_launch(timing.clean(row.speed.samples if row.speed else ())).values():
+    for samples in timing.by_process_run(timing.clean(row.speed.samples if row.speed else ())).values():
         least = min(sample.calls for sample in samples)
         single = [sample.seconds / sample.calls for sample in samples if sample.calls == least]
         double = [sample.seconds / sample.calls for sample in samples if sample.calls == 2 * least]

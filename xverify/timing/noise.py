@@ -130,7 +130,7 @@ class Gate:
         return (others / seconds if others >= least else 0.0), (steal / seconds if steal >= least else 0.0)
 
     def canary(self) -> str | None:
-        """Time the fixed piece of work. Returns why the round is noisy, or None."""
+        """Time the fixed piece of work. Returns why the round is noisy; None when it is not."""
         best = math.inf
         for _ in range(CANARY_REPEATS):
             start = time.perf_counter()
@@ -144,7 +144,7 @@ class Gate:
         return "the machine's speed" if drift > LIMIT else None
 
     def round(self, reasons: set[str]) -> str | None:
-        """Count a round. reasons: why its blocks are noisy. Returns why the round is dropped, or None."""
+        """Count a round. reasons: why its blocks are noisy. Returns why the round is dropped; None when it counts."""
         self.rounds += 1
         self.dropped += bool(reasons)
         self.reasons.update(reasons)
@@ -215,7 +215,7 @@ class Seen:
         )
 
     def restore(self, described: NoiseSummary) -> None:
-        """Go on from what ``describe`` gave."""
+        """Take over the counts that ``describe`` returned."""
         self.rounds, self.dropped = described.rounds, described.dropped
         self.reasons, self.most = Counter(described.reasons), dict(described.most)
         self.culprit, self.canaries = described.culprit, list(described.canary_seconds)

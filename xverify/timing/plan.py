@@ -12,8 +12,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-BLOCK_SECONDS = 0.06  # in a shorter block the clock and the scheduler would count
-LAUNCH_SECONDS = 15.0  # timed seconds of all subjects together in one process run
+BLOCK_SECONDS = 0.06  # in a shorter block, the clock and the scheduler would affect the result
+RUN_SECONDS = 15.0  # timed seconds of all subjects together in one process run
 MIN_ROUNDS = 8
 LITERAL_ROUNDS = 20  # the greatest number of blocks that --rerun is divided into
 STEADY = 0.05  # two windows of warm-up agree when they differ by at most this relative amount
@@ -54,7 +54,7 @@ def plan(
     cases: int,
     rerun: int | None,
     most: int = EFFORTS["quick"].rounds,
-    seconds: float = LAUNCH_SECONDS,
+    seconds: float = RUN_SECONDS,
 ) -> Plan:
     """Plan the rounds of one process run and the calls of each block.
 
@@ -62,7 +62,8 @@ def plan(
     cases: number of input cases; the plan uses each of them at least once when there are enough calls.
     rerun: exact number of timed calls of every subject, as in the Jittor performance test. None: the plan depends on time and
         alternates between blocks of n and of 2n calls, each for a whole cycle of cases (see ``statistics.vanished``).
-    most: greatest number of rounds. seconds: time for all rounds. There are at least MIN_ROUNDS rounds whatever these two say.
+    most: greatest number of rounds.
+    seconds: time for all rounds. Independently of ``most`` and ``seconds``, there are at least MIN_ROUNDS rounds.
     """
     if rerun is not None:
         fastest = min(seconds_per_call.values())

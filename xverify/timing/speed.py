@@ -1,4 +1,4 @@
-"""From what the process runs of all candidates left behind to the speed of each row, and the verdict on it. Pure."""
+"""Computes the speed of each row, and the verdict on it, from the samples of all process runs. Every function is pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..results.records import Launch, Sample, Speed
+from ..results.records import ProcessRun, Sample, Speed
 from ..results.verdicts import SpeedVerdict, Verdict
 from . import statistics as timing
 
@@ -15,17 +15,17 @@ MAX_UNSTEADY = 0.3  # share of process runs that may have been timed before thei
 
 @dataclass(frozen=True)
 class Measurements:
-    """Everything that the speed of one candidate is computed from.
+    """The measurements from which the speed of one candidate is computed.
 
     subject: the candidate's name, e.g. ``torch:eager``.
-    batch: items a call.
-    cases: input cases of the run.
+    batch: number of items in a call.
+    cases: number of input cases of the run.
     literal: whether the user fixed the number of timed calls (``--rerun``); then noisy rounds count, too.
     samples: every timed block, of all process runs.
     process_runs: the finished process runs.
     current: the process run that is being timed; None when there is none.
     verdict: the verdict on its numbers; None while they have not been compared.
-    ended: how the candidate ended early; None when it did not.
+    ended: why the candidate ended early; None when it did not.
     unfinished: for each kept block, how much longer the first reading of its outputs took than the second, in seconds.
     new_input_seconds: the fastest single call on another input than the call before, in seconds; 0.0 when not measured.
     """
@@ -35,8 +35,8 @@ class Measurements:
     cases: int
     literal: bool
     samples: tuple[Sample, ...] = ()
-    process_runs: tuple[Launch, ...] = ()
-    current: Launch | None = None
+    process_runs: tuple[ProcessRun, ...] = ()
+    current: ProcessRun | None = None
     verdict: Verdict | None = None
     ended: str | None = None
     unfinished: tuple[float, ...] = ()
@@ -102,7 +102,7 @@ def _figures(candidate: Measurements, baseline: Measurements) -> Speed | None:
     first = next(iter(candidate.process_runs), candidate.current)
     if not candidate.samples or first is None:
         return None
-    # The ratio is always of quiet rounds; --rerun N counts N calls, whatever else the machine did meanwhile.
+    # The ratio uses only rounds without noise. The seconds of --rerun N use all N calls, also those of noisy rounds.
     quiet = timing.clean(candidate.samples)
     counted = candidate.samples if candidate.literal else quiet
     seconds = timing.seconds_per_call(counted)
@@ -132,7 +132,7 @@ def _figures(candidate: Measurements, baseline: Measurements) -> Speed | None:
 
 
 def refusal(candidate: Measurements) -> str | None:
-    """Why the speed of this candidate must not be counted, whatever it is; None when there is no reason."""
+    """Why this candidate's speed gets the verdict REFUSED; None when there is no reason."""
     why = fault(candidate)
     runs = candidate.process_runs
     unsteady = sum(run.steady is False for run in runs)
@@ -145,7 +145,7 @@ def refusal(candidate: Measurements) -> str | None:
 
 
 def fault(candidate: Measurements) -> str | None:
-    """What is wrong with this candidate's speed that more process runs could not mend; None when there is nothing."""
+    """What is wrong with this candidate's speed, where more process runs would not help; None when nothing is wrong."""
     if not candidate.samples:
         return None
     seconds = timing.seconds_per_call(timing.clean(candidate.samples)).mean
@@ -163,21 +163,21 @@ def fault(candidate: Measurements) -> str | None:
     retraces = sum(run.retraces or 0 for run in candidate.process_runs)
     if retraces:
         return (
-            f"retraced {retraces} time{'s' * (retraces > 1)} while it was timed: its seconds hold compilation. "
-            f"Let it meet every input case first (--warmup {candidate.cases} or more), and let no Python value that "
+            f"retraced {retraces} time{'s' * (retraces > 1)} while it was timed: its times include compilation. "
+            f"Let it see every input case first (--warmup {candidate.cases} or more), and let no Python value that "
             "changes from call to call reach the graph"
         )
     return _skipped_work(candidate, seconds)
 
 
 def _skipped_work(candidate: Measurements, seconds: float) -> str | None:
-    """Why some calls cannot have done their work; None when nothing shows it. seconds: of a timed call."""
+    """Why some calls cannot have done their work; None when there is no sign of it. seconds: duration of a timed call."""
     growth = timing.vanished(candidate.samples)
     if growth is not None:
-        return f"WORK_VANISHED: 2n calls take {growth:.2f} times what n take, so not every call does its work"
+        return f"WORK_VANISHED: 2n calls take {growth:.2f} times as long as n calls, so not every call does its work"
     if timing.amortised(candidate.new_input_seconds, seconds):
         return (
-            f"WORK_VANISHED: a call on a new input takes {candidate.new_input_seconds:.2g} s, on the same input again "
+            f"WORK_VANISHED: a call on a new input takes {candidate.new_input_seconds:.2g} s, and on the same input again "
             f"{seconds:.2g} s: something remembers results"
         )
     return None

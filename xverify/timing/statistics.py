@@ -1,4 +1,4 @@
-"""What timed samples say: means, ratios, intervals and verdicts. Every function is pure.
+"""Computes means, ratios, intervals and verdicts from timed samples. Every function is pure.
 
 The method is that of the Jittor performance test (warm up, repeat many times, synchronise before and after), with the blocks of
 all subjects interleaved, so that a change of the machine's speed affects all of them alike. Fresh processes differ more from
@@ -88,28 +88,28 @@ def seconds_per_call(samples: Sequence[Sample]) -> Interval:
     The interval counts process runs. With one process run it counts blocks.
     """
     mean = _rate(samples)
-    if len(by_launch(samples)) > 1:
-        spread = interval(launch_seconds(samples))
+    if len(by_process_run(samples)) > 1:
+        spread = interval(process_run_seconds(samples))
     else:
         spread = interval([sample.seconds / sample.calls for sample in samples])
     return Interval(mean, max(0.0, mean - (spread.mean - spread.low)), mean + (spread.high - spread.mean))
 
 
-def launch_seconds(samples: Sequence[Sample]) -> list[float]:
+def process_run_seconds(samples: Sequence[Sample]) -> list[float]:
     """Seconds per call of each process run."""
-    return [_rate(found) for found in by_launch(samples).values()]
+    return [_rate(found) for found in by_process_run(samples).values()]
 
 
 def _rate(samples: Sequence[Sample]) -> float:
     return math.fsum(sample.seconds for sample in samples) / sum(sample.calls for sample in samples)
 
 
-def by_launch(samples: Iterable[Sample]) -> dict[int, list[Sample]]:
+def by_process_run(samples: Iterable[Sample]) -> dict[int, list[Sample]]:
     """Number of the process run -> its samples."""
-    launches: dict[int, list[Sample]] = defaultdict(list)
+    process_runs: dict[int, list[Sample]] = defaultdict(list)
     for sample in samples:
-        launches[sample.launch].append(sample)
-    return launches
+        process_runs[sample.launch].append(sample)
+    return process_runs
 
 
 def log_ratios(samples: Sequence[Sample], baseline: Sequence[Sample]) -> dict[int, list[float]]:
@@ -143,7 +143,7 @@ def ratio(samples: Sequence[Sample], baseline: Sequence[Sample]) -> Interval | N
 def enough(medians: Iterable[Sequence[float]], effort: Effort) -> bool:
     """Whether there are enough process runs.
 
-    The decision depends on the width of the intervals alone. A decision by what the intervals say would bias the verdict.
+    The decision depends on the width of the intervals alone. A decision by the position of the intervals would bias the verdict.
 
     medians: for each subject, its log-ratio to the baseline in each process run.
     """
@@ -215,7 +215,7 @@ def vanished(samples: Sequence[Sample]) -> float | None:
     block, and so lowers the ratio.
     """
     changes: list[float] = []
-    for found in by_launch([sample for sample in samples if not sample.dropped]).values():
+    for found in by_process_run([sample for sample in samples if not sample.dropped]).values():
         by_case: dict[int, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
         for sample in found:
             by_case[sample.case][sample.calls].append(sample.seconds / sample.calls)

@@ -1,4 +1,4 @@
-"""When two results are equal: pure functions over arrays and numbers.
+"""Decides whether two results are equal, with pure functions over arrays and numbers.
 
 It may import results, workload and errors.
 """

@@ -1,18 +1,17 @@
-"""What a replay in float64 finds in a framework's computation: plain records, standard library only."""
+"""Records of what a replay in float64 finds in a framework's computation. They need only the standard library."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..results.verdicts import Verdict
-from .limits import EQUAL_BACKWARD_R, EQUAL_R, UNIT, classify
+from .limits import EQUAL_BACKWARD_R, EQUAL_R, classify
 
 OUTPUT = "output"
 INPUT = "input"
 GRADIENT = "gradient"  # the first word of every comparison in a backward pass
-GRADIENT_OF = "gradient of"  # what a layer itself computes in a backward pass, and not what it is given
+GRADIENT_OF = "gradient of"  # begins the name of a gradient that the layer itself computes
 
 
 @dataclass(frozen=True)
@@ -23,13 +22,13 @@ class Finding:
     call: which call of the layer, from 0.
     index: which tensor of that call, from 0.
     kind: class of the layer in torch.
-    what: "output", "input" (which judges the glue code before the layer), or a name that begins with "gradient".
+    what: "output"; "input", by which the glue code before the layer is judged; or a name that begins with "gradient".
     ratio: R, residual / noise floor of the whole tensor.
     channel_ratio: C, the same for the worst channel.
     terms: length of the sums behind one value.
     mean_abs, max_abs: absolute difference from the exact values, in the tensor's own unit.
     rel_rms: rms of the difference / rms of the exact values.
-    reason: set where nothing could be divided, as for tensors of different shapes.
+    reason: why no ratio could be computed, for example because the shapes differ; None when one was computed.
     """
 
     layer: str
@@ -47,7 +46,7 @@ class Finding:
 
     @property
     def verdict(self) -> Verdict:
-        """DIFFERENT where nothing could be divided, else what the limits say of R and C."""
+        """The verdict by the limits of R and C; DIFFERENT when no ratio could be computed."""
         if self.reason is not None:
             return Verdict.DIFFERENT
         backward = self.what.startswith(GRADIENT)
@@ -55,13 +54,8 @@ class Finding:
 
     @property
     def computed_by_layer(self) -> bool:
-        """Whether the layer itself computed this tensor; else it was given the tensor."""
+        """Whether the layer itself computed this tensor. False when the tensor was passed to the layer."""
         return self.what == OUTPUT or self.what.startswith(GRADIENT_OF)
-
-    @property
-    def bits_lost(self) -> float | None:
-        """log2 of the relative error in units of 2⁻²⁴; 0 or less means that no bit is lost."""
-        return math.log2(self.rel_rms / UNIT) if self.rel_rms else None
 
 
 @dataclass(frozen=True)
@@ -84,9 +78,10 @@ class ReplayReport:
 
     findings: all comparisons, in the order of computation.
     compared: layer -> number of calls that were compared.
-    missing: layer -> number of calls that the framework did not show.
+    missing: layer -> number of calls that were not captured.
     explained: layer -> what the layer computes instead.
-    visible: by how many noise floors a planted fault changes the exact output of its layer; 0 when none was planted.
+    visible: size of the change that a planted fault makes to the exact output of its layer, in noise floors; 0 when no fault
+        was planted.
     stopped: why the replay ended early; "" when it did not.
     """
 
@@ -102,7 +97,7 @@ class ReplayReport:
 class StepTruth:
     """The exact values and noise floors of one training step, except for its arrays, which are in a file.
 
-    loss: in float64.
+    loss: the exact loss.
     loss_floor: noise floor of the loss.
     floors: parameter -> rms of the noise in its gradient.
     sizes: parameter -> rms of its exact gradient.

@@ -1,4 +1,4 @@
-"""From the findings of a replay to one record a layer, and layers of different names matched."""
+"""Summarises the findings of a replay in one record for each layer, and matches layers that have different names."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ class Place:
     """A layer in the order of computation.
 
     name, kind: its name and class.
-    taken, given: shapes of its first input and of its first output.
+    input_shape, output_shape: shapes of its first input and of its first output.
     """
 
     name: str
     kind: str
-    taken: tuple[int, ...]
-    given: tuple[int, ...]
+    input_shape: tuple[int, ...]
+    output_shape: tuple[int, ...]
 
 
 def match(mine: Sequence[Place], theirs: Sequence[Place], channels_last: bool) -> dict[str, str]:
@@ -104,7 +104,7 @@ def match(mine: Sequence[Place], theirs: Sequence[Place], channels_last: bool) -
 def _likeness(mine: Place, theirs: Place, channels_last: bool) -> float:
     if mine.name == theirs.name:
         return 10.0
-    for own, other in ((mine.taken, theirs.taken), (mine.given, theirs.given)):
+    for own, other in ((mine.input_shape, theirs.input_shape), (mine.output_shape, theirs.output_shape)):
         turned = (other[0], other[-1], *other[1:-1]) if channels_last and len(other) > 2 else other
         if own not in (other, turned):
             return 0.0

@@ -1,6 +1,6 @@
 """The comparison of outputs with the reference's: pure functions over arrays.
 
-Memory may have no room for copies of all outputs, so each array is read when it is needed, and worked on in parts.
+Copies of all outputs may not fit into memory, so each array is read when it is needed, and processed in parts.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from . import limits as rule
 
 Arrays = Mapping[str, Array]
 
-PART = 2**18  # values worked on at a time: their float64 copies stay in the processor's cache
-UNSTEADY = 1e-3  # relative; far more than another order of the terms in a parallel sum changes
-OWN_EQUAL, OWN_DRIFT = 10.0, 30.0  # where the noise floor is the error of one float32 run, and not modelled
+PART = 2**18  # values that are processed at a time: their float64 copies stay in the processor's cache
+UNSTEADY = 1e-3  # relative change; another order of the terms in a parallel sum changes an output far less
+OWN_EQUAL, OWN_DRIFT = 10.0, 30.0  # limits where the noise floor is the error of one float32 run
 
 RULE = (
     "Every layer is computed again in float64 from the inputs that the framework gave it. R is its residual / its noise floor, "
@@ -51,13 +51,13 @@ def compare(
     """Judge the outputs of one subject. All arrays are named "case/output".
 
     outputs: what the subject computed, in canonical layout.
-    truth: the exact outputs, in float64 (or in the best precision there is).
-    float32: the reference framework's own float32 outputs, or what stands for them.
-    spec: names the outputs, and their dtypes.
+    truth: the exact outputs, in float64 (or in the best precision that is available).
+    float32: the reference framework's own float32 outputs, or the outputs that are used in their place.
+    spec: gives the names and dtypes of the outputs.
     cases: the input cases to compare.
     floors: rms of the noise of all layers in each output; when omitted, the error of ``float32`` is the noise floor.
     layers: what a replay of the subject's framework found; omitted when there was none.
-    constant: the result of ``is_constant``, when it is known; else it is computed.
+    constant: the result of ``is_constant``; computed when omitted.
     """
     expected = [(case, name) for case in cases for name in spec.outputs]
     tensors = [_tensor(case, name, outputs, truth, float32, spec, floors) for case, name in expected]
@@ -113,7 +113,7 @@ def unsteady(outputs: Arrays, again: Arrays) -> float:
 
 
 def _strange(outputs: Arrays, expected: Iterable[tuple[int, str]], spec: ModelSpec) -> list[str]:
-    """What is wrong when there are outputs that the spec does not name; [] when there are none."""
+    """A message about outputs that the spec does not name; [] when there are none."""
     keys = {case_key(case, name) for case, name in expected}
     names = sorted({key.split("/", 1)[1] for key in set(outputs) - keys})
     if not names:
@@ -122,7 +122,7 @@ def _strange(outputs: Arrays, expected: Iterable[tuple[int, str]], spec: ModelSp
 
 
 def _without_noise_model(ratio: float, worst: TensorError | None) -> tuple[Verdict, str | None]:
-    """The verdict where the error of one float32 run is the noise floor, and the reason of any but EQUAL."""
+    """The verdict where the error of one float32 run is the noise floor, and its reason unless it is EQUAL."""
     if ratio <= OWN_EQUAL:
         return Verdict.EQUAL, None
     verdict = Verdict.DRIFT if ratio <= OWN_DRIFT else Verdict.DIFFERENT
@@ -130,7 +130,7 @@ def _without_noise_model(ratio: float, worst: TensorError | None) -> tuple[Verdi
 
 
 def _with_layers(rho: float, worst: TensorError | None, layers: Layers | None) -> tuple[Verdict, str | None]:
-    """The verdict of the replay and of the outputs together, and the reason of any but EQUAL."""
+    """The verdict on the layers and the outputs together, and its reason unless it is EQUAL."""
     first = layers.first if layers is not None and layers.compared else None
     verdict = rule.classify_output(rho, None if layers is None or not layers.compared else layers.verdict)
     if layers is not None and layers.rounding:
@@ -182,7 +182,7 @@ def _tensor(
 
 
 def _whole_numbers(case: int, name: str, ours: Array, theirs: Array) -> TensorError:
-    """Compare numbers that have no rounding. mean_abs and rel_rms are then the share of values that differ."""
+    """Compare integers or booleans, which have no rounding. mean_abs and rel_rms are the share of values that differ."""
     different = int(np.count_nonzero(ours != theirs))
     share = different / ours.size
     ratio = math.inf if different else 0.0
@@ -234,7 +234,7 @@ def _quotient(error: float, floor: float) -> float:
 
 
 def is_constant(truth: Arrays, spec: ModelSpec, cases: Sequence[int]) -> bool:
-    """Whether an output has one value everywhere, or is the same in several cases. No fault could show in it."""
+    """Whether an output has one value everywhere, or is the same in all cases, so that no fault could show in it."""
     for name in spec.outputs:
         keys = [case_key(case, name) for case in cases]
         if _all_same(truth[key] for key in keys):
@@ -254,7 +254,7 @@ def _alike(truth: Arrays, keys: Sequence[str], values: int | None) -> bool:
 
 
 def _all_same(arrays: Iterable[Array]) -> bool:
-    """Whether all values of these arrays are the same. It stops at the first other value."""
+    """Whether all values of these arrays are the same. It stops at the first value that differs."""
     first = None
     for array in arrays:
         first = array.flat[0] if first is None else first

@@ -1,5 +1,5 @@
-"""The worker process of one subject: the parent's end, the messages between both, and the worker's end.
+"""The worker process of one subject: code of the parent, messages, and code of the worker.
 
-It may import environments (the parent's end), replay (the reference's worker, when it is asked to), framework, and
-everything below those.
+It may import environments (in the parent), replay (in the worker of the reference, when it is needed), framework, and everything
+below those.
 """

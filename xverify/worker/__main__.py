@@ -1,4 +1,4 @@
-"""``python -m xverify.worker``: what the parent starts."""
+"""Entry point of ``python -m xverify.worker``, which the parent process starts."""
 
 from .session import main
 

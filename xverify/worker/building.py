@@ -1,4 +1,4 @@
-"""What a worker does before anything is timed: import the framework, build the model, load and read weights."""
+"""The work of a worker before timing: importing the framework, building the model, loading and reading weights."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Building:
         self.state = state
 
     def handlers(self) -> Handlers:
-        """What answers which request."""
+        """Class of request -> the method that answers it."""
         return {
             Start: self.start,
             Build: self.build,
@@ -49,7 +49,7 @@ class Building:
         return Started(state.clock() - begun, state.framework.environment())
 
     def build(self, request: Build) -> Built:
-        """Build the model, and learn the names and shapes of its weights."""
+        """Build the model, and store the names and shapes of its weights."""
         state = self.state
         state.source = Source(Path(request.folder), Path(request.onnx) if request.onnx else None)
         state.options = {**request.options, **state.framework.mode_options.get(request.mode or "", {})}
@@ -65,12 +65,12 @@ class Building:
         return Built(seconds, state.shapes, state.fused_parameters)
 
     def load(self, request: messages.Load) -> Digested:
-        """Load weights, and report the digest of what is read back out of the model."""
+        """Load weights. The reply has the digest of the weights that are read back out of the model."""
         self.state.write_weights(self.state.model, npz.load_file(Path(request.path)))
         return self.digest(messages.Digest({}))
 
     def digest(self, request: messages.Digest) -> Digested:
-        """The digest of the weights as they stand in the model."""
+        """The digest of the weights that the model has now."""
         arrays = self.state.read_weights(self.state.model)
         return Digested(canonical.digest(canonical.normal_form(arrays, request.fused_parameters)))
 
@@ -80,11 +80,11 @@ class Building:
         return Done()
 
     def device_memory(self, request: messages.DeviceMemory) -> DeviceMemoryRead:
-        """The memory of the device, as the framework tells it."""
+        """The memory of the device, as the framework reports it."""
         return DeviceMemoryRead(**self.state.framework.device_memory())
 
     def release_memory(self, request: messages.ReleaseMemory) -> Done:
-        """Give free memory back to the system: after a training step it is half of the process' memory and more."""
+        """Give free memory back to the system. After a training step it is more than half of the process's memory."""
         gc.collect()
         self.state.framework.release_memory()
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None

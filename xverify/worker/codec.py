@@ -1,12 +1,12 @@
-"""How a message becomes a line and a line becomes a message: one JSON object a line, arrays in files, never pickle.
+"""Converts messages to lines and back. A line is one JSON object; arrays are in files; pickle is never used.
 
     {"id": 7, "ask": "Block", "case": 0, "calls": 12, "keep": null, "room": 0}
     {"id": 7, "reply": "Timed", "seconds": 0.061, "unfinished_seconds": null}
     {"id": 7, "error": {"status": "failed", "reason": "..."}}
 
-A worker's first line is its hello: {"xverify": 2, "pid": 123, "python": "3.11.7"}. Then it answers every request with one
-reply of the same number. Decoding is strict: a missing field, an unknown field or a value of another type raises
-``MessageError``. NaN and infinities are written as Python's json writes them. Needs the standard library alone.
+The first line of a worker is its hello: {"xverify": 2, "pid": 123, "python": "3.11.7"}. Then it answers every request with one
+reply that has the same number. Decoding is strict: a missing field, an unknown field or a value of another type raises
+``MessageError``. NaN and infinities are written as Python's json writes them. This file needs only the standard library.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ from typing import Any, ClassVar, Generic, TypeVar, Union, cast
 VERSION = 2
 REQUESTS: dict[str, type[Request[Any]]] = {}
 REPLIES: dict[str, type[Reply]] = {}
-RESERVED = ("id", "ask", "reply", "error")
 
-Message = dict[str, Any]  # a decoded line, whose values are whatever JSON holds
+Message = dict[str, Any]  # a decoded line; its values may be any JSON values
 
 
 class Reply:
-    """The base of every reply. A subclass is known by its name."""
+    """The base class of every reply. The name of a subclass is its name in a line."""
 
     def __init_subclass__(cls) -> None:
         REPLIES[cls.__name__] = cls
@@ -38,7 +37,7 @@ ReplyType = TypeVar("ReplyType", bound=Reply)
 
 
 class Request(Generic[ReplyType]):
-    """The base of every request: ``class Build(Request[Built])`` is answered by a ``Built``."""
+    """The base class of every request: ``class Build(Request[Built])`` is answered by a ``Built``."""
 
     reply_type: ClassVar[type[Reply]]
 
@@ -52,7 +51,9 @@ class Request(Generic[ReplyType]):
 class Hello:
     """The first line of a worker.
 
-    xverify: the version of the messages. pid: its process. python: the version of its interpreter.
+    xverify: the version of the messages.
+    pid: number of the worker's process.
+    python: the version of its interpreter.
     """
 
     xverify: int
@@ -62,9 +63,10 @@ class Hello:
 
 @dataclass(frozen=True)
 class Refusal:
-    """What a worker answers when it cannot do what it is asked.
+    """The answer of a worker that cannot do what a request asks.
 
-    status: of errors.SubjectError. reason: one sentence.
+    status: the ``status`` of a subclass of errors.SubjectError.
+    reason: one sentence.
     """
 
     status: str
@@ -74,7 +76,7 @@ class Refusal:
 class MessageError(ValueError):
     """A line that is not a message, or a message with a wrong field.
 
-    number: of the message, where it has one.
+    number: number of the message; None when it has none.
     """
 
     def __init__(self, text: str, number: int | None = None) -> None:
@@ -91,19 +93,19 @@ def encode_hello(hello: Hello) -> bytes:
 
 
 def encode_request(number: int, request: Request[Any]) -> bytes:
-    """The line of a request. Raises MessageError when a field holds what JSON cannot."""
+    """The line of a request. Raises MessageError when JSON cannot represent a field."""
     return _line({"id": number, "ask": type(request).__name__, **to_plain(request)})
 
 
 def encode_reply(number: int, reply: Reply | Refusal) -> bytes:
-    """The line of a reply, or of a refusal. Raises MessageError when a field holds what JSON cannot."""
+    """The line of a reply or of a refusal. Raises MessageError when JSON cannot represent a field."""
     if isinstance(reply, Refusal):
         return _line({"id": number, "error": asdict(reply)})
     return _line({"id": number, "reply": type(reply).__name__, **to_plain(reply)})
 
 
 def to_plain(message: Any) -> Message:
-    """The fields of a message, nested records as dicts."""
+    """The fields of a message; nested records become dictionaries."""
     return asdict(message)
 
 
@@ -119,7 +121,7 @@ def _line(message: Message) -> bytes:
 
 
 def decode_hello(line: bytes) -> Hello | None:
-    """The hello of a line; None when it is none, as what an interpreter prints while it starts."""
+    """The hello in a line; None when the line is something else, such as text that an interpreter prints while it starts."""
     try:
         return from_plain(Hello, _object(line), "hello")
     except MessageError:
@@ -127,7 +129,7 @@ def decode_hello(line: bytes) -> Hello | None:
 
 
 def hello_version(line: bytes) -> object:
-    """The version of the messages that a hello names, of whatever version it is; None when the line is no hello."""
+    """The version of the messages in a hello of any version; None when the line is no hello."""
     try:
         return _object(line).get("xverify")
     except MessageError:
@@ -187,12 +189,11 @@ def _fields(kind: type[Record], values: Any, number: int) -> Record:
         raise MessageError(str(error), number) from None
 
 
-def from_plain(kind: type[Record], values: Any, where: str = "") -> Record:
+def from_plain(kind: type[Record], values: Any, where: str) -> Record:
     """A dataclass from a dict of its fields, whose names and types are checked. Raises MessageError.
 
-    where: what messages call it; its name when omitted.
+    where: what error messages call the record.
     """
-    where = where or kind.__name__
     if not isinstance(values, dict):
         raise MessageError(f"{where}: expected an object with named fields, got {_short(values)}")
     types_of, required = _described(cast(Any, kind))
@@ -204,7 +205,7 @@ def from_plain(kind: type[Record], values: Any, where: str = "") -> Record:
 
 @cache
 def _described(kind: Any) -> tuple[dict[str, object], frozenset[str]]:
-    """(type by field, the fields without a default) of a dataclass."""
+    """(field -> type, the fields without a default) of a dataclass."""
     hints = typing.get_type_hints(kind)
     own = fields(kind)
     required = (field.name for field in own if field.default is MISSING and field.default_factory is MISSING)
@@ -212,7 +213,10 @@ def _described(kind: Any) -> tuple[dict[str, object], frozenset[str]]:
 
 
 def _value(kind: Any, value: Any, where: str) -> Any:
-    """The value as this type. An int is a float, as in Python's own type system; a bool is neither."""
+    """Check that a value has this type, and convert nested records.
+
+    An int is accepted as a float, as in Python's own type system. A bool is accepted as neither.
+    """
     origin = typing.get_origin(kind)
     if kind is Any:
         return value

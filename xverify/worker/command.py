@@ -1,11 +1,10 @@
-"""How a process of xverify is started under an interpreter: its command and its environment variables."""
+"""The command and the environment variables with which a worker process is started."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +16,11 @@ WORKER = "xverify.worker"
 
 @dataclass(frozen=True)
 class Command:
-    """arguments: the interpreter and its arguments. environment: all variables of the process."""
+    """A command and its environment variables.
+
+    arguments: the interpreter and its arguments.
+    environment: all environment variables of the process.
+    """
 
     arguments: tuple[str, ...]
     environment: dict[str, str]
@@ -30,14 +33,13 @@ def worker_command(
     device: str,
     python: str = sys.executable,
     patient: bool = False,
-    module: str = WORKER,
-    arguments: Sequence[str] = (),
 ) -> Command:
-    """The command of a process that imports one framework.
+    """The command of a worker process for one framework.
 
-    folder: gets its temporary files, and xverify itself where the interpreter is another one. threads, device: those of the
-    framework. python: the interpreter; this one when omitted. patient: its threads sleep while they wait for one another.
-    module, arguments: what it runs; a worker when omitted.
+    folder: folder for its temporary files and, for another interpreter than this one, a copy of xverify.
+    threads, device: threads and device of the framework.
+    python: the interpreter; this one when omitted.
+    patient: whether its threads sleep while they wait for one another.
     """
     environment = {**os.environ, **adapter.variables(threads, device), "TMPDIR": str(folder)}
     if patient:
@@ -46,22 +48,22 @@ def worker_command(
         library = folder / "lib"
         _lend_package(library)
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(library), os.environ.get("PYTHONPATH")]))
-    return Command((python, "-m", module, *arguments), environment)
+    return Command((python, "-m", WORKER), environment)
 
 
 def interpreter(adapter: type[Framework]) -> str:
-    """The interpreter that a framework runs under: its environment's, where it has one, or else this one."""
+    """The interpreter of a framework: that of its environment if it has one, otherwise this one."""
     environment = environments.chosen(adapter)
     return environment.interpreter if environment else sys.executable
 
 
 def same_interpreter(python: str) -> bool:
-    """Whether this is the interpreter that runs now."""
+    """Whether ``python`` is the interpreter of this process."""
     return os.path.abspath(python) == os.path.abspath(sys.executable)
 
 
 def _lend_package(library: Path) -> None:
-    """Make xverify, and nothing that is installed beside it, importable from ``library`` by another interpreter."""
+    """Copy xverify into ``library``, where another interpreter can import it without the packages of this one."""
     from .. import __file__ as package_file
     from .. import models, weights
 

@@ -1,4 +1,4 @@
-"""What a worker, and the framework and compilers in it, wrote to its standard streams."""
+"""The text that a worker, its framework and its compilers wrote to the standard streams."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Log:
         self.path = path
 
     def text(self) -> str:
-        """All of it, without the codes of colours; "" when there is no file."""
+        """The whole text without colour codes; "" when there is no file."""
         try:
             return _ANSI.sub("", self.path.read_text(errors="replace"))
         except OSError:
@@ -27,6 +27,6 @@ class Log:
         return lines[-1] if lines else ""
 
     def last_words(self) -> str:
-        """The end of a sentence about a process that failed: "; its last line: ...", or ""."""
+        """The end of a sentence about a process that failed: "; its last line: ..."; "" when there is no line."""
         line = self.last_line()
         return f"; its last line: {line[:200]}" if line else ""

@@ -1,4 +1,4 @@
-"""What the system knows of a process: resident memory and page faults."""
+"""Resident memory and page faults of a process, as the system reports them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MIB = 1024 * 1024
 
 
 def rss_mib(pid: int) -> float | None:
-    """Resident memory of a process now, MiB; None when it is gone."""
+    """The present resident memory of a process, MiB; None when the process has ended."""
     try:
         return float(psutil.Process(pid).memory_info().rss) / MIB
     except psutil.Error:
@@ -19,7 +19,7 @@ def rss_mib(pid: int) -> float | None:
 
 
 def peak_rss_mib(pid: int) -> float | None:
-    """The highest resident memory of a process so far (VmHWM), MiB; None where the system does not tell."""
+    """The highest resident memory of a process so far (VmHWM), MiB; None where the system does not report it."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -29,7 +29,7 @@ def peak_rss_mib(pid: int) -> float | None:
 
 
 def page_faults(pid: int) -> int | None:
-    """Pages that the system has found for a process so far without a disk; None where it does not tell."""
+    """The number of minor page faults of a process so far, those without disk access; None where it is not reported."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[7])
     except (OSError, ValueError, IndexError):

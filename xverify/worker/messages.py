@@ -1,7 +1,7 @@
-"""What every worker can be asked, and what it answers: one frozen dataclass a message.
+"""Requests that every worker answers, and their replies, with one frozen dataclass for each message.
 
-``class Build(Request[Built])`` says that ``Build`` is answered by ``Built``. Arrays travel in files, which messages name by
-their paths. ``messages_reference`` and ``messages_training`` hold the other messages; ``codec`` writes them as lines.
+``class Build(Request[Built])`` means that ``Build`` is answered by ``Built``. Arrays are passed in files; a message has their
+paths. ``messages_reference`` and ``messages_training`` hold the other messages; ``codec`` writes them as lines.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 from ..framework.capture import LayerCall
 from .codec import Reply, Request
 
-Json = dict[str, Any]  # an adapter's environment and a model's options hold whatever JSON can
+Json = dict[str, Any]  # an adapter's environment, and a model's options, may have any JSON values
 
 
 @dataclass(frozen=True)
 class Done(Reply):
-    """It is done, and there is nothing more to say."""
+    """The request is done, and the reply has no further content."""
 
 
 # -- the process and its model ------------------------------------------------------------------------------------------
@@ -27,7 +27,8 @@ class Done(Reply):
 class Started(Reply):
     """The framework is imported.
 
-    seconds: of the import. environment: versions, threads and whatever else changes numbers or speed.
+    seconds: duration of the import.
+    environment: versions, threads and all other settings that change numbers or speed.
     """
 
     seconds: float
@@ -38,7 +39,9 @@ class Started(Reply):
 class Start(Request[Started]):
     """Import the framework.
 
-    framework: the adapter's name. threads: that the framework may use. device: "cpu", or the device's name.
+    framework: name of the adapter.
+    threads: number of threads that the framework may use.
+    device: name of the device, for example "cpu".
     """
 
     framework: str
@@ -50,8 +53,9 @@ class Start(Request[Started]):
 class Built(Reply):
     """The model is built.
 
-    seconds: of the build. shapes: canonical name of a weight -> its shape. fused_parameters: canonical name -> the weights
-    whose sum the framework stores under it.
+    seconds: duration of the build.
+    shapes: canonical name of a weight -> its shape.
+    fused_parameters: canonical name -> names of the weights whose sum the framework stores under this name.
     """
 
     seconds: float
@@ -63,9 +67,12 @@ class Built(Reply):
 class Build(Request[Built]):
     """Build the model, with any weights.
 
-    folder: of the model's framework files. options: of its ``build``. onnx: the reference's export, where there is one.
-    names: the framework's table of names.toml. inputs, outputs: name -> layout, in the order of the spec.
-    mode: the mode that it will run in; None: the build that has no options of a mode.
+    folder: the folder of the model files.
+    options: keyword arguments for ``build``.
+    onnx: the reference's ONNX export; None when there is none.
+    names: the framework's table of names.toml.
+    inputs, outputs: name -> layout, in the order of the spec.
+    mode: the mode in which the model will run; None: build it without the options of any mode.
     """
 
     folder: str
@@ -79,7 +86,7 @@ class Build(Request[Built]):
 
 @dataclass(frozen=True)
 class Digested(Reply):
-    """digest: of the weights as they were read back out of the model."""
+    """The digest of the weights that were read back out of the model."""
 
     digest: str
 
@@ -93,7 +100,7 @@ class Load(Request[Digested]):
 
 @dataclass(frozen=True)
 class Digest(Request[Digested]):
-    """Read the weights out of the model, in the normal form of these fused parameters."""
+    """Compute the digest of the model's weights, in the normal form of these fused parameters."""
 
     fused_parameters: dict[str, tuple[str, ...]]
 
@@ -107,7 +114,7 @@ class Save(Request[Done]):
 
 @dataclass(frozen=True)
 class DeviceMemoryRead(Reply):
-    """MiB of the device: this framework's peak, what all processes use, and the total; None where it is not known."""
+    """Memory of the device in MiB: peak of this framework, use by all processes, and total; None where it is not known."""
 
     peak_mib: float | None = None
     used_mib: float | None = None
@@ -121,7 +128,7 @@ class DeviceMemory(Request[DeviceMemoryRead]):
 
 @dataclass(frozen=True)
 class ReleaseMemory(Request[Done]):
-    """Give free memory back to the system, which other processes need while this one waits."""
+    """Give free memory back to the system, because other processes need it while this one waits."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +141,11 @@ class Stop(Request[Done]):
 
 @dataclass(frozen=True)
 class Prepared(Reply):
-    """first_step_seconds: of making the callable and its first call. second_step_seconds: of the call after it."""
+    """The model is ready to be called.
+
+    first_step_seconds: duration of making the callable and calling it once.
+    second_step_seconds: duration of the second call.
+    """
 
     first_step_seconds: float
     second_step_seconds: float
@@ -142,7 +153,10 @@ class Prepared(Reply):
 
 @dataclass(frozen=True)
 class Prepare(Request[Prepared]):
-    """Put the input cases on the device, make the callable of this mode, and call it twice, each time on the clock."""
+    """Put the input cases on the device, make the callable of this mode, and time its first two calls.
+
+    inputs: an array file.
+    """
 
     inputs: str
     mode: str
@@ -150,7 +164,12 @@ class Prepare(Request[Prepared]):
 
 @dataclass(frozen=True)
 class Warmed(Reply):
-    """calls: how many were made. seconds: of all of them. seconds_per_call: of the last one."""
+    """The warm-up calls were made.
+
+    calls: number of calls.
+    seconds: duration of all calls.
+    seconds_per_call: duration of the last call.
+    """
 
     calls: int
     seconds: float
@@ -167,7 +186,11 @@ class Warm(Request[Warmed]):
 
 @dataclass(frozen=True)
 class Timed(Reply):
-    """seconds: of all calls of the block. unfinished_seconds: of computation that ``wait`` left undone; None without ``keep``."""
+    """A block was timed.
+
+    seconds: duration of all calls of the block.
+    unfinished_seconds: duration of computation that was not finished after ``wait``; None without ``keep``.
+    """
 
     seconds: float
     unfinished_seconds: float | None = None
@@ -177,7 +200,8 @@ class Timed(Reply):
 class Block(Request[Timed]):
     """Time ``calls`` calls on one input case.
 
-    keep: a file for the outputs of the last call; None: they are not kept. room: bytes that reading the outputs may need.
+    keep: a file for the outputs of the last call; None: they are not kept.
+    room: bytes of memory that reading the outputs may need.
     """
 
     case: int
@@ -188,7 +212,7 @@ class Block(Request[Timed]):
 
 @dataclass(frozen=True)
 class GraphsCounted(Reply):
-    """graph_count: of the graphs that the callable has made so far; None when its mode makes none."""
+    """graph_count: number of graphs that the callable has made so far; None when its mode makes no graphs."""
 
     graph_count: int | None
 
@@ -200,10 +224,13 @@ class GraphCount(Request[GraphsCounted]):
 
 @dataclass(frozen=True)
 class Captured(Reply):
-    """What one untimed pass wrote down.
+    """The capture of one untimed pass.
 
-    records: one a call of a layer. kinds: canonical name of a captured layer -> its class. others: layers that were not
-    captured. channels_last: whether the framework keeps images as N,H,W,C. broken: why the pass ended early, or "".
+    records: one record for each call of a layer.
+    kinds: canonical name of a captured layer -> its class.
+    others: canonical names of layers that were not captured.
+    channels_last: whether the framework keeps images as N,H,W,C.
+    broken: why the pass ended early; "" when it did not.
     """
 
     records: tuple[LayerCall, ...]
@@ -215,9 +242,9 @@ class Captured(Reply):
 
 @dataclass(frozen=True)
 class Capture(Request[Captured]):
-    """Run one untimed pass on this case of these inputs, and write what every layer takes and gives into a folder.
+    """Run one untimed pass on one case of these inputs, and write the inputs and outputs of every layer into a folder.
 
-    wanted: canonical names of layers; None: every layer that holds no others.
+    wanted: canonical names of layers; None: every layer that contains no other layers.
     """
 
     inputs: str

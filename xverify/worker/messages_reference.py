@@ -1,4 +1,4 @@
-"""What only the worker of a reference is asked, and a worker whose layers are made faulty on purpose: see ``messages``."""
+"""Requests to the worker of a reference, and to a worker in which faults are planted; see ``messages``."""
 
 from __future__ import annotations
 
@@ -13,14 +13,19 @@ from .messages import Done
 
 @dataclass(frozen=True)
 class FileRead(Reply):
-    """refused: why the weight file cannot be read; None when it was."""
+    """refused: why the weight file cannot be read; None when it was read."""
 
     refused: str | None = None
 
 
 @dataclass(frozen=True)
 class ReadFile(Request[FileRead]):
-    """Turn a weight file that only this framework reads into the array file ``path``. trust: let it run pickled code."""
+    """Convert a weight file that only this framework can read to an array file.
+
+    file: the weight file.
+    path: the array file.
+    trust: allow code in the weight file to run.
+    """
 
     file: str
     path: str
@@ -29,7 +34,11 @@ class ReadFile(Request[FileRead]):
 
 @dataclass(frozen=True)
 class Calibrate(Request[Done]):
-    """Set the batch-norm statistics to those of the first cases of ``path``, whose batches have ``batch`` items."""
+    """Set the batch-norm statistics to those of the first input cases.
+
+    path: an array file of input cases.
+    batch: number of items in each case.
+    """
 
     path: str
     batch: int
@@ -37,7 +46,9 @@ class Calibrate(Request[Done]):
 
 @dataclass(frozen=True)
 class Export(Request[Done]):
-    """Write the model as ONNX to ``path``, traced on the first case of ``inputs``. Its weights must be loaded again then."""
+    """Write the model as ONNX to ``path``, traced on the first case of ``inputs``. Its weights are changed, so they must be
+    loaded again.
+    """
 
     inputs: str
     path: str
@@ -45,14 +56,18 @@ class Export(Request[Done]):
 
 @dataclass(frozen=True)
 class Evaluated(Reply):
-    """shapes: "case/name" -> the shape of that output."""
+    """shapes: "case/name" -> shape of this output."""
 
     shapes: dict[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
 class Evaluate(Request[Evaluated]):
-    """Compute the outputs of every case, untimed, into ``path``. float64: with the weights and inputs as float64."""
+    """Compute the outputs of every case without timing, and write them to ``path``.
+
+    inputs, weights: array files.
+    float64: whether to convert weights and inputs to float64 first.
+    """
 
     inputs: str
     path: str
@@ -90,7 +105,11 @@ class LayerOrder(Request[LayersOrdered]):
 
 @dataclass(frozen=True)
 class OutputFloor:
-    """floor: the rms of an output's noise. size: the rms of the output itself."""
+    """The noise floor of one output.
+
+    floor: rms of the noise.
+    size: rms of the output itself.
+    """
 
     floor: float
     size: float
@@ -98,8 +117,10 @@ class OutputFloor:
 
 @dataclass(frozen=True)
 class FloorsMeasured(Reply):
-    """floors: "case/name" -> the noise floor of that output. untested, tested: weights and constants that a fault of could
-    not, and could, show on the first case.
+    """The noise floors of the outputs.
+
+    floors: "case/name" -> noise floor of this output.
+    untested, tested: weights and constants in which a fault would not, and would, be visible on the first case.
     """
 
     floors: dict[str, OutputFloor]
@@ -119,17 +140,18 @@ class NoiseFloors(Request[FloorsMeasured]):
 
 @dataclass(frozen=True)
 class Replayed(Reply):
-    """report: of the replay."""
+    """report: the report of the replay."""
 
     report: ReplayReport
 
 
 @dataclass(frozen=True)
 class Replay(Request[Replayed]):
-    """Replay what another framework captured on this case.
+    """Replay the capture of another framework on this case.
 
-    folder: of the captured arrays. records, channels_last: of the capture. planted: (layer, index of the fault) that the
-    capture is known to have; None: no known fault.
+    folder: folder of the captured arrays.
+    records, channels_last: as in ``Captured``.
+    planted: (layer, index of the fault) of a fault that was planted in the captured model; None: there is none.
     """
 
     folder: str
@@ -149,8 +171,10 @@ class Replay(Request[Replayed]):
 class Fault:
     """One fault that a layer of the model can have.
 
-    index: of the fault among those of this layer. kind: the name of the alternative. says: a clause for the report. rounding:
-    whether it computes the right result in another precision.
+    index: place of the fault in the list of this layer.
+    kind: name of the fault.
+    says: a clause for the report.
+    rounding: whether the layer is right but computes in another precision.
     """
 
     layer: str
@@ -162,7 +186,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class FaultsListed(Reply):
-    """faults: in the order of the layers."""
+    """faults: all faults, in the order of the layers."""
 
     faults: tuple[Fault, ...]
 
@@ -174,7 +198,7 @@ class ListFaults(Request[FaultsListed]):
 
 @dataclass(frozen=True)
 class PlantFault(Request[Done]):
-    """Make a layer of the model faulty; the fault planted before is removed. index: of ``Fault``."""
+    """Make a layer of the model faulty; a fault that was planted before is removed. index: see ``Fault``."""
 
     layer: str
     index: int

@@ -1,4 +1,4 @@
-"""What a worker is asked when its model is trained: see ``messages``."""
+"""Requests to a worker that trains its model; see ``messages``."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from .messages import Done
 
 @dataclass(frozen=True)
 class TrainingState:
-    """What a training step begins with.
+    """The state before a training step.
 
-    weights: an array file. optimizer_state: an array file of "name/index", index in the order of Optimizer.state_names;
-    "": zeros. steps: how many were made before.
+    weights: an array file.
+    optimizer_state: an array file with the names "parameter/index", where index is a place in Optimizer.state_names; "" means
+        zeros.
+    steps: number of steps that were made before.
     """
 
     weights: str
@@ -28,8 +30,10 @@ class TrainingState:
 class TrainingPrepared(Reply):
     """The model can be trained, and has made two steps.
 
-    optimizer: the settings, with the variants in which the framework's own optimizer differs from torch's. names: canonical
-    names of the parameters that learn. dropout_disabled: layers whose dropout was turned off.
+    first_step_seconds, second_step_seconds: duration of each of the two steps.
+    optimizer: the settings, with the formula variants in which the framework's own optimizer differs from torch's.
+    names: canonical names of the trainable parameters.
+    dropout_disabled: layers in which dropout was disabled.
     """
 
     first_step_seconds: float
@@ -41,10 +45,11 @@ class TrainingPrepared(Reply):
 
 @dataclass(frozen=True)
 class PrepareTraining(Request[TrainingPrepared]):
-    """Prepare the model for training in this mode, and make two steps, each on the clock.
+    """Prepare the model for training in this mode, and time two steps.
 
-    inputs: the batches, with their labels. match: with an exact equivalent of torch's optimizer in place of the framework's.
-    time_input: whether converting the batch is part of the timed step.
+    inputs: an array file of batches with their labels.
+    match: whether to use an exact equivalent of torch's optimizer instead of the framework's own.
+    time_input: whether the conversion of the batch is part of the timed step.
     """
 
     inputs: str
@@ -56,21 +61,21 @@ class PrepareTraining(Request[TrainingPrepared]):
 
 @dataclass(frozen=True)
 class SetState(Request[Done]):
-    """Take the weights, running statistics and optimizer state of this state."""
+    """Set the weights, running statistics and optimizer state of the model to this state."""
 
     state: TrainingState
 
 
 @dataclass(frozen=True)
 class StateSaved(Reply):
-    """state: what the next step begins with."""
+    """state: the saved state."""
 
     state: TrainingState
 
 
 @dataclass(frozen=True)
 class SaveState(Request[StateSaved]):
-    """Write what the next step begins with into two array files."""
+    """Write the present state of the model into two array files."""
 
     weights: str
     optimizer_state: str
@@ -80,8 +85,9 @@ class SaveState(Request[StateSaved]):
 class StepTaken(Reply):
     """One step was made.
 
-    loss: of the pass that gave the gradients. step_loss: of the timed callable. sparse: parameters whose gradient comes as
-    rows.
+    loss: loss of the pass that computed the gradients.
+    step_loss: loss that the timed callable returned.
+    sparse: parameters whose gradient is a list of rows.
     """
 
     loss: float
@@ -93,7 +99,7 @@ class StepTaken(Reply):
 class TrainingStep(Request[StepTaken]):
     """Compute the gradients of a batch, and make one step with the timed callable, both from this state.
 
-    path: a file for "gradient/name", "weight/name" and "state/name/index".
+    path: the file for the results "gradient/name", "weight/name" and "state/name/index".
     """
 
     state: TrainingState
@@ -103,9 +109,10 @@ class TrainingStep(Request[StepTaken]):
 
 @dataclass(frozen=True)
 class ApplyGradients(Request[Done]):
-    """Make one update of the optimizer alone, from this state and by these gradients.
+    """Make one update with these gradients from this state, without computing a forward or backward pass.
 
-    gradients: an array file by canonical names. path: a file for "weight/name" and "state/name/index".
+    gradients: an array file by canonical names.
+    path: the file for the results "weight/name" and "state/name/index".
     """
 
     state: TrainingState
@@ -115,21 +122,21 @@ class ApplyGradients(Request[Done]):
 
 @dataclass(frozen=True)
 class PlantMistake(Request[Done]):
-    """Plant a mistake in the training, for good. plant: a name of ``worker.mistakes.PLANTS``."""
+    """Plant a mistake in the training permanently. plant: a name in ``worker.mistakes.PLANTS``."""
 
     plant: str
 
 
 @dataclass(frozen=True)
 class CurveDrawn(Reply):
-    """losses: step by step; the last one may be infinite or NaN."""
+    """losses: the loss of each step; the last one may be infinite or NaN."""
 
     losses: tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class LossCurve(Request[CurveDrawn]):
-    """Make so many steps from this state, one batch after another. It ends at a loss that is not finite."""
+    """Make this number of steps from this state, one batch after another. It stops at a loss that is not finite."""
 
     state: TrainingState
     steps: int
@@ -137,14 +144,17 @@ class LossCurve(Request[CurveDrawn]):
 
 @dataclass(frozen=True)
 class StatesSaved(Reply):
-    """states: one before each step that was asked for."""
+    """states: the state before each requested step."""
 
     states: tuple[TrainingState, ...]
 
 
 @dataclass(frozen=True)
 class Trajectory(Request[StatesSaved]):
-    """Train from this state, and save the states before the steps of the numbers ``at`` into a folder."""
+    """Train from this state, and save some states into a folder.
+
+    at: numbers of the steps before which the state is saved.
+    """
 
     state: TrainingState
     at: tuple[int, ...]
@@ -153,7 +163,7 @@ class Trajectory(Request[StatesSaved]):
 
 @dataclass(frozen=True)
 class TrainingCaptured(Reply):
-    """What one forward and backward pass wrote down: as ``Captured``, with the loss."""
+    """The capture of one forward and backward pass. The fields are those of ``Captured``; loss is the value of the loss."""
 
     records: tuple[LayerCall, ...]
     channels_last: bool
@@ -162,7 +172,7 @@ class TrainingCaptured(Reply):
 
 @dataclass(frozen=True)
 class CaptureTraining(Request[TrainingCaptured]):
-    """Run a forward and a backward pass on the first batch, and write what every layer takes and gives, and its gradients.
+    """Run a forward and a backward pass on the first batch, and write inputs, outputs and gradients of layers into a folder.
 
     wanted: canonical names of layers.
     """
@@ -184,7 +194,8 @@ class TruthComputed(Reply):
 class TrainingTruth(Request[TruthComputed]):
     """Compute a training step in float64, and its noise floors.
 
-    path: a file for "gradient/name" and "statistic/name". once: measure the floors by one noisy pass.
+    path: the file for the results "gradient/name" and "statistic/name".
+    once: whether to measure the noise floors with one perturbed pass only.
     """
 
     state: TrainingState
@@ -197,14 +208,14 @@ class TrainingTruth(Request[TruthComputed]):
 
 @dataclass(frozen=True)
 class GradientFloorsMeasured(Reply):
-    """floors: parameter -> the rms by which its gradient moves."""
+    """floors: parameter -> rms of the change of its gradient."""
 
     floors: dict[str, float]
 
 
 @dataclass(frozen=True)
 class GradientFloors(Request[GradientFloorsMeasured]):
-    """Measure how far rounding that is ``times`` as large as float32's moves the gradients of a step."""
+    """Measure how much the gradients of a step change under rounding that is ``times`` as large as that of float32."""
 
     state: TrainingState
     inputs: str
@@ -215,7 +226,7 @@ class GradientFloors(Request[GradientFloorsMeasured]):
 
 @dataclass(frozen=True)
 class TrainingReplayed(Reply):
-    """forward, backward: one report of each pass."""
+    """forward, backward: the report of each pass."""
 
     forward: ReplayReport
     backward: ReplayReport
@@ -223,7 +234,7 @@ class TrainingReplayed(Reply):
 
 @dataclass(frozen=True)
 class ReplayTraining(Request[TrainingReplayed]):
-    """Replay a capture of a training step. folder, records, channels_last: of the capture."""
+    """Replay the capture of a training step. folder, records, channels_last: see ``TrainingCaptured``."""
 
     state: TrainingState
     inputs: str

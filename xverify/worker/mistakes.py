@@ -1,7 +1,7 @@
-"""Mistakes of training code, made on purpose in a model that torch trains: what ``PlantMistake`` plants.
+"""Mistakes of training code that ``PlantMistake`` makes on purpose in a model that torch trains.
 
-Each is a function of the adapter's ``Learner`` (framework.adapter.Training). Which mistakes a mutation plants, and what a
-report must say of them, is listed in ``mutation.mistakes``.
+Each mistake is a function that changes the adapter's ``Learner`` (framework.adapter.Training). ``mutation.mistakes`` lists which
+mistakes a mutation plants, and what a report must say about each of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ def _bessel(learner: Any) -> None:
         def after(norm: Any, args: Any, result: Any) -> None:
             terms = args[0].numel() // args[0].shape[1]
             share = norm.running_var - (1 - norm.momentum) * norm.old_variance
-            norm.running_var = norm.running_var - share / terms  # in place autograd would miss the one that it has kept
+            norm.running_var = (
+                norm.running_var - share / terms
+            )  # not in place, because autograd has stored the old tensor
 
         norm.register_forward_pre_hook(before)
         norm.register_forward_hook(after)
@@ -48,7 +50,7 @@ def _accumulate(learner: Any) -> None:
     gradients = learner.gradients
 
     def alone(*batch: Any) -> Any:
-        """The gradients of this batch; they stay, and the next step adds its own to them."""
+        """The gradients of this batch alone. They are kept, and the next step adds its own gradients to them."""
         for parameter in learner.parameters.values():
             parameter.grad = None
         return gradients(*batch)
@@ -64,7 +66,7 @@ def _frozen(learner: Any) -> None:
 
 
 def _formula(change: Callable[[Optimizer], Optimizer]) -> Callable[[Any], None]:
-    """A step by our own formula with other settings, in place of torch's."""
+    """A step by the formula of ``workload.optimizers`` with changed settings, in place of torch's step."""
 
     def plant(learner: Any) -> None:
         torch, settings = learner.torch, change(learner.optimizer)
@@ -74,12 +76,12 @@ def _formula(change: Callable[[Optimizer], Optimizer]) -> Callable[[Any], None]:
             with torch.no_grad():
                 for parameter in learner.parameters.values():
                     state = learner.optim.state.setdefault(parameter, {})
-                    held = [state.get(name, torch.zeros_like(parameter)) for name in names]
+                    old_state = [state.get(name, torch.zeros_like(parameter)) for name in names]
                     new, values = update(
-                        settings, parameter, parameter.grad, held, float(learner.steps + 1), torch.sqrt
+                        settings, parameter, parameter.grad, old_state, float(learner.steps + 1), torch.sqrt
                     )
                     parameter.copy_(new)
-                    state.update(zip(names, values or held))
+                    state.update(zip(names, values or old_state))
 
         learner.optim.step = step
 

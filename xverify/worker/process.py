@@ -1,4 +1,4 @@
-"""The parent's end of a worker: start it, ask it, watch it, and say plainly how it ended."""
+"""A worker process as the parent sees it: starting it, sending requests, waiting for replies, and reporting how it ended."""
 
 from __future__ import annotations
 
@@ -26,29 +26,30 @@ from .log import Log
 from .messages import Start, Started, Stop
 
 MOST_NOISE = 1000  # lines that an interpreter may print before the worker's hello
-ATTEMPTS = 3  # to start a process whose adapter asks for another one
+ATTEMPTS = 3  # number of attempts to start a process whose adapter asks for a restart
 _STATUS = {error.status: error for error in (NotInstalled, Unsupported, Failed)}
 
-# Called about once a second while a worker works: (seconds so far, the last line it logged).
+# Called about once a second while a worker works: (seconds so far, last line of its log).
 Beat = Callable[[float, str], None]
 
 
 def _no_beat(seconds: float, line: str) -> None:
-    """Nobody is told."""
+    """Do nothing."""
 
 
 class Worker:
-    """A worker process of one framework. In a ``with`` statement it is started, and closed at the end.
+    """A worker process of one framework. A ``with`` statement starts it, and closes it at the end.
 
-    adapter: of the framework. python: the interpreter that it runs under.
-    folder: a directory of the run's own. It is the worker's current directory, so that nothing there hides a module, and the
-        place of its temporary files, which are deleted with it.
-    threads, device: those of the framework.
-    timeout: seconds that any one request may take.
-    pin: the cores that it may use; those of this process when omitted.
-    patient: its threads sleep while they wait for one another, instead of spinning: for work that is on no clock and runs
-        beside other work.
-    beat: called about once a second while it works; nobody is told when omitted.
+    adapter: the adapter of the framework.
+    python: the interpreter of the process.
+    folder: an empty folder of the run. It is the worker's current directory, so that no file there hides a module, and it gets its
+        temporary files, which are deleted together with the folder.
+    threads, device: threads and device of the framework.
+    timeout: seconds that one request may take.
+    pin: the cores that the process may use; when omitted, the cores of this process.
+    patient: whether its threads sleep instead of spinning while they wait for one another. It is for work that is not timed and
+        runs beside other work.
+    beat: called about once a second while the worker works; omitted: nothing is called.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Worker:
         self.log = Log(folder / "worker.log")
         self.asked = 0  # the number of the last request
         self.process: subprocess.Popen[bytes] | None = None
-        self.version: str | None = None  # of Python, there
+        self.version: str | None = None  # version of Python in the worker
         self.import_rss_mib: float | None = None
 
     def __enter__(self) -> Worker:
@@ -83,7 +84,7 @@ class Worker:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # -- life ---------------------------------------------------------------------------------------------------------
+    # -- start, end ---------------------------------------------------------------------------------------------------
 
     def start(self) -> Started:
         """Start the process and import the framework. Raises SubjectError."""
@@ -122,12 +123,13 @@ class Worker:
         except OSError as error:
             raise NotInstalled(f"cannot start {self.python}: {error.strerror}; see --python") from None
         if self.pin:
-            psutil.Process(self.process.pid).cpu_affinity(list(self.pin))  # before it starts threads, which inherit it
+            # This must happen before the process starts threads, because they inherit the cores.
+            psutil.Process(self.process.pid).cpu_affinity(list(self.pin))
         threading.Thread(target=_read_lines, args=(self.process.stdout, self._lines), daemon=True).start()
         self._greet()
 
     def _greet(self) -> None:
-        """Wait for the worker's hello, past whatever the interpreter prints as it starts."""
+        """Wait for the worker's hello, and skip lines that the interpreter prints before it."""
         noise: list[bytes] = []
         deadline = time.monotonic() + self.timeout
         while True:
@@ -147,11 +149,11 @@ class Worker:
         self.version = hello.python
 
     def wants_restart(self) -> bool:
-        """Whether the process ended as one that only has to be started again."""
+        """Whether the process ended in a way that only needs a new start, according to its adapter."""
         return self.adapter.wants_restart(self.log.text())
 
     def close(self) -> None:
-        """End the process and whatever it started."""
+        """End the process and all processes that it started."""
         process = self.process
         if process is None:
             return
@@ -171,14 +173,14 @@ class Worker:
                     pipe.close()
 
     def kill(self) -> None:
-        """End the process and whatever it started, at once."""
+        """Kill the process and all processes that it started."""
         if self.process is not None:
             kill_group(self.process)
 
-    # -- talk ---------------------------------------------------------------------------------------------------------
+    # -- requests -----------------------------------------------------------------------------------------------------
 
     def ask(self, request: Request[ReplyType]) -> ReplyType:
-        """Ask, and wait for the reply. Raises the SubjectError that says how it failed."""
+        """Send a request, and wait for its reply. Raises a SubjectError when the worker fails."""
         assert self.process is not None
         assert self.process.stdin is not None
         doing = _doing(request)
@@ -200,7 +202,7 @@ class Worker:
         return cast(ReplyType, reply)
 
     def _check_silent(self, doing: str) -> None:
-        """Raise Crashed when the worker has sent a line that nobody asked for."""
+        """Raise Crashed when the worker has sent a line before it got a request."""
         try:
             line = self._lines.get_nowait()
         except queue.Empty:
@@ -210,7 +212,7 @@ class Worker:
         raise self._broken(f"sent {_shown(line)} before {doing}, without being asked, which is not the protocol")
 
     def _reply(self, line: bytes, doing: str) -> Reply | Refusal:
-        """The reply of a line. Raises Crashed when it is not one, or not that of the last request."""
+        """The reply in a line. Raises Crashed when the line is no reply, or no reply to the last request."""
         try:
             number, reply = codec.decode_reply(line)
         except MessageError as error:
@@ -220,7 +222,7 @@ class Worker:
         return reply
 
     def _broken(self, reason: str) -> Crashed:
-        """End a worker that does not keep to the protocol: nothing that it says can be relied on."""
+        """Kill a worker that breaks the protocol, because its further replies cannot be trusted. Returns the error to raise."""
         self.kill()
         return Crashed(reason)
 
@@ -244,7 +246,7 @@ class Worker:
 
     def _death(self, doing: str) -> Crashed:
         assert self.process is not None
-        self._lines.put(None)  # whoever asks again is told the same
+        self._lines.put(None)  # the next request gets the same answer
         try:
             code = self.process.wait(5)
         except subprocess.TimeoutExpired:
@@ -258,7 +260,7 @@ class Worker:
             return Crashed(f"killed by {name} while {doing}{hint}{self.log.last_words()}")
         return Crashed(f"exited with status {code} while {doing}{self.log.last_words()}")
 
-    # -- look ---------------------------------------------------------------------------------------------------------
+    # -- state --------------------------------------------------------------------------------------------------------
 
     @property
     def pid(self) -> int:
@@ -293,7 +295,7 @@ _DOING = {
 
 
 def _doing(request: Request[Any]) -> str:
-    """What a worker does when it is asked this, for messages."""
+    """What a worker does for this request, as a phrase for messages."""
     name = type(request).__name__
     return _DOING.get(name, f"the request {name}")
 

@@ -1,4 +1,4 @@
-"""What only the worker of a reference does, and the faults that a mutation plants. Its replays need torch."""
+"""The work of a reference's worker, and the planting of faults for a mutation. Replays need torch."""
 
 from __future__ import annotations
 
@@ -27,18 +27,21 @@ from .messages_reference import (
 )
 from .state import Handlers, State
 
-CALIBRATION_BATCH = 8  # items: a variance of one or two values says little
+CALIBRATION_BATCH = 8  # least number of items: a variance of one or two values is too inaccurate
 
 
 class ReferenceWork:
-    """Handlers of requests to a reference."""
+    """Handlers of requests to a reference.
+
+    planted: the layer of torch that has a fault now; None when there is none.
+    """
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self.planted: Any = None  # the layer of torch that has a fault now
+        self.planted: Any = None
 
     def handlers(self) -> Handlers:
-        """What answers which request."""
+        """Class of request -> the method that answers it."""
         return {
             messages.ReadFile: self.read_file,
             messages.Calibrate: self.calibrate,
@@ -54,7 +57,7 @@ class ReferenceWork:
         }
 
     def read_file(self, request: messages.ReadFile) -> FileRead:
-        """Turn a weight file into an array file."""
+        """Convert a weight file to an array file."""
         try:
             npz.save_file(load_file(request.file, request.trust), Path(request.path))
         except WeightsError as error:
@@ -62,7 +65,7 @@ class ReferenceWork:
         return FileRead()
 
     def calibrate(self, request: messages.Calibrate) -> Done:
-        """Set batch-norm statistics to those of the first cases together, CALIBRATION_BATCH items or more of them."""
+        """Set batch-norm statistics to those of the first cases together, which have at least CALIBRATION_BATCH items."""
         state, batch = self.state, request.batch
         arrays = npz.load_file(Path(request.path))
         cases = range(min(len(arrays) // len(state.inputs), -(-CALIBRATION_BATCH // batch)))
@@ -117,7 +120,7 @@ class ReferenceWork:
         )
 
     def noise_floors(self, request: messages.NoiseFloors) -> FloorsMeasured:
-        """Compute the outputs of every case in float64, with the noise floor of each; see coverage.Coverage, too."""
+        """Compute the outputs of every case in float64, with the noise floor of each, and the coverage (see coverage.Coverage)."""
         from ..replay import forward
         from ..replay.coverage import Coverage
         from ..replay.tensors import Capture, rms
@@ -135,7 +138,7 @@ class ReferenceWork:
         return FloorsMeasured(floors, tuple(coverage.untested), tuple(coverage.tested))
 
     def replay(self, request: messages.Replay) -> Replayed:
-        """Replay what another framework captured; see replay.forward."""
+        """Replay the capture of another framework; see replay.forward."""
         from ..replay import forward
         from ..replay.tensors import Capture
 
@@ -164,7 +167,7 @@ class ReferenceWork:
         )
 
     def plant_fault(self, request: messages.PlantFault) -> Done:
-        """Make a layer of the model faulty, in place of the layer that is faulty now."""
+        """Make a layer of the model faulty, and repair the layer that was faulty before."""
         from ..replay.faults import catalogue
         from ..replay.layer_kinds import leaves
 
@@ -174,7 +177,7 @@ class ReferenceWork:
         return Done()
 
     def remove_fault(self, request: messages.RemoveFault) -> Done:
-        """End the fault that is planted."""
+        """Remove the planted fault."""
         if self.planted is not None:
             object.__delattr__(self.planted, "forward")
             self.planted = None

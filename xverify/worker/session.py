@@ -1,7 +1,7 @@
-"""The worker: one framework, one model, one mode, in a process of its own (``python -m xverify.worker``).
+"""The worker: a process for one framework, one model and one mode (``python -m xverify.worker``).
 
-It needs numpy and its framework, so it runs under any interpreter that has those; the one that replays layers needs greenlet,
-too. ``building``, ``timing``, ``reference``, ``training`` and ``training_reference`` hold what answers each request.
+It needs only numpy and its framework, so it runs under any interpreter that has these. Replays also need greenlet. The handlers of
+the requests are in ``building``, ``timing``, ``reference``, ``training`` and ``training_reference``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .training_reference import TrainingReference
 
 
 class Session:
-    """What a worker does with requests, without the pipes. clock: seconds, by which everything is timed."""
+    """The worker without its pipes: it answers requests. clock: function that returns seconds, used for all timing."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.state = State(clock)
@@ -41,14 +41,14 @@ class Session:
         self.handlers: Handlers = {kind: handler for group in groups for kind, handler in group.handlers().items()}
 
     def ask(self, request: Request[ReplyType]) -> ReplyType:
-        """Do what a request asks. Raises whatever it raises, and Failed for a request that nothing answers."""
+        """Do what a request asks. Raises the exceptions of its handler, and Failed for a request without a handler."""
         handler = self.handlers.get(type(request))
         if handler is None:
             raise Failed(f"a worker cannot answer {type(request).__name__!r}")
         return cast(ReplyType, handler(request))
 
     def answer(self, request: Request[Any]) -> Reply | Refusal:
-        """As ``ask``; every exception becomes a refusal."""
+        """Do what a request asks, and convert every exception to a refusal."""
         try:
             reply: Reply = self.ask(request)
             return reply
@@ -65,7 +65,7 @@ class Session:
             return Refusal("failed", first_line(error) + self.state.place(error))
 
     def answer_line(self, line: bytes) -> bytes | None:
-        """The line that answers a line; None when the worker is to end. Raises MessageError for a line without a number."""
+        """The reply line to a request line; None when the worker has to end. Raises MessageError for a line without a number."""
         try:
             number, request = codec.decode_request(line)
         except MessageError as error:
@@ -82,9 +82,9 @@ class Session:
 
 
 def main() -> None:
-    """Answer the requests of standard input, one a line, until it ends or says Stop."""
-    # The messages take the pipes for themselves first: whatever a framework, or a compiler that it starts, writes to the
-    # standard streams goes to the log.
+    """Answer the requests of standard input, one per line, until it ends or the request is Stop."""
+    # The pipes are reserved for messages first. Everything that a framework or its compiler writes to the standard streams later
+    # goes to the log.
     requests = os.fdopen(os.dup(0), "rb")
     replies = os.fdopen(os.dup(1), "wb")
     devnull = os.open(os.devnull, os.O_RDONLY)
@@ -102,7 +102,7 @@ def main() -> None:
         if reply is None:
             break
         send(reply)
-    # A framework's threads and exit handlers have nothing left to say.
+    # End at once, without the framework's exit handlers and without waiting for its threads.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)

@@ -1,4 +1,4 @@
-"""What the handlers of one worker share: the framework, the built model, and how arrays get in and out of it."""
+"""The state that the handlers of one worker share: the framework, the built model, and the conversion of arrays."""
 
 from __future__ import annotations
 
@@ -18,23 +18,30 @@ from ..workload.keys import case_key
 from .codec import Reply, Request
 from .messages import Json
 
-# What answers each kind of request. A handler takes a request of its own kind alone, which no type of a table can say.
+# Class of request -> the method that answers it. Each method takes its own class only, which the type of a mapping cannot express.
 Handlers = Mapping[type[Request[Any]], Callable[[Any], Reply]]
 
 
 @dataclass
 class State:
-    """One framework and one model, of one process. ``Start`` sets ``framework``, ``Build`` everything about the model.
+    """The framework and the model of one process. ``Start`` sets ``framework``; ``Build`` sets everything about the model.
 
-    clock: seconds. call: what is timed, made by ``Prepare`` or ``PrepareTraining``. cases: what it is called with.
-    context: entered around every timed call. names: the framework's table of names.toml. inputs, outputs: name -> layout.
-    canonical_names: the framework's own name of a weight -> its canonical name. shapes: by canonical name.
+    clock: function that returns seconds.
+    options: keyword arguments for the model's ``build``.
+    names: the framework's table of names.toml.
+    inputs, outputs: name -> layout.
+    canonical_names: the framework's own name of a weight -> its canonical name.
+    shapes: canonical name of a weight -> its shape.
+    call: the callable that is timed; ``Prepare`` or ``PrepareTraining`` makes it.
+    cases: the arguments of each input case.
+    context: the context manager of every timed call.
+    replay_models: a replay.stepping.Models; its type is not named here, because its module imports torch.
     """
 
     clock: Callable[[], float]
     framework: Framework = field(init=False)
     source: Source = field(init=False)
-    options: Json = field(init=False)  # of the model's ``build``
+    options: Json = field(init=False)
     names: dict[str, str] = field(init=False)
     inputs: dict[str, str | None] = field(init=False)
     outputs: dict[str, str | None] = field(init=False)
@@ -45,7 +52,7 @@ class State:
     call: Callable[..., Any] = field(init=False)
     cases: list[tuple[Any, ...]] = field(default_factory=list)
     context: Callable[[], AbstractContextManager[Any]] = nullcontext
-    replay_models: Any = None  # of replay.stepping, which imports torch
+    replay_models: Any = None
 
     def read_weights(self, model: Any) -> canonical.Arrays:
         """The weights of a model, in canonical form."""
@@ -59,7 +66,7 @@ class State:
         self.framework.load_weights(model, {own: arrays[name] for own, name in self.canonical_names.items()})
 
     def native_cases(self, path: str, float64: bool = False) -> list[tuple[Any, ...]]:
-        """The input cases of an array file, as the framework's own tensors. float64: float32 arrays as float64."""
+        """The input cases of an array file, as the framework's own tensors. float64: whether to convert float32 to float64."""
         arrays = npz.load_file(Path(path))
         if float64:
             arrays = {name: a.astype(np.float64) if a.dtype == np.float32 else a for name, a in arrays.items()}
@@ -72,14 +79,14 @@ class State:
         ]
 
     def output_arrays(self, case: int, outputs: Any) -> dict[str, Array]:
-        """What the model returned, as "case/name" -> canonical array."""
+        """The outputs of the model: "case/name" -> array in canonical layout."""
         return {
             case_key(case, name): self.framework.to_numpy(tensor, self.outputs.get(name))
             for name, tensor in _named(outputs, list(self.outputs)).items()
         }
 
     def plain_array(self, value: Any) -> Array | None:
-        """A tensor as it stands in the framework's own layout; None for anything else, and for a tensor without values."""
+        """A tensor as an array in the framework's own layout; None for any other value, and for a tensor without values."""
         if not (hasattr(value, "shape") and hasattr(value, "dtype")):
             return None
         try:
@@ -88,7 +95,7 @@ class State:
             return None
 
     def replayed_models(self, weights: str, seed: int) -> Any:
-        """The model and its float64 form as a replay takes them (replay.stepping.Models), made at the first call."""
+        """The float64 model and the float32 model of a replay (replay.stepping.Models), made at the first call."""
         from ..replay import stepping
 
         if self.replay_models is None:
@@ -100,7 +107,7 @@ class State:
         return self.replay_models
 
     def place(self, error: BaseException) -> str:
-        """Where in the model folder an error arose, as " (file:line)"; "" when elsewhere."""
+        """The place in the model folder where an error was raised, as " (file:line)"; "" when it was raised elsewhere."""
         folder = str(self.source.folder) if hasattr(self, "source") else None
         for frame in reversed(traceback.extract_tb(error.__traceback__)):
             if folder and frame.filename.startswith(folder):
@@ -109,7 +116,7 @@ class State:
 
 
 def _named(outputs: Any, names: list[str]) -> Mapping[str, Any]:
-    """Outputs by the spec's names. One too many is called output[i]; one too few is absent, for the comparison to see."""
+    """Outputs by the names in the spec. An additional output is called output[i]; a missing one is reported by the comparison."""
     if isinstance(outputs, Mapping):
         return outputs
     if not isinstance(outputs, (tuple, list)):

@@ -1,4 +1,4 @@
-"""What a worker does on the clock, and the untimed pass that captures its layers."""
+"""The timed calls of a worker, and the untimed pass that captures its layers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .state import Handlers, State
 
 
 def time_calls(state: State, case: int, calls: int) -> tuple[float, Any]:
-    """(seconds of so many calls on one case, the outputs of the last one). Nothing else happens between the clock's looks."""
+    """Time this number of calls on one case: (seconds, outputs of the last call). Only the calls and waits are timed."""
     call, wait, clock, inputs = state.call, state.framework.wait, state.clock, state.cases[case]
     outputs: Any = ()
     wait(())
@@ -38,7 +38,7 @@ class Timing:
         self.state = state
 
     def handlers(self) -> Handlers:
-        """What answers which request."""
+        """Class of request -> the method that answers it."""
         return {
             messages.Prepare: self.prepare,
             messages.Warm: self.warm,
@@ -59,7 +59,7 @@ class Timing:
         return Prepared(first, self.block(Block(0, 1)).seconds)
 
     def warm(self, request: messages.Warm) -> Warmed:
-        """Call the cases in turn, as often and as long as asked."""
+        """Call the model on the cases in turn, until both the number of calls and the time are reached."""
         clock = self.state.clock
         start, done, last = clock(), 0, 0.0
         while done < request.calls or clock() - start < request.seconds:
@@ -70,15 +70,15 @@ class Timing:
     def block(self, request: Block) -> Timed:
         """Time a block of calls.
 
-        Where its outputs are kept, they are read twice. How much longer the first reading takes is computation that ``wait``
-        left undone.
+        Outputs that are kept are read twice. The additional time of the first reading is computation that was not finished after
+        ``wait``.
         """
         state = self.state
         with state.context():
             seconds, outputs = time_calls(state, request.case, request.calls)
             if request.keep is None:
                 return Timed(seconds)
-            # The system can take seconds to find memory, which would count as unfinished computation: it finds it here.
+            # The system may need seconds to provide memory. It does so here, where this time does not count as computation.
             np.ones(request.room, np.uint8)
             start = state.clock()
             state.output_arrays(request.case, outputs)
@@ -89,13 +89,13 @@ class Timing:
         return Timed(seconds, unfinished)
 
     def graph_count(self, request: messages.GraphCount) -> GraphsCounted:
-        """How many graphs the callable has made so far."""
+        """Count the graphs that the callable has made so far."""
         return GraphsCounted(self.state.framework.graph_count(self.state.call))
 
     def capture(self, request: messages.Capture) -> Captured:
-        """Run one untimed pass, and write what every layer takes and gives, and the outputs, into a folder.
+        """Run one untimed pass, and write the inputs and outputs of every layer, and the model's outputs, into a folder.
 
-        Where the model raises an error, what was captured before it is the reply: it tells best where the model breaks off.
+        When the model raises an error, the reply has everything that was captured before it, which shows where the model fails.
         """
         state, framework = self.state, self.state.framework
         recorder = Recorder(Path(request.folder), state.plain_array)

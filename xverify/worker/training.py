@@ -1,6 +1,6 @@
-"""What a worker does when its model is trained.
+"""The work of a worker that trains its model.
 
-Gradients, weights and optimizer state travel in array files, by canonical names and in canonical layout.
+Gradients, weights and optimizer state are in array files, with canonical names and in canonical layout.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def native_batch(state: State, batch: Sequence[Array]) -> tuple[Any, ...]:
 class TrainingSession:
     """Handlers of requests about a model that is trained.
 
-    learner: made by ``PrepareTraining``. batches: the native batches that it learns from.
+    learner: the model with its optimizer; ``PrepareTraining`` makes it.
+    batches: the batches for training, as native tensors.
     """
 
     def __init__(self, state: State) -> None:
@@ -60,7 +61,7 @@ class TrainingSession:
         self.batches: list[tuple[Any, ...]] = []
 
     def handlers(self) -> Handlers:
-        """What answers which request."""
+        """Class of request -> the method that answers it."""
         return {
             messages.PrepareTraining: self.prepare,
             messages.SetState: self.set_state,
@@ -74,7 +75,7 @@ class TrainingSession:
         }
 
     def prepare(self, request: messages.PrepareTraining) -> TrainingPrepared:
-        """Make the model learn in a mode, and make two steps."""
+        """Prepare the model for training in a mode, and time two steps."""
         state, framework = self.state, self.state.framework
         state.context = nullcontext
         arrays = labelled_batches(state, request.inputs)
@@ -97,16 +98,16 @@ class TrainingSession:
         )
 
     def set_state(self, request: messages.SetState) -> Done:
-        """Take weights, running statistics and optimizer state."""
+        """Set weights, running statistics and optimizer state."""
         self._set(request.state)
         return Done()
 
     def save_state(self, request: messages.SaveState) -> StateSaved:
-        """Write what the next step begins with."""
+        """Save the present state."""
         return StateSaved(self._save(request.weights, request.optimizer_state))
 
     def step(self, request: messages.TrainingStep) -> StepTaken:
-        """The gradients, and one step of the timed callable; both in the same mode and from the same state."""
+        """Compute the gradients, and make one step with the timed callable; both in the same mode and from the same state."""
         state = self.state
         self._set(request.state)
         loss, gradients = self.learner.gradients(*self.batches[request.case])
@@ -114,13 +115,15 @@ class TrainingSession:
         step_loss = self._loss(state.call(*state.cases[request.case]))
         state.framework.wait(())
         arrays = {f"gradient/{state.canonical_names[name]}": array for name, array in gradients.items()}
-        Path(request.path).unlink(missing_ok=True)  # whoever has the file of the step before mapped keeps it
+        Path(request.path).unlink(
+            missing_ok=True
+        )  # a process that has mapped the file of the previous step keeps its content
         npz.save_file({**arrays, **self._after_step()}, Path(request.path))
         sparse = tuple(state.canonical_names[name] for name in self.learner.sparse)
         return StepTaken(loss, step_loss, sparse)
 
     def apply_gradients(self, request: messages.ApplyGradients) -> Done:
-        """One update by gradients that are given."""
+        """Make one update with given gradients."""
         state = self.state
         self._set(request.state)
         found = npz.load_file(Path(request.gradients))
@@ -130,7 +133,7 @@ class TrainingSession:
         return Done()
 
     def plant_mistake(self, request: messages.PlantMistake) -> Done:
-        """Make the training faulty, for good."""
+        """Make the training faulty permanently."""
         from .mistakes import PLANTS
 
         PLANTS[request.plant](self.learner)
@@ -138,7 +141,7 @@ class TrainingSession:
         return Done()
 
     def loss_curve(self, request: messages.LossCurve) -> CurveDrawn:
-        """The losses of steps from a state."""
+        """Make steps from a state, and return their losses."""
         cases, losses = self.state.cases, list[float]()
         self._set(request.state)
         while len(losses) < request.steps and (not losses or math.isfinite(losses[-1])):
@@ -146,7 +149,7 @@ class TrainingSession:
         return CurveDrawn(tuple(losses))
 
     def trajectory(self, request: messages.Trajectory) -> StatesSaved:
-        """Train, and save the states on the way."""
+        """Train, and save the requested states."""
         cases = self.state.cases
         self._set(request.state)
         states = []
@@ -159,7 +162,7 @@ class TrainingSession:
         return StatesSaved(tuple(states))
 
     def capture(self, request: messages.CaptureTraining) -> TrainingCaptured:
-        """One forward and backward pass, with outputs.npz and gradients.npz beside the arrays of the layers."""
+        """Capture one forward and backward pass, and write outputs.npz and gradients.npz beside the arrays of the layers."""
         state, framework, folder = self.state, self.state.framework, Path(request.folder)
         self._set(request.state)
         recorder = TrainingRecorder(folder, state.plain_array, framework.alias)
@@ -182,7 +185,7 @@ class TrainingSession:
         values = {}
         for own in learner.names:
             name = state.canonical_names[own]
-            # Parameters that are stored as their sum all have the same gradient, and so the same optimizer state.
+            # Parameters that are stored as their sum have the same gradient, and therefore the same optimizer state.
             stored = name if state_key(name, 0) in found else state.fused_parameters.get(name, (name,))[0]
             keys = [state_key(stored, index) for index in range(count)]
             values[own] = [found[key] if found else np.zeros(state.shapes[name], np.float32) for key in keys]
@@ -195,13 +198,13 @@ class TrainingSession:
         return TrainingState(weights, optimizer_state, steps)
 
     def _after_step(self) -> dict[str, Array]:
-        """ "weight/name" and "state/name/index" as they are now."""
+        """The present weights and optimizer state: "weight/name" and "state/name/index" -> array."""
         _, optimizer_state = self._optimizer_state()
         arrays = {f"weight/{name}": array for name, array in self._weights_now().items()}
         return {**arrays, **{f"state/{key}": array for key, array in optimizer_state.items()}}
 
     def _weights_now(self) -> canonical.Arrays:
-        """The weights after a step. They may hold any value: a diverged step is for the report, and no error here."""
+        """The weights after a step. They may have any value: the report shows a step that diverged, so it is no error here."""
         own = self.state.framework.save_weights(self.state.model)
         return {self.state.canonical_names[name]: np.asarray(array, np.float32) for name, array in own.items()}
 

@@ -1,4 +1,4 @@
-"""What only the worker of a reference does about training: steps in float64, and replays of captured steps. Needs torch."""
+"""The work of a reference's worker in training: steps in float64, and replays of captured steps. It needs torch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TrainingReference:
         self.state = state
 
     def handlers(self) -> Handlers:
-        """What answers which request."""
+        """Class of request -> the method that answers it."""
         return {
             messages.TrainingTruth: self.truth,
             messages.GradientFloors: self.gradient_floors,
@@ -30,7 +30,7 @@ class TrainingReference:
         }
 
     def truth(self, request: messages.TrainingTruth) -> TruthComputed:
-        """Loss, gradients and running statistics of a step in float64: see replay.training_step."""
+        """Compute loss, gradients and running statistics of a step in float64; see replay.training_step."""
         from ..replay import training_step
 
         repeats = 1 if request.once else training_step.REPEATS
@@ -41,7 +41,7 @@ class TrainingReference:
         return TruthComputed(truth)
 
     def gradient_floors(self, request: messages.GradientFloors) -> GradientFloorsMeasured:
-        """How far larger rounding moves the gradients: see replay.training_step."""
+        """Measure how much larger rounding changes the gradients; see replay.training_step."""
         from ..replay import training_step
 
         with self._models(request.state, request.seed) as models:
@@ -60,12 +60,12 @@ class TrainingReference:
         outputs = {name: arrays.get(case_key(0, name)) for name in self.state.outputs}
         with self._models(request.state, request.seed) as models:
             batch = self._batch(request.inputs, 0)
-            ahead = forward.replay_forward(models, captured, batch[:-1], outputs)
+            forward_report = forward.replay_forward(models, captured, batch[:-1], outputs)
             self._write(models, request.state)
             gradients = npz.load_file(folder / "gradients.npz")
-            rounded = {name: found for name, found in ahead.explained.items() if found.rounding}
-            behind = backward.replay_backward(models, captured, batch[:-1], batch[-1], gradients, rounded)
-        return TrainingReplayed(ahead, behind)
+            rounded = {name: found for name, found in forward_report.explained.items() if found.rounding}
+            backward_report = backward.replay_backward(models, captured, batch[:-1], batch[-1], gradients, rounded)
+        return TrainingReplayed(forward_report, backward_report)
 
     def _batch(self, path: str, case: int) -> list[Any]:
         """The inputs and the labels of a batch, as the reference's own tensors."""
@@ -73,7 +73,7 @@ class TrainingReference:
 
     @contextmanager
     def _models(self, begin: TrainingState, seed: int) -> Iterator[Any]:
-        """The replayed models in training mode, in this state: afterwards, too."""
+        """The replayed models in training mode and in this state. At the end their weights are set to this state again."""
         models = self.state.replayed_models(begin.weights, seed)
         for model in (models.float64_model, models.float32_model):
             self.state.framework.disable_dropout(model)
@@ -85,7 +85,7 @@ class TrainingReference:
             self._write(models, begin)
 
     def _write(self, models: Any, begin: TrainingState) -> None:
-        """Load the state's weights again: a pass in training changes running statistics."""
+        """Load the weights of the state, because a pass in training mode changes running statistics."""
         arrays = npz.load_file(Path(begin.weights))
         for model in (models.float64_model, models.float32_model):
             self.state.write_weights(model, arrays)

@@ -1,4 +1,4 @@
-"""What the readers of data files have in common: reading a file, checking its size, and checking labels."""
+"""Functions that the readers of data files share: reading a file, checking its size, and checking labels."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Images:
 def content(path: Path) -> bytes:
     """The bytes of a file, decompressed when its name ends in .gz.
 
-    Of a compressed file that is cut short, the bytes that are there. Raises UsageError when the file cannot be read.
+    A compressed file that is cut short gives the bytes that it has. Raises UsageError when the file cannot be read.
     """
     try:
         stored = path.read_bytes()

@@ -32,7 +32,7 @@ class Batches:
 
     arrays: ``"case/input"`` -> array in canonical layout, and ``"case/target"`` -> int64 labels in the shape of the output without
         its last axis.
-    kind: where the data come from, as a phrase for the report.
+    kind: a phrase for the report about where the data come from.
     """
 
     arrays: dict[str, NDArray[Any]]
@@ -71,7 +71,7 @@ def read(directory: Path, spec: ModelSpec, batch: int, seed: int, cases: int) ->
     """Batches from the data set in this folder, whose format is recognised by the names of its files.
 
     Images are float in [0, 1]; the seed decides their order, which is the same in every epoch. Words keep the order of the text,
-    in as many parallel tracks as a batch has items, whatever the seed.
+    in as many parallel tracks as a batch has items; the seed has no effect on them.
     Raises UsageError when there are no such files, a file is damaged, a label has no class, or the data do not fit the model.
     """
     data_format, paths = _find(directory)

@@ -1,4 +1,4 @@
-"""How a setting is declared, checked and shown: the record ``Option``, and what is made from a list of options."""
+"""How a setting is declared, checked and shown: the record ``Option``, and the functions that use a list of options."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Option:
 
     name: str
     annotation: Any  # a type, or a union of types: these have no common class
-    default: Any  # whatever the annotation allows
+    default: Any  # any value of the annotated type
     help: str
     group: str = "options"
     metavar: str | None = None
@@ -53,12 +53,12 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """As on the command line: ``--max-seconds``."""
+        """The name on the command line, for example ``--max-seconds``."""
         return "--" + self.name.replace("_", "-")
 
     @property
     def kind(self) -> type:
-        """What a single value is: bool, int, float or str."""
+        """The type of a single value: bool, int, float or str."""
         allowed = (self.annotation, *get_args(self.annotation))
         return next((kind for kind in (bool, int, float) if kind in allowed), str)
 
@@ -73,7 +73,7 @@ class Option:
         return f"{self.help} (default: {shown})"
 
     def read(self, text: str) -> Any:
-        """The value of a text of the command line. Raises UsageError."""
+        """Convert a text of the command line to a value. Raises UsageError when the text is no such value."""
         if self.parse is not None:
             return self.parse(text)
         if self.kind in (int, float):
@@ -114,7 +114,7 @@ _NUMBERS = {int: "a whole number", float: "a number"}
 
 
 def check_writable(flag: str, path: str | Path) -> None:
-    """Raise UsageError unless a file can be made at this path, as far as folders tell."""
+    """Raise UsageError when a file cannot be made at this path: it is a folder, or its folder does not exist."""
     place = Path(path)
     if place.is_dir():
         raise UsageError(f"{flag} {path} is a folder: name a file in it")
@@ -122,9 +122,9 @@ def check_writable(flag: str, path: str | Path) -> None:
         raise UsageError(f"{flag} {path}: the folder {place.absolute().parent} does not exist")
 
 
-def option(default: Any, help: str, **rest: Any) -> Any:
-    """A dataclass field that is a setting; ``rest`` as in ``Option``. The field has the type and the name."""
-    return field(default=default, metadata={"option": Option("", None, default, help, **rest)})
+def option(default: Any, help: str, **others: Any) -> Any:
+    """A dataclass field that is a setting. The field has the name and the type; ``others`` are further fields of ``Option``."""
+    return field(default=default, metadata={"option": Option("", None, default, help, **others)})
 
 
 Record = TypeVar("Record")
@@ -147,7 +147,7 @@ def check(options: Iterable[Option], values: Mapping[str, Any]) -> None:
 
 
 def check_task(options: Iterable[Option], values: Mapping[str, Any], task: str) -> None:
-    """Raise UsageError for a value that was given, and that belongs to another task than this one."""
+    """Raise UsageError when the user gave a setting that belongs to another task."""
     for each in options:
         if each.task and each.task != task and values[each.name] != each.default:
             raise UsageError(f"{each.flag} belongs to --task {each.task}; the task is {task}")
@@ -163,7 +163,7 @@ def build(
     """A record of these keyword values. Raises TypeError for an unknown name, with the nearest known one.
 
     caller: the function that was given the values, for the message.
-    others: names of further arguments of this function, which may be the ones that were meant.
+    others: names of further arguments of this function, which the message may suggest.
     """
     known = [each.name for each in options]
     for name in values:

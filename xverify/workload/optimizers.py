@@ -8,8 +8,8 @@ step in a framework's own tensors where the user asks for torch's mathematics.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import UsageError, nearest
@@ -32,8 +32,10 @@ class Optimizer:
 
     name: a key of STATE_NAMES.
     lr: learning rate.
-    momentum, nesterov: of sgd alone.
-    beta1, beta2: of adam and adamw alone. eps: of all but sgd. alpha: of rmsprop alone.
+    momentum, nesterov: used by sgd alone.
+    beta1, beta2: used by adam and adamw alone.
+    eps: used by all optimizers except sgd.
+    alpha: used by rmsprop alone.
     variants: formula variants, keys of VARIANTS; () is torch's own formula.
     """
 
@@ -59,7 +61,7 @@ class Optimizer:
         return replace(self, variants=())
 
     def says(self) -> str:
-        """The settings in one line, as ``adam, lr 0.001, betas 0.9 and 0.999, eps 1e-08``."""
+        """The settings in one line, for example ``adam, lr 0.001, betas 0.9 and 0.999, eps 1e-08``."""
         parts = [self.name, f"lr {self.lr:g}"]
         if self.name == "sgd" and self.momentum:
             parts.append(f"{'Nesterov ' if self.nesterov else ''}momentum {self.momentum:g}")
@@ -70,15 +72,6 @@ class Optimizer:
         if self.weight_decay:
             parts.append(f"weight decay {self.weight_decay:g}")
         return ", ".join(parts)
-
-    def to_dict(self) -> dict[str, Any]:  # Any: JSON values
-        """JSON values, for a message to a worker."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Optimizer:  # Any: JSON values
-        """The settings that ``to_dict`` was made from."""
-        return cls(**{**values, "variants": tuple(values.get("variants", ()))})
 
 
 def optimizer(

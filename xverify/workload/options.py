@@ -1,6 +1,6 @@
 """Every setting of a run, declared once.
 
-A field of one of the records below is a setting: the field has its type and default, ``option(...)`` the rest of its declaration.
+Each field of the records below is a setting. The field has the type; ``option(...)`` gives the default and all other properties.
 The command line of ``xverify run``, the signature of ``xverify.run``, the fields of a request, the checks of values, and the help
 are made from these fields.
 """
@@ -140,7 +140,7 @@ class RunSettings(TrainingSettings, OptimizerSettings, CommonSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class RunArguments:
-    """What ``xverify.run`` takes besides the settings."""
+    """The arguments of ``xverify.run`` that are no settings of the run."""
 
     subjects: Sequence[str] | None = option(
         None, "framework[:mode],...; the first is the baseline of time ratios", group=WHAT, metavar="LIST", parse=_names,
@@ -155,7 +155,7 @@ class RunArguments:
 
 @dataclass(frozen=True, kw_only=True)
 class Display:
-    """What only the command line takes: what it prints and draws."""
+    """The options that only the command line has: what it prints and draws."""
 
     curve: str | None = option(
         None, "draw the loss curves to FILE.png or FILE.svg", group=TRAINING, metavar="FILE", task="train"
@@ -166,6 +166,6 @@ class Display:
 
 
 def named(name: str, **changes: Any) -> Option:
-    """The option of this name, for another command that has it too; changes: what differs there."""
+    """The option of this name, for use by another command. changes: fields of ``Option`` that differ there."""
     known = (*declared(RunSettings), *declared(RunArguments), *declared(Display))
     return replace(next(each for each in known if each.name == name), **changes)

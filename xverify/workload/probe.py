@@ -1,4 +1,4 @@
-"""Probe weights and input cases: random numbers from a seed, chosen such that faults become visible.
+"""Probe weights and input cases: random numbers from a seed, chosen so that faults become visible.
 
 Freshly initialised weights hide faults: a missing bias has no effect when biases are zero, and neither has a wrong scale when
 scales are one.
@@ -47,7 +47,7 @@ def unsettle(weights: Mapping[str, NDArray[Any]], seed: int) -> dict[str, NDArra
     A batch norm whose statistics are exactly those of its input hides a wrong mean or variance. The rounding gives the same
     weights, and so the same digest, on machines whose last bits differ.
 
-    weights: canonical weights. Returns all weights, of which only the statistics are changed.
+    weights: canonical weights. Returns all weights; only the statistics are changed.
     """
     result = dict(weights)
     for name, array in weights.items():

@@ -1,4 +1,4 @@
-"""What is to be run: a plain record that any process can read."""
+"""The request for a run: a plain record that any process can read."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .options import CommonSettings, TrainingSettings
 
 @dataclass(frozen=True, kw_only=True)
 class Request(TrainingSettings, CommonSettings):
-    """One run of one task: the settings, with nothing left open, and what they are applied to.
+    """One run of one task: its settings, with all defaults filled in, and the model and subjects that it runs.
 
     model: the folder of the model.
     subjects: the labels of the subjects; the first is the baseline of time ratios.
     reference: the framework whose outputs the others are compared with.
     batch, threads, weights, pin, data: as in ``CommonSettings`` and ``TrainingSettings``, with the defaults filled in.
-    python: framework -> interpreter, named by the user or that of an environment.
+    python: framework -> interpreter, which the user named or which belongs to an environment.
     optimizer: the optimizer of a training run; None for a forward pass.
     notes: what the user should know about this run.
     """

@@ -1,4 +1,4 @@
-"""The known ways in which a port computes a layer wrongly, one file a kind of layer; they explain a difference, or plant one.
+"""The known faults of a port, one file for each kind of layer. They explain a difference, or are planted to test a verdict.
 
 It may import torch and nothing else of xverify.
 """

@@ -35,7 +35,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "Mish": F.mish,
 }
 
-# The layers that compute one of them.
+# The layers that compute one of these activations.
 LAYERS = (
     nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.GELU, nn.SiLU, nn.Hardswish, nn.Hardsigmoid, nn.Sigmoid, nn.Tanh, nn.ELU, nn.Softplus,
 )  # fmt: skip
@@ -80,7 +80,7 @@ def softmax(layer: nn.Softmax) -> Iterator[PortFault]:
 
 
 def dropout(layer: nn.Module) -> Iterator[PortFault]:
-    """A model that was left in training mode drops values."""
+    """Values that are dropped, because the model was left in training mode."""
 
     def drop(layer: Any, x: Tensor) -> Tensor:
         return F.dropout(x, layer.p, training=True)

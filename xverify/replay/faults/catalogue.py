@@ -1,7 +1,7 @@
-"""Which faults a layer may have, and how one of them is planted.
+"""The list of faults that a layer may have, and the function that plants one of them.
 
-There is one list for two uses. An explanation asks which fault turns the reference's layer into what was captured; a
-mutation plants a fault in a model and asks whether the verdict notices it.
+The list has two uses. An explanation searches for the fault that turns the output of the reference's layer into the captured
+output. A mutation plants a fault in a model and checks that the verdict detects it.
 
 Sources: the documentation of torch, Keras and TensorFlow on defaults and conventions, and the porting faults of the
 trials that ``verdict.limits`` names.
@@ -38,7 +38,7 @@ TABLE: tuple[tuple[Any, Faults], ...] = (
     (nn.Embedding, linear.embedding),
     (nn.Flatten, linear.flatten),
     ((nn.Dropout, nn.Dropout2d), activation.dropout),
-    (nn.Module, recurrent),  # a cell may be a class of the model's own
+    (nn.Module, recurrent),  # a recurrent cell may be a class that the model defines
 )
 
 
@@ -53,7 +53,9 @@ def explanatory_faults(layer: nn.Module) -> Iterator[PortFault]:
 
 
 def plantable_faults(layer: nn.Module) -> list[PortFault]:
-    """The faults that a mutation may plant, by index: those that an explanation tries, then those that it recognises by form."""
+    """The faults that a mutation may plant, by index: those that an explanation tries, then those that it recognises by
+    the pattern of the difference.
+    """
     return [*explanatory_faults(layer), *planted_only(layer)]
 
 

@@ -1,4 +1,4 @@
-"""Changes of a layer for the time of one call, from which the faults are made; each returns a PortFault's ``forward``."""
+"""Changes of a layer during one call, from which the faults are made. Each function returns the ``forward`` of a PortFault."""
 
 from __future__ import annotations
 

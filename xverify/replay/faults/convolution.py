@@ -13,7 +13,7 @@ from .fault import PortFault
 
 
 def convolution(layer: Any) -> Iterator[PortFault]:
-    """Faults of a convolution; of a transposed one, only those of its kernel's layout."""
+    """Faults of a convolution. A transposed convolution has only the faults of its kernel's layout."""
     yield from _kernel_layout(layer)
     if isinstance(layer, nn.modules.conv._ConvTransposeNd):
         return
@@ -78,7 +78,7 @@ def _stride(layer: Any) -> Iterator[PortFault]:
 
 
 def _with_shifted_padding(before: int) -> Callable[..., Tensor]:
-    """A convolution whose padding has so many values more before each axis, and as many fewer behind it."""
+    """A convolution with more padding before each axis and equally less behind it. before: the number of additional values."""
 
     def compute(layer: Any, x: Tensor) -> Tensor:
         height, width = layer.padding

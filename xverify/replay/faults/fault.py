@@ -8,14 +8,14 @@ from typing import Any
 
 from torch import nn
 
-Forward = Callable[..., Any]  # Any: a layer takes and returns whatever its author chose
+Forward = Callable[..., Any]  # Any: a layer may take and return any values
 
 
 @dataclass(frozen=True)
 class PortFault:
     """One way in which another framework, or the author of a port, computes a layer differently.
 
-    kind: name of the fault; faults of one kind differ only in a value.
+    kind: name of the fault. Faults of the same kind differ only in a value.
     says: one clause for the report, which completes "this layer ...".
     forward: takes (layer, its own forward, arguments of the call) and returns what the faulty layer returns. It
         computes in the dtype of the layer, and leaves the layer as it was.
@@ -33,5 +33,5 @@ Faults = Callable[[Any], Iterator[PortFault]]
 
 
 def is_custom(layer: nn.Module) -> bool:
-    """Whether the layer is a class of the model's own, and not one of torch."""
+    """Whether the model itself defines the class of the layer."""
     return type(layer).__module__.split(".")[0] != "torch"

@@ -12,7 +12,7 @@ from .fault import PortFault
 
 
 def linear(layer: Any) -> Iterator[PortFault]:
-    """A square weight may be transposed; another shape would not load."""
+    """A transposed weight, where it is square; a transposed weight of another shape could not be loaded."""
     if layer.weight.shape[0] == layer.weight.shape[1]:
         yield PortFault("weight transposed", "its weight is transposed", with_weight("weight", lambda w: w.T))
 
@@ -28,7 +28,7 @@ def embedding(layer: Any) -> Iterator[PortFault]:
 
 
 def flatten(layer: Any) -> Iterator[PortFault]:
-    """A framework that keeps its channels last flattens them last."""
+    """Flattening with the channels last, as in a framework that keeps images as N,H,W,C."""
 
     def channels_last(layer: Any, x: Tensor) -> Tensor:
         return x.movedim(1, -1).flatten(layer.start_dim, layer.end_dim)

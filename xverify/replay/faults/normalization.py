@@ -17,7 +17,7 @@ EPSILONS = (1e-3, 1e-5, 1e-6, 1e-7, 1e-8, 1e-4, 1e-12, 1e-2, 0.0)
 
 
 def epsilon(layer: Any) -> Iterator[PortFault]:
-    """Another eps, which is all that can be told of a group norm or an instance norm."""
+    """Another eps. No other fault of a group norm or an instance norm is searched for."""
     for eps in EPSILONS:
         if eps != layer.eps:
             yield PortFault("eps", f"behaves as eps={eps:g}; the reference has {layer.eps:g}", with_attributes(eps=eps))

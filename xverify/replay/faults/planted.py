@@ -1,4 +1,4 @@
-"""Faults that a mutation plants and that no search tries: an explanation recognises them by the form of the difference alone."""
+"""Faults that a mutation plants and no search tries, because an explanation recognises them by the pattern of the difference."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def planted_only(layer: nn.Module) -> Iterator[PortFault]:
 
 
 def _takes_weight(layer: nn.Module) -> bool:
-    """Whether the layer is one of the model's own that takes a weight of another layer as its second argument."""
+    """Whether the layer is defined by the model and takes a weight of another layer as its second argument."""
     arguments = inspect.signature(layer.forward).parameters
     return is_custom(layer) and len(arguments) == 2 and not any(True for _ in layer.parameters())
 

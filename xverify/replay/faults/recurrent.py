@@ -1,6 +1,6 @@
 """Faults of recurrent layers and cells: the order of their gates, and their biases.
 
-The rows of their weights are the gates, one below the other.
+The rows of their weights are the rows of all gates, one gate after the other.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from torch import Tensor, nn
 from .changes import combined, with_weight
 from .fault import Forward, PortFault
 
-# Names of the gates in torch's order, by their number: of an LSTM and of a GRU.
+# Number of gates -> their names in torch's order: of an LSTM, and of a GRU.
 GATES = {4: ("i", "f", "g", "o"), 3: ("r", "z", "n")}
-# The orders that other frameworks use are tried before all others.
+# Orders that other frameworks use; they are tried first.
 LIKELY_ORDERS: dict[int, list[tuple[int, ...]]] = {4: [(0, 1, 3, 2), (0, 2, 1, 3), (0, 3, 1, 2)], 3: [(1, 0, 2)]}
 
 
 def gates(layer: nn.Module) -> int | None:
-    """How many gates the weights of the layer hold; None for layers that have none."""
+    """The number of gates in the weights of the layer; None for a layer without gates."""
     if isinstance(layer, (nn.LSTM, nn.LSTMCell)):
         return 4
     if isinstance(layer, (nn.GRU, nn.GRUCell)):
@@ -71,7 +71,7 @@ def _biases(count: int, biases: list[str]) -> Iterator[PortFault]:
             yield PortFault(f"{part} doubled", f"adds {part} twice", _with_all(names, lambda bias: 2 * bias))
     input_biases = [name for name in biases if "bias_ih" in name]
     if count == 4 and input_biases:
-        # Keras adds it when it initialises an LSTM (unit_forget_bias).
+        # Keras adds this 1 when it initialises an LSTM (unit_forget_bias).
         yield PortFault(
             "forget bias", "adds 1 to the forget gate's bias", _with_all(input_biases, _with_larger_forget_bias)
         )

@@ -1,4 +1,4 @@
-"""Right computation in a lower precision: weights, or weights and inputs, rounded to float16, bfloat16 or TF32."""
+"""Correct computation in a lower precision: weights, or weights and inputs, rounded to float16, bfloat16 or TF32."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PRECISIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def rounding(layer: nn.Module) -> Iterator[PortFault]:
-    """Weights stored, and the whole layer computed, in each lower precision."""
+    """For each lower precision, a layer with rounded weights, and one with rounded weights and inputs."""
     weighted = any(True for _ in layer.parameters(recurse=False))
     for name, to_precision in PRECISIONS.items():
         if weighted:
@@ -50,7 +50,7 @@ def rounding(layer: nn.Module) -> Iterator[PortFault]:
 
 
 def _rounded(to_precision: Callable[[Tensor], Tensor], inputs: bool) -> Forward:
-    """Compute the layer with rounded weights. inputs: and with rounded inputs."""
+    """Compute the layer with rounded weights. inputs: whether to round its inputs, too."""
 
     def change(tensor: Tensor) -> Tensor:
         return to_precision(tensor) if tensor.is_floating_point() else tensor

@@ -14,7 +14,10 @@ from .recurrent import gates
 
 
 def weights(layer: nn.Module) -> Iterator[PortFault]:
-    """Faults of the vectors and, in layers of the model's own, of the tables of a layer; layers with gates have their own."""
+    """Faults of a layer's vectors and, in a layer that the model defines, of its tables.
+
+    A layer with gates has none of them: see ``recurrent``.
+    """
     if gates(layer) is not None:
         return
     for name, weight in layer.named_parameters(recurse=False):

@@ -1,4 +1,4 @@
-"""Adapters that do known work, or have one timing fault each; they are found through XVERIFY_FRAMEWORKS.
+"""Adapters that do a known amount of work, or have one timing fault each. XVERIFY_FRAMEWORKS makes them known.
 
 They may import framework, frameworks and each other.
 """

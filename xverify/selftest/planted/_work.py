@@ -1,4 +1,4 @@
-"""What the planted adapters share: work that takes a known time. All of them are derived from the numpy adapter."""
+"""Code that the planted adapters share: work that takes a known time. All of them are derived from the numpy adapter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lazy and correct: it computes when its outputs are waited for."""
+"""Lazy and correct: computes an output when the harness waits for it."""
 
 from collections.abc import Callable
 from typing import Any

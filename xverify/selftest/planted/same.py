@@ -1,4 +1,4 @@
-"""The same as work, so that no difference may be found."""
+"""Does the same as ``work``, so no difference between the two may be reported."""
 
 from xverify.selftest.planted._work import Numpy, working
 

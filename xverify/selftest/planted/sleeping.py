@@ -1,4 +1,4 @@
-"""Takes five per cent longer than paced, asleep meanwhile."""
+"""Takes five per cent longer than ``paced``, and sleeps for most of the additional time."""
 
 from xverify.selftest.planted._work import Numpy, sleeping, working
 

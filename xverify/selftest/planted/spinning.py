@@ -1,4 +1,4 @@
-"""Takes five per cent longer than paced, busy meanwhile."""
+"""Takes five per cent longer than ``paced``, and uses the core for the additional time."""
 
 from xverify.selftest.planted._work import Numpy, spinning, working
 

@@ -4,7 +4,7 @@ from xverify.frameworks.numpy import Adapter as Numpy
 
 
 class Adapter(Numpy):
-    name = "nudged"
+    name = "wrong_weight"
 
     def load_weights(self, model, arrays):
         super().load_weights(model, arrays)

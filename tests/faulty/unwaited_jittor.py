@@ -4,7 +4,7 @@ from xverify.framework.discovery import load
 
 
 class Adapter(load("jittor")):
-    name = "sleepy_jittor"
+    name = "unwaited_jittor"
 
     def wait(self, outputs):
         pass
