@@ -6,7 +6,7 @@ from rich.progress import Progress
 from xverify.report.progress import LiveProgress, PlainProgress, progress_listener
 
 
-def test_plain_lines_name_a_long_step_from_time_to_time(capsys):
+def test_plain_progress_reports_a_long_step_at_intervals(capsys):
     listener = PlainProgress()
     listener.phase("jittor", "warming up")
     for seconds in (5.0, 16.0, 20.0, 32.0):
@@ -29,7 +29,7 @@ def test_plain_lines_name_a_long_step_from_time_to_time(capsys):
     ]
 
 
-def test_quiet_says_nothing(capsys):
+def test_quiet_prints_nothing(capsys):
     with progress_listener(quiet=True) as listener:
         listener.phase("jittor", "warming up")
         listener.note("a note")

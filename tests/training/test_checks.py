@@ -23,7 +23,7 @@ def truth(**facts):
     return StepTruth(**{"loss": 0.0, "loss_floor": 0.0, **facts})
 
 
-def test_layers_that_round_more_leave_more_room_and_wrong_ones_none():
+def test_less_accurate_layers_widen_the_limits_and_wrong_layers_remove_them():
     assert Local.of(ROUNDED) == Local(142.0, 142.0)
     assert Local.of((Check("forward", 0, "EQUAL", 1.0), Check("backward", 0, "EQUAL", 2.0))) == Local(
         MORE_ROUNDING, 1.0
@@ -32,7 +32,7 @@ def test_layers_that_round_more_leave_more_room_and_wrong_ones_none():
     assert Local.of((Check("forward", 0, "UNTESTED"),) * 2).more_rounding is None
 
 
-def test_a_loss_is_named_rounding_when_its_layers_round_as_far_and_is_never_excused():
+def test_a_drifting_loss_is_explained_when_its_layers_round_as_much():
     def judged(floors, rounding):
         step = Step(0, 0, {}, {}, {}, {}, truth(loss=2.0, loss_floor=1e-6), {})
         loss = 2.0 + floors * 1e-6
@@ -74,14 +74,14 @@ def off(name, shape, by):
     return {f"gradient/{name}": np.full(shape, (1.0 if name == "a" else 2.0) + by, np.float32)}
 
 
-def test_right_gradients_are_equal_and_ask_for_no_other_floor():
+def test_right_gradients_are_equal_without_a_second_noise_floor():
     assert judged() == ("EQUAL", "", [], 2)
     assert judged(off("a", 8, 20 * FLOOR)) == ("EQUAL", "", [], 2), (
         "layers that are right add up to more than their noise"
     )
 
 
-def test_gradients_beside_a_wrong_layer_have_no_more_room_than_noise():
+def test_with_a_wrong_layer_gradients_are_judged_by_the_noise_alone():
     assert judged(off("a", 8, 6 * FLOOR), more_rounding=None)[0] == "DRIFT"
     verdict, says, _, compared = judged(off("b", (2, 3), 40 * FLOOR), more_rounding=None)
     assert (verdict, compared) == ("DIFFERENT", 2)
@@ -89,7 +89,7 @@ def test_gradients_beside_a_wrong_layer_have_no_more_room_than_noise():
     assert says.endswith("x the noise of all layers")
 
 
-def test_gradients_past_a_kink_are_judged_with_the_noise_that_moves_it():
+def test_gradients_across_a_kink_are_judged_with_more_rounding():
     far = off("a", 8, 100 * FLOOR)
     within = judged(far, floors={"a": 50 * FLOOR, "b": FLOOR})
     assert (within[0], within[2:]) == ("EQUAL", ([], 2))
@@ -107,11 +107,11 @@ def test_gradients_past_a_kink_are_judged_with_the_noise_that_moves_it():
         (np.full(8, np.nan, np.float32), "INVALID", "a: its gradient has NaN or infinity"),
     ],
 )
-def test_a_gradient_that_is_none_says_why(gradient, verdict, says):
+def test_a_broken_gradient_is_reported_with_its_reason(gradient, verdict, says):
     assert judged({"gradient/a": gradient})[:2] == (verdict, says)
 
 
-def test_a_gradient_that_is_rounding_alone_is_untested_whatever_it_is():
+def test_a_gradient_that_consists_of_rounding_is_untested():
     null = {"sizes": {"a": 50 * FLOOR, "b": 2.0}}
     assert judged(off("a", 8, 5.0), **null) == ("EQUAL", "", ["a"], 1)
     assert judged({"gradient/a": np.zeros(8, np.float32)}, **null) == ("EQUAL", "", ["a"], 1)
@@ -119,7 +119,7 @@ def test_a_gradient_that_is_rounding_alone_is_untested_whatever_it_is():
     assert none == ("UNTESTED", "every gradient is rounding alone", ["a", "b"], 0)
 
 
-def test_an_update_is_judged_by_the_parameter_that_is_farthest_off():
+def test_an_update_is_judged_by_its_worst_parameter():
     settings = optimizer("sgd", lr=0.1)
     assert judge_update(step(), settings, (), ()).verdict == "EQUAL"
     half = judge_update(step({"weight/b": np.full((2, 3), 0.4, np.float32)}), settings, (), ())

@@ -25,7 +25,7 @@ def learner(label, worker=None, key=("torch",)):
     return Learner(label, worker, optimizer("sgd"), (), {}, key)
 
 
-def test_a_later_process_run_is_judged_with_the_room_of_the_first():
+def test_a_later_process_run_is_judged_with_the_limits_of_the_first():
     parity = object.__new__(TrainingParity)
     parity._replayed = {("jittor",): (ROUNDED, Layers(known=1, subject="jittor"))}
     seen = []
@@ -61,7 +61,7 @@ class Subject:
         return self.ANSWERS[name]
 
 
-def test_the_layers_of_one_subject_speak_for_all_that_build_the_same_model(tmp_path):
+def test_layers_are_judged_once_for_subjects_that_build_the_same_model(tmp_path):
     request = SimpleNamespace(optimizer=optimizer("sgd"), seed=0, cases=1)
     process = ReferenceProcess(request, None, Subject(tmp_path / "reference"), Listener())
     parity = TrainingParity(process, SimpleNamespace(few_training=tmp_path / "few.npz"))

@@ -34,7 +34,7 @@ def launches(row):
     return sorted({sample["launch"] for sample in row["speed"]["samples"]})
 
 
-def test_a_standard_run_has_six_launches_and_a_verdict_on_speed(xverify, folder):
+def test_a_standard_run_has_six_process_runs_and_a_verdict_on_speed(xverify, folder):
     done = xverify("run", folder, "--subjects", "numpy,honest", "--effort", "standard", *FAST, "--details")
     assert done.code == 0, done.err
     assert done.result["complete"] is True
@@ -62,7 +62,7 @@ def test_a_quick_run_gives_no_verdict_on_speed(xverify, folder):
     assert len(done.row("honest")["speed"]["launches"]) == 1
 
 
-def test_a_process_that_dies_in_the_third_launch_keeps_two_and_resume_finishes_it(xverify, folder, count, tmp_path):
+def test_a_crash_in_the_third_process_run_keeps_two_and_resume_finishes_it(xverify, folder, count, tmp_path):
     count(3, "dies")
     file = tmp_path / "kept.json"
     arguments = ("run", folder, "--subjects", "numpy,counted", "--effort", "standard", *FAST, "--json", file)
@@ -90,7 +90,7 @@ def test_a_process_that_dies_in_the_third_launch_keeps_two_and_resume_finishes_i
     assert "nothing to resume" in done.err
 
 
-def test_a_run_that_is_killed_in_the_third_launch_leaves_two_and_resume_finishes_it(xverify, folder, tmp_path):
+def test_a_run_killed_in_the_third_process_run_keeps_two_and_resume_finishes_it(xverify, folder, tmp_path):
     file = tmp_path / "kept.json"
     arguments = ["run", folder, "--subjects", "numpy,honest", "--effort", "standard", *FAST, "--json", file]
     process = subprocess.Popen(
@@ -129,7 +129,7 @@ def test_resume_needs_a_file(xverify, folder):
     assert done.code == 2
 
 
-def test_a_fault_in_a_later_launch_is_seen(xverify, folder, count):
+def test_a_fault_in_a_later_process_run_is_found(xverify, folder, count):
     count(3, "differs")
     done = xverify("run", folder, "--subjects", "numpy,counted", "--effort", "standard", *FAST)
     assert done.code == 1
@@ -140,7 +140,7 @@ def test_a_fault_in_a_later_launch_is_seen(xverify, folder, count):
     assert launches(row) == [0, 1, 2], "what computes something else is not timed any longer"
 
 
-def test_a_budget_is_kept_and_what_it_cost_is_said(xverify, folder):
+def test_a_run_ends_within_its_budget_and_notes_what_was_left_out(xverify, folder):
     start = time.monotonic()
     done = xverify("run", folder, "--subjects", "numpy,honest", "--effort", "rigorous", "--max-seconds", 12)
     assert time.monotonic() - start < 12 + 3
@@ -153,7 +153,7 @@ def test_a_budget_is_kept_and_what_it_cost_is_said(xverify, folder):
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system binds no process to cores")
-def test_subjects_are_bound_to_the_cores_that_are_named(xverify, folder, count):
+def test_subjects_run_on_the_pinned_cores(xverify, folder, count):
     count(0, "nothing")
     core = max(os.sched_getaffinity(0))
     done = xverify("run", folder, "--subjects", "numpy,counted", *FAST, "--pin", core)
@@ -165,7 +165,7 @@ def test_subjects_are_bound_to_the_cores_that_are_named(xverify, folder, count):
         assert says in done.err
 
 
-def test_a_device_is_waited_for_and_its_memory_told(xverify, folder, monkeypatch):
+def test_a_device_is_waited_for_and_its_memory_is_reported(xverify, folder, monkeypatch):
     done = xverify("run", folder, "--subjects", "fakegpu,honest", *FAST, "--device", "cuda", "--details")
     assert done.code == 3
     row = done.row("fakegpu")
