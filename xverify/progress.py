@@ -18,7 +18,7 @@ class Listener:
     def warm(self, subject: str, rate: float) -> None:
         """The warm-up of a subject is over. rate: items per second during warm-up."""
 
-    def launched(self, done: int, least: int, figures: str) -> None:
+    def process_run_done(self, done: int, least: int, figures: str) -> None:
         """A process run is complete. done, least: number of process runs so far, and at least. figures: results so far."""
 
     def note(self, text: str) -> None:

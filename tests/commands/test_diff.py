@@ -14,11 +14,11 @@ SPEED = {
 }  # fmt: skip
 
 
-def row(subject, seconds, verdict="EQUAL", speed="SAME", launches=6):
+def row(subject, seconds, verdict="EQUAL", speed="SAME", runs=6):
     samples = [
-        {"round": index, "case": 0, "calls": 1, "launch": launch, "dropped": None}
-        | {"seconds": seconds * math.exp(0.002 * ((launch * 7 + index) % 5 - 2))}
-        for launch in range(launches)
+        {"round": index, "case": 0, "calls": 1, "launch": run, "dropped": None}
+        | {"seconds": seconds * math.exp(0.002 * ((run * 7 + index) % 5 - 2))}
+        for run in range(runs)
         for index in range(8)
     ]
     error = {"verdict": verdict, "rel_rms": 1e-6}
@@ -80,7 +80,7 @@ def test_a_row_with_a_worse_verdict_is_worse(diff):
     ("change", "says"),
     [
         (
-            lambda new: new["rows"].__setitem__(1, row("jittor", 2.0, launches=1)),
+            lambda new: new["rows"].__setitem__(1, row("jittor", 2.0, runs=1)),
             "one process run has no verdict on speed",
         ),
         (lambda new: new["rows"].__setitem__(1, row("jittor", 2.0, speed="REFUSED")), "refused now"),

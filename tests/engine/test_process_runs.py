@@ -1,4 +1,4 @@
-"""Runs of several launches: fresh processes, verdicts on speed, and going on after an end that came early."""
+"""Runs of several process runs: new processes, verdicts on speed, and resuming a run that ended early."""
 
 import json
 import os
@@ -20,7 +20,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def count(tmp_path, monkeypatch):
-    """Let the adapter ``counted`` do something in its process number so-and-so."""
+    """Let the adapter ``counted`` do something in the process with this number, from 1."""
 
     def set_up(at, does):
         monkeypatch.setenv("COUNT_FILE", str(tmp_path / "count"))
@@ -30,7 +30,7 @@ def count(tmp_path, monkeypatch):
     return set_up
 
 
-def launches(row):
+def process_runs_of(row):
     return sorted({sample["launch"] for sample in row["speed"]["samples"]})
 
 
@@ -44,7 +44,7 @@ def test_a_standard_run_has_six_process_runs_and_a_verdict_on_speed(xverify, fol
     least = 3 if row["speed"]["noisy"] else 6
     for each in done.result["rows"]:
         assert least <= len(each["speed"]["launches"]) <= 12
-        assert launches(each) == [launch["launch"] for launch in each["speed"]["launches"]]
+        assert process_runs_of(each) == [run["launch"] for run in each["speed"]["launches"]]
         assert each["speed"]["calls"] == 16 * len(each["speed"]["launches"])
         assert each["speed"]["elapsed_seconds"] == pytest.approx(
             each["speed"]["calls"] * each["speed"]["seconds_per_step"]
@@ -71,11 +71,11 @@ def test_a_crash_in_the_third_process_run_keeps_two_and_resume_finishes_it(xveri
     result = json.loads(file.read_text())
     row = result["rows"][1]
     assert row["status"] == "crashed"
-    assert launches(row) == [0, 1]
-    assert [launch["launch"] for launch in row["speed"]["launches"]] == [0, 1]
+    assert process_runs_of(row) == [0, 1]
+    assert [run["launch"] for run in row["speed"]["launches"]] == [0, 1]
     assert row["error"]["verdict"] in ("EQUAL", "IDENTICAL"), "what was compared before stays"
     assert row["speed"]["verdict"] == "REFUSED"
-    assert "ended in launch 3" in row["speed"]["reason"]
+    assert "ended in process run 3" in row["speed"]["reason"]
     before = row["speed"]["samples"]
 
     done = xverify(*arguments, "--resume")
@@ -83,7 +83,7 @@ def test_a_crash_in_the_third_process_run_keeps_two_and_resume_finishes_it(xveri
     row = json.loads(file.read_text())["rows"][1]
     assert row["status"] == "ok"
     assert row["speed"]["samples"][: len(before)] == before
-    assert row["speed"]["noisy"] or len(launches(row)) >= 6
+    assert row["speed"]["noisy"] or len(process_runs_of(row)) >= 6
 
     done = xverify(*arguments, "--resume")
     assert done.code == 2
@@ -108,7 +108,7 @@ def test_a_run_killed_in_the_third_process_run_keeps_two_and_resume_finishes_it(
     process.wait()
     result = json.loads(file.read_text())
     assert result["complete"] is False
-    assert launches(result["rows"][1]) == [0, 1]
+    assert process_runs_of(result["rows"][1]) == [0, 1]
     first = result["rows"][1]["speed"]["samples"]
 
     done = xverify(*arguments, "--resume")
@@ -116,7 +116,7 @@ def test_a_run_killed_in_the_third_process_run_keeps_two_and_resume_finishes_it(
     result = json.loads(file.read_text())
     assert result["complete"] is True
     assert result["rows"][1]["speed"]["samples"][: len(first)] == first
-    assert result["rows"][1]["speed"]["noisy"] or len(launches(result["rows"][1])) >= 6
+    assert result["rows"][1]["speed"]["noisy"] or len(process_runs_of(result["rows"][1])) >= 6
 
     for changed, says in ((("--seed", 1), "seed was 0, is 1"), (("--batch", 2), "batch was 4, is 2")):
         done = xverify(*arguments, *changed, "--resume")
@@ -135,9 +135,9 @@ def test_a_fault_in_a_later_process_run_is_found(xverify, folder, count):
     assert done.code == 1
     row = done.row("counted")
     assert row["error"]["verdict"] == "DIFFERENT"
-    assert row["error"]["reason"].startswith("in launch 3: ")
+    assert row["error"]["reason"].startswith("in process run 3: ")
     assert row["speed"]["verdict"] == "REFUSED"
-    assert launches(row) == [0, 1, 2], "what computes something else is not timed any longer"
+    assert process_runs_of(row) == [0, 1, 2], "what computes something else is not timed any longer"
 
 
 def test_a_run_ends_within_its_budget_and_notes_what_was_left_out(xverify, folder):

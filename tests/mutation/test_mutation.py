@@ -36,7 +36,7 @@ def build():
     return Net()
 """
 
-FAST = ("--subjects", "torch:eager,twin:eager", "--warmup", 1, "--rerun", 4, "--cases", 2)
+FAST = ("--subjects", "torch:eager,torchport:eager", "--warmup", 1, "--rerun", 4, "--cases", 2)
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def ported(xverify, tmp_path):
             port = port.replace(old, new)
         path = tmp_path / folder
         path.mkdir()
-        for name, text in (("spec", SPEC), ("torch", model), ("twin", port)):
+        for name, text in (("spec", SPEC), ("torch", model), ("torchport", port)):
             (path / f"{name}.py").write_text(text)
         return xverify("run", path, *FAST, *extra)
 
@@ -59,7 +59,7 @@ def test_the_same_code_is_identical(ported):
     done = ported()
     assert (done.code, done.result["verdict"]) == (0, "PASS")
     assert {row["error"]["verdict"] for row in done.result["rows"]} == {"IDENTICAL"}
-    error = done.row("twin:eager")["error"]
+    error = done.row("torchport:eager")["error"]
     assert (error["layers"]["compared"], error["layers"]["known"]) == (6, 6)
     assert done.result["reference"]["tested"] == 8  # five weights, two statistics, and eps
     assert "Layers: 6 of 6 checked against float64 in 2 of 2 subjects" in done.out
@@ -72,7 +72,7 @@ def test_another_order_of_summing_is_equal(ported):
             "return (x[:, 4:] @ self.fc.weight[:, 4:].T + x[:, :4] @ self.fc.weight[:, :4].T) + self.fc.bias",
         )
     )
-    error = done.row("twin:eager")["error"]
+    error = done.row("torchport:eager")["error"]
     assert done.code == 0
     assert error["verdict"] == "EQUAL"
     assert 0 < error["noise_ratio"] < 3
@@ -99,7 +99,7 @@ def test_another_order_of_summing_is_equal(ported):
 def test_a_fault_is_different_and_named(ported, old, new, says):
     done = ported((old, new))
     assert (done.code, done.result["verdict"]) == (1, "FAIL")
-    row = done.row("twin:eager")
+    row = done.row("torchport:eager")
     assert row["error"]["verdict"] == "DIFFERENT"
     assert says in row["error"]["reason"]
     assert says in done.out
@@ -118,7 +118,7 @@ class Net(nn.Module)"""
 def test_another_precision_is_drift_and_strict_fails_it(ported):
     changes = (("class Net(nn.Module)", ROUNDED), ("nn.Linear(8, 5)", "Rounded(8, 5)"))
     done = ported(*changes)
-    error = done.row("twin:eager")["error"]
+    error = done.row("torchport:eager")["error"]
     assert error["layers"]["layers"][5]["verdict"] == "DRIFT"
     assert "fc: has its weights rounded to float16" in done.out
     assert done.code == 0, error["reason"]
@@ -130,7 +130,7 @@ def test_another_precision_is_drift_and_strict_fails_it(ported):
 def test_dropout_that_is_left_on_is_invalid(ported):
     random = "return self.fc(nn.functional.dropout(x, 0.3, training=True))"
     done = ported(("return self.fc(x)", random))
-    error = done.row("twin:eager")["error"]
+    error = done.row("torchport:eager")["error"]
     assert (done.code, error["verdict"]) == (1, "INVALID")
     assert "dropout or another random operation is on" in error["reason"]
 
@@ -155,7 +155,7 @@ def test_a_model_that_cannot_be_replayed_is_compared_at_its_outputs(ported):
 
 def test_layers_with_other_names_are_matched_and_shown(ported):
     done = ported(("self.relu = nn.ReLU()", "self.act = nn.ReLU()"), ("self.relu(", "self.act("))
-    layers = done.row("twin:eager")["error"]["layers"]
+    layers = done.row("torchport:eager")["error"]["layers"]
     assert layers["matched"] == {"relu": "act"}
     assert layers["compared"] == 6
     assert "matched by order and shape: relu = act" in done.out
@@ -177,7 +177,7 @@ def test_explain_shows_every_layer(ported, xverify, tmp_path):
     assert lines["conv"].count("┊") >= 1
     assert lines["bn"].endswith("DIFFERENT")
     assert "bn: behaves as eps=0.001" in done.out
-    faults = xverify("explain", tmp_path / "kept.json", "--subject", "twin:eager", "--faults")
+    faults = xverify("explain", tmp_path / "kept.json", "--subject", "torchport:eager", "--faults")
     assert "BatchNorm2d" in faults.out
     assert "Conv2d" not in faults.out
 

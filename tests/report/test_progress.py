@@ -13,8 +13,8 @@ def test_plain_progress_reports_a_long_step_at_intervals(capsys):
         listener.beat("jittor", seconds, "compiling")
     for done in range(1, 9):
         listener.timing(done, 8, 3.2)
-    listener.launched(2, 6, "jittor 10 a second")
-    listener.launched(1, 1, "jittor 10 a second")
+    listener.process_run_done(2, 6, "jittor 10 a second")
+    listener.process_run_done(1, 1, "jittor 10 a second")
     assert capsys.readouterr().err.splitlines() == [
         "jittor: warming up",
         "jittor: 16 s so far: compiling",
@@ -47,5 +47,5 @@ def test_in_a_terminal_the_reference_has_a_line_of_its_own():
     assert (second.description, second.visible) == ("[bold]reference[/] computing", True)
     listener.timing(3, 8, 2.0)
     assert (first.completed, first.fields["left"], second.visible) == (3, "round 3 of 8, 2 s left", False)
-    listener.launched(1, 6, "x")
+    listener.process_run_done(1, 6, "x")
     assert "process run 1 of 6 or more" in console.file.getvalue()

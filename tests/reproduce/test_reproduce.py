@@ -19,7 +19,7 @@ from xverify.reproduce import run as running
 from xverify.reproduce.files import markdown
 from xverify.reproduce.published import EXPERIMENTS
 from xverify.reproduce.records import (
-    GLANCE,
+    QUICK_SECONDS,
     SCALES,
     Entry,
     Experiment,
@@ -125,9 +125,9 @@ def test_a_scale_is_above_zero_and_at_most_one(scale):
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=[*EXPERIMENTS])
 def test_the_list_names_a_scale_of_less_than_ten_minutes_or_the_smallest(experiment):
-    scale = experiment.glance()
+    scale = experiment.quick_scale()
     assert scale in SCALES
-    assert experiment.duration(scale) < GLANCE or scale == SCALES[-1]
+    assert experiment.duration(scale) < QUICK_SECONDS or scale == SCALES[-1]
     assert experiment.duration(scale) <= experiment.duration(1, experiment.repeats)
     assert experiment.default_repeats(0.5) == 1
     assert experiment.default_repeats(1) == experiment.repeats

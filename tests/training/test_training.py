@@ -13,7 +13,7 @@ from xverify.workload.spec import find_model
 
 pytestmark = pytest.mark.slow
 QUICK = ["--warmup", "1", "--rerun", "2"]
-RUNGS = {"weights", "forward", "backward", "loss", "gradients", "update"}
+CHECKS = {"weights", "forward", "backward", "loss", "gradients", "update"}
 
 
 def run(xverify, *arguments, timeout=600):
@@ -28,7 +28,7 @@ def test_two_modes_of_torch_train_equally(xverify, tmp_path):
     assert result["tasks"] == ["train"]
     for row in result["rows"]:
         assert (row["task"], row["error"]["verdict"]) == ("train", "EQUAL")
-        assert {check["name"] for check in row["training"]["checks"]} == RUNGS
+        assert {check["name"] for check in row["training"]["checks"]} == CHECKS
         assert {check["verdict"] for check in row["training"]["checks"]} == {"EQUAL"}
         assert {check["step"] for check in row["training"]["checks"]} == {0, 2}
         assert row["speed"]["seconds_per_step"] > 0
@@ -133,7 +133,7 @@ def test_long_steps_are_checked_less_and_the_report_says_so(xverify, tmp_path, s
     assert training["curve"] is None
     assert ("reference: training in float32" in done.err) == (subject == "torch:trace")
     verdicts = {check["name"]: check["verdict"] for check in training["checks"]}
-    assert verdicts == {**dict.fromkeys(RUNGS, "EQUAL"), "curve": "UNTESTED"}
+    assert verdicts == {**dict.fromkeys(CHECKS, "EQUAL"), "curve": "UNTESTED"}
     assert {check["step"] for check in training["checks"]} == {0}
     assert "curve UNTESTED: a step of the reference takes 2 s: --effort standard draws it" in done.out
 

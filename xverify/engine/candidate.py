@@ -149,7 +149,7 @@ class Candidate:
             with self._stage("building the model, loading the weights"):
                 self.built = building.build(self.worker, self.subject, self.request, self.folder, prepared, export)
 
-    def prove(self, fused_parameters: Mapping[str, tuple[str, ...]]) -> None:
+    def take_normal_digest(self, fused_parameters: Mapping[str, tuple[str, ...]]) -> None:
         """Take the digest of the weights in the form that every framework of the run can hold: see weights.normal_form."""
         if not (self.active and fused_parameters and self.built is not None):
             return
@@ -191,7 +191,7 @@ class Candidate:
         self.worker.close()
         self.started = self.worker.start()
         self.built = building.build(self.worker, self.subject, self.request, self.folder, prepared, export)
-        self.prove(prepared.fused_parameters)
+        self.take_normal_digest(prepared.fused_parameters)
         return building.first_steps(self.worker, self.request, self.subject.mode, prepared)
 
     def time_block(

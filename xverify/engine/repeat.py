@@ -9,7 +9,7 @@ from ..timing import plan, statistics
 from ..timing.speed import fault, log_ratios
 from .candidate import Candidate
 
-HOPELESS = 3  # process runs after which a machine that is too noisy is not tried any further
+MAX_NOISY_RUNS = 3  # process runs after which a machine that is too noisy is not tried any further
 
 
 def faultless(candidate: Candidate) -> bool:
@@ -37,4 +37,4 @@ def another_run_helps(
     done = len(baseline.process_runs)
     if done >= effort.most or statistics.enough(logs, effort):
         return False
-    return not (done >= HOPELESS and refusal)
+    return not (done >= MAX_NOISY_RUNS and refusal)

@@ -15,7 +15,7 @@ from .candidate import Candidate
 from .stages import Timed, TimedBlock
 
 # Blocks at the end of a process run whose outputs are kept, at least: work that ``wait`` left undone must show in all of them.
-KEPT = 4
+KEPT_BLOCKS = 4
 
 
 def interleave(
@@ -40,7 +40,7 @@ def interleave(
     try:
         for index, order in enumerate(plan.orders(list(by_label), planned.rounds, request.seed + run)):
             # The last block on each case is kept.
-            keep = index + max(request.cases, KEPT) >= planned.rounds
+            keep = index + max(request.cases, KEPT_BLOCKS) >= planned.rounds
             calls = {label: planned.calls[label][index] for label in order}
             _round(gate, [by_label[label] for label in order], index, index % request.cases, calls, keep, blocks)
             done = index + 1

@@ -92,7 +92,7 @@ class Run:
         self.candidates: list[Candidate] = []
         self.run_seconds: list[float] = []
         self.workers: list[Worker] = []
-        self.coming: dict[str, tuple[Worker, Future[messages.Started]]] = {}
+        self.next_processes: dict[str, tuple[Worker, Future[messages.Started]]] = {}
 
     def execute(self) -> Result:
         """Run the request to its result."""
@@ -100,7 +100,7 @@ class Run:
             self.listener.note(note)
         with tempfile.TemporaryDirectory(prefix="xverify-") as directory:
             self._set_up(Path(directory))
-            self.beside = ThreadPoolExecutor(max_workers=min(2, host.cores()))
+            self.background = ThreadPoolExecutor(max_workers=min(2, host.cores()))
             try:
                 self._measure()
                 self.complete = True
@@ -110,7 +110,7 @@ class Run:
                 self.notes.append("interrupted: what had been measured by then is here")
                 self._abandon(error)
             finally:
-                self.beside.shutdown(wait=False, cancel_futures=True)
+                self.background.shutdown(wait=False, cancel_futures=True)
                 for worker in self.workers:
                     worker.close()
         result = self.result()
@@ -193,7 +193,7 @@ class Run:
     def _prepare(self) -> None:
         """Prepare what every subject gets, and build the models of the first process run."""
         try:
-            started = {each.label: self.beside.submit(each.start) for each in self.candidates}
+            started = {each.label: self.background.submit(each.start) for each in self.candidates}
             self.prepared = prepared = build.prepare(self.process)
             export = Export()
 
@@ -202,14 +202,14 @@ class Run:
                 candidate.build(prepared, export)
 
             by_onnx = [each for each in self.candidates if each.subject.needs_export]
-            built = [self.beside.submit(build_model, each) for each in self.candidates if each not in by_onnx]
+            built = [self.background.submit(build_model, each) for each in self.candidates if each not in by_onnx]
             self.export = export = build.export(self.process, prepared, bool(by_onnx))
-            built += [self.beside.submit(build_model, each) for each in by_onnx]
+            built += [self.background.submit(build_model, each) for each in by_onnx]
             self.float32 = truth.compute_float32(self.process, prepared)
             for done in built:
                 done.result()
         except BaseException as error:
-            self.beside.shutdown(wait=False, cancel_futures=True)
+            self.background.shutdown(wait=False, cancel_futures=True)
             self._abandon(error)
             raise
         fused = {
@@ -217,7 +217,7 @@ class Run:
         }
         self.prepared = prepared.in_normal_form(fused)
         for candidate in self.candidates:
-            candidate.prove(self.prepared.fused_parameters)
+            candidate.take_normal_digest(self.prepared.fused_parameters)
 
     def _time(self) -> None:
         """Warm up and time the processes that are ready, write the result so far, and report it."""
@@ -238,7 +238,7 @@ class Run:
             self._write(self.result())
         done = max((len(each.process_runs) for each in self.candidates), default=0)
         if done:
-            self.listener.launched(done, self.effort.least, "; ".join(self._figures()))
+            self.listener.process_run_done(done, self.effort.least, "; ".join(self._figures()))
 
     def _figures(self) -> Iterator[str]:
         """The speed of every candidate so far, in words."""
@@ -252,14 +252,14 @@ class Run:
 
     def _begin_next(self) -> None:
         """Start the processes of the next process run beside whatever else there is to do, if there is to be one."""
-        self.coming = {}
+        self.next_processes = {}
         candidates = [each for each in self.candidates if each.active and (each.error is None or faultless(each))]
         if not self._wants_more(candidates):
             return
         for candidate in candidates:
             place = self.space / f"subject-{self.candidates.index(candidate)}-launch-{candidate.run + 1}"
             worker = self._worker(candidate.subject.adapter, place, candidate.label)
-            self.coming[candidate.label] = worker, self.beside.submit(worker.start)
+            self.next_processes[candidate.label] = worker, self.background.submit(worker.start)
 
     def _wants_more(self, candidates: list[Candidate]) -> bool:
         """Whether another process run of these candidates would tell more, and there is time for one."""
@@ -279,7 +279,7 @@ class Run:
     def _take_next(self) -> bool:
         """Give the started processes to their candidates, and build their models; whether there is another process run."""
         assert self.prepared is not None
-        coming, self.coming = self.coming, {}
+        coming, self.next_processes = self.next_processes, {}
         going = [each for each in self.candidates if each.label in coming and faultless(each)]
         if not self._wants_more(going):
             going = []
@@ -292,10 +292,10 @@ class Run:
             candidate.pause(candidate.label not in labels)
         for candidate in going:
             candidate.renew(*coming[candidate.label])
-        for built in [self.beside.submit(each.build, self.prepared, self.export) for each in going]:
+        for built in [self.background.submit(each.build, self.prepared, self.export) for each in going]:
             built.result()
         for candidate in going:
-            candidate.prove(self.prepared.fused_parameters)
+            candidate.take_normal_digest(self.prepared.fused_parameters)
         return bool(going)
 
     # -- verdicts -----------------------------------------------------------------------------------------------------
@@ -337,7 +337,7 @@ class Run:
         def observe(candidate: Candidate | None) -> Future[Observed] | None:
             if candidate is None or not candidate.alive:
                 return None
-            return self.beside.submit(parity.observe, candidate.learner())
+            return self.background.submit(parity.observe, candidate.learner())
 
         observed = observe(self.candidates[0])
         for candidate, following in zip_longest(self.candidates, self.candidates[1:]):

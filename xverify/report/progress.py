@@ -67,7 +67,7 @@ class LiveProgress(Listener):
     def warm(self, subject: str, rate: float) -> None:
         self.progress.console.print(f"[bold]{escape(subject)}[/] is warm: about {rate:,.4g} a second")
 
-    def launched(self, done: int, least: int, figures: str) -> None:
+    def process_run_done(self, done: int, least: int, figures: str) -> None:
         self.progress.console.print(f"[bold]{_process_runs(done, least)}[/]: {escape(figures)}")
 
     def note(self, text: str) -> None:
@@ -100,7 +100,7 @@ class PlainProgress(Listener):
     def warm(self, subject: str, rate: float) -> None:
         self.tell(f"{subject}: warm, about {rate:,.4g} a second")
 
-    def launched(self, done: int, least: int, figures: str) -> None:
+    def process_run_done(self, done: int, least: int, figures: str) -> None:
         self.tell(f"{_process_runs(done, least)}: {figures}")
 
     def note(self, text: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.markup import escape
 
 from ..report.numbers import duration
-from .records import GLANCE, WHERE, Experiment, Part, Reproduction, Source
+from .records import QUICK_SECONDS, WHERE, Experiment, Part, Reproduction, Source
 from .table import TableRow
 
 
@@ -112,9 +112,9 @@ def _describe(experiment: Experiment) -> Iterator[str]:
     whole = experiment.duration(1, experiment.repeats)
     repeats = f", {experiment.repeats} repeats" if experiment.repeats > 1 else ""
     text = f"  takes about {duration(whole)} at scale 1{repeats}"
-    scale = experiment.glance()
+    scale = experiment.quick_scale()
     if scale < 1:
         text += f"; {duration(experiment.duration(scale))} with --scale {scale:g}"
-    if experiment.duration(scale) >= GLANCE:
+    if experiment.duration(scale) >= QUICK_SECONDS:
         text += ", nearly all of it for the checks, which --scale does not shorten"
     yield text

@@ -13,7 +13,7 @@ from typing import TypedDict
 from ..errors import UsageError
 from ..results.records import Result, Row, overall
 from ..results.verdicts import Outcome
-from ..training.parity import LONG
+from ..training.parity import LONG_STEP
 
 LEAST_WARMUP, LEAST_STEPS = 1, 2  # the engine makes two steps before; an interval needs two timed blocks
 SCALES = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
@@ -21,7 +21,7 @@ SCALES = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
 # long that a quick run draws no loss curve, there are fewer.
 JUDGING, JUDGING_REFERENCE = 15, 45
 JUDGING_LONG, JUDGING_REFERENCE_LONG = 3, 12
-GLANCE = 600.0  # seconds that a scaled run is to stay below
+QUICK_SECONDS = 600.0  # seconds that a scaled run is to stay below
 LEAST_TIMEOUT = 1800.0  # seconds
 WHERE = "two cores of an AMD EPYC"  # the machine of Entry.seconds and Part.overhead
 # Modes whose operations are compiled while the program runs. A TensorFlow graph alone is not one: TensorFlow's JIT is XLA.
@@ -133,7 +133,9 @@ class Part:
     def duration(self, scale: float) -> float:
         """The expected seconds on the machine WHERE."""
         steps = [entry.seconds for entry in self.entries]
-        rows, reference = (JUDGING_LONG, JUDGING_REFERENCE_LONG) if steps[0] > LONG else (JUDGING, JUDGING_REFERENCE)
+        rows, reference = (
+            (JUDGING_LONG, JUDGING_REFERENCE_LONG) if steps[0] > LONG_STEP else (JUDGING, JUDGING_REFERENCE)
+        )
         judging = rows * sum(steps) + reference * steps[0] if self.task == "train" else 0.0
         return self.overhead + judging + sum(self.scaled(scale)) * sum(steps)
 
@@ -200,9 +202,9 @@ class Experiment:
         """The index of a part. Two parts may be equal, so they are compared by identity."""
         return next(index for index, each in enumerate(self.parts) if each is part)
 
-    def glance(self) -> float:
-        """The largest of SCALES that stays below GLANCE; the smallest, when none does."""
-        return next((scale for scale in SCALES if self.duration(scale) < GLANCE), SCALES[-1])
+    def quick_scale(self) -> float:
+        """The largest of SCALES that stays below QUICK_SECONDS; the smallest, when none does."""
+        return next((scale for scale in SCALES if self.duration(scale) < QUICK_SECONDS), SCALES[-1])
 
     def default_repeats(self, scale: float) -> int:
         """As published at scale 1, and one below it: a scaled run is a first look."""

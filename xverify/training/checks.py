@@ -224,8 +224,8 @@ def _named(settings: Optimizer, own: tuple[str, ...], failing: Sequence[Paramete
 
 def _explained(settings: Optimizer, worst: Parameter, failing: Sequence[Parameter]) -> str:
     """What a wrong step does instead, from the catalogue; "" when nothing there explains it."""
-    if worst.stood_still:
-        return f"{_few([each.name for each in failing if each.stood_still])} did not move: frozen"
+    if worst.unchanged:
+        return f"{_few([each.name for each in failing if each.unchanged])} did not move: frozen"
     few = failing[:3]
     for _, says, other in optimizer_check.alternatives(settings):
         if all(each.judge(other, each.parts)[0] <= optimizer_check.EQUAL_RHO for each in few):

@@ -48,8 +48,8 @@ from .step import Distance, Step
 STEPS = {"quick": (0, 2), "standard": (0, 1, 2, 5, 20), "rigorous": (0, 1, 2, 5, 20)}
 CURVE = {"quick": 10, "standard": 50, "rigorous": 50}
 # Seconds of a step of the reference. From this length on, a quick run judges the first state alone and draws no curve.
-LONG = 1.5
-FEWER = 2  # items whose layers are judged then; the noise of the whole step is measured once then, not twice
+LONG_STEP = 1.5
+FEW_ITEMS = 2  # items whose layers are judged then; the noise of the whole step is measured once then, not twice
 LOCAL = ("forward", "backward")  # the checks layer by layer
 
 
@@ -69,12 +69,12 @@ class Learner:
     build_key: tuple[str, ...]
 
     @property
-    def captured_in(self) -> Path:
+    def layer_folder(self) -> Path:
         """The folder of its captured layers."""
         return self.worker.folder / "training-layers"
 
     @property
-    def stepped_in(self) -> Path:
+    def step_file(self) -> Path:
         """The file of its latest step."""
         return self.worker.folder / "training-step.npz"
 
@@ -122,14 +122,14 @@ class TrainingParity:
         start = TrainingState(weights=str(self.prepared.weights), optimizer_state="", steps=0)
         self.states = (start,)
         quick = self.request.effort == "quick"
-        if not (quick and seconds > LONG):
+        if not (quick and seconds > LONG_STEP):
             second_step = self._prepare_reference()
             seconds = seconds or second_step
-        if quick and seconds > LONG:
+        if quick and seconds > LONG_STEP:
             self.no_curve = (
                 f"a step of the reference takes {seconds:.0f} s: --effort standard draws it, and looks at later steps"
             )
-            self.few = fewer_items(self.process, self.prepared.training, FEWER)
+            self.few = fewer_items(self.process, self.prepared.training, FEW_ITEMS)
             return
         if curve:
             count = CURVE[self.request.effort]
@@ -221,10 +221,10 @@ class TrainingParity:
     def _capture(self, learner: Learner) -> TrainingCaptured | str:
         """The calls of a subject's layers, forward and backward; or why they could not be captured."""
         self.process.listener.phase(learner.label, "capturing its layers, forward and backward")
-        shutil.rmtree(learner.captured_in, ignore_errors=True)
-        learner.captured_in.mkdir()
+        shutil.rmtree(learner.layer_folder, ignore_errors=True)
+        learner.layer_folder.mkdir()
         question = CaptureTraining(
-            state=self.states[0], inputs=str(self.few), folder=str(learner.captured_in), wanted=self.layers
+            state=self.states[0], inputs=str(self.few), folder=str(learner.layer_folder), wanted=self.layers
         )
         try:
             captured = learner.worker.ask(question)
@@ -235,7 +235,7 @@ class TrainingParity:
         return captured if captured.records else "no layer could be captured"
 
     def _replay(self, learner: Learner, captured: TrainingCaptured | str) -> tuple[tuple[Check, ...], Layers]:
-        known, folder = self.layers, learner.captured_in
+        known, folder = self.layers, learner.layer_folder
         try:
             if isinstance(captured, str):
                 raise SubjectError(captured)
@@ -267,7 +267,7 @@ class TrainingParity:
         """A subject's step from this state, into its file; with what its worker says of it."""
         state = self.states[index]
         self.process.listener.phase(learner.label, f"one step from the reference's state after {state.steps}")
-        return learner.worker.ask(TrainingStep(state=state, case=self._case(index), path=str(learner.stepped_in)))
+        return learner.worker.ask(TrainingStep(state=state, case=self._case(index), path=str(learner.step_file)))
 
     def _judge_step(
         self, learner: Learner, index: int, taken: StepTaken, local: Local, untested: list[str], distance: Distance
@@ -280,7 +280,7 @@ class TrainingParity:
         step = Step(
             index=index,
             number=state.steps,
-            taken=npz.OnDisk(learner.stepped_in),
+            taken=npz.OnDisk(learner.step_file),
             before=before,
             optimizer_state=npz.OnDisk(Path(state.optimizer_state)) if state.optimizer_state else {},
             exact=npz.OnDisk(self._truth_path(index)),

@@ -105,7 +105,7 @@ class Parameter:
         self.state_after = [part(step.taken[f"state/{state_key(name, index)}"]) for index in count]
 
     @property
-    def stood_still(self) -> bool:
+    def unchanged(self) -> bool:
         """Whether the step changed nothing."""
         return not np.any(self.after - self.before)
 

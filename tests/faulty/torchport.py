@@ -4,5 +4,5 @@ from xverify.frameworks.torch import Adapter as Torch
 
 
 class Adapter(Torch):
-    name = "twin"
+    name = "torchport"
     default_modes = ()
