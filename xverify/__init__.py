@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ModelSpec", "Result", "Row", "TensorSpec", "XverifyError", "__version__", "run"]
 
-# Loaded on first use: a worker in another interpreter has numpy, and perhaps nothing else of ours.
+# These modules are imported on first use, because the interpreter of a worker may have numpy and its framework alone.
 _MODULES = {
     "ModelSpec": ".workload.spec",
     "Result": ".results.records",

@@ -59,7 +59,7 @@ def test_without_a_gpu_every_row_says_so(xverify):
     assert told["keras-torch"] == told["torch:eager"]
     assert told["jittor"][0] == "unsupported"
     assert told["jittor"][1].startswith("no CUDA device: ")
-    assert told["tensorflow:graph"] == told["onnxruntime"] == ("unsupported", "runs on cpu alone, here")
+    assert told["tensorflow:graph"] == told["onnxruntime"] == ("unsupported", "xverify runs this framework on cpu only")
 
 
 def test_tensorflow_compares_no_outputs_to_know_what_to_wait_for():

@@ -73,7 +73,7 @@ def test_a_crash_in_the_third_process_run_keeps_two_and_resume_finishes_it(xveri
     assert row["status"] == "crashed"
     assert process_runs_of(row) == [0, 1]
     assert [run["launch"] for run in row["speed"]["launches"]] == [0, 1]
-    assert row["error"]["verdict"] in ("EQUAL", "IDENTICAL"), "what was compared before stays"
+    assert row["error"]["verdict"] in ("EQUAL", "IDENTICAL"), "the verdict of the earlier process runs is kept"
     assert row["speed"]["verdict"] == "REFUSED"
     assert "ended in process run 3" in row["speed"]["reason"]
     before = row["speed"]["samples"]
@@ -137,7 +137,7 @@ def test_a_fault_in_a_later_process_run_is_found(xverify, folder, count):
     assert row["error"]["verdict"] == "DIFFERENT"
     assert row["error"]["reason"].startswith("in process run 3: ")
     assert row["speed"]["verdict"] == "REFUSED"
-    assert process_runs_of(row) == [0, 1, 2], "what computes something else is not timed any longer"
+    assert process_runs_of(row) == [0, 1, 2], "a subject with a wrong output is not timed any longer"
 
 
 def test_a_run_ends_within_its_budget_and_notes_what_was_left_out(xverify, folder):
@@ -146,7 +146,7 @@ def test_a_run_ends_within_its_budget_and_notes_what_was_left_out(xverify, folde
     assert time.monotonic() - start < 12 + 3
     assert done.code == 0, done.err
     assert (
-        any("--max-seconds 12 ended it after" in note for note in done.result["notes"])
+        any("--max-seconds 12 ended the run after" in note for note in done.result["notes"])
         or (done.row("numpy")["speed"]["noisy"])
     )
     assert len(done.row("honest")["speed"]["launches"]) < 12
@@ -176,7 +176,7 @@ def test_a_device_is_waited_for_and_its_memory_is_reported(xverify, folder, monk
     assert "GPU peak" in done.out
     assert "nearly full" not in done.out
     assert done.row("honest")["status"] == "unsupported"
-    assert done.row("honest")["reason"] == "runs on cpu alone, here"
+    assert done.row("honest")["reason"] == "xverify runs this framework on cpu only"
     monkeypatch.setenv("FAKE_USED", "950")
     done = xverify("run", folder, "--subjects", "fakegpu", *FAST, "--device", "cuda")
     assert "memory was nearly full (950 of 1,000 MiB)" in done.out

@@ -177,7 +177,7 @@ def test_input_cases_without_a_timed_call_are_computed_too(xverify, tmp_path):
             2,
             "names the outputs",
         ),
-        (SPEC.replace('("N", 8)', '("N", 9)'), MODEL, 3, "no reference: numpy failed: ValueError"),
+        (SPEC.replace('("N", 8)', '("N", 9)'), MODEL, 3, "the reference numpy could not run: failed: ValueError"),
     ],
 )
 def test_a_spec_with_wrong_shapes_is_refused(xverify, tmp_path, spec, model, code, says):
@@ -219,7 +219,7 @@ def test_a_crashed_compiler_is_restarted_once(xverify, tmp_path, monkeypatch):
     monkeypatch.setenv("TUMBLE_FILE", str(tmp_path / "tumbled"))
     done = compared(xverify, tmp_path, "tumbles")
     assert done.code == 0, done.err
-    assert "tumbles: its compiler crashed: starting it again" in done.err
+    assert "tumbles: its compiler crashed: starting its process again" in done.err
     assert done.row("tumbles")["weights_digest"] == done.result["weights"]["digest"]
     monkeypatch.setenv("TUMBLE_ALWAYS", "1")
     done = compared(xverify, tmp_path, "tumbles")
@@ -261,7 +261,7 @@ def test_outputs_of_many_cases_are_never_in_memory_together(port, faulty_framewo
     assert result.verdict == "PASS"
     one = values * 4  # bytes of one case's output in float32
     assert peak < 6 * one, (
-        "of each of two subjects there are four cases, and eight of the reference, half of them float64"
+        "each of the two subjects has four outputs, and the reference has eight, half of them in float64"
     )
 
 

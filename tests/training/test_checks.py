@@ -1,4 +1,4 @@
-"""The checks of one whole step, by arithmetic alone."""
+"""The checks of one whole step, on arrays made here: no framework is needed."""
 
 import math
 
@@ -19,7 +19,7 @@ FLOOR = 1e-6
 
 
 def truth(**facts):
-    """The exact step of a reference; what is not given stands for nothing."""
+    """The exact step of a reference. Facts that are not given are zero or empty."""
     return StepTruth(**{"loss": 0.0, "loss_floor": 0.0, **facts})
 
 
@@ -47,7 +47,7 @@ def test_a_drifting_loss_is_explained_when_its_layers_round_as_much():
 
 
 def step(taken=(), **more):
-    """A step of parameters a and b, whose exact gradients are 1 and 2, as they should be but for what is taken."""
+    """A right step of parameters a and b, with exact gradients 1 and 2. taken: arrays that replace those of the right step."""
     exact = {"gradient/a": np.full(8, 1.0), "gradient/b": np.full((2, 3), 2.0)}
     before = {"a": np.full(8, 0.5, np.float32), "b": np.full((2, 3), 0.5, np.float32)}
     found = {key: array.astype(np.float32) for key, array in exact.items()}
@@ -58,7 +58,7 @@ def step(taken=(), **more):
 
 
 def judged(taken=(), more_rounding=MORE_ROUNDING, floors=None, **more):
-    """(verdict, what is said, untested, compared) of these gradients. floors: with layers that round more; asked only if given."""
+    """(verdict, text, untested, compared) of these gradients. floors: noise floors with more rounding; None: they must not be asked for."""
     untested = []
 
     def widened(times):
@@ -77,7 +77,7 @@ def off(name, shape, by):
 def test_right_gradients_are_equal_without_a_second_noise_floor():
     assert judged() == ("EQUAL", "", [], 2)
     assert judged(off("a", 8, 20 * FLOOR)) == ("EQUAL", "", [], 2), (
-        "layers that are right add up to more than their noise"
+        "the errors of right layers may add up to more than their noise"
     )
 
 
@@ -94,15 +94,15 @@ def test_gradients_across_a_kink_are_judged_with_more_rounding():
     within = judged(far, floors={"a": 50 * FLOOR, "b": FLOOR})
     assert (within[0], within[2:]) == ("EQUAL", ([], 2))
     blurred = judged(off("a", 8, 0.05), floors={"a": 0.04, "b": FLOOR})
-    assert (blurred[0], blurred[2:]) == ("EQUAL", (["a"], 1)), "a floor of 4% of the gradient tells nothing of it"
+    assert (blurred[0], blurred[2:]) == ("EQUAL", (["a"], 1)), "a noise floor of 4% of a gradient leaves it untested"
     assert judged(far, floors={"a": 2 * FLOOR, "b": FLOOR})[0] == "DIFFERENT"
 
 
 @pytest.mark.parametrize(
     ("gradient", "verdict", "says"),
     [
-        (None, "DIFFERENT", "a has no gradient: frozen, or not a parameter there"),
-        (np.zeros(8, np.float32), "DIFFERENT", "a: the gradient is zero: frozen, or cut off from the loss"),
+        (None, "DIFFERENT", "a has no gradient: frozen, or not a parameter in this framework"),
+        (np.zeros(8, np.float32), "DIFFERENT", "a: the gradient is zero: frozen, or without effect on the loss"),
         (np.ones(9, np.float32), "INVALID", "a: its gradient has shape (9,), not (8,)"),
         (np.full(8, np.nan, np.float32), "INVALID", "a: its gradient has NaN or infinity"),
     ],
@@ -116,7 +116,7 @@ def test_a_gradient_that_consists_of_rounding_is_untested():
     assert judged(off("a", 8, 5.0), **null) == ("EQUAL", "", ["a"], 1)
     assert judged({"gradient/a": np.zeros(8, np.float32)}, **null) == ("EQUAL", "", ["a"], 1)
     none = judged(sizes={"a": 0.0, "b": 0.0})
-    assert none == ("UNTESTED", "every gradient is rounding alone", ["a", "b"], 0)
+    assert none == ("UNTESTED", "every gradient consists of rounding alone", ["a", "b"], 0)
 
 
 def test_an_update_is_judged_by_its_worst_parameter():
@@ -124,11 +124,14 @@ def test_an_update_is_judged_by_its_worst_parameter():
     assert judge_update(step(), settings, (), ()).verdict == "EQUAL"
     half = judge_update(step({"weight/b": np.full((2, 3), 0.4, np.float32)}), settings, (), ())
     assert half.verdict == "DIFFERENT"
-    assert half.says.startswith("b: its change is ")
+    assert half.says.startswith("b: the error of its change is ")
     assert half.says.endswith("behaves as learning rate 0.05; it should be 0.1")
     still = judge_update(step({"weight/a": np.full(8, 0.5, np.float32)}), settings, (), ())
-    assert still.says.endswith("a did not move: frozen")
-    assert judge_update(step({"gradient/a": None, "gradient/b": None}), settings, (), ()).says == "no parameter learns"
+    assert still.says.endswith("a did not change: frozen")
+    assert (
+        judge_update(step({"gradient/a": None, "gradient/b": None}), settings, (), ()).says
+        == "no parameter has a gradient, so nothing is trained"
+    )
 
 
 def test_running_statistics_that_are_not_finite_are_invalid():

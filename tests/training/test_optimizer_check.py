@@ -1,4 +1,4 @@
-"""The judgement of an optimizer's step: right steps pass, wrong steps fail, and a wrong step is recognised."""
+"""Judging the step of an optimizer: right steps pass, wrong steps fail, and known wrong steps are recognised."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What the training-parity checks ask of their subjects, and what they do with the answers."""
+"""The questions of the training-parity checks to workers, and the use of their answers."""
 
 from types import SimpleNamespace
 
@@ -41,7 +41,7 @@ def test_a_later_process_run_is_judged_with_the_limits_of_the_first():
 
 
 class Subject:
-    """A worker that answers, and writes down what it was asked."""
+    """A worker that answers every question and records it."""
 
     ANSWERS = {
         "CaptureTraining": TrainingCaptured(records=("a record",), channels_last=False, loss=0.5),
@@ -76,10 +76,10 @@ def test_layers_are_judged_once_for_subjects_that_build_the_same_model(tmp_path)
     parity._replay = lambda learner, captured: ((captured.loss,), Layers(known=1, subject=learner.label))
     for each, seen in zip(learners[1:], observed):
         assert parity._judge_layers(each, seen.captured) == ((0.5,), Layers(known=1, subject="torch:1"))
-    # The first subject captured its layers and then crashed, so nobody saw them. The second is asked for its own, the third not.
+    # The first subject captured its layers and then crashed, so they were not judged. The second must capture its own, the third not.
     assert [each.asked for each in subjects] == [
         ["CaptureTraining", "TrainingStep"],
         ["TrainingStep", "ReleaseMemory", "CaptureTraining"],
         ["TrainingStep", "ReleaseMemory"],
     ]
-    assert process.worker.asked == [], "the reference's process may be at work meanwhile"
+    assert process.worker.asked == [], "observe must not use the process of the reference"

@@ -1,4 +1,4 @@
-"""Training from outside: the parity on the command line, its refusals, and what it says of a wrong port."""
+"""Training parity on the command line: right ports, refused requests, and wrong ports."""
 
 import gzip
 import json
@@ -107,7 +107,7 @@ class Slow(nn.Linear):
     steps = 0
 
     def forward(self, x):
-        if self.training and Slow.steps < 3:  # those that are known before a step is judged
+        if self.training and Slow.steps < 3:  # the steps that are timed before any step is judged
             Slow.steps += 1
             time.sleep(2.2)
         return super().forward(x)
@@ -117,8 +117,8 @@ def build():
 """
 
 
-# The first is the reference's own code and tells how long its steps are; with the second, which sleeps only when it is traced, the
-# reference has to tell itself.
+# The first subject runs the reference's own code and shows how long its steps are. The second sleeps only while it is traced, so the
+# reference must measure its steps itself.
 @pytest.mark.parametrize("subject", ["torch:eager", "torch:trace"])
 def test_long_steps_are_checked_less_and_the_report_says_so(xverify, tmp_path, subject):
     (tmp_path / "slow").mkdir()
@@ -135,7 +135,7 @@ def test_long_steps_are_checked_less_and_the_report_says_so(xverify, tmp_path, s
     verdicts = {check["name"]: check["verdict"] for check in training["checks"]}
     assert verdicts == {**dict.fromkeys(CHECKS, "EQUAL"), "curve": "UNTESTED"}
     assert {check["step"] for check in training["checks"]} == {0}
-    assert "curve UNTESTED: a step of the reference takes 2 s: --effort standard draws it" in done.out
+    assert "curve UNTESTED: a step of the reference takes 2 s, too long for a quick run: --effort standard" in done.out
 
 
 def test_diverging_training_is_reported_with_its_place(xverify, tmp_path):

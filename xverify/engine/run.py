@@ -39,7 +39,7 @@ from .stages import History, Subject
 
 
 class Clock:
-    """Where the seconds of a run go, by what it is doing."""
+    """Counts the seconds of a run by what the run is doing. budget: --max-seconds; None without a limit."""
 
     def __init__(self, budget: float | None) -> None:
         self.begun = time.monotonic()
@@ -62,7 +62,7 @@ class Clock:
 
 
 class Run:
-    """One request on its way to its result. Nothing that was measured is lost when a subject, or the user, ends early.
+    """Runs one request. When a subject fails or the user interrupts the run, the result contains what was measured until then.
 
     file: where the result is written after every process run, and at the end; None writes nothing.
     earlier: the result of a run that this one resumes.
@@ -107,7 +107,7 @@ class Run:
             except SubjectError as error:
                 self._abandon(error)
             except KeyboardInterrupt as error:
-                self.notes.append("interrupted: what had been measured by then is here")
+                self.notes.append("interrupted: the result contains what was measured until then")
                 self._abandon(error)
             finally:
                 self.background.shutdown(wait=False, cancel_futures=True)
@@ -133,7 +133,7 @@ class Run:
             self.noise.restore(self.earlier.result.noise)
 
     def result(self) -> Result:
-        """What is known by now."""
+        """The result so far."""
         measurements = [each.measurements() for each in self.candidates]
         found = speeds(measurements, self.noise.refusal())
         rows = tuple(each.row(speed) for each, speed in zip(self.candidates, found))
@@ -171,10 +171,10 @@ class Run:
             return tuple(self.parity.layers)
         return self.truth.layers if self.truth else ()
 
-    # -- the line -----------------------------------------------------------------------------------------------------
+    # -- stages -------------------------------------------------------------------------------------------------------
 
     def _measure(self) -> None:
-        """From processes to verdicts. Work that is not timed runs beside other such work; timed work has the machine alone."""
+        """Start, time and judge all process runs. Work that is not timed runs in parallel; timed work runs alone on the machine."""
         with self.clock.doing("starting"):
             self._prepare()
         self._time()
@@ -191,7 +191,7 @@ class Run:
             self._begin_next()
 
     def _prepare(self) -> None:
-        """Prepare what every subject gets, and build the models of the first process run."""
+        """Prepare the weights and inputs of every subject, and build the models of the first process run."""
         try:
             started = {each.label: self.background.submit(each.start) for each in self.candidates}
             self.prepared = prepared = build.prepare(self.process)
@@ -245,13 +245,13 @@ class Run:
         for candidate, speed in zip(self.candidates, speeds([each.measurements() for each in self.candidates])):
             if speed is not None:
                 ratio = speed.ratio if candidate is not self.candidates[0] else None
-                beside = f" ({ratio:.3f} x)" if ratio is not None else ""
-                yield f"{candidate.label} {speed.fps:,.4g} a second{beside}"
+                times = f" ({ratio:.3f} x)" if ratio is not None else ""
+                yield f"{candidate.label} {speed.fps:,.4g} a second{times}"
 
     # -- one process run after another --------------------------------------------------------------------------------
 
     def _begin_next(self) -> None:
-        """Start the processes of the next process run beside whatever else there is to do, if there is to be one."""
+        """When another process run is wanted, start its processes in the background."""
         self.next_processes = {}
         candidates = [each for each in self.candidates if each.active and (each.error is None or faultless(each))]
         if not self._wants_more(candidates):
@@ -262,7 +262,7 @@ class Run:
             self.next_processes[candidate.label] = worker, self.background.submit(worker.start)
 
     def _wants_more(self, candidates: list[Candidate]) -> bool:
-        """Whether another process run of these candidates would tell more, and there is time for one."""
+        """Whether another process run of these candidates is useful, and there is time for it."""
         if not another_run_helps(candidates, self.candidates, self.effort, self.noise.refusal()):
             return False
         latest = [each.process_runs[-1] for each in candidates]
@@ -271,13 +271,13 @@ class Run:
         if left is None or left > needed:
             return True
         done = len(self.candidates[0].process_runs)
-        note = f"--max-seconds {self.request.max_seconds:g} ended it after {done} of at least {self.effort.least} process runs"
+        note = f"--max-seconds {self.request.max_seconds:g} ended the run after {done} of at least {self.effort.least} process runs"
         if note not in self.notes:
             self.notes.append(note)
         return False
 
     def _take_next(self) -> bool:
-        """Give the started processes to their candidates, and build their models; whether there is another process run."""
+        """Give the started processes to their candidates, and build their models. Returns whether another process run follows."""
         assert self.prepared is not None
         coming, self.next_processes = self.next_processes, {}
         going = [each for each in self.candidates if each.label in coming and faultless(each)]
@@ -325,9 +325,9 @@ class Run:
                 candidate.judge_again(self.prepared, self.truth)
 
     def _judge_training(self, prepared: Prepared) -> None:
-        """Judge every candidate's training while the next candidate already does what is judged of it afterwards."""
+        """Judge the training of every candidate. During this, the next candidate captures its layers and makes its first step."""
         parity = self.parity = TrainingParity(self.process, prepared)
-        # A subject that runs the reference's own code has been timed; without one, the reference makes two steps to know.
+        # A candidate that runs the reference's own code shows how long a step takes. Without one, the reference makes two steps.
         own = (self.request.reference, "eager")
         same = [
             each for each in self.candidates if each.active and (each.subject.adapter.name, each.subject.mode) == own
@@ -359,14 +359,14 @@ class Run:
         return done
 
     def _replayed(self, candidate: Candidate, replay: LayerReplay) -> Layers:
-        """What a replay of this candidate found. A failure here takes nothing from the outputs that were timed."""
+        """Replay the layers of this candidate. When the replay fails, the verdict on the outputs is valid nevertheless."""
         known, label = len(replay.layers), candidate.label
         if self.clock.left is not None and self.clock.left <= 0:
-            return Layers(known=known, subject=label, stopped="--max-seconds left no time for its layers")
+            return Layers(known=known, subject=label, stopped="--max-seconds left no time to check the layers")
         try:
             return candidate.replay(replay)
         except SubjectError as error:
-            return Layers(known=known, subject=label, stopped=f"layers not compared: {error}")
+            return Layers(known=known, subject=label, stopped=f"the layers could not be checked: {error}")
 
     # -- processes ----------------------------------------------------------------------------------------------------
 
@@ -374,7 +374,7 @@ class Run:
         reason = "interrupted by the user"
         if not isinstance(error, KeyboardInterrupt):
             status = f"{error.status}: " if isinstance(error, SubjectError) else ""
-            reason = f"no reference: {self.request.reference} {status}{error}"
+            reason = f"the reference {self.request.reference} could not run: {status}{error}"
         for candidate in self.candidates:
             candidate.abandon(reason)
 
@@ -387,7 +387,7 @@ class Run:
             request.python.get(adapter.name, sys.executable),
             place,
             request.threads,
-            "cpu" if reference else request.device,  # what is right is computed on the CPU, which has float64
+            "cpu" if reference else request.device,  # the reference computes on the CPU, which has float64
             request.timeout,
             request.pin,
             patient=reference,
