@@ -90,9 +90,13 @@ def test_another_order_of_summing_is_equal(ported):
         (
             "self.relu(self.bn(self.conv(x)))",
             "self.relu(self.bn(self.conv(x * 1.001)))",
-            "what conv is given differs first",
+            "Fault before `conv`: the input of `conv` is already wrong",
         ),
-        ("return self.fc(x)", "return self.fc(x) + 0.01", "what (output) y is given differs first"),
+        (
+            "return self.fc(x)",
+            "return self.fc(x) + 0.01",
+            "Fault between `fc` and the output `y`: the output `y` is already wrong",
+        ),
         ("3, 1, 1, bias", "3, 2, 1, bias", "conv: has stride 2; the reference 1"),
     ],
 )

@@ -107,7 +107,7 @@ def test_a_run_with_a_noise_model_shows_its_columns():
         "jittor",
     )
     whole = result()
-    bad = Error("DIFFERENT", layers.first.says(), 1.0, 1.0, 1.0, 50.0, noise_ratio=123.0, layers=layers)
+    bad = Error("DIFFERENT", layers.describe(layers.first), 1.0, 1.0, 1.0, 50.0, noise_ratio=123.0, layers=layers)
     rows = (replace(whole.rows[0], error=bad), *whole.rows[1:])
     reference = replace(whole.reference, layers=3, tested=5, untested=("bn.eps",))
     weights = WeightsSummary("sha256:0", tensors=1, parameters=1, source="probe")

@@ -58,7 +58,7 @@ def step(taken=(), **more):
 
 
 def judged(taken=(), more_rounding=MORE_ROUNDING, floors=None, **more):
-    """(verdict, text, untested, compared) of these gradients. floors: noise floors with more rounding; None: they must not be asked for."""
+    """(verdict, text, untested, compared) of these gradients. floors: those with more rounding; None: not needed."""
     untested = []
 
     def widened(times):

@@ -76,7 +76,7 @@ def test_layers_are_judged_once_for_subjects_that_build_the_same_model(tmp_path)
     parity._replay = lambda learner, captured: ((captured.loss,), Layers(known=1, subject=learner.label))
     for each, seen in zip(learners[1:], observed):
         assert parity._judge_layers(each, seen.captured) == ((0.5,), Layers(known=1, subject="torch:1"))
-    # The first subject captured its layers and then crashed, so they were not judged. The second must capture its own, the third not.
+    # The first subject crashed after capturing its layers, so they were not judged. The second must capture its own, the third not.
     assert [each.asked for each in subjects] == [
         ["CaptureTraining", "TrainingStep"],
         ["TrainingStep", "ReleaseMemory", "CaptureTraining"],

@@ -117,8 +117,8 @@ def build():
 """
 
 
-# The first subject runs the reference's own code and shows how long its steps are. The second sleeps only while it is traced, so the
-# reference must measure its steps itself.
+# The first subject runs the reference's own code and shows how long its steps are. The second sleeps only while it is traced, so
+# the reference must measure its steps itself.
 @pytest.mark.parametrize("subject", ["torch:eager", "torch:trace"])
 def test_long_steps_are_checked_less_and_the_report_says_so(xverify, tmp_path, subject):
     (tmp_path / "slow").mkdir()

@@ -291,7 +291,7 @@ class Candidate:
             shutil.rmtree(folder, ignore_errors=True)
 
     def judge(self, prepared: Prepared, truth: Truth, layers: Layers | None) -> None:
-        """Compare the outputs of the last timed calls with the reference. layers: the verdicts on the layers; None without a replay."""
+        """Compare the outputs of the last timed calls with the reference. layers: of its replay, or None."""
         if not self.alive:
             return
         error = self._wrong_weights(prepared)

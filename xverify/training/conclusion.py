@@ -43,4 +43,4 @@ def layer_check(name: str, layers: Layers) -> Check:
         return Check(name, 0, Verdict.EQUAL, ratio, compared=compared, known=known)
     verdict = Verdict.DRIFT if layers.rounding else layers.verdict
     difference = "rounding" if layers.rounding else ""
-    return Check(name, 0, verdict, ratio, first.says(), difference, compared, known)
+    return Check(name, 0, verdict, ratio, layers.describe(first), difference, compared, known)

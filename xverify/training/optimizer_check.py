@@ -44,9 +44,10 @@ def judge(
 ) -> tuple[float, str]:
     """Compare the step of one weight with the exact step: (rho, name of the worst array).
 
-    rho is residual / noise floor, of the change of the weight and of each array of its state; the largest of them is returned. It is
-    computed as an rms, and also as a median over values, so that small gradients, for which eps matters, count as much as large ones.
-    The exact step is computed in float64 from the framework's own weight, gradient and state. All arrays are float32 and of one shape.
+    rho is residual / noise floor, of the change of the weight and of each array of its state; the largest of them is returned. It
+    is computed as an rms, and also as a median over values, so that small gradients, for which eps matters, count as much as large
+    ones. The exact step is computed in float64 from the framework's own weight, gradient and state. All arrays are float32 and have
+    the same shape.
 
     settings: the optimizer that should have made the step.
     before, gradient, optimizer_state: the weight, its gradient and its state before the step.

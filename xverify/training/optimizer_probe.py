@@ -90,7 +90,7 @@ def probe(adapter: type[Framework], space: Path, seed: int, listener: Listener) 
     space: a folder for files.
     seed: of weights and gradients.
     listener: receives the name of every optimizer.
-    Raises SubjectError when the framework itself cannot run. An optimizer that it does not have becomes a record with the verdict UNSUPPORTED.
+    Raises SubjectError when the framework itself cannot run. An optimizer that it does not have gets the verdict UNSUPPORTED.
     """
     folder = find_model(MODEL)
     place = space / adapter.name

@@ -18,10 +18,10 @@ from ..workload.optimizers import Optimizer
 from . import optimizer_check
 
 SAMPLE = 2**18  # number of values of a large parameter whose step is judged
-# Known differences of a framework that are no fault: name -> what the report says. The texts contain no semicolon, which joins them.
+# Known differences of a framework that are no fault: name -> what the report says. Texts contain no "; ", which joins them.
 OWN = {
     "one bias": "its LSTM has one bias where torch has two, so a step changes it half as much",
-    "repeated rows": "the gradient of its embedding is a list of rows: when a batch uses a row twice, each gradient is squared separately",
+    "repeated rows": "the gradient of its embedding is a list of rows: when a batch uses a row twice, each part is squared separately",
     "biased variance": "its running variance uses the biased variance: torch multiplies that by n/(n - 1)",
 }
 
@@ -182,7 +182,7 @@ class Statistic:
         return rms(self.theirs - self.exact) / self.floor if self.floor else 0.0
 
     def within(self, expected: Array, limit: float, cancellation: bool) -> bool:
-        """Whether it differs from ``expected`` by at most ``limit`` noise floors. cancellation: also allow the loss by cancellation."""
+        """Whether it is at most ``limit`` noise floors from ``expected``. cancellation: also allow what cancellation loses."""
         return rms(self.theirs - expected) <= limit * self.floor + (self.cancellation if cancellation else 0.0)
 
 
