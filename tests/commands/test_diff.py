@@ -81,7 +81,7 @@ def test_a_row_with_a_worse_verdict_is_worse(diff):
     [
         (
             lambda new: new["rows"].__setitem__(1, row("jittor", 2.0, runs=1)),
-            "one process run has no verdict on speed",
+            "one process run is too few for a verdict on speed",
         ),
         (lambda new: new["rows"].__setitem__(1, row("jittor", 2.0, speed="REFUSED")), "refused now"),
         (lambda new: new["rows"].pop(), "only in"),

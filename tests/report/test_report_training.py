@@ -50,7 +50,7 @@ def printed(*rows, width=WIDE, colours=False):
 
 
 def cells(text, subject):
-    """The cells of a subject's line of the table, the columns' names before it."""
+    """Name of a column -> cell of a subject in the printed table."""
     head = next(line for line in text.splitlines() if line.startswith(" subject"))
     line = next(line for line in text.splitlines() if line.startswith(f" {subject} "))
     starts = [head.index(name) for name in head.split()] + [WIDE]
@@ -72,7 +72,7 @@ def test_a_right_row_has_every_check_in_order_and_no_sentence():
     assert list(found) == ["subject", *CHECKS]
     assert {found[name] for name in CHECKS if name != "curve"} == {"EQUAL 1.2"}
     assert found["curve"] == "EQUAL"
-    assert text.splitlines()[-1].strip() == ""  # the table is the last
+    assert text.splitlines()[-1].strip() == ""  # nothing is printed after the table
 
 
 @pytest.mark.parametrize(
@@ -218,11 +218,11 @@ def test_a_sentence_that_subjects_share_is_printed_once():
 
 
 def test_the_report_says_after_which_step_a_curve_is_not_judged():
-    # Step 9 of the band: 2 · 10⁻⁶ · 2⁹ of the loss apart.
-    sentence = "curve judged for 9 of 20 steps: rounding alone pulls replicas 0.001 of the loss apart there"
+    # At step 9, the two ends of the band are 2 · 10⁻⁶ · 2⁹ of the loss apart.
+    sentence = "curve judged for 9 of 20 steps: after them, rounding alone drives replicas 0.001 of the loss apart"
     assert f"  jittor: {sentence}\n" in printed(row("jittor", *equal(), curve=curve(judged=9)))
     ended = printed(row("jittor", *equal(), curve=curve(judged=12, replicas=12)))
-    assert "curve judged for 12 of 20 steps: rounding alone pulls replicas apart there" in ended
+    assert "curve judged for 12 of 20 steps: after them, rounding alone drives replicas apart" in ended
     assert "judged" not in printed(row("jittor", *equal(), curve=curve()))
 
 
@@ -272,7 +272,7 @@ def test_curves_in_the_terminal():
     assert "o torch:eager: EQUAL" in legend
     assert "x jittor: INVALID, not finite at step 3" in legend
     assert "┊ judged for 9 of 20 steps" in legend
-    assert "1e+30" not in text  # which would leave nothing to see of the others
+    assert "1e+30" not in text  # an axis up to it would hide the other curves
 
 
 def test_curves_that_coincide_are_all_visible():
