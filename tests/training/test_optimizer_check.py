@@ -84,7 +84,7 @@ def test_one_alternative_explains_a_wrong_step():
         after, state_after = float32(replace(settings, **change), w, g, optimizer_state, 2)
         fitting = [
             other
-            for _, _, other in optimizer_check.alternatives(settings)
+            for _, other in optimizer_check.alternatives(settings)
             if optimizer_check.judge(other, w, g, optimizer_state, 2, after, state_after)[0]
             <= optimizer_check.EQUAL_RHO
         ]

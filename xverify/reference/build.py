@@ -85,7 +85,7 @@ class Prepared:
     fused_parameters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def in_normal_form(self, fused_parameters: Mapping[str, tuple[str, ...]]) -> Prepared:
-        """The same with the digest of the weights' normal form, which every framework of the run can hold (see weights.normal_form)."""
+        """The same with the digest of the weights' normal form (see weights.normal_form)."""
         if not fused_parameters:
             return self
         arrays = normal_form(npz.load_file(self.weights), fused_parameters)

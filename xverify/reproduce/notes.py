@@ -87,7 +87,7 @@ def _machine(done: Reproduction, part: Part) -> Iterator[str]:
 
 
 def _order(source: Source, rows: Sequence[TableRow]) -> Iterator[str]:
-    """The rows from the fastest to the slowest, as measured and as published. The order depends less on the machine than seconds."""
+    """The rows from the fastest to the slowest, as measured and as published."""
     both = [row for row in rows if source.name in row.published and row.counted and row.rate is not None]
     if len(both) < 2:
         return

@@ -1,4 +1,4 @@
-"""The published experiments, as data. Figures are written as they were published: as seconds of all timed steps, or as items a second."""
+"""The published experiments, as data. Figures are as published: seconds of all timed steps, or items a second."""
 
 from __future__ import annotations
 

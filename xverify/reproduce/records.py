@@ -145,7 +145,7 @@ class Part:
         data: folder of the data set; None: synthetic batches.
         """
         warmup, steps = self.scaled(scale)
-        # One request to a worker makes at most the warm-up or a twentieth of the steps. A process that needs ten times as long hangs.
+        # One request to a worker makes at most the warm-up or a twentieth of the steps. Ten times as long is a hang.
         longest = max(warmup, steps / 20) * max(entry.seconds for entry in self.entries)
         settings: PartSettings = {
             "task": self.task, "batch": self.batch, "warmup": warmup, "rerun": steps, "cases": self.cases,

@@ -236,7 +236,7 @@ def _explained(settings: Optimizer, worst: Parameter, failing: Sequence[Paramete
     if worst.unchanged:
         return f"{_few([each.name for each in failing if each.unchanged])} did not change: frozen"
     few = failing[:3]
-    for _, says, other in optimizer_check.alternatives(settings):
+    for says, other in optimizer_check.alternatives(settings):
         if all(each.judge(other, each.parts)[0] <= optimizer_check.EQUAL_RHO for each in few):
             return says
     if all(each.judge(settings, each.parts, 2.0)[0] <= optimizer_check.EQUAL_RHO for each in few):

@@ -22,10 +22,9 @@ MEDIAN = 0.25  # median of the squared residual / squared noise floor of one val
 class Alternative(NamedTuple):
     """A step that a wrong port may compute instead of the right one.
 
-    kind: a short name. says: one clause for the report. settings: an optimizer that computes the same.
+    says: one clause for the report. settings: an optimizer that computes the same.
     """
 
-    kind: str
     says: str
     settings: Optimizer
 
@@ -120,20 +119,20 @@ def alternatives(settings: Optimizer) -> list[Alternative]:
     o = settings
     found: list[Alternative] = []
 
-    def add(kind: str, says: str, **changes: Any) -> None:  # Any: the fields of settings have several types
-        found.append(Alternative(kind, says, replace(o, **changes)))
+    def add(says: str, **changes: Any) -> None:  # Any: the fields of settings have several types
+        found.append(Alternative(says, replace(o, **changes)))
 
-    add("torch's form", "is torch's own formula", variants=())
+    add("is torch's own formula", variants=())
     for variant, says in VARIANTS.items():
         if variant not in o.variants and _has_variant(o, variant):
-            add(variant, f"{variant}: {says}", variants=(*o.variants, variant))
+            add(f"{variant}: {says}", variants=(*o.variants, variant))
     if o.weight_decay:
-        add("weight decay missing", f"weight decay {o.weight_decay:g} is missing", weight_decay=0.0)
+        add(f"weight decay {o.weight_decay:g} is missing", weight_decay=0.0)
         if o.name == "adamw":
-            add("coupled", "weight decay is added to the gradient, as in Adam: AdamW shrinks the weight", name="adam")
+            add("weight decay is added to the gradient, as in Adam: AdamW shrinks the weight", name="adam")
     if o.name == "sgd" and o.momentum:
-        add("nesterov", f"behaves {'without' if o.nesterov else 'with'} Nesterov momentum", nesterov=not o.nesterov)
-        add("momentum missing", f"momentum {o.momentum:g} is missing", momentum=0.0, nesterov=False)
+        add(f"behaves {'without' if o.nesterov else 'with'} Nesterov momentum", nesterov=not o.nesterov)
+        add(f"momentum {o.momentum:g} is missing", momentum=0.0, nesterov=False)
     constants: dict[str, tuple[float, ...]] = {}
     if o.name != "sgd":
         constants["eps"] = (1e-10, 1e-8, 1e-7, 1e-6, 1e-5, 1e-3)
@@ -145,7 +144,7 @@ def alternatives(settings: Optimizer) -> list[Alternative]:
         right: float = getattr(o, name)
         for value in values:
             if value != right:
-                add(name, f"behaves as {name}={value:g}; it should be {right:g}", **{name: value})
+                add(f"behaves as {name}={value:g}; it should be {right:g}", **{name: value})
     return found
 
 
