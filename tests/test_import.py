@@ -53,7 +53,7 @@ sys.exit(main({arguments}))
     assert done.stderr.strip() == "[]"
 
 
-def test_a_list_for_people_reads_no_model_file(monkeypatch, capsys):
+def test_the_printed_list_reads_no_model_file(monkeypatch, capsys):
     from xverify.commands._main import main
     from xverify.workload.spec import ModelFolder
 
@@ -66,14 +66,14 @@ def test_a_list_for_people_reads_no_model_file(monkeypatch, capsys):
     assert "resnet50" in capsys.readouterr().out
 
 
-def test_everything_public_is_there():
+def test_every_public_name_can_be_imported():
     for name in xverify.__all__:
         assert getattr(xverify, name) is not None
     with pytest.raises(AttributeError, match="no_such"):
         xverify.no_such  # noqa: B018
 
 
-def test_torchvision_is_declared_once_however_many_adapters_are_made(tmp_path):
+def test_torchvision_is_declared_once_for_several_adapters(tmp_path):
     if importlib.util.find_spec("torchvision") is None:
         pytest.skip("torchvision is not installed")
     code = """

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ModelSpec", "Result", "Row", "TensorSpec", "XverifyError", "__version__", "run"]
 
-# Loaded on first use: a worker in another interpreter has numpy, and perhaps nothing else of ours.
-_HOME = {
+# These modules are imported on first use, because the interpreter of a worker may have numpy and its framework alone.
+_MODULES = {
     "ModelSpec": ".workload.spec",
     "Result": ".results.records",
     "Row": ".results.records",
@@ -30,6 +30,6 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(_HOME[name], __name__), name)
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name], __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

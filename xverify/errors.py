@@ -1,7 +1,7 @@
 """Every error that xverify raises on purpose.
 
 XverifyError                 one clear line for the user: what, where, both values, the next step
-├── UsageError               exit 2: what the user typed or wrote cannot be run
+├── UsageError               exit 2: the command line, a file or a folder of the user cannot be used
 │   ├── SpecError            the model folder or its spec.py
 │   └── WeightsError         a weight file, or weights that do not fit the model
 └── SubjectError             exit 3: one subject could not run; it becomes a row, and the other subjects go on
@@ -18,13 +18,13 @@ from collections.abc import Iterable
 
 
 class XverifyError(Exception):
-    """The base of all errors here. Its text is the message; ``exit_code`` is what the command line returns."""
+    """The base of all errors of xverify. Its text is the message for the user; ``exit_code`` is the exit code of the command."""
 
     exit_code = 3
 
 
 class UsageError(XverifyError):
-    """What the user asks for cannot be run."""
+    """The request of the user cannot be run."""
 
     exit_code = 2
 
@@ -74,14 +74,14 @@ class TimedOut(SubjectError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The end of a sentence about an unknown name: "; did you mean 'X'?", or "." when no known name is similar."""
-    import difflib  # only mistakes need it, and every start would pay for it
+    """Return the end of a sentence about an unknown name: "; did you mean 'X'?", or "." when no known name is similar."""
+    import difflib  # imported here, because only error messages need it
 
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else "."
 
 
 def first_line(error: BaseException) -> str:
-    """The type of an error and the first line of its text, for a reason in one line."""
+    """Return the type of an error and the first line of its text, as a reason in one line."""
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

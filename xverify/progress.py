@@ -10,7 +10,7 @@ class Listener:
         """A step has begun. subject: a subject, or "reference". doing: what it does, as a phrase."""
 
     def beat(self, subject: str, seconds: float, line: str) -> None:
-        """The step continues. seconds: its duration so far. line: the last line that the worker printed."""
+        """The step continues. seconds: its duration so far. line: the last line that its worker printed."""
 
     def timing(self, done: int, total: int, seconds_left: float) -> None:
         """A round of timed blocks is complete. done, total: number of rounds. seconds_left: estimated time for the rest."""
@@ -18,8 +18,13 @@ class Listener:
     def warm(self, subject: str, rate: float) -> None:
         """The warm-up of a subject is over. rate: items per second during warm-up."""
 
-    def launched(self, done: int, least: int, figures: str) -> None:
-        """A process run is complete. done, least: number of process runs so far, and at least. figures: results so far."""
+    def process_run_done(self, done: int, least: int, figures: str) -> None:
+        """A process run is complete.
+
+        done: number of process runs so far.
+        least: number of process runs that the run makes at least.
+        figures: the speeds so far, as text.
+        """
 
     def note(self, text: str) -> None:
-        """A sentence that the user should read."""
+        """Show a sentence that the user should read."""

@@ -33,14 +33,14 @@ from xverify.weights import save_file
         (["weights", "digest", "none.npz"], "no such weight file"),
     ],
 )
-def test_what_is_typed_wrong_is_answered_in_one_line(xverify, arguments, says):
+def test_a_wrong_command_line_is_answered_in_one_line(xverify, arguments, says):
     done = xverify(*arguments or ["--"])
     assert done.code == 2
     assert says in done.err
     assert done.result is None
 
 
-def test_list_is_for_people_and_for_programs(xverify):
+def test_list_prints_a_table_or_json(xverify):
     assert "resnet50" in xverify("list").out
     found = json.loads(xverify("list", "--json").out)
     mlp = next(model for model in found["models"] if model["name"] == "mlp")
@@ -50,7 +50,7 @@ def test_list_is_for_people_and_for_programs(xverify):
     assert absent["missing"] == ["no-such-framework"]
 
 
-def test_doctor_says_what_to_type(xverify):
+def test_doctor_prints_the_command_that_installs_a_framework(xverify):
     done = xverify("doctor")
     assert "absent" in done.out
     assert "pip install 'xverify[absent]'" in done.out
@@ -65,14 +65,14 @@ def test_quiet_prints_one_line(xverify, tmp_path):
     assert done.out.startswith("PASS port")
 
 
-def test_output_to_a_pipe_is_plain(xverify, tmp_path):
+def test_output_to_a_pipe_has_no_colours(xverify, tmp_path):
     folder = write_folder(tmp_path / "port", ("numpy", "honest"))
     done = xverify("run", folder, "--subjects", "numpy,honest", "--rerun", 8)
     assert "\x1b" not in done.out + done.err
     assert "numpy: first step, warming up" in done.err
 
 
-def test_weights_commands(xverify, tmp_path):
+def test_weights_are_converted_digested_and_compared(xverify, tmp_path):
     arrays = {"fc.weight": np.arange(6, dtype=np.float32).reshape(2, 3)}
     save_file(arrays, tmp_path / "a.safetensors")
     done = xverify("weights", "convert", tmp_path / "a.safetensors", tmp_path / "b.pkl")

@@ -68,7 +68,7 @@ def test_the_command_prints_the_script(xverify, scripts):
         (["run", "mlp", "--json", "{folder}/fi"], "{folder}/fish"),
     ],
 )
-def test_bash_offers(words, offered, scripts):
+def test_bash_offers_the_right_words(words, offered, scripts):
     bash = shutil.which("bash")
     if bash is None:
         pytest.skip("no bash")
@@ -111,7 +111,7 @@ def test_the_tab_key_of_bash_completes(scripts):
     assert "CALLED run mlp --subjects torch:eager,tensorflow:graph" in text
 
 
-def test_fish_offers(scripts):
+def test_fish_offers_the_right_words(scripts):
     fish = shutil.which("fish")
     if fish is None:
         pytest.skip("no fish")
@@ -121,7 +121,7 @@ def test_fish_offers(scripts):
     assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["run", "torch:eager,jittor", "standard"]
 
 
-def test_zsh_reads_the_script(scripts):
+def test_zsh_accepts_the_syntax_of_the_script(scripts):
     zsh = shutil.which("zsh")
     if zsh is None:
         pytest.skip("no zsh")

@@ -14,11 +14,11 @@ SPEED = {
 }  # fmt: skip
 
 
-def row(subject, seconds, verdict="EQUAL", speed="SAME", launches=6):
+def row(subject, seconds, verdict="EQUAL", speed="SAME", runs=6):
     samples = [
-        {"round": index, "case": 0, "calls": 1, "launch": launch, "dropped": None}
-        | {"seconds": seconds * math.exp(0.002 * ((launch * 7 + index) % 5 - 2))}
-        for launch in range(launches)
+        {"round": index, "case": 0, "calls": 1, "launch": run, "dropped": None}
+        | {"seconds": seconds * math.exp(0.002 * ((run * 7 + index) % 5 - 2))}
+        for run in range(runs)
         for index in range(8)
     ]
     error = {"verdict": verdict, "rel_rms": 1e-6}
@@ -51,7 +51,7 @@ def diff(xverify, tmp_path, result):
     return call
 
 
-def test_the_same_is_not_worse(diff):
+def test_equal_results_are_not_worse(diff):
     done = diff(lambda new: None)
     assert done.code == 0, done.out
     assert done.out.count("SAME") == 2
@@ -69,7 +69,7 @@ def test_a_slower_row_is_worse_and_a_faster_one_is_not(diff):
     assert "FASTER" in done.out
 
 
-def test_another_result_is_worse(diff):
+def test_a_row_with_a_worse_verdict_is_worse(diff):
     done = diff(lambda new: new["rows"].__setitem__(1, row("jittor", 2.0, verdict="DIFFERENT")))
     assert done.code == 1
     assert "different (EQUAL → DIFFERENT)" in done.out
@@ -80,8 +80,8 @@ def test_another_result_is_worse(diff):
     ("change", "says"),
     [
         (
-            lambda new: new["rows"].__setitem__(1, row("jittor", 2.0, launches=1)),
-            "one process run has no verdict on speed",
+            lambda new: new["rows"].__setitem__(1, row("jittor", 2.0, runs=1)),
+            "one process run is too few for a verdict on speed",
         ),
         (lambda new: new["rows"].__setitem__(1, row("jittor", 2.0, speed="REFUSED")), "refused now"),
         (lambda new: new["rows"].pop(), "only in"),
@@ -91,7 +91,7 @@ def test_another_result_is_worse(diff):
         ),
     ],
 )
-def test_what_cannot_be_decided_is_inconclusive(diff, change, says):
+def test_an_undecided_row_makes_the_comparison_inconclusive(diff, change, says):
     done = diff(change)
     assert says in done.out
     assert done.code == (1 if "fell" in says else 4), done.out
@@ -106,7 +106,7 @@ def test_what_cannot_be_decided_is_inconclusive(diff, change, says):
         (lambda new: new["noise"].update(canary_seconds=[1.2e-4]), "the machine itself was 19% slower in the second"),
     ],
 )
-def test_other_hosts_and_settings_are_refused_unless_asked(diff, change, says):
+def test_other_hosts_and_settings_are_refused_without_anyway(diff, change, says):
     done = diff(change)
     assert done.code == 2
     assert says in done.err
@@ -115,7 +115,7 @@ def test_other_hosts_and_settings_are_refused_unless_asked(diff, change, says):
     assert says in done.out
 
 
-def test_a_slower_machine_is_taken_out_by_ratios(diff):
+def test_relative_removes_the_effect_of_a_slower_machine(diff):
     def slower(new):
         new["rows"] = [row("torch:eager", 1.3, speed="BASELINE"), row("jittor", 2.6)]
         new["noise"]["canary_seconds"] = [1.3e-4]
@@ -126,7 +126,7 @@ def test_a_slower_machine_is_taken_out_by_ratios(diff):
     assert diff(slower, "--anyway").code == 1
 
 
-def test_no_result_file(xverify, tmp_path):
+def test_a_file_that_is_no_result_is_refused(xverify, tmp_path):
     (tmp_path / "x.json").write_text("{}")
     done = xverify("diff", tmp_path / "x.json", tmp_path / "none.json")
     assert done.code == 2

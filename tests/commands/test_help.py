@@ -70,7 +70,7 @@ def test_the_list_of_commands_is_grouped_and_complete(capsys):
         (["completion", "bsh"], "xverify completion: unknown shell 'bsh'; did you mean 'bash'?", "xverify completion"),
     ],
 )
-def test_mistakes_are_answered_with_the_nearest_name(arguments, says, look, capsys):
+def test_error_messages_name_the_nearest_known_word(arguments, says, look, capsys):
     with pytest.raises(SystemExit) as stop:
         main(arguments)
     assert stop.value.code == 2
@@ -92,14 +92,14 @@ def test_mistakes_are_answered_with_the_nearest_name(arguments, says, look, caps
         (["optimizers", "--json", "no/such/o.json"], "the folder"),
     ],
 )
-def test_wrong_values_are_answered_with_what_is_allowed(arguments, says, capsys):
+def test_error_messages_say_which_values_are_allowed(arguments, says, capsys):
     assert main(arguments) == 2
     error = capsys.readouterr().err
     assert says in error
     assert error.count("\n") == 1
 
 
-def test_a_beginning_of_an_option_is_enough():
+def test_an_abbreviated_option_is_accepted():
     assert Parser(prog="x").parse_known_args([])[1] == []
     assert parser(load=["run"]).parse_args(["run", "mlp", "--eff", "standard"]).effort == "standard"
 

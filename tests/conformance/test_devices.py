@@ -59,7 +59,7 @@ def test_without_a_gpu_every_row_gives_the_reason(xverify):
     assert told["keras-torch"] == told["torch:eager"]
     assert told["jittor"][0] == "unsupported"
     assert told["jittor"][1].startswith("no CUDA device: ")
-    assert told["tensorflow:graph"] == told["onnxruntime"] == ("unsupported", "runs on cpu alone, here")
+    assert told["tensorflow:graph"] == told["onnxruntime"] == ("unsupported", "xverify runs this framework on cpu only")
 
 
 def test_waiting_in_tensorflow_compares_no_outputs():

@@ -30,11 +30,11 @@ def test_every_call_after_the_clock_is_on_another_input_than_the_call_before(cas
     assert call_again(Remembering(last), cases, last, set()).new_input_seconds == 4e-3
 
 
-def test_a_single_input_case_tells_nothing_about_remembering():
+def test_with_one_input_case_no_new_input_is_timed():
     assert call_again(Remembering(0), 1, 0, set()).new_input_seconds == 0.0
 
 
-def test_outputs_of_cases_that_no_timed_block_kept_are_kept_and_those_of_the_last_case_a_second_time():
+def test_missing_outputs_are_kept_and_those_of_the_last_case_twice():
     again = call_again(Remembering(1), 4, 1, {1, 2})
     assert again.outputs == {0: Path("outputs-0.npz"), 3: Path("outputs-3.npz")}
     assert again.second == Path("again.npz")

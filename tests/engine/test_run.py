@@ -65,7 +65,7 @@ def test_the_digest_depends_on_the_seed_alone(xverify, tmp_path):
         ("nans", "INVALID", "1 NaN"),
     ],
 )
-def test_a_planted_fault_is_seen_and_its_speed_not_counted(xverify, tmp_path, fault, verdict, says):
+def test_a_planted_fault_is_found_and_its_speed_is_refused(xverify, tmp_path, fault, verdict, says):
     done = compared(xverify, tmp_path, fault)
     assert done.code == 1
     row = done.row(fault)
@@ -76,7 +76,7 @@ def test_a_planted_fault_is_seen_and_its_speed_not_counted(xverify, tmp_path, fa
     assert done.row("honest")["error"]["verdict"] in ("EQUAL", "IDENTICAL")
 
 
-def test_a_wait_that_does_nothing_is_refused_and_an_honest_lazy_one_is_not(xverify, tmp_path):
+def test_an_adapter_that_does_not_wait_is_refused_and_a_lazy_one_that_waits_is_not(xverify, tmp_path):
     done = compared(xverify, tmp_path, "lazy", "unwaited")
     assert done.code == 0
     assert counts(done.row("lazy"), None)
@@ -85,7 +85,7 @@ def test_a_wait_that_does_nothing_is_refused_and_an_honest_lazy_one_is_not(xveri
     assert "not counted" in done.out
 
 
-def test_a_graph_that_is_made_again_while_it_is_timed_is_no_measurement(xverify, tmp_path):
+def test_a_graph_that_is_traced_again_while_it_is_timed_is_refused(xverify, tmp_path):
     done = compared(xverify, tmp_path, "retraces")
     assert done.code == 0
     row = done.row("retraces")
@@ -123,7 +123,7 @@ def test_what_was_measured_before_a_crash_is_kept(xverify, tmp_path):
     assert row["speed"]["verdict"] == "REFUSED"
 
 
-def test_a_subject_that_hangs_is_ended(xverify, tmp_path):
+def test_a_subject_that_hangs_is_ended_after_the_timeout(xverify, tmp_path):
     begun = time.monotonic()
     done = compared(xverify, tmp_path, "hangs", extra=("--timeout", 3))
     assert time.monotonic() - begun < 60
@@ -133,7 +133,7 @@ def test_a_subject_that_hangs_is_ended(xverify, tmp_path):
     assert done.row("honest")["error"]["verdict"] in ("EQUAL", "IDENTICAL")
 
 
-def test_no_printing_disturbs_the_protocol(xverify, tmp_path):
+def test_a_framework_that_prints_does_not_disturb_the_protocol(xverify, tmp_path):
     done = compared(xverify, tmp_path, "chatty")
     assert done.code == 0
     assert done.row("chatty")["error"]["verdict"] in ("EQUAL", "IDENTICAL")
@@ -155,7 +155,7 @@ def test_a_constant_output_is_inconclusive(xverify, tmp_path):
     assert done.row("honest")["error"]["verdict"] == "UNTESTED"
 
 
-def test_more_cases_than_timed_calls_are_computed_all_the_same(xverify, tmp_path):
+def test_input_cases_without_a_timed_call_are_computed_too(xverify, tmp_path):
     done = compared(xverify, tmp_path, extra=("--rerun", 1))
     error = done.row("honest")["error"]
     assert (error["timed_cases"], error["compared"]) == (1, 4)
@@ -177,16 +177,16 @@ def test_more_cases_than_timed_calls_are_computed_all_the_same(xverify, tmp_path
             2,
             "names the outputs",
         ),
-        (SPEC.replace('("N", 8)', '("N", 9)'), MODEL, 3, "no reference: numpy failed: ValueError"),
+        (SPEC.replace('("N", 8)', '("N", 9)'), MODEL, 3, "the reference numpy could not run: failed: ValueError"),
     ],
 )
-def test_a_spec_whose_shapes_do_not_fit(xverify, tmp_path, spec, model, code, says):
+def test_a_spec_with_wrong_shapes_is_refused(xverify, tmp_path, spec, model, code, says):
     done = compared(xverify, tmp_path, spec=spec, model=model)
     assert done.code == code
     assert says in done.err + done.out
 
 
-def test_weights_of_the_folder_and_of_the_user(xverify, tmp_path):
+def test_weights_come_from_the_folder_or_from_the_user(xverify, tmp_path):
     import numpy as np
 
     from xverify.weights import digest, save_file
@@ -215,11 +215,11 @@ def test_weights_of_the_folder_and_of_the_user(xverify, tmp_path):
         assert says in done.err
 
 
-def test_a_compiler_that_falls_over_is_started_once_more_and_not_for_ever(xverify, tmp_path, monkeypatch):
+def test_a_crashed_compiler_is_restarted_once(xverify, tmp_path, monkeypatch):
     monkeypatch.setenv("TUMBLE_FILE", str(tmp_path / "tumbled"))
     done = compared(xverify, tmp_path, "tumbles")
     assert done.code == 0, done.err
-    assert "tumbles: its compiler crashed: starting it again" in done.err
+    assert "tumbles: its compiler crashed: starting its process again" in done.err
     assert done.row("tumbles")["weights_digest"] == done.result["weights"]["digest"]
     monkeypatch.setenv("TUMBLE_ALWAYS", "1")
     done = compared(xverify, tmp_path, "tumbles")
@@ -261,11 +261,11 @@ def test_outputs_of_many_cases_are_never_in_memory_together(port, faulty_framewo
     assert result.verdict == "PASS"
     one = values * 4  # bytes of one case's output in float32
     assert peak < 6 * one, (
-        "of each of two subjects there are four cases, and eight of the reference, half of them float64"
+        "each of the two subjects has four outputs, and the reference has eight, half of them in float64"
     )
 
 
-def test_another_interpreter_is_lent_the_package(xverify, tmp_path):
+def test_another_interpreter_can_import_xverify(xverify, tmp_path):
     folder = write_folder(tmp_path / "port", ("numpy", "honest"))
     link = tmp_path / "python"
     link.write_text(f'#!/bin/sh\necho a greeting from the start-up files\nexec "{sys.executable}" "$@"\n')
@@ -275,7 +275,7 @@ def test_another_interpreter_is_lent_the_package(xverify, tmp_path):
     assert done.result["settings"]["python"] == {"honest": str(link)}
 
 
-def test_an_interpreter_that_is_none(xverify, tmp_path):
+def test_a_program_that_is_no_interpreter_makes_a_crashed_row(xverify, tmp_path):
     folder = write_folder(tmp_path / "port", ("numpy", "honest"))
     fake = tmp_path / "python"
     fake.write_text("#!/bin/sh\necho I am no interpreter\n")
@@ -314,7 +314,7 @@ def test_an_interrupted_run_keeps_what_it_measured(tmp_path):
     assert result["rows"][0]["speed"]["samples"]
 
 
-def test_nothing_is_left_behind(xverify, tmp_path, monkeypatch):
+def test_no_temporary_file_remains(xverify, tmp_path, monkeypatch):
     (tmp_path / "temporary").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     # TensorFlow leaves a temporary file for each function that it traces, and a worker that is ended removes none.
@@ -324,7 +324,7 @@ def test_nothing_is_left_behind(xverify, tmp_path, monkeypatch):
     assert os.listdir(tmp_path / "temporary") == []
 
 
-def test_only_what_is_on_no_clock_is_told_how_to_wait(xverify, tmp_path, monkeypatch):
+def test_only_the_untimed_reference_gets_a_wait_policy(xverify, tmp_path, monkeypatch):
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     (tmp_path / "told").mkdir()
     told = f"open({str(tmp_path / 'told')!r} + '/' + os.path.basename(os.getcwd()), 'w').write(os.getenv('OMP_WAIT_POLICY', ''))"

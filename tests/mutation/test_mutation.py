@@ -90,9 +90,13 @@ def test_another_order_of_summing_is_equal(ported):
         (
             "self.relu(self.bn(self.conv(x)))",
             "self.relu(self.bn(self.conv(x * 1.001)))",
-            "what conv is given differs first",
+            "Fault before `conv`: the input of `conv` is already wrong",
         ),
-        ("return self.fc(x)", "return self.fc(x) + 0.01", "what (output) y is given differs first"),
+        (
+            "return self.fc(x)",
+            "return self.fc(x) + 0.01",
+            "Fault between `fc` and the output `y`: the output `y` is already wrong",
+        ),
         ("3, 1, 1, bias", "3, 2, 1, bias", "conv: has stride 2; the reference 1"),
     ],
 )
@@ -161,7 +165,7 @@ def test_layers_with_other_names_are_matched_and_shown(ported):
     assert "matched by order and shape: relu = act" in done.out
 
 
-def test_what_no_test_could_see_is_untested(ported, tmp_path):
+def test_a_weight_without_effect_is_untested(ported, tmp_path):
     dead = MODEL.replace("return self.fc(x)", "return self.fc(0 * x)")
     done = ported(model=dead)
     assert "UNTESTED: 1 of 8 weights and constants" in done.out
@@ -187,7 +191,7 @@ def test_explain_shows_every_layer(ported, xverify, tmp_path):
     [(None, "No such file"), ("{", "is no JSON"), ("[]", "is no result of xverify run"),
         ('{"schema_version": 9, "rows": [], "reference": {}, "model": "m", "verdict": "PASS"}', "version 9; this xverify reads 1")],
 )  # fmt: skip
-def test_explain_of_something_else(xverify, tmp_path, text, says):
+def test_explain_refuses_a_file_that_is_no_result(xverify, tmp_path, text, says):
     file = tmp_path / "x.json"
     if text is not None:
         file.write_text(text)

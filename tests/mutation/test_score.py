@@ -44,7 +44,7 @@ def test_a_score_in_json_has_the_names_that_files_have():
     assert trials[4]["visible"] is None
 
 
-def test_the_table_has_a_sum_for_several_models_alone():
+def test_the_table_has_a_sum_row_only_for_several_models():
     one, other = Score("a", (trial(), MISSED), 2, ()), Score("b", (trial(found="relu"),), 3, ("alarm",))
     assert mutate.table([one]) == [["a", "2", "1", "1", "1", "0", "1", "2", "0"]]
     assert mutate.table([one, other])[-1] == ["all", "3", "2", "1", "1", "0", "1", "5", "1"]
@@ -54,7 +54,7 @@ def test_the_table_has_a_sum_for_several_models_alone():
     assert row == "| a | 2 | 1 | 1 | 1 | 0 | 1 | 2 | 0 |"
 
 
-def test_what_was_not_understood_is_told(capsys):
+def test_a_trial_that_was_not_explained_is_printed(capsys):
     mutate._print([Score("m", (trial(), MISSED, UNTESTED, trial(found="relu")), 1, ("seed 0: DIFFERENT",))], False)
     missed, untested, elsewhere, alarm, *_ = capsys.readouterr().out.splitlines()
     assert missed == "MISSED   m: bias missing in fc, 100 × its noise floor; no layer differs"

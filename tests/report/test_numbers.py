@@ -31,7 +31,7 @@ from xverify.report import numbers
         (numbers.duration, 7200.0, "2 h"),
     ],
 )
-def test_a_number_is_written_as_a_reader_expects(write, value, text):
+def test_numbers_are_written_in_their_format(write, value, text):
     assert write(value) == text
 
 

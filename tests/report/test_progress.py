@@ -6,15 +6,15 @@ from rich.progress import Progress
 from xverify.report.progress import LiveProgress, PlainProgress, progress_listener
 
 
-def test_plain_lines_name_a_long_step_from_time_to_time(capsys):
+def test_plain_progress_reports_a_long_step_at_intervals(capsys):
     listener = PlainProgress()
     listener.phase("jittor", "warming up")
     for seconds in (5.0, 16.0, 20.0, 32.0):
         listener.beat("jittor", seconds, "compiling")
     for done in range(1, 9):
         listener.timing(done, 8, 3.2)
-    listener.launched(2, 6, "jittor 10 a second")
-    listener.launched(1, 1, "jittor 10 a second")
+    listener.process_run_done(2, 6, "jittor 10 a second")
+    listener.process_run_done(1, 1, "jittor 10 a second")
     assert capsys.readouterr().err.splitlines() == [
         "jittor: warming up",
         "jittor: 16 s so far: compiling",
@@ -29,7 +29,7 @@ def test_plain_lines_name_a_long_step_from_time_to_time(capsys):
     ]
 
 
-def test_quiet_says_nothing(capsys):
+def test_quiet_prints_nothing(capsys):
     with progress_listener(quiet=True) as listener:
         listener.phase("jittor", "warming up")
         listener.note("a note")
@@ -47,5 +47,5 @@ def test_in_a_terminal_the_reference_has_a_line_of_its_own():
     assert (second.description, second.visible) == ("[bold]reference[/] computing", True)
     listener.timing(3, 8, 2.0)
     assert (first.completed, first.fields["left"], second.visible) == (3, "round 3 of 8, 2 s left", False)
-    listener.launched(1, 6, "x")
+    listener.process_run_done(1, 6, "x")
     assert "process run 1 of 6 or more" in console.file.getvalue()

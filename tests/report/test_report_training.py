@@ -50,7 +50,7 @@ def printed(*rows, width=WIDE, colours=False):
 
 
 def cells(text, subject):
-    """The cells of a subject's line of the table, the columns' names before it."""
+    """Name of a column -> cell of a subject in the printed table."""
     head = next(line for line in text.splitlines() if line.startswith(" subject"))
     line = next(line for line in text.splitlines() if line.startswith(f" {subject} "))
     starts = [head.index(name) for name in head.split()] + [WIDE]
@@ -60,19 +60,19 @@ def cells(text, subject):
 # -- the table --------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_printed_of_rows_that_were_not_trained():
+def test_nothing_is_printed_for_rows_without_training():
     assert list(training_tables([])) == []
     assert list(training_tables([forward_row(), row()])) == []
 
 
-def test_a_sound_row_has_every_check_in_order_and_nothing_to_say():
+def test_a_right_row_has_every_check_in_order_and_no_sentence():
     text = printed(row("torch:eager", *reversed(equal()), curve=curve()))
     assert text.startswith(f"training-parity checks with {ADAM}: ")
     found = cells(text, "torch:eager")
     assert list(found) == ["subject", *CHECKS]
     assert {found[name] for name in CHECKS if name != "curve"} == {"EQUAL 1.2"}
     assert found["curve"] == "EQUAL"
-    assert text.splitlines()[-1].strip() == ""  # the table is the last
+    assert text.splitlines()[-1].strip() == ""  # nothing is printed after the table
 
 
 @pytest.mark.parametrize(
@@ -101,13 +101,13 @@ def test_the_ratio_is_the_worst_of_the_worst_verdict():
     assert "the worst of steps 0, 1, 2, 3" in text
 
 
-def test_a_check_that_another_subject_lacks_is_a_dash_and_one_that_all_lack_no_column():
+def test_a_missing_check_is_a_dash_and_an_unused_check_has_no_column():
     text = printed(row("torch:eager", *equal()), row("jittor", Check("loss", 0, "EQUAL", 1.0)))
     assert cells(text, "jittor")["statistics"] == "-"
     assert "curve" not in cells(text, "jittor")
 
 
-def test_where_it_is_narrow_the_subjects_stand_side_by_side():
+def test_a_narrow_table_has_one_column_for_each_subject():
     rows = [row(subject, *equal(), curve=curve()) for subject in ("torch:eager", "jittor", "tensorflow:graph")]
     table = printed(*rows, width=80).splitlines()[2:]
     assert all(len(line) <= 80 for line in table)
@@ -129,14 +129,14 @@ def test_the_first_broken_check_is_named():
     assert "noise of all layers" in printed(row("tensorflow:graph", drifts))
 
 
-def test_a_broken_check_without_words_has_its_ratio():
+def test_a_broken_check_without_a_reason_is_printed_with_its_ratio():
     assert "  jittor: loss, step 2: DIFFERENT: 77 × its noise floor\n" in printed(
         row("jittor", Check("loss", 2, "DIFFERENT", 77.0))
     )
     assert "  jittor: weights, step 0: INVALID\n" in printed(row("jittor", Check("weights", 0, "INVALID")))
 
 
-def test_a_named_difference_is_yellow_and_explained_once_and_no_fault():
+def test_a_named_difference_is_yellow_and_explained_once():
     checks = [Check("update", step, "DRIFT", 2e3, f"eps-hat: {VARIANTS['eps-hat']}", "eps-hat") for step in (0, 1)]
     text = printed(row("tensorflow:graph", *equal(), *checks, variants=("eps-hat",)))
     assert cells(text, "tensorflow:graph")["update"] == "DRIFT eps-hat"
@@ -145,7 +145,7 @@ def test_a_named_difference_is_yellow_and_explained_once_and_no_fault():
     assert "\x1b[33mDRIFT eps-hat\x1b[0m" in printed(row("jittor", *checks), colours=True)
 
 
-def test_other_differences_bring_their_own_words():
+def test_a_difference_without_a_known_name_is_explained_by_its_check():
     both = Check("update", 0, "DRIFT", 9.0, "eps-hat: as above; one bias: half as far, so it says", "eps-hat, one bias")
     biased = Check("statistics", 0, "DRIFT", 9.0, "takes the biased variance: torch's is another", "biased variance")
     text = printed(row("tensorflow:graph", both, biased))
@@ -159,14 +159,14 @@ def test_other_differences_bring_their_own_words():
     assert ": biased variance: takes the biased variance: torch's is another\n" in text
 
 
-def test_drift_without_a_name_outweighs_one_with():
+def test_drift_without_a_name_is_worse_than_named_drift():
     checks = [Check("update", 0, "DRIFT", 9e3, "…", "eps-hat"), Check("update", 1, "DRIFT", 7.0, "fc: 7 x its floor")]
     text = printed(row("jittor", *checks))
     assert cells(text, "jittor")["update"] == "DRIFT 7"
     assert "update, step 1: fc: 7 x its floor" in text
 
 
-def test_a_form_that_does_not_show_is_told():
+def test_a_formula_variant_without_effect_is_mentioned():
     text = printed(row("tensorflow:graph", *equal(), variants=("eps-hat",)))
     assert f"eps-hat, which did not show in these steps: {VARIANTS['eps-hat']}" in text
 
@@ -188,18 +188,18 @@ def test_a_form_that_does_not_show_is_told():
         ),
     ],
 )
-def test_parameters_in_which_no_fault_could_show(names, sentence):
+def test_untested_parameters_are_listed(names, sentence):
     assert f"  torch:eager: {sentence}; the backward check" in printed(row("torch:eager", *equal(), untested=names))
 
 
-def test_checks_that_could_not_be_judged_say_why():
+def test_untested_checks_are_printed_with_their_reason():
     checks = [
         Check(name, 0, "UNTESTED", says="no layer could be captured", known=6) for name in ("forward", "backward")
     ]
     assert "  jittor: forward, backward UNTESTED: no layer could be captured\n" in printed(row("jittor", *checks))
 
 
-def test_layers_compared_in_part_and_dropout_disabled():
+def test_partial_layer_checks_and_disabled_dropout_are_mentioned():
     checks = [
         Check("forward", 0, "EQUAL", 1.0, compared=5, known=6),
         Check("backward", 0, "EQUAL", 1.0, compared=6, known=6),
@@ -210,30 +210,30 @@ def test_layers_compared_in_part_and_dropout_disabled():
     assert "  jittor: dropout disabled in drop1, drop2\n" in text
 
 
-def test_what_subjects_share_is_said_once():
+def test_a_sentence_that_subjects_share_is_printed_once():
     rows = [row(subject, *equal(), dropout_disabled=("drop",)) for subject in ("torch:eager", "jittor", "numpy")]
     assert printed(*rows).count("dropout disabled") == 1
     assert "  every subject: dropout disabled in drop\n" in printed(*rows)
     assert "  torch:eager, jittor: dropout disabled in drop\n" in printed(*rows[:2], row("numpy", *equal()))
 
 
-def test_where_the_curve_stops_being_judged():
-    # Step 9 of the band: 2 · 10⁻⁶ · 2⁹ of the loss apart.
-    sentence = "curve judged for 9 of 20 steps: rounding alone pulls replicas 0.001 of the loss apart there"
+def test_the_report_says_after_which_step_a_curve_is_not_judged():
+    # At step 9, the two ends of the band are 2 · 10⁻⁶ · 2⁹ of the loss apart.
+    sentence = "curve judged for 9 of 20 steps: after them, rounding alone drives replicas 0.001 of the loss apart"
     assert f"  jittor: {sentence}\n" in printed(row("jittor", *equal(), curve=curve(judged=9)))
     ended = printed(row("jittor", *equal(), curve=curve(judged=12, replicas=12)))
-    assert "curve judged for 12 of 20 steps: rounding alone pulls replicas apart there" in ended
+    assert "curve judged for 12 of 20 steps: after them, rounding alone drives replicas apart" in ended
     assert "judged" not in printed(row("jittor", *equal(), curve=curve()))
 
 
 @pytest.mark.parametrize("verdict", ["DRIFT", "INVALID"])
-def test_a_curve_that_parts_says_where(verdict):
+def test_a_wrong_curve_is_printed_with_its_reason(verdict):
     text = printed(row("jittor", curve=curve(verdict=verdict, says="the loss is nan at step 3: it begins in fc")))
     assert cells(text, "jittor") == {"subject": "jittor", "curve": verdict}
     assert "  jittor: loss curve: the loss is nan at step 3: it begins in fc\n" in text
 
 
-def test_brackets_are_no_markup():
+def test_brackets_are_printed_and_not_read_as_markup():
     says = "layers[0].weight [/red] differs"
     assert says in printed(row("jittor", Check("update", 0, "DIFFERENT", 9.0, says)))
 
@@ -252,7 +252,7 @@ def diverging():
     return curve([2.3, 9.0, 1e30, math.nan], "INVALID")
 
 
-def test_no_curve_is_no_picture(tmp_path):
+def test_without_a_curve_nothing_is_drawn(tmp_path):
     assert in_terminal([]) == in_terminal([forward_row(), row("jittor", *equal())]) == ""
     with pytest.raises(UsageError, match="no subject of mlp has a loss curve"):
         curves.draw(result(forward_row(), row("jittor", *equal())), tmp_path / "curve.png")
@@ -272,16 +272,16 @@ def test_curves_in_the_terminal():
     assert "o torch:eager: EQUAL" in legend
     assert "x jittor: INVALID, not finite at step 3" in legend
     assert "┊ judged for 9 of 20 steps" in legend
-    assert "1e+30" not in text  # which would leave nothing to see of the others
+    assert "1e+30" not in text  # an axis up to it would hide the other curves
 
 
-def test_curves_that_coincide_are_all_seen():
+def test_curves_that_coincide_are_all_visible():
     rows = [row(subject, curve=curve()) for subject in ("a", "b", "c", "d")]
     picture = "\n".join(in_terminal(rows, plain=True).splitlines()[1:19])
     assert {mark for mark in "ox+*" if mark in picture} == set("ox+*")
 
 
-def test_curves_have_colours_unless_plain_and_twice_the_same():
+def test_curves_have_colours_unless_plain_and_are_drawn_the_same_twice():
     rows = [row("torch:eager", curve=curve())]
     coloured = in_terminal(rows)
     assert "\x1b[38;5;10m" in coloured
@@ -304,7 +304,7 @@ def test_a_picture_as_png(tmp_path):
     assert file.read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_picture_as_svg_has_all_its_words(tmp_path):
+def test_a_picture_as_svg_contains_its_labels(tmp_path):
     file = tmp_path / "curve.svg"
     curves.draw(result(row("torch:eager", curve=curve(judged=9)), row("jittor", curve=diverging())), file)
     text = file.read_text()
@@ -314,13 +314,13 @@ def test_a_picture_as_svg_has_all_its_words(tmp_path):
         assert f"<!-- {word} -->" in text
 
 
-def test_another_suffix_is_refused_with_those_that_are_known():
+def test_another_suffix_is_refused_and_the_known_ones_are_named():
     for name in ("curve.pdf", "curve"):
         with pytest.raises(UsageError, match=rf"{name}: .*\.png or \.svg"):
             curves.draw(result(row(curve=curve())), Path(name))
 
 
-def test_a_folder_that_is_not_there_is_refused(tmp_path):
+def test_a_missing_folder_is_refused(tmp_path):
     with pytest.raises(UsageError, match="there is no folder"):
         curves.check(tmp_path / "none" / "curve.png")
 
@@ -331,7 +331,7 @@ def test_a_file_that_cannot_be_written_is_refused(tmp_path):
         curves.draw(result(row(curve=curve())), tmp_path / "curve.png")
 
 
-def test_without_matplotlib_the_way_to_it_is_said(tmp_path, monkeypatch):
+def test_without_matplotlib_the_message_says_how_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(UsageError, match=r"matplotlib is not installed: pip install 'xverify\[plot\]'"):
         curves.draw(result(row(curve=curve())), tmp_path / "curve.png")

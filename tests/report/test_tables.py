@@ -30,11 +30,11 @@ def test_heads_are_shortened_before_columns_are_left_out(width, shown):
     assert heads(width) == shown
 
 
-def test_where_nothing_fits_the_narrowest_is_printed():
+def test_when_no_table_fits_the_narrowest_is_printed():
     assert len(heads(8).split()) == 2
 
 
-def test_a_column_that_is_not_there_cannot_be_left_out():
+def test_leaving_out_an_unknown_column_changes_nothing():
     assert [len(each) for each in narrower(COLUMNS, ["absent", "dispensable"])] == [3, 3, 2]
 
 

@@ -54,7 +54,7 @@ def printed(result, width=WIDE):
     return console.file.getvalue()
 
 
-def test_a_literal_run_shows_seconds_a_batch_and_items_a_second():
+def test_a_run_with_rerun_shows_seconds_a_batch_and_items_a_second():
     text = printed(result())
     assert "lstm, forward, batch 128: 50 batches timed after 10 to warm up" in text
     head, _, first, refused, absent, *_ = text.splitlines()[2:]
@@ -78,7 +78,7 @@ def test_images_are_counted_in_frames_and_elapsed_time_is_left_out_where_calls_d
 
 
 @pytest.mark.parametrize("width", [WIDE, 120, 100, 80])
-def test_columns_give_way_and_none_is_cut(width):
+def test_a_narrow_table_leaves_out_columns_and_cuts_none(width):
     text = printed(result(), width)
     table = text.splitlines()[:7]
     assert max(map(len, table)) <= width
@@ -98,7 +98,7 @@ def test_a_warning_about_numbers_does_not_hide_why_the_speed_is_refused():
     assert "torch:compile: retraced 2 times" in text
 
 
-def test_with_modelled_noise_the_table_has_its_columns():
+def test_a_run_with_a_noise_model_shows_its_columns():
     layers = Layers(
         (LayerError("conv1", "Conv2d", 1, 900.0, 9.0, 0.0, "DIFFERENT", explanation="pads by reflect"),),
         1,
@@ -107,7 +107,7 @@ def test_with_modelled_noise_the_table_has_its_columns():
         "jittor",
     )
     whole = result()
-    bad = Error("DIFFERENT", layers.first.says(), 1.0, 1.0, 1.0, 50.0, noise_ratio=123.0, layers=layers)
+    bad = Error("DIFFERENT", layers.describe(layers.first), 1.0, 1.0, 1.0, 50.0, noise_ratio=123.0, layers=layers)
     rows = (replace(whole.rows[0], error=bad), *whole.rows[1:])
     reference = replace(whole.reference, layers=3, tested=5, untested=("bn.eps",))
     weights = WeightsSummary("sha256:0", tensors=1, parameters=1, source="probe")
@@ -121,7 +121,7 @@ def test_with_modelled_noise_the_table_has_its_columns():
     assert "UNTESTED: 1 of 6 weights and constants" in text
 
 
-def test_a_head_is_short_where_the_whole_one_has_no_room():
+def test_a_column_title_is_shortened_in_a_narrow_table():
     whole = result(rerun=None)
     judged = Error("EQUAL", None, 1e-7, 1e-6, 1e-7, 1.25, noise_ratio=0.5)
     whole = replace(whole, rows=tuple(replace(row, error=judged) for row in whole.rows))
@@ -132,7 +132,7 @@ def test_a_head_is_short_where_the_whole_one_has_no_room():
     assert "peak MiB" in narrow  # no column has to give way for it
 
 
-def test_the_footer_tells_what_was_checked_against_what_and_what_it_means():
+def test_the_footer_says_what_was_checked_and_against_what():
     whole = result()
     layers = Layers((), 3, 3, (), "torch:eager")
     equal = Error("EQUAL", noise_ratio=0.5, layers=layers)
@@ -151,7 +151,7 @@ def test_the_footer_tells_what_was_checked_against_what_and_what_it_means():
     assert "so every row" not in other
 
 
-def test_a_speed_of_few_process_runs_is_called_what_it_is():
+def test_the_footer_names_the_number_of_process_runs():
     quick = result()
     runs = tuple(ProcessRun(index, 1.0, 1.0, 1.0, 1.0, 10, 1.0) for index in range(6))
 

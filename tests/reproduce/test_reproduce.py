@@ -19,7 +19,7 @@ from xverify.reproduce import run as running
 from xverify.reproduce.files import markdown
 from xverify.reproduce.published import EXPERIMENTS
 from xverify.reproduce.records import (
-    GLANCE,
+    QUICK_SECONDS,
     SCALES,
     Entry,
     Experiment,
@@ -52,7 +52,7 @@ def test_the_experiments_are_those_that_were_published():
 
 
 @pytest.mark.parametrize(("experiment", "part"), PARTS, ids=lambda each: getattr(each, "name", None))
-def test_every_part_is_a_run_that_the_engine_takes(experiment, part):
+def test_the_engine_accepts_the_settings_of_every_part(experiment, part):
     settings = part.settings(0.5, None)
     resolve(part.model, [entry.subject for entry in part.entries], RunSettings(**settings))
     assert len({entry.subject for entry in part.entries}) == len(part.entries)
@@ -62,7 +62,7 @@ def test_every_part_is_a_run_that_the_engine_takes(experiment, part):
 @pytest.mark.parametrize(
     ("experiment", "part", "entry"), ENTRIES, ids=[f"{p.model}-{p.task}-{e.subject}" for _, p, e in ENTRIES]
 )
-def test_every_row_is_a_subject_that_can_hold_the_model(experiment, part, entry):
+def test_every_published_row_is_a_subject_that_can_run_the_model(experiment, part, entry):
     adapter, mode = frameworks.parse_subject(entry.subject)
     folder = find_model(part.model)
     assert adapter.label(mode) == entry.subject
@@ -80,7 +80,7 @@ def test_every_source_has_figures():
         assert used == {source.name for source in experiment.sources}
 
 
-def test_jit_is_on_and_off_wherever_frameworks_are_compared_by_it():
+def test_experiments_about_jit_have_rows_with_and_without_it():
     for name in ("mlp-mnist", "resnet50-cifar10", "resnet152-random", "lstm-ptb", "tf-torch-jit"):
         for part in EXPERIMENTS[name].parts:
             assert {entry.jit for entry in part.entries} == {"on", "off"}
@@ -112,7 +112,7 @@ def test_figures_are_compared_per_step_and_per_item():
 @pytest.mark.parametrize(
     ("scale", "expected"), [(1, (10, 1000)), (0.02, (1, 20)), (0.25, (2, 250)), (1e-9, (1, 2)), (0.5, (5, 500))]
 )
-def test_scale_multiplies_steps_and_leaves_some(scale, expected):
+def test_scale_multiplies_the_steps_and_leaves_a_minimum(scale, expected):
     part = Part("mlp", "forward", 8, 10, 1000, ())
     assert part.scaled(scale) == expected
 
@@ -125,15 +125,15 @@ def test_a_scale_is_above_zero_and_at_most_one(scale):
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=[*EXPERIMENTS])
 def test_the_list_names_a_scale_of_less_than_ten_minutes_or_the_smallest(experiment):
-    scale = experiment.glance()
+    scale = experiment.quick_scale()
     assert scale in SCALES
-    assert experiment.duration(scale) < GLANCE or scale == SCALES[-1]
+    assert experiment.duration(scale) < QUICK_SECONDS or scale == SCALES[-1]
     assert experiment.duration(scale) <= experiment.duration(1, experiment.repeats)
     assert experiment.default_repeats(0.5) == 1
     assert experiment.default_repeats(1) == experiment.repeats
 
 
-def test_a_step_may_take_ten_times_what_it_should_before_it_counts_as_hanging():
+def test_the_timeout_is_ten_times_the_expected_duration():
     assert Part("mlp", "forward", 8, 10, 100, (Entry("numpy", 1.0),)).settings(1, None)["timeout"] == 1800
     slow = Part("mlp", "forward", 8, 500, 100, (Entry("numpy", 2.0), Entry("torch:eager", 1.0)))
     assert slow.settings(1, None)["timeout"] == 10_000
@@ -142,7 +142,7 @@ def test_a_step_may_take_ten_times_what_it_should_before_it_counts_as_hanging():
 @pytest.mark.parametrize(
     ("seconds", "says"), [(0.2, "1 s"), (59, "59 s"), (300, "5 min"), (7200, "2 h"), (1e5, "28 h")]
 )
-def test_durations_are_duration(seconds, says):
+def test_a_duration_has_a_suitable_unit(seconds, says):
     assert duration(seconds) == says
 
 
@@ -194,7 +194,7 @@ def printed(reproduction):
     return console.file.getvalue()
 
 
-def test_the_published_figure_stands_beside_the_measured_one():
+def test_the_table_shows_published_figures_beside_measured_ones():
     found = done(result(row("torch:eager", 0.1), row("jittor", 0.05), row("jax", 0.2)))
     text = printed(found)
     assert "mlp, forward, batch 8: 20 steps timed after 1 to warm up; 20 of 1,000 steps: elapsed is measured" in text
@@ -234,7 +234,7 @@ def test_elapsed_is_steps_times_seconds_a_step_over_repeats_too():
     assert found[0].outcome == "failed"  # a row that no result has
 
 
-def test_the_worst_repeat_is_what_a_row_says():
+def test_a_row_shows_its_worst_repeat():
     drift = Error("DRIFT", "fc differs first", 1e-3, 1e-2, 1e-4)
     other = row("jittor", 0.1, error=drift, weights_digest="sha256:2", memory=Memory(300.0))
     found = table_rows(EXPERIMENT, PART, 0.02, done(result(row("jittor", 0.1)), result(other)).part_runs)[1]
@@ -260,7 +260,7 @@ def test_a_row_that_computes_something_else_has_its_speed_struck_out():
 
 
 @pytest.mark.parametrize("status", ["unsupported", "not-installed"])
-def test_what_the_published_table_has_not_may_be_absent(status):
+def test_an_extra_row_that_cannot_run_here_is_ignored(status):
     absent = row("jax", 1.0, status=status, reason="no", error=None, speed=None)
     assert done(result(row("torch:eager", 0.1), row("jittor", 0.1), absent)).verdict == "PASS"
     crashed = replace(absent, status="crashed")
@@ -269,7 +269,7 @@ def test_what_the_published_table_has_not_may_be_absent(status):
     assert done(result(row("torch:eager", 0.1), published)).verdict == "ERROR"
 
 
-def test_columns_give_way_on_a_narrow_terminal():
+def test_a_narrow_terminal_shows_fewer_columns():
     console = Console(file=io.StringIO(), width=100, highlight=False)
     print_part(done(result(row("torch:eager", 0.1), row("jittor", 0.1))), PART, console)
     text = console.file.getvalue()
@@ -301,7 +301,7 @@ def tiny(monkeypatch, tmp_path, faulty_frameworks):
     return register
 
 
-def test_alone_it_lists_the_experiments(capsys):
+def test_without_a_name_it_lists_the_experiments(capsys):
     assert main(["reproduce"]) == 0
     text = capsys.readouterr().out
     for experiment in EXPERIMENTS.values():
@@ -326,7 +326,7 @@ def test_alone_it_lists_the_experiments(capsys):
         (["resnet50-cifar10", "--data", "."], "holds no data set"),
     ],
 )
-def test_what_is_typed_wrong_is_answered_in_one_line(xverify, arguments, says):
+def test_a_wrong_command_line_is_answered_in_one_line(xverify, arguments, says):
     done = xverify("reproduce", *arguments)
     assert done.code == 2
     assert says in done.err
@@ -363,7 +363,7 @@ def test_quiet_prints_one_line(tiny, capsys):
     assert captured.out == "PASS tiny: 2 of 2 rows EQUAL\n"
 
 
-def test_what_cannot_run_is_a_row_with_its_reason(tiny, capsys):
+def test_a_subject_that_cannot_run_is_a_row_with_its_reason(tiny, capsys):
     tiny("numpy", "honest", extra=("absent",))
     assert main(["reproduce", "tiny", "--scale", "0.01"]) == 0
     assert "not-installed" in (text := capsys.readouterr().out)
@@ -374,7 +374,7 @@ def test_what_cannot_run_is_a_row_with_its_reason(tiny, capsys):
     assert main(["reproduce", "tiny", "--scale", "0.01", "--quiet"]) == 3
 
 
-def test_a_part_that_fails_takes_nothing_from_the_others(tiny, tmp_path, capsys):
+def test_a_failed_part_does_not_affect_the_others(tiny, tmp_path, capsys):
     good, bad = tmp_path / "port", write_folder(tmp_path / "bad", spec="SPEC = 1")
     tiny("numpy", parts=(good, bad, good))
     file = tmp_path / "r.json"
@@ -387,7 +387,7 @@ def test_a_part_that_fails_takes_nothing_from_the_others(tiny, tmp_path, capsys)
     assert [table["rows"][0]["outcome"] for table in found["tables"]] == ["IDENTICAL", "failed", "IDENTICAL"]
 
 
-def test_a_first_part_that_cannot_be_asked_for_is_usage(tiny, tmp_path, capsys):
+def test_an_invalid_first_part_is_a_usage_error(tiny, tmp_path, capsys):
     tiny("numpy", parts=(write_folder(tmp_path / "bad", spec="SPEC = 1"),))
     assert main(["reproduce", "tiny", "--quiet"]) == 2
     assert "defines no SPEC" in capsys.readouterr().err
@@ -439,7 +439,7 @@ def mnist(tmp_path):
     return folder
 
 
-def test_data_are_those_given_those_found_or_synthetic_and_it_is_said(mnist, tmp_path):
+def test_data_are_given_or_installed_or_synthetic(mnist, tmp_path):
     mlp = EXPERIMENTS["mlp-mnist"]
     directory, says = find_data(replace(mlp, installed=""), str(mnist))
     assert directory == str(mnist)
@@ -454,7 +454,7 @@ def test_data_are_those_given_those_found_or_synthetic_and_it_is_said(mnist, tmp
         find_data(EXPERIMENTS["lstm-ptb"], str(mnist))
 
 
-def test_data_reach_the_parts_that_train_alone():
+def test_only_parts_that_train_get_the_data():
     forward, train = EXPERIMENTS["lstm-ptb"].parts[:2]
     assert "data" not in forward.settings(1, "ptb")
     assert train.settings(1, "ptb")["data"] == "ptb"
@@ -464,7 +464,7 @@ def test_data_reach_the_parts_that_train_alone():
 
 
 @pytest.mark.slow
-def test_a_published_experiment_at_its_smallest(xverify, tmp_path, mnist):
+def test_a_published_experiment_runs_at_a_small_scale(xverify, tmp_path, mnist):
     file = tmp_path / "r.json"
     done = xverify("reproduce", "mlp-mnist", "--scale", "1e-4", "--data", mnist, "--json", file, timeout=900)
     found = json.loads(file.read_text())

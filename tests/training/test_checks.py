@@ -1,4 +1,4 @@
-"""The checks of one whole step, by arithmetic alone."""
+"""The checks of one whole step, on arrays made here: no framework is needed."""
 
 import math
 
@@ -19,11 +19,11 @@ FLOOR = 1e-6
 
 
 def truth(**facts):
-    """The exact step of a reference; what is not given stands for nothing."""
+    """The exact step of a reference. Facts that are not given are zero or empty."""
     return StepTruth(**{"loss": 0.0, "loss_floor": 0.0, **facts})
 
 
-def test_layers_that_round_more_leave_more_room_and_wrong_ones_none():
+def test_less_accurate_layers_widen_the_limits_and_wrong_layers_remove_them():
     assert Local.of(ROUNDED) == Local(142.0, 142.0)
     assert Local.of((Check("forward", 0, "EQUAL", 1.0), Check("backward", 0, "EQUAL", 2.0))) == Local(
         MORE_ROUNDING, 1.0
@@ -32,7 +32,7 @@ def test_layers_that_round_more_leave_more_room_and_wrong_ones_none():
     assert Local.of((Check("forward", 0, "UNTESTED"),) * 2).more_rounding is None
 
 
-def test_a_loss_is_named_rounding_when_its_layers_round_as_far_and_is_never_excused():
+def test_a_drifting_loss_is_explained_when_its_layers_round_as_much():
     def judged(floors, rounding):
         step = Step(0, 0, {}, {}, {}, {}, truth(loss=2.0, loss_floor=1e-6), {})
         loss = 2.0 + floors * 1e-6
@@ -47,7 +47,7 @@ def test_a_loss_is_named_rounding_when_its_layers_round_as_far_and_is_never_excu
 
 
 def step(taken=(), **more):
-    """A step of parameters a and b, whose exact gradients are 1 and 2, as they should be but for what is taken."""
+    """A right step of parameters a and b, with exact gradients 1 and 2. taken: arrays that replace those of the right step."""
     exact = {"gradient/a": np.full(8, 1.0), "gradient/b": np.full((2, 3), 2.0)}
     before = {"a": np.full(8, 0.5, np.float32), "b": np.full((2, 3), 0.5, np.float32)}
     found = {key: array.astype(np.float32) for key, array in exact.items()}
@@ -58,7 +58,7 @@ def step(taken=(), **more):
 
 
 def judged(taken=(), more_rounding=MORE_ROUNDING, floors=None, **more):
-    """(verdict, what is said, untested, compared) of these gradients. floors: with layers that round more; asked only if given."""
+    """(verdict, text, untested, compared) of these gradients. floors: those with more rounding; None: not needed."""
     untested = []
 
     def widened(times):
@@ -74,14 +74,14 @@ def off(name, shape, by):
     return {f"gradient/{name}": np.full(shape, (1.0 if name == "a" else 2.0) + by, np.float32)}
 
 
-def test_right_gradients_are_equal_and_ask_for_no_other_floor():
+def test_right_gradients_are_equal_without_a_second_noise_floor():
     assert judged() == ("EQUAL", "", [], 2)
     assert judged(off("a", 8, 20 * FLOOR)) == ("EQUAL", "", [], 2), (
-        "layers that are right add up to more than their noise"
+        "the errors of right layers may add up to more than their noise"
     )
 
 
-def test_gradients_beside_a_wrong_layer_have_no_more_room_than_noise():
+def test_with_a_wrong_layer_gradients_are_judged_by_the_noise_alone():
     assert judged(off("a", 8, 6 * FLOOR), more_rounding=None)[0] == "DRIFT"
     verdict, says, _, compared = judged(off("b", (2, 3), 40 * FLOOR), more_rounding=None)
     assert (verdict, compared) == ("DIFFERENT", 2)
@@ -89,46 +89,49 @@ def test_gradients_beside_a_wrong_layer_have_no_more_room_than_noise():
     assert says.endswith("x the noise of all layers")
 
 
-def test_gradients_past_a_kink_are_judged_with_the_noise_that_moves_it():
+def test_gradients_across_a_kink_are_judged_with_more_rounding():
     far = off("a", 8, 100 * FLOOR)
     within = judged(far, floors={"a": 50 * FLOOR, "b": FLOOR})
     assert (within[0], within[2:]) == ("EQUAL", ([], 2))
     blurred = judged(off("a", 8, 0.05), floors={"a": 0.04, "b": FLOOR})
-    assert (blurred[0], blurred[2:]) == ("EQUAL", (["a"], 1)), "a floor of 4% of the gradient tells nothing of it"
+    assert (blurred[0], blurred[2:]) == ("EQUAL", (["a"], 1)), "a noise floor of 4% of a gradient leaves it untested"
     assert judged(far, floors={"a": 2 * FLOOR, "b": FLOOR})[0] == "DIFFERENT"
 
 
 @pytest.mark.parametrize(
     ("gradient", "verdict", "says"),
     [
-        (None, "DIFFERENT", "a has no gradient: frozen, or not a parameter there"),
-        (np.zeros(8, np.float32), "DIFFERENT", "a: the gradient is zero: frozen, or cut off from the loss"),
+        (None, "DIFFERENT", "a has no gradient: frozen, or not a parameter in this framework"),
+        (np.zeros(8, np.float32), "DIFFERENT", "a: the gradient is zero: frozen, or without effect on the loss"),
         (np.ones(9, np.float32), "INVALID", "a: its gradient has shape (9,), not (8,)"),
         (np.full(8, np.nan, np.float32), "INVALID", "a: its gradient has NaN or infinity"),
     ],
 )
-def test_a_gradient_that_is_none_says_why(gradient, verdict, says):
+def test_a_broken_gradient_is_reported_with_its_reason(gradient, verdict, says):
     assert judged({"gradient/a": gradient})[:2] == (verdict, says)
 
 
-def test_a_gradient_that_is_rounding_alone_is_untested_whatever_it_is():
+def test_a_gradient_that_consists_of_rounding_is_untested():
     null = {"sizes": {"a": 50 * FLOOR, "b": 2.0}}
     assert judged(off("a", 8, 5.0), **null) == ("EQUAL", "", ["a"], 1)
     assert judged({"gradient/a": np.zeros(8, np.float32)}, **null) == ("EQUAL", "", ["a"], 1)
     none = judged(sizes={"a": 0.0, "b": 0.0})
-    assert none == ("UNTESTED", "every gradient is rounding alone", ["a", "b"], 0)
+    assert none == ("UNTESTED", "every gradient consists of rounding alone", ["a", "b"], 0)
 
 
-def test_an_update_is_judged_by_the_parameter_that_is_farthest_off():
+def test_an_update_is_judged_by_its_worst_parameter():
     settings = optimizer("sgd", lr=0.1)
     assert judge_update(step(), settings, (), ()).verdict == "EQUAL"
     half = judge_update(step({"weight/b": np.full((2, 3), 0.4, np.float32)}), settings, (), ())
     assert half.verdict == "DIFFERENT"
-    assert half.says.startswith("b: its change is ")
+    assert half.says.startswith("b: the error of its change is ")
     assert half.says.endswith("behaves as learning rate 0.05; it should be 0.1")
     still = judge_update(step({"weight/a": np.full(8, 0.5, np.float32)}), settings, (), ())
-    assert still.says.endswith("a did not move: frozen")
-    assert judge_update(step({"gradient/a": None, "gradient/b": None}), settings, (), ()).says == "no parameter learns"
+    assert still.says.endswith("a did not change: frozen")
+    assert (
+        judge_update(step({"gradient/a": None, "gradient/b": None}), settings, (), ()).says
+        == "no parameter has a gradient, so nothing is trained"
+    )
 
 
 def test_running_statistics_that_are_not_finite_are_invalid():

@@ -1,4 +1,4 @@
-"""What the training-parity checks ask of their subjects, and what they do with the answers."""
+"""The questions of the training-parity checks to workers, and the use of their answers."""
 
 from types import SimpleNamespace
 
@@ -25,7 +25,7 @@ def learner(label, worker=None, key=("torch",)):
     return Learner(label, worker, optimizer("sgd"), (), {}, key)
 
 
-def test_a_later_process_run_is_judged_with_the_room_of_the_first():
+def test_a_later_process_run_is_judged_with_the_limits_of_the_first():
     parity = object.__new__(TrainingParity)
     parity._replayed = {("jittor",): (ROUNDED, Layers(known=1, subject="jittor"))}
     seen = []
@@ -41,7 +41,7 @@ def test_a_later_process_run_is_judged_with_the_room_of_the_first():
 
 
 class Subject:
-    """A worker that answers, and writes down what it was asked."""
+    """A worker that answers every question and records it."""
 
     ANSWERS = {
         "CaptureTraining": TrainingCaptured(records=("a record",), channels_last=False, loss=0.5),
@@ -61,7 +61,7 @@ class Subject:
         return self.ANSWERS[name]
 
 
-def test_the_layers_of_one_subject_speak_for_all_that_build_the_same_model(tmp_path):
+def test_layers_are_judged_once_for_subjects_that_build_the_same_model(tmp_path):
     request = SimpleNamespace(optimizer=optimizer("sgd"), seed=0, cases=1)
     process = ReferenceProcess(request, None, Subject(tmp_path / "reference"), Listener())
     parity = TrainingParity(process, SimpleNamespace(few_training=tmp_path / "few.npz"))
@@ -76,10 +76,10 @@ def test_the_layers_of_one_subject_speak_for_all_that_build_the_same_model(tmp_p
     parity._replay = lambda learner, captured: ((captured.loss,), Layers(known=1, subject=learner.label))
     for each, seen in zip(learners[1:], observed):
         assert parity._judge_layers(each, seen.captured) == ((0.5,), Layers(known=1, subject="torch:1"))
-    # The first subject captured its layers and then crashed, so nobody saw them. The second is asked for its own, the third not.
+    # The first subject crashed after capturing its layers, so they were not judged. The second must capture its own, the third not.
     assert [each.asked for each in subjects] == [
         ["CaptureTraining", "TrainingStep"],
         ["TrainingStep", "ReleaseMemory", "CaptureTraining"],
         ["TrainingStep", "ReleaseMemory"],
     ]
-    assert process.worker.asked == [], "the reference's process may be at work meanwhile"
+    assert process.worker.asked == [], "observe must not use the process of the reference"

@@ -1,4 +1,4 @@
-"""Training from outside: the parity on the command line, its refusals, and what it says of a wrong port."""
+"""Training parity on the command line: right ports, refused requests, and wrong ports."""
 
 import gzip
 import json
@@ -13,7 +13,7 @@ from xverify.workload.spec import find_model
 
 pytestmark = pytest.mark.slow
 QUICK = ["--warmup", "1", "--rerun", "2"]
-RUNGS = {"weights", "forward", "backward", "loss", "gradients", "update"}
+CHECKS = {"weights", "forward", "backward", "loss", "gradients", "update"}
 
 
 def run(xverify, *arguments, timeout=600):
@@ -21,14 +21,14 @@ def run(xverify, *arguments, timeout=600):
     return done, done.result
 
 
-def test_two_modes_of_torch_learn_alike(xverify, tmp_path):
+def test_two_modes_of_torch_train_equally(xverify, tmp_path):
     arguments = ["mlp", "--task", "train", "--optimizer", "adam", "--subjects", "torch:eager,torch:script"]
     done, result = run(xverify, *arguments, "--curve", tmp_path / "loss.svg")
     assert done.code == 0, done.out + done.err
     assert result["tasks"] == ["train"]
     for row in result["rows"]:
         assert (row["task"], row["error"]["verdict"]) == ("train", "EQUAL")
-        assert {check["name"] for check in row["training"]["checks"]} == RUNGS
+        assert {check["name"] for check in row["training"]["checks"]} == CHECKS
         assert {check["verdict"] for check in row["training"]["checks"]} == {"EQUAL"}
         assert {check["step"] for check in row["training"]["checks"]} == {0, 2}
         assert row["speed"]["seconds_per_step"] > 0
@@ -39,7 +39,7 @@ def test_two_modes_of_torch_learn_alike(xverify, tmp_path):
     assert "torch:script: EQUAL" in (tmp_path / "loss.svg").read_text()
 
 
-def test_a_difference_of_its_own_has_a_name_and_goes_with_match_optimizer(xverify, tmp_path):
+def test_a_formula_variant_is_named_and_match_optimizer_removes_it(xverify, tmp_path):
     pytest.importorskip("tensorflow")
     arguments = ["mlp", "--task", "train", "--optimizer", "adam", "--subjects", "torch:eager,tensorflow:graph"]
     done, result = run(xverify, *arguments)
@@ -55,7 +55,7 @@ def test_a_difference_of_its_own_has_a_name_and_goes_with_match_optimizer(xverif
     assert {check["verdict"] for check in result["rows"][1]["training"]["checks"]} == {"EQUAL"}
 
 
-def test_a_folder_without_torch_is_refused(xverify, tmp_path):
+def test_a_folder_without_torch_cannot_be_trained(xverify, tmp_path):
     (tmp_path / "port").mkdir()
     (tmp_path / "port" / "spec.py").write_text((find_model("mlp").path / "spec.py").read_text())
     (tmp_path / "port" / "numpy.py").write_text((find_model("mlp").path / "numpy.py").read_text())
@@ -72,7 +72,7 @@ def test_both_tasks_are_rows_of_one_result(xverify, tmp_path):
     assert result["complete"]
 
 
-def test_a_framework_that_does_not_train_says_so(xverify, tmp_path):
+def test_a_framework_that_does_not_train_is_unsupported(xverify, tmp_path):
     pytest.importorskip("onnxruntime")
     done, result = run(xverify, "mlp", "--task", "train", "--subjects", "torch:eager,onnxruntime")
     assert done.code == 3
@@ -80,7 +80,7 @@ def test_a_framework_that_does_not_train_says_so(xverify, tmp_path):
     assert "not trained" in result["rows"][1]["reason"]
 
 
-def test_batches_of_a_data_set(xverify, tmp_path):
+def test_training_batches_are_read_from_a_data_set(xverify, tmp_path):
     noise = np.random.default_rng(0)
     images, labels = noise.integers(0, 256, (64, 28, 28), np.uint8), noise.integers(0, 10, 64, np.uint8)
     with gzip.open(tmp_path / "train-images-idx3-ubyte.gz", "wb") as file:
@@ -107,7 +107,7 @@ class Slow(nn.Linear):
     steps = 0
 
     def forward(self, x):
-        if self.training and Slow.steps < 3:  # those that are known before a step is judged
+        if self.training and Slow.steps < 3:  # the steps that are timed before any step is judged
             Slow.steps += 1
             time.sleep(2.2)
         return super().forward(x)
@@ -117,10 +117,10 @@ def build():
 """
 
 
-# The first is the reference's own code and tells how long its steps are; with the second, which sleeps only when it is traced, the
-# reference has to tell itself.
+# The first subject runs the reference's own code and shows how long its steps are. The second sleeps only while it is traced, so
+# the reference must measure its steps itself.
 @pytest.mark.parametrize("subject", ["torch:eager", "torch:trace"])
-def test_long_steps_are_looked_at_less_and_it_is_said(xverify, tmp_path, subject):
+def test_long_steps_are_checked_less_and_the_report_says_so(xverify, tmp_path, subject):
     (tmp_path / "slow").mkdir()
     (tmp_path / "slow" / "torch.py").write_text(SLOW)
     (tmp_path / "slow" / "spec.py").write_text(
@@ -133,12 +133,12 @@ def test_long_steps_are_looked_at_less_and_it_is_said(xverify, tmp_path, subject
     assert training["curve"] is None
     assert ("reference: training in float32" in done.err) == (subject == "torch:trace")
     verdicts = {check["name"]: check["verdict"] for check in training["checks"]}
-    assert verdicts == {**dict.fromkeys(RUNGS, "EQUAL"), "curve": "UNTESTED"}
+    assert verdicts == {**dict.fromkeys(CHECKS, "EQUAL"), "curve": "UNTESTED"}
     assert {check["step"] for check in training["checks"]} == {0}
-    assert "curve UNTESTED: a step of the reference takes 2 s: --effort standard draws it" in done.out
+    assert "curve UNTESTED: a step of the reference takes 2 s, too long for a quick run: --effort standard" in done.out
 
 
-def test_training_that_diverges_says_where(xverify, tmp_path):
+def test_diverging_training_is_reported_with_its_place(xverify, tmp_path):
     done, result = run(xverify, "mlp", "--task", "train", "--subjects", "torch:eager", "--lr", "1e30")
     assert done.code == 3
     assert "diverges" in result["rows"][0]["reason"]
@@ -176,7 +176,7 @@ def test_every_planted_mistake_is_caught_and_named(xverify, tmp_path):
     assert not score["false_alarms"]
 
 
-def test_the_optimizers_of_every_framework(xverify, tmp_path):
+def test_every_framework_can_compute_the_formulas_of_torch(xverify, tmp_path):
     done = xverify("optimizers", "--json", tmp_path / "table.json", "--quiet", timeout=900)
     assert done.code == 0, done.out + done.err
     table = json.loads((tmp_path / "table.json").read_text())

@@ -1,5 +1,7 @@
 """Findings are summarised by layer, and layers with different names are matched."""
 
+from dataclasses import replace
+
 from xverify.verdict.findings import Explanation, Finding, ReplayReport
 from xverify.verdict.layers import Place, match, summarise
 
@@ -31,7 +33,12 @@ def test_the_first_layer_with_the_worst_verdict_is_named():
         ["a", "b", "c"], "jittor",
     )  # fmt: skip
     assert layers.first.layer == "b"
-    assert layers.first.says().startswith("what b is given differs first: 500 x")
+    assert layers.describe(layers.first).startswith(
+        "Fault between `a` and `b`: the input of `b` is already wrong, 500 x"
+    )
+    output = replace(layers.first, layer="(output) y")
+    assert output.says("b").startswith("Fault between `b` and the output `y`: the output `y` is already wrong, 500 x")
+    assert layers.first.says().startswith("Fault before `b`: the input of `b` is already wrong, 500 x")
 
 
 def test_another_precision_is_drift():

@@ -1,4 +1,4 @@
-"""One command of the command line a file: it reads the arguments, calls what does the work, and prints a report.
+"""The command line, with one command in each file: it reads the arguments, calls the other packages, and prints a report.
 
 It may import every other package.
 """

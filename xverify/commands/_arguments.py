@@ -13,14 +13,14 @@ from typing import Any, NoReturn
 from ..errors import nearest
 from ..workload.declaration import Option, check
 
-WIDTH = 79  # of all help, whatever the terminal is
-COMMENT = re.compile(r"(\s+xverify .*?\S)\s{2,}(\S.*)")  # an example, two spaces or more, and what it shows
+WIDTH = 79  # characters in a line of help, for every width of the terminal
+COMMENT = re.compile(r"(\s+xverify .*?\S)\s{2,}(\S.*)")  # an example, two spaces or more, and its comment
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
     """The layout of help."""
 
-    def __init__(self, prog: str, **settings: Any) -> None:  # what argparse of this Python passes
+    def __init__(self, prog: str, **settings: Any) -> None:  # settings: those that argparse of this Python passes
         super().__init__(prog, **{**settings, "width": WIDTH, "max_help_position": 26})
 
 
@@ -49,7 +49,7 @@ class Parser(argparse.ArgumentParser):
         self.usage = self._usage_line()
         self.description = fit(self.description or "")
         self.epilog = fit(self.example)
-        self._action_groups.sort(key=lambda group: group is self._optionals)  # --help and the like come last
+        self._action_groups.sort(key=lambda group: group is self._optionals)  # the group with --help comes last
         return super().format_help()
 
     def _usage_line(self) -> str:
@@ -62,9 +62,9 @@ class Parser(argparse.ArgumentParser):
         return " ".join([self.prog, *places, "[OPTION ...]"])
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # argparse declares overloads
-        """Parse as argparse does. A message on an unknown option comes before one on a missing argument."""
+        """Parse as argparse does, but report an unknown option before a missing argument."""
         given = sys.argv[1:] if args is None else list(args)
-        if self._has_actions():  # what follows the action is for the parser of the action
+        if self._has_actions():  # the parser of the action parses the arguments after it
             given_here = list(takewhile(lambda text: text.startswith("-"), given))
             self._check_options(given_here)
             return super().parse_known_args(given, namespace)
@@ -75,7 +75,7 @@ class Parser(argparse.ArgumentParser):
         return found, rest
 
     def error(self, message: str) -> NoReturn:
-        """Print the message and where to look, and exit with code 2."""
+        """Print the message and the command that shows the help, and exit with code 2."""
         self.exit(2, f"{self.prog}: {message}\nSee: {self.prog} --help\n")
 
     def actions(self) -> Iterator[tuple[str, str, Parser]]:
@@ -89,7 +89,7 @@ class Parser(argparse.ArgumentParser):
         return any(isinstance(action, argparse._SubParsersAction) for action in self._actions)
 
     def _check_options(self, given: Sequence[str]) -> None:
-        """Report the first unknown option. The beginning of a known option is known, too, as argparse allows it."""
+        """Report the first unknown option. Abbreviated options are accepted, as by argparse."""
         known = [flag for action in self._actions for flag in action.option_strings]
         for text in given:
             if text == "--":
@@ -101,7 +101,7 @@ class Parser(argparse.ArgumentParser):
                 self.error(f"unknown option {name!r}{meant}")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Called by argparse for an action with choices."""
+        """Report a value that is not among the choices of an action. Called by argparse."""
         if action.choices is None or value in action.choices:
             return
         known = [str(choice) for choice in action.choices]
@@ -110,7 +110,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def fit(text: str) -> str:
-    """The text in lines of at most WIDTH characters: prose is filled, and a long example has its comment on the next line."""
+    """Break a text into lines of at most WIDTH characters. The comment of a long example moves to the next line."""
     lines: list[str] = []
     for is_prose, group in groupby(text.splitlines(), key=_is_prose):
         if is_prose:
@@ -121,7 +121,7 @@ def fit(text: str) -> str:
 
 
 def _is_prose(line: str) -> bool:
-    """Whether a line belongs to a paragraph: it is not indented, and no heading."""
+    """Whether a line belongs to a paragraph, because it is neither indented nor a heading."""
     return bool(line) and not line.startswith(" ") and not line.endswith(":")
 
 
@@ -150,8 +150,10 @@ def add(parser: Parser, options: Iterable[Option]) -> None:
         vars(action)["option"] = option  # the shell completion reads its choices
 
 
-def values(args: argparse.Namespace, options: Sequence[Option]) -> dict[str, Any]:  # each of its option's type
-    """name -> value of each option, checked. Raises UsageError."""
+def values(
+    args: argparse.Namespace, options: Sequence[Option]
+) -> dict[str, Any]:  # each value has the type of its option
+    """Return name -> value of each option, after checking the values. Raises UsageError."""
     found = {option.name: getattr(args, option.name) for option in options}
     for option in options:
         if option.repeatable:

@@ -1,8 +1,8 @@
 """The command line. Each ``NAME.py`` here is the command NAME.
 
-It defines HELP (one line), GROUP (the heading in the list of commands), EXAMPLE (the end of its help), add_arguments(parser), and
-main(args), which returns the exit code. EXIT_CODES is optional: what the codes mean where they have other meanings than usual.
-A command is imported when it is called.
+A command defines HELP (one line), GROUP (its heading in the list of commands), EXAMPLE (the end of its help),
+add_arguments(parser), and main(args), which returns the exit code. A command whose exit codes have special meanings also defines
+EXIT_CODES. The module of a command is imported only when the command is called.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ GROUPS = ("verify and time", "results", "models, weights, environments", "this i
 
 @dataclass(frozen=True)
 class Command:
-    """A command, known by its file. Its help is read from the source, so that a list of commands imports none of them."""
+    """A command and its file. The help is read from the source, so that listing the commands imports none of them."""
 
     path: Path
 
@@ -55,7 +55,7 @@ class Command:
 
     @cached_property
     def _texts(self) -> dict[str, str]:
-        """The texts that the module assigns to names."""
+        """Name -> text of every constant text in the module."""
         statements = ast.parse(self.path.read_text(encoding="utf-8")).body
         return {
             target.id: statement.value.value
@@ -82,8 +82,8 @@ class TopParser(Parser):
         for group in groups:
             lines = [_entry(each.name, each.help) for each in self.known.values() if each.group == group]
             sections += ["", f"{group}:", *lines] if lines else []
-        sections += ["", "options:", _entry("-h, --help", "this help; after a command: its own")]
-        sections += [_entry("--version", "the version"), "", exit_codes(EXIT_CODES), "", f"example: {EXAMPLE}"]
+        sections += ["", "options:", _entry("-h, --help", "show this help; after a command, the help of the command")]
+        sections += [_entry("--version", "print the version"), "", exit_codes(EXIT_CODES), "", f"example: {EXAMPLE}"]
         return "\n".join(sections) + "\n"
 
     def _usage_line(self) -> str:
@@ -100,12 +100,12 @@ def _entry(name: str, text: str) -> str:
 
 
 def exit_codes(meanings: Mapping[int, str]) -> str:
-    """The section of a help on exit codes."""
+    """The section on exit codes in a help text."""
     return "\n".join(["exit codes:", *(_entry(str(code), meaning) for code, meaning in meanings.items())])
 
 
 def parser(load: Iterable[str] | None = None) -> TopParser:
-    """The parser of the whole command line; load: the commands whose arguments it knows, all when omitted."""
+    """The parser of the whole command line. load: the commands whose arguments are declared; None: all commands."""
     top = TopParser(prog="xverify")
     top.add_argument("--version", action="version", version=f"xverify {__version__}", help="print the version")
     top.known = commands()
@@ -123,7 +123,7 @@ def parser(load: Iterable[str] | None = None) -> TopParser:
 
 
 def _explain(sub: Parser, meanings: str, example: str) -> None:
-    """Let the help of a command, and of each of its actions, end with the exit codes and examples."""
+    """Put the exit codes and examples at the end of the help of a command and of each of its actions."""
     sub.example = f"{meanings}\n\n{example}"
     for name, text, action in sub.actions():
         blocks = re.findall(rf"^  xverify \w+ {name}.*(?:\n {{6}}.*)*", example, re.MULTILINE)
@@ -136,7 +136,7 @@ def _sentence(text: str) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; returns its exit code."""
+    """Run one command, and return its exit code."""
     given = sys.argv[1:] if argv is None else argv
     called = next((text for text in given if not text.startswith("-")), "")
     try:
@@ -148,14 +148,14 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("xverify: interrupted", file=sys.stderr)
         return 3
-    except BrokenPipeError:  # the reader of our output has gone, as `| head` does
+    except BrokenPipeError:  # the program that reads the output has ended, e.g. head
         sys.stderr.close()
         return 0
     return code
 
 
 def _report(command: str, error: XverifyError) -> None:
-    """Print an error on standard error: red in a terminal."""
+    """Print an error on standard error, in red when that is a terminal."""
     from rich.console import Console
 
     Console(stderr=True, highlight=False).print(f"[bold red]xverify {command}:[/] ", end="")

@@ -17,7 +17,7 @@ EXAMPLE = """examples:
   xverify completion zsh > "${fpath[1]}/_xverify"
   xverify completion fish > ~/.config/fish/completions/xverify.fish
 
-Make the folder first where it is missing, and start a new shell. To try the
+Make the folder first when it is missing, and start a new shell. To try the
 script in this shell only: source <(xverify completion bash) in bash,
 eval "$(xverify completion zsh)" in zsh, or xverify completion fish | source
 in fish. The script holds the models and subjects that are known now: print it
@@ -25,7 +25,7 @@ again after an update."""
 EXIT_CODES = {0: "done", 2: "a wrong command line"}
 SHELLS = ("bash", "zsh", "fish")
 
-# Bash breaks words at ":" and "=", and xverify does not: torch:eager is one word. The words are joined, completed, and cut again.
+# Bash splits words at ":" and "=", but torch:eager is one word of xverify. This function joins words, completes, and splits again.
 BASH_WORDS = """
 _xverify() {
   local -a words=()
@@ -61,12 +61,12 @@ complete -o bashdefault -F _xverify xverify
 
 @dataclass(frozen=True)
 class Values:
-    """What a shell offers for one argument.
+    """The values that a shell offers for one argument.
 
-    name: of the shell function that offers them; it holds "_dir" where folders are offered too, as shtab expects.
+    name: of the shell function that offers them; shtab expects "_dir" in it when folders are offered.
     words: the values.
-    many: whether a comma begins another value.
-    folders: whether a folder is a value too.
+    many: whether several values may be given, separated by commas.
+    folders: whether folders are offered, too.
     """
 
     name: str
@@ -90,7 +90,7 @@ class Values:
         return f"function {self.name}\n  printf '%s\\n' {words}{folders}\nend"
 
     def call(self, shell: str) -> str:
-        """How shtab's script calls it."""
+        """The text by which shtab's script calls the function."""
         if shell != "fish":
             return self.name
         return f"(__fish_complete_list , {self.name})" if self.many else f"({self.name})"
@@ -107,7 +107,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def script(shell: str) -> str:
-    """The completion script for a shell. Imports every command, and no framework."""
+    """The completion script for a shell. Every command is imported, but no framework."""
     try:
         import shtab
     except ModuleNotFoundError:
@@ -138,7 +138,7 @@ def _actions(parser: Parser, command: str = "") -> Iterator[tuple[str, argparse.
 
 
 def _known_values() -> dict[str, Values]:
-    """What can be named, by what names it."""
+    """The known values by the option or metavar of the argument that takes them."""
     from ..environments import store
     from ..framework import discovery
     from ..reproduce.published import EXPERIMENTS
@@ -157,7 +157,7 @@ def _known_values() -> dict[str, Values]:
 
 
 def _offered(command: str, action: argparse.Action, known: dict[str, Values]) -> Values | str | None:
-    """What a shell offers for an argument: values, "file", "folder"; None for nothing, or for the choices that shtab sees."""
+    """What a shell offers for an argument: values, "file" or "folder"; None: nothing, or the choices that shtab finds itself."""
     option: Option | None = vars(action).get("option")
     if option is not None and option.choices:
         name = f"_xverify_{command}_{option.name}".replace("-", "_")

@@ -35,7 +35,7 @@ EXIT_CODES = {
     4: "no row is known to be slower or different, and at least one is undecided",
 }
 
-# What must be the same in both runs, or else their figures do not compare.
+# Settings that must be equal in both runs; otherwise their figures cannot be compared.
 SETTINGS = (
     "model",
     "task",
@@ -55,7 +55,7 @@ SETTINGS = (
     "reference",
 )
 HOST = ("cpu", "cores", "system")
-CANARY = math.log(1.05)  # a larger change of the machine's own speed makes seconds of two runs incomparable
+CANARY = math.log(1.05)  # when the machine's own speed changed more than this, seconds of two runs cannot be compared
 DECIDED = (SpeedVerdict.FASTER, SpeedVerdict.SAME, SpeedVerdict.BASELINE)
 
 
@@ -64,11 +64,12 @@ class Comparison:
     """One subject in both results.
 
     interval: new time / old time with its 95% interval, as text.
-    speed: the verdict on it, or "-". reason: why there is no better one.
+    speed: the verdict on this ratio, or "-".
+    reason: why there is no definite verdict on the speed; None when there is one.
     outputs: the verdicts on the outputs, as text.
     error: the relative errors, as text.
     worse: whether the subject is slower, or less equal.
-    decided: whether speed and outputs are both known.
+    decided: whether the verdicts on speed and outputs are both known.
     """
 
     subject: str
@@ -82,14 +83,16 @@ class Comparison:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("old", metavar="OLD.json", help="what xverify run --json wrote")
-    parser.add_argument("new", metavar="NEW.json", help="what it wrote later")
-    parser.add_argument("--relative", action="store_true", help="compare each row's time over its own run's baseline")
-    parser.add_argument("--anyway", action="store_true", help="compare results of different hosts or settings, too")
+    parser.add_argument("old", metavar="OLD.json", help="a result file of xverify run")
+    parser.add_argument("new", metavar="NEW.json", help="a later result file")
+    parser.add_argument(
+        "--relative", action="store_true", help="compare the ratio of each row's time to the baseline of its run"
+    )
+    parser.add_argument("--anyway", action="store_true", help="also compare results of different hosts or settings")
 
 
 def main(args: argparse.Namespace) -> int:
-    """Print one row a subject; exit as EXAMPLE says."""
+    """Print one row for each subject, and return a code of EXIT_CODES."""
     old, new = read(Path(args.old)), read(Path(args.new))
     differences = [*_differences(old, new), *([] if args.relative else _machine(old, new))]
     if differences and not args.anyway:
@@ -105,8 +108,8 @@ def main(args: argparse.Namespace) -> int:
 def compare(old: Result, new: Result, relative: bool, old_name: str = "old", new_name: str = "new") -> list[Comparison]:
     """Compare every subject of two results, in the order of the old one.
 
-    relative: compare times over the baseline of each run, instead of seconds.
-    old_name, new_name: what the results are called where one of them lacks a subject.
+    relative: compare ratios to the baseline of each run, instead of seconds.
+    old_name, new_name: the names of the results, for a subject that only one of them has.
     """
     before, after = ({_name(row, result): row for row in result.rows} for result in (old, new))
     both = [subject for subject in after if subject in before]
@@ -146,7 +149,7 @@ def compare(old: Result, new: Result, relative: bool, old_name: str = "old", new
 
 
 def _print(found: Sequence[Comparison], out: Console, title: str) -> None:
-    """The table, after the reasons."""
+    """Print the reasons, and then the table."""
     table = headed(title)
     for name in ("subject", "time new/old (95% interval)", "speed", "verdict", "relative error"):
         table.add_column(name, justify="left" if name in ("subject", "verdict") else "right", no_wrap=True)
@@ -159,7 +162,7 @@ def _print(found: Sequence[Comparison], out: Console, title: str) -> None:
 
 
 def _conclude(found: Sequence[Comparison], out: Console) -> Outcome:
-    """Print the last line, and return what it comes to."""
+    """Print the last line, and return its outcome."""
     worse = [each.subject for each in found if each.worse]
     if worse:
         out.print(f"[bold red]WORSE[/]: {escape(', '.join(worse))}")
@@ -173,7 +176,7 @@ def _conclude(found: Sequence[Comparison], out: Console) -> Outcome:
 
 
 def _differences(old: Result, new: Result) -> list[str]:
-    """The settings and facts of the machine that differ, in words with both values."""
+    """Sentences about the settings and properties of the machine that differ, with both values."""
     pairs = [
         *((name, getattr(old.settings, name), getattr(new.settings, name)) for name in SETTINGS),
         *((name, getattr(old.host, name), getattr(new.host, name)) for name in HOST),
@@ -185,19 +188,19 @@ def _differences(old: Result, new: Result) -> list[str]:
 
 
 def _machine(old: Result, new: Result) -> list[str]:
-    """Whether the fixed work of every round took another time; seconds of the two runs then do not compare."""
+    """Sentences about a change of the machine's own speed, measured by a fixed piece of work in every round; [] without one."""
     before, after = old.noise.canary_seconds, new.noise.canary_seconds
     if not before or not after:
-        return ["one of them has no measure of the machine's own speed"]
+        return ["one of the results has no measurement of the machine's own speed"]
     change = math.log(statistics.median(after) / statistics.median(before))
     if abs(change) <= CANARY:
         return []
     way = "slower" if change > 0 else "faster"
-    return [f"the machine itself was {math.expm1(abs(change)):.0%} {way} in the second (try --relative)"]
+    return [f"the machine itself was {math.expm1(abs(change)):.0%} {way} in the second run (try --relative)"]
 
 
 def _logs(row: Row, result: Result, relative: bool) -> list[float]:
-    """For each process run the logarithm of seconds a call, or of their ratio to the baseline's."""
+    """For each process run, the logarithm of the seconds of a call or of their ratio to the baseline's seconds."""
     samples = _samples(row)
     if not relative:
         return [math.log(seconds) for seconds in timing.process_run_seconds(samples)] if samples else []
@@ -206,12 +209,12 @@ def _logs(row: Row, result: Result, relative: bool) -> list[float]:
 
 
 def _name(row: Row, result: Result) -> str:
-    """The name of a row: its subject, with the task where the result has several."""
+    """The name of a row: its subject, and the task when the result has several tasks."""
     return row.subject + (f", {row.task}" if len(result.tasks) > 1 else "")
 
 
 def _baseline(row: Row, result: Result) -> Row:
-    """The first row of the same task."""
+    """The baseline of a row: the first row of the same task."""
     return next(other for other in result.rows if other.task == row.task)
 
 
@@ -222,13 +225,13 @@ def _samples(row: Row) -> list[Sample]:
 
 
 def _undecided(old: Row, new: Row) -> tuple[str, str | None]:
-    """What stands for the verdict on speed where there is none, and why."""
+    """(the text shown instead of a verdict on speed, why there is no verdict)."""
     for when, row in (("before", old), ("now", new)):
         if row.speed is None:
             return "-", f"not timed {when}: {row.reason}"
         if row.speed.verdict == SpeedVerdict.REFUSED:
             return SpeedVerdict.REFUSED, f"refused {when}: {row.speed.reason}"
-    return "-", "one process run has no verdict on speed: run both with --effort standard"
+    return "-", "one process run is too few for a verdict on speed: run both with --effort standard"
 
 
 def _outputs(old: Row, new: Row) -> tuple[str, bool, bool]:

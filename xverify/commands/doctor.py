@@ -16,22 +16,22 @@ from ..framework.adapter import Framework
 from ..report import terminal
 from ._arguments import Parser
 
-HELP = "show what is installed, what would run, and how to install what is missing"
+HELP = "show what is installed, what can run, and how to install what is missing"
 GROUP = "this installation"
 EXAMPLE = "examples:\n  xverify doctor"
 EXIT_CODES = {
-    0: "two frameworks can run, which a comparison needs",
+    0: "at least two frameworks can run, as a comparison needs",
     2: "a wrong command line",
-    3: "fewer than two can run",
+    3: "fewer than two frameworks can run",
 }
 
 
 def add_arguments(parser: Parser) -> None:
-    """There are none."""
+    """Declare nothing: the command has no arguments."""
 
 
 def main(args: argparse.Namespace) -> int:
-    """Print what is installed. Exit 0 when two frameworks can run, as a comparison needs; else 3."""
+    """Print what is installed, and return a code of EXIT_CODES."""
     console = terminal.console()
     _machine(console)
     console.print("\n[bold]frameworks[/]")
@@ -43,7 +43,7 @@ def main(args: argparse.Namespace) -> int:
         console.print("  a comparison needs two frameworks. Type: pip install 'xverify\\[all]'")
         return 3
     console.print("  xverify run mlp        every framework above, in a minute")
-    console.print("  xverify run resnet50   a model of the size that people deploy")
+    console.print("  xverify run resnet50   a model of realistic size")
     return 0
 
 
@@ -59,7 +59,7 @@ def _machine(console: Console) -> None:
 
 
 def _framework(console: Console, name: str, adapter: type[Framework]) -> bool:
-    """Print whether a framework can run, and where, or what to type to get it. Return whether it can."""
+    """Print whether a framework can run, and where, or how to install it. Return whether it can run."""
     missing, environment = host.missing(adapter), environments.chosen(adapter)
     if missing and environment is None:
         what_to_type = f"{', '.join(missing)}. Type: {environments.remedy(adapter)}"
@@ -92,7 +92,7 @@ def _particulars(adapter: type[Framework]) -> list[str]:
 
 
 def _compiler(console: Console) -> None:
-    """Print whether there is the compiler that Jittor needs."""
+    """Print whether the compiler that Jittor needs is installed."""
     compiler = shutil.which("g++")
     if compiler is None:
         console.print("  [yellow]✗[/] g++: Jittor compiles its operators with it. On Debian type: apt-get install g++")

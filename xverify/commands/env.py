@@ -19,9 +19,9 @@ HELP = "make separate environments for frameworks that cannot share one"
 GROUP = "models, weights, environments"
 EXAMPLE = """examples:
   xverify env create jax      then: xverify run mlp --subjects torch,jax
-  xverify env create torch    also for a framework that could share
+  xverify env create torch    also for a framework that needs no environment
   xverify env create --needed jittor
-      only when this Python cannot have Jittor beside xverify
+      only when Jittor cannot be installed beside xverify in this Python
   xverify env list
   xverify env remove jax
 
@@ -29,7 +29,7 @@ EXAMPLE = """examples:
 xverify, or that cannot share one. Environments are in the folder
 ~/.cache/xverify/environments, or in XVERIFY_ENVIRONMENTS. uv makes them where
 it is installed; otherwise venv and pip do. When a framework has no release for
-this Python, an older Python is looked for on the path and in pyenv; uv
+this Python, an older Python is searched for on the path and in pyenv; uv
 downloads one when there is none."""
 
 EXIT_CODES = {0: "done", 2: "a wrong command line", 3: "the environment could not be made"}
@@ -63,9 +63,9 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _create_all(args: argparse.Namespace, console: Console) -> int:
-    """Make every environment that is named. One that fails does not keep the others from being made."""
+    """Make every environment that is named. When one of them cannot be made, the others still are."""
     names = [_known(name, environments.pins()) for name in args.names]
-    # A polite request to end also ends the installer, which would go on by itself.
+    # SIGTERM also ends the installer, which would otherwise continue by itself.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     failures = []
     for name in names:
@@ -156,7 +156,7 @@ def catalogue() -> dict[str, object]:
 
 
 def _available() -> dict[str, list[str]]:
-    """The name of every environment that can be made and does not exist -> the frameworks that it is for."""
+    """Name of an environment that does not exist and can be made -> the frameworks that it is for."""
     existing = {environment.name for environment in environments.find_all()}
     return {name: environments.serves(name) for name in environments.pins() if name not in existing}
 

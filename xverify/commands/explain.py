@@ -8,7 +8,7 @@ from ..report import layers
 from ..report.terminal import console
 from ..results.file import read
 
-HELP = "the layers of a result: which differs first, by how much, and what it behaves as"
+HELP = "show the layers of a result: which differs first, by how much, and what it computes"
 GROUP = "results"
 EXAMPLE = """examples:
   xverify run mlp --json result.json; xverify explain result.json
@@ -16,13 +16,13 @@ EXAMPLE = """examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="RESULT.json", help="what xverify run --json wrote")
-    parser.add_argument("--subject", metavar="NAME", help="one subject alone (default: all)")
+    parser.add_argument("file", metavar="RESULT.json", help="a result file of xverify run")
+    parser.add_argument("--subject", metavar="NAME", help="show only this subject (default: all)")
     parser.add_argument("--faults", action="store_true", help="leave out the layers that are EQUAL")
 
 
 def main(args: argparse.Namespace) -> int:
-    """Print the layers of every subject; exit as the run did."""
+    """Print the layers of every subject, and return the exit code of the run."""
     result = read(Path(args.file))
     rows = result.rows
     if args.subject is not None:
@@ -34,7 +34,7 @@ def main(args: argparse.Namespace) -> int:
         rows = tuple(row for row in rows if row.subject == args.subject)
     out = console()
     reference = result.reference
-    out.print(f"[bold]{result.model}[/]: {result.verdict}; floor: {reference.floor}")
+    out.print(f"[bold]{result.model}[/]: {result.verdict}; noise floor: {reference.floor}")
     for row in rows:
         layers.render(row, out, args.faults)
     untested = reference.untested

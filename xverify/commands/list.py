@@ -21,15 +21,15 @@ Values = dict[str, Any]  # what becomes JSON
 
 
 def add_arguments(parser: Parser) -> None:
-    form = parser.group("output").add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print JSON, for programs")
-    form.add_argument("--markdown", action="store_true", help="print which framework runs which model, in Markdown")
+    formats = parser.group("output").add_mutually_exclusive_group()
+    formats.add_argument("--json", action="store_true", help="print JSON, for programs")
+    formats.add_argument("--markdown", action="store_true", help="print which framework runs which model, in Markdown")
 
 
 def catalogue(refusals: bool = True) -> Values:
-    """Models, frameworks and subjects as JSON values. Imports no framework.
+    """Models, frameworks and subjects as JSON values. No framework is imported.
 
-    refusals: whether to read every model file for the modes that cannot run it; without, "refused" is left out.
+    refusals: whether to read every model file, to find the modes that cannot run it; when False, "refused" is left out.
     """
     adapters = {adapter.name: adapter for adapter in sorted(frameworks.load_all().values(), key=order)}
     folders = {name: find_model(name) for name in zoo()}
@@ -73,7 +73,7 @@ def _framework(adapter: type[Framework]) -> Values:
 
 
 def _version(adapter: type[Framework]) -> str | None:
-    """The framework's version, in this interpreter or in an environment of its own; None when it is nowhere."""
+    """The framework's version in its own environment or in this interpreter; None when it is not installed."""
     environment = environments.chosen(adapter)
     if environment is not None:
         return environment.version(adapter)
@@ -81,7 +81,10 @@ def _version(adapter: type[Framework]) -> str | None:
 
 
 def markdown(found: Values) -> str:
-    """A table of models by frameworks: a tick, a cross, or a dash without a file; and a note on each mode that cannot run."""
+    """A table of models and frameworks, with notes on the modes that cannot run.
+
+    A cell has a tick when the framework can run the model, a cross when it cannot, and a dash when the model has no file for it.
+    """
     from ..report import tables
 
     frameworks = [f for f in found["frameworks"] if any(f["name"] in model["frameworks"] for model in found["models"])]
@@ -95,7 +98,7 @@ def markdown(found: Values) -> str:
 
 
 def _cell(model: Values, framework: Values, notes: dict[str, int]) -> str:
-    """One cell of the table. notes: the text of every note so far -> its number; those of this cell are added."""
+    """One cell of the table. notes: text of every note so far -> its number; the notes of this cell are added."""
     if framework["name"] not in model["frameworks"]:
         return "–"
     refused = {subject: model["refused"][subject] for subject in framework["subjects"] if subject in model["refused"]}
@@ -120,7 +123,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _print(found: Values) -> None:
-    from ..report import tables  # programs, which read JSON, need not wait for it
+    from ..report import tables  # imported here, because JSON needs no tables
     from ..report.terminal import console
 
     models = tables.borderless("models")

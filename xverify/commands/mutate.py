@@ -47,7 +47,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Exit with 0 when every visible fault was caught and every clean run was EQUAL; otherwise with 1."""
+    """Print the score of every model, and return a code of EXIT_CODES."""
     values(args, OPTIONS)
     scores: list[Score] = []
     for model in args.models:
@@ -71,7 +71,7 @@ def _score(args: argparse.Namespace, model: str) -> Score:
 
 
 def table(scores: list[Score]) -> list[list[str]]:
-    """The rows of the table: one a model, and their sum."""
+    """The rows of the table: one for each model, and their sum when there are several."""
     rows = [(score.model, _counts(score)) for score in scores]
     if len(rows) > 1:
         rows.append(("all", [sum(column) for column in zip(*(counts for _, counts in rows))]))
@@ -79,7 +79,7 @@ def table(scores: list[Score]) -> list[list[str]]:
 
 
 def _counts(score: Score) -> list[int]:
-    """In the order of COLUMNS."""
+    """The numbers of a row, in the order of COLUMNS."""
     caught, untested, missed = map(score.count, TrialOutcome)
     planted = len(score.trials)
     assert planted == caught + untested + missed
@@ -87,7 +87,7 @@ def _counts(score: Score) -> list[int]:
 
 
 def _print(scores: list[Score], quiet: bool) -> None:
-    """Print the table, and before it every trial that was not caught, located and explained."""
+    """Print every trial that was not caught, located and explained, and then the table."""
     out = console()
     if not quiet:
         for score in scores:

@@ -23,7 +23,7 @@ from ..workload.options import named
 from ..workload.spec import find_model
 from ._arguments import Parser, add, values
 
-HELP = "compare the optimizers of all frameworks with torch's mathematics, without a model to train"
+HELP = "compare the optimizers of all frameworks with torch's formulas, without training a model"
 GROUP = "verify and time"
 EXAMPLE = """examples:
   xverify optimizers
@@ -38,12 +38,16 @@ OPTIONS = (
 
 
 def add_arguments(parser: Parser) -> None:
-    parser.add_argument("--frameworks", metavar="LIST", help="default: every installed one that xverify trains")
+    parser.add_argument(
+        "--frameworks",
+        metavar="LIST",
+        help="the frameworks (default: every installed framework that xverify can train)",
+    )
     add(parser, OPTIONS)
 
 
 def main(args: argparse.Namespace) -> int:
-    """Print the table. Exit 0 when every optimizer is torch's, or differs by a known formula variant; else 1."""
+    """Print the table. Return 1 when some optimizer is DIFFERENT from torch's formula and its known variants, otherwise 0."""
     values(args, OPTIONS)
     adapters = _chosen(args.frameworks)
     found: list[Probed] = []
@@ -57,7 +61,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _chosen(names: str | None) -> list[type[Framework]]:
-    """The adapters to probe. names: of frameworks, as on the command line; None for every installed one that can train."""
+    """The adapters to probe. names: frameworks, as on the command line; None: every installed framework that can be trained."""
     folder = find_model(MODEL)
     known = {name: each for name, each in frameworks.load_all().items() if each.trains and folder.file(each.reads())}
     if not names:
@@ -65,7 +69,9 @@ def _chosen(names: str | None) -> list[type[Framework]]:
     chosen = names.split(",")
     strange = [name for name in chosen if name not in known]
     if strange:
-        raise UsageError(f"--frameworks {strange[0]}: xverify trains {', '.join(known)}")
+        raise UsageError(
+            f"--frameworks {strange[0]}: not a framework that xverify trains; these are {', '.join(known)}"
+        )
     return [known[name] for name in chosen]
 
 
@@ -80,10 +86,10 @@ def _print(found: Sequence[Probed], names: Sequence[str]) -> None:
         table.add_row(settings.says(), *cells)
     out.print(table)
     out.print(
-        "\nresidual / noise floor of the change of a weight and of its state, the worst of 3 steps from the same state; "
-        f"EQUAL up to {EQUAL_RHO:g}"
+        "\nnumbers: the largest residual / noise floor of the change of a weight and of its state, over 3 steps that are each "
+        f"judged separately; EQUAL up to {EQUAL_RHO:g}"
     )
-    out.print("matched: the same with --match-optimizer")
+    out.print("matched: the same number with --match-optimizer")
     own = [by_run[name, settings, False] for settings in PROBED for name in names]
     for variant, says in {each.difference: each.says for each in own if each.difference}.items():
         out.print(f"[yellow]{variant}[/]: {says}")
@@ -93,7 +99,7 @@ def _print(found: Sequence[Probed], names: Sequence[str]) -> None:
 
 
 def _cell(own: Probed, matched: Probed) -> str:
-    """One cell of the table: the framework's own optimizer, and the matched one where that is not EQUAL."""
+    """One cell of the table: the framework's own optimizer, and the matched one when the own is not EQUAL."""
     name = own.difference or own.verdict
     text = name if own.rho is None else f"{name} {own.rho:.3g}"
     colour = STYLES.get(Verdict.DRIFT if own.difference else own.verdict, "")

@@ -15,7 +15,7 @@ from ..workload.declaration import Option
 from ..workload.options import HOW, OUTPUT, WHAT, named
 from ._arguments import Parser, add, values
 
-HELP = "run a published experiment, and print what was published beside what is measured"
+HELP = "run a published experiment, and print the published figures beside the measured ones"
 GROUP = "verify and time"
 EXAMPLE = """examples:
   xverify reproduce                                     the experiments: question, rows, settings, hardware, duration
@@ -23,8 +23,8 @@ EXAMPLE = """examples:
   xverify reproduce lstm-ptb --scale 0.1                a tenth of the steps of the same models
   xverify reproduce mlp-mnist --data mnist --repeats 3 --markdown mlp.md
 
-The exit code is that of the worst part: a mismatch (1) is worse than a row that could not run (3). A row that the published table
-does not have does not count when it is unsupported or not installed here; a published row that cannot run is 3."""
+The exit code is that of the worst part: a mismatch (1) is worse than a row that could not run (3). A row that is
+not in the published table is ignored when it is unsupported or not installed here; a published row that cannot run gives 3."""
 
 
 OPTIONS = (
@@ -43,19 +43,21 @@ OPTIONS = (
 
 
 def add_arguments(parser: Parser) -> None:
-    parser.add_argument("name", nargs="?", metavar="NAME", help="an experiment; without: the list of them")
+    parser.add_argument(
+        "name", nargs="?", metavar="NAME", help="an experiment; when omitted, all experiments are listed"
+    )
     parser.add_argument(
         "--scale",
         type=float,
         default=1.0,
         metavar="S",
-        help="this share of the steps, above 0 and at most 1 (default: 1); models are never made smaller",
+        help="make this share of the steps, above 0 and at most 1 (default: 1); models are never made smaller",
     )
     add(parser, OPTIONS)
 
 
 def main(args: argparse.Namespace) -> int:
-    """List the experiments, or run one; exit as EXAMPLE says."""
+    """List the experiments, or run one. The exit code is described in EXAMPLE."""
     if args.name is None:
         for line in catalogue(EXPERIMENTS.values()):
             console().print(line, soft_wrap=True)
@@ -81,7 +83,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _asked(args: argparse.Namespace) -> tuple[Reproduction, str | None]:
-    """(the experiment before its first run, the folder of its data set or None). Raises UsageError for a wrong argument."""
+    """(the reproduction before its first run, the folder of its data set or None). Raises UsageError for a wrong argument."""
     experiment = find(args.name)
     check_scale(args.scale)
     values(args, OPTIONS)

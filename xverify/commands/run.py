@@ -15,7 +15,7 @@ EXAMPLE = """examples:
   xverify run resnet50                 every installed framework
   xverify run mlp --subjects torch:eager,jittor --json r.json
   xverify run resnet50 --effort standard --json r.json
-      with verdicts on speed; add --resume to continue after a crash
+      several process runs, for verdicts on speed; add --resume to continue after a crash
   xverify run resnet50 --batch 8 --warmup 10 --rerun 100
       the setting of the Jittor performance test
   xverify run ./my_port                your own folder: spec.py and a file for
@@ -40,8 +40,8 @@ def add_arguments(parser: Parser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Exit as the verdict says."""
-    # Imported here, so that the help does not wait for the engine.
+    """Run the model, print the report, and return the exit code of the verdict."""
+    # Imported here, because the help does not need the engine.
     from ..engine.api import run
     from ..report import curves
     from ..report.progress import progress_listener
@@ -58,5 +58,5 @@ def main(args: argparse.Namespace) -> int:
     if args.curve and curves.drawable(result):
         curves.draw(result, Path(args.curve))
     elif args.curve:
-        console().print(f"{args.curve} is not drawn: no subject came as far as its loss curve", soft_wrap=True)
+        console().print(f"{args.curve} is not drawn: no subject has a loss curve", soft_wrap=True)
     return result.exit_code

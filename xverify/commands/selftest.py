@@ -24,15 +24,15 @@ EXIT_CODES = {
     0: "every check passed",
     1: "a check failed",
     2: "a wrong command line",
-    4: "no check failed, and noise left at least one undecided",
+    4: "no check failed, but at least one is undecided because of noise",
 }
-KINDS = ("cheats", "slower", "equals", "overhead")  # those of selftest.timing, which is imported when it runs
+KINDS = ("cheats", "slower", "equals", "overhead")  # those of selftest.timing, which is imported only when it runs
 OPTIONS = (
     Option("runs", int, 20, "runs of each pair of equal subjects", group=HOW, metavar="N", least=1),
     Option(
         "only", str | None, None, f"some of: {', '.join(KINDS)}", group=WHAT, metavar="LIST", choices=KINDS, many=True
     ),
-    Option("busy", bool, False, "keep one core busy meanwhile; refused rows are counted and allowed", group=HOW),
+    Option("busy", bool, False, "keep one core busy during the tests; an undecided check is then allowed", group=HOW),
     named("json", help="write the table to a file"),
     named("quiet", help="print only the table, and no progress"),
 )
@@ -44,8 +44,8 @@ def add_arguments(parser: Parser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Exit as EXIT_CODES says; beside a busy process, an undecided check is allowed."""
-    from ..selftest import timing  # the engine and its adapters, which the help does not need
+    """Print the table, and return a code of EXIT_CODES. With --busy, an undecided check gives 0."""
+    from ..selftest import timing  # imported here, because the help does not need the engine
 
     values(args, OPTIONS)
     only = [part.strip() for part in args.only.split(",")] if args.only else []
@@ -57,7 +57,7 @@ def main(args: argparse.Namespace) -> int:
     with timing.planted(), timing.busy(args.busy):
         found = list(timing.checks(args.runs, only, say))
     out = console()
-    title = "timing, tested" + (", beside a busy process" if args.busy else "")
+    title = "tests of timing" + (", beside a busy process" if args.busy else "")
     table = headed(title)
     for name in ("check", "found", "accepted", ""):
         table.add_column(name)

@@ -40,11 +40,13 @@ def add_arguments(parser: Parser) -> None:
     convert.add_argument(
         "--model", metavar="MODEL|FOLDER", help="the model whose graph a new .onnx file gets (needs torch)"
     )
-    digest = below.add_parser("digest", help="print SHA-256 over names, shapes, dtypes and bytes of the canonical form")
+    digest = below.add_parser(
+        "digest", help="print the SHA-256 of the canonical weights: names, shapes, dtypes and bytes"
+    )
     digest.add_argument("files", nargs="+", metavar="FILE", help="weight files")
     diff = below.add_parser("diff", help="list every tensor that is not the same to the last bit")
     diff.add_argument("left", metavar="LEFT", help="a weight file")
-    diff.add_argument("right", metavar="RIGHT", help="another")
+    diff.add_argument("right", metavar="RIGHT", help="another weight file")
     for action in (convert, digest, diff):
         add(action, [named("trust", help="also read files that can run code when they are read", group="options")])
         action.set_defaults(action_main=globals()[f"_{action.prog.rsplit(' ', 1)[-1]}"])
@@ -70,14 +72,14 @@ def _convert(args: argparse.Namespace, console: Console) -> int:
         weights.save_file(arrays, target)
     written, read = weights.digest(arrays), weights.digest(weights.load_file(target))
     if written != read:
-        raise WeightsError(f"{target}: reads back as {read}, {source} is {written}")
+        raise WeightsError(f"{target}: its digest is {read} after reading it back, and that of {source} is {written}")
     total = sum(array.size for array in arrays.values())
     console.print(f"{target}: {len(arrays)} tensors, {total:,} parameters, {read} (read back)")
     return 0
 
 
 def _export_with(arrays: weights.Arrays, model: str, target: Path) -> None:
-    """Write a new ONNX file: the graph of the model as torch exports it, with these weights."""
+    """Write a new ONNX file with the graph of the model, as torch exports it, and these weights."""
     with tempfile.TemporaryDirectory(prefix="xverify-") as directory:
         exported = export_onnx(find_model(model), Path(directory))
         weights.save_file(arrays, exported)

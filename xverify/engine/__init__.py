@@ -1,4 +1,4 @@
-"""One run: subjects started, timed and judged in turn, until there is a result.
+"""One run: it starts, times and judges the subjects, and makes the result.
 
 It may import training, reference, worker, replay's messages, and everything below those.
 """

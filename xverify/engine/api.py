@@ -1,4 +1,4 @@
-"""``xverify.run``: one task or several, from the settings to the result."""
+"""``xverify.run``: run one or several tasks, and return the result."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def run(
     listener: Listener | None = None,
     **settings: Any,  # the fields of RunSettings, each with its own type
 ) -> Result:
-    """Verify and time a model: what ``xverify run`` does, with the same options, returning the same records.
+    """Verify and time a model as ``xverify run`` does, with the same options, and return the records of its result file.
 
     A subject that cannot run becomes a row with its status and reason.
-    Raises UsageError for what cannot be run at all, and TypeError for an unknown argument.
+    Raises UsageError when the request cannot be run, and TypeError for an unknown argument.
 
     model: a name of the zoo, or a model folder.
-    listener: is told about the progress (xverify.progress.Listener).
+    listener: receives the progress of the run (xverify.progress.Listener); when omitted, nothing is shown.
     """
     check(ARGUMENTS, {"subjects": subjects, "json": json, "resume": resume})
     asked = build(RunSettings, SETTINGS, settings, "run", ("model", "listener", *(each.name for each in ARGUMENTS)))
@@ -44,13 +44,13 @@ def run(
     tasks = list(dict.fromkeys(task.strip() for task in asked.task.split(",") if task.strip()))
     if len(tasks) > 1:
         if resume:
-            raise UsageError(f"--resume goes on with one task: the tasks are {', '.join(tasks)}")
+            raise UsageError(f"--resume continues a run of one task; this run has the tasks {', '.join(tasks)}")
         return _in_turn(tasks, model, subjects, file, listener or Listener(), asked)
     request, folder = resolve(model, subjects, replace(asked, task=tasks[0] if tasks else ""))
     earlier = None
     if resume:
         if file is None:
-            raise UsageError("--resume goes on with the run of a result file: name it with --json FILE")
+            raise UsageError("--resume continues the run of a result file: name the file with --json FILE")
         earlier = earlier_run(file, request, folder)
         if earlier is not None and earlier.finished(request):
             raise UsageError(
@@ -84,7 +84,7 @@ def _in_turn(
 
 
 def _joined(whole: Result, done: Result, strict: bool) -> Result:
-    """The result of the tasks so far and of one more, as one result."""
+    """Join the result of the tasks so far with the result of one more task."""
     rows = (*whole.rows, *done.rows)
     return replace(
         done,

@@ -1,4 +1,4 @@
-"""What is asked of a worker before the clock: build the model, load the weights, and make the first two steps."""
+"""The requests to a worker before timing: build the model, load the weights, and make the first two steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def build(
 ) -> Built:
     """Build the model of a subject, load the weights, and read them back.
 
-    Raises SubjectError when that fails, or when the subject needs an export that there is not.
+    Raises SubjectError when that fails, or when the subject needs an ONNX export and there is none.
     """
     adapter, reference = subject.adapter, request.reference
     if adapter.runs_export and export.problem:
@@ -37,7 +37,7 @@ def build(
 def first_steps(
     worker: Worker, request: Request, mode: str, prepared: Prepared
 ) -> messages.Prepared | TrainingPrepared:
-    """Make the callable of this mode, and call it twice: forward passes, or whole training steps."""
+    """Make the callable of this mode, and call it twice. A call is a forward pass, or a whole training step."""
     if request.optimizer is None:
         return worker.ask(messages.Prepare(inputs=str(prepared.inputs), mode=mode))
     return worker.ask(

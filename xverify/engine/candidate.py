@@ -1,4 +1,4 @@
-"""One subject on its way through a run. A failure of one candidate ends that candidate and no other."""
+"""One subject during a run. The failure of a candidate ends that candidate only."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from .stages import Built, History, Measured, Subject, Timed, TimedBlock, Warmed
 
 
 class Candidate:
-    """A subject of a run: it holds its worker and the records of its stages so far, and hands them on.
+    """A subject of a run, with its worker and the records of its stages so far.
 
     worker: the process of the current process run.
-    history: the process runs that an earlier, resumed run measured.
+    history: the process runs of an earlier run that is resumed; empty when none is.
     """
 
     def __init__(
@@ -75,12 +75,12 @@ class Candidate:
 
     @property
     def first_run(self) -> bool:
-        """Whether this is the first process run of this invocation: nothing has been judged yet."""
+        """Whether this is the first process run of this invocation, so that nothing has been judged yet."""
         return self.error is None
 
     @property
     def seconds_per_call(self) -> float:
-        """What a call takes according to the warm-up."""
+        """The seconds of a call at the end of the warm-up."""
         assert self.warmed is not None
         return self.warmed.seconds_per_call
 
@@ -88,7 +88,7 @@ class Candidate:
 
     @contextmanager
     def _stage(self, doing: str = "") -> Iterator[None]:
-        """Announce a stage, and keep its failure."""
+        """Report a stage to the listener. When the stage raises SubjectError, the candidate has failed."""
         if doing:
             self.listener.phase(self.label, doing)
         try:
@@ -98,19 +98,19 @@ class Candidate:
 
     def _fail(self, error: SubjectError) -> None:
         self.failure = self.failure or error
-        if self.process_runs:  # a part of a later process run has nothing to be paired with
+        if self.process_runs:  # the blocks of an incomplete later process run cannot be paired
             self.timed = Timed()
         self.worker.close()
 
     def abandon(self, reason: str) -> None:
-        """End a candidate that has not failed by itself, for a reason that is the run's."""
+        """End the candidate because the whole run ends. reason: why; a candidate that failed earlier keeps its own reason."""
         self.failure = self.failure or Failed(reason)
         self.worker.kill()
 
     # -- process runs -------------------------------------------------------------------------------------------------
 
     def renew(self, worker: Worker, started: Future[messages.Started]) -> None:
-        """Go on with another process, for the next process run."""
+        """Continue with the process of the next process run. worker, started: this process and the result of its start."""
         self.worker.close()
         shutil.rmtree(self.worker.folder, ignore_errors=True)  # its outputs have been compared
         self.worker, self.run = worker, self.run + 1
@@ -119,7 +119,7 @@ class Candidate:
             self.started = started.result()
 
     def pause(self, paused: bool) -> None:
-        """Take part in the coming process run, or not."""
+        """Leave the candidate out of the next process run, or let it take part again."""
         self.paused = paused
 
     def start(self) -> None:
@@ -127,7 +127,7 @@ class Candidate:
         adapter = self.subject.adapter
         refused = adapter.refuses(self.folder, self.subject.mode)
         if self.request.device not in adapter.devices:
-            refused = f"runs on {' or '.join(adapter.devices)} alone, here"
+            refused = f"xverify runs this framework on {' or '.join(adapter.devices)} only"
         if refused:
             self.failure = Unsupported(refused)
             return
@@ -141,7 +141,7 @@ class Candidate:
         for name, value in self.history.environment.items():
             if started.environment.get(name) != value:
                 found = started.environment.get(name)
-                raise Failed(f"--resume: its process runs so far had {name} {value}, this one has {found}")
+                raise Failed(f"--resume: the earlier process runs had {name} {value}, this process has {found}")
 
     def build(self, prepared: Prepared, export: Export) -> None:
         """Build the model, load the weights, and read them back."""
@@ -149,8 +149,11 @@ class Candidate:
             with self._stage("building the model, loading the weights"):
                 self.built = building.build(self.worker, self.subject, self.request, self.folder, prepared, export)
 
-    def prove(self, fused_parameters: Mapping[str, tuple[str, ...]]) -> None:
-        """Take the digest of the weights in the form that every framework of the run can hold: see weights.normal_form."""
+    def take_normal_digest(self, fused_parameters: Mapping[str, tuple[str, ...]]) -> None:
+        """Replace the digest of the weights by that of their normal form, which is the same in every framework of the run.
+
+        See weights.normal_form.
+        """
         if not (self.active and fused_parameters and self.built is not None):
             return
         with self._stage():
@@ -158,7 +161,7 @@ class Candidate:
             self.built = replace(self.built, weights_digest=digest)
 
     def warm(self, prepared: Prepared, export: Export) -> None:
-        """Make the first two steps and warm up. This is on the clock: nothing else may run."""
+        """Make the first two steps and warm up. Both are timed, so nothing else may run on the machine."""
         if not self.active:
             return
         with self._stage("first step, warming up"):
@@ -181,17 +184,17 @@ class Candidate:
             self.listener.warm(self.label, self.request.batch / self.seconds_per_call)
 
     def _first_steps(self, prepared: Prepared, export: Export) -> messages.Prepared | TrainingPrepared:
-        """The first two steps; in a new process when the framework's own compiler crashed and asks for a restart."""
+        """Make the first two steps. When the framework's compiler crashes and asks for a restart, repeat them in a new process."""
         try:
             return building.first_steps(self.worker, self.request, self.subject.mode, prepared)
         except Crashed:
             if not self.worker.wants_restart():
                 raise
-        self.listener.phase(self.label, "its compiler crashed: starting it again")
+        self.listener.phase(self.label, "its compiler crashed: starting its process again")
         self.worker.close()
         self.started = self.worker.start()
         self.built = building.build(self.worker, self.subject, self.request, self.folder, prepared, export)
-        self.prove(prepared.fused_parameters)
+        self.take_normal_digest(prepared.fused_parameters)
         return building.first_steps(self.worker, self.request, self.subject.mode, prepared)
 
     def time_block(
@@ -199,14 +202,14 @@ class Candidate:
     ) -> TimedBlock | None:
         """One timed block; None when the candidate has failed.
 
-        index: the number of the round. keep: whether to save the outputs of the last call, which are what is compared.
-        first_kept: whether no block of this process run has kept its outputs yet.
+        index: the number of the round.
+        keep: whether to save the outputs of the last call, so that they can be compared with the reference.
+        first_kept: whether no earlier block of this process run has kept its outputs.
         """
         if not self.active:
             return None
-        keep = (
-            keep and not self.request.trains
-        )  # the loss of a step belongs to weights that no other subject has by then
+        # The outputs of a training step are not compared, because every subject has other weights after its own steps.
+        keep = keep and not self.request.trains
         with self._stage():
             return measuring.time_block(
                 self.worker,
@@ -227,7 +230,7 @@ class Candidate:
             self.timed = timed
 
     def finish(self) -> None:
-        """After the clock: measure memory, compute the cases that too few calls left out, and write down the process run."""
+        """After timing: measure memory, compute the input cases that no timed call computed, and record the process run."""
         if not self.active:
             return
         with self._stage("measuring memory" if self.first_run else ""):
@@ -245,10 +248,10 @@ class Candidate:
             self.process_runs += (replace(run, retraces=retraces, faults_per_call=per_call),)
 
     def _measure(self, warmed: Warmed) -> None:
-        """What is measured once, in the first process run."""
+        """Measure what is measured only in the first process run: memory, and a second call on every input case."""
         timed, peak = self.timed, self.timed.peak_rss_mib
         self.measured = Measured(timed_cases=len(timed.outputs))
-        if self.request.trains:  # no step can be kept from another, because each changes the weights
+        if self.request.trains:  # a training step cannot be repeated, because it changes the weights
             peak = self.worker.peak_rss_mib()
         else:
             again = measuring.call_again(self.worker, self.request.cases, timed.samples[-1].case, set(timed.outputs))
@@ -259,7 +262,7 @@ class Candidate:
         self.worker.ask(messages.ReleaseMemory())
 
     def process_run(self) -> ProcessRun | None:
-        """The current process run as far as it has come; None before it is warm."""
+        """The record of the current process run; None before its warm-up is complete."""
         if self.started is None or self.built is None or self.warmed is None:
             return None
         return ProcessRun(
@@ -276,7 +279,7 @@ class Candidate:
     # -- judging ------------------------------------------------------------------------------------------------------
 
     def replay(self, replay: LayerReplay) -> Layers:
-        """Judge its layers. Raises SubjectError when that fails, which takes nothing from what was timed."""
+        """Judge the layers. Raises SubjectError when the replay fails; the timed outputs are valid nevertheless."""
         folder = self.worker.folder / "layers"
         self.listener.phase(self.label, "capturing its layers")
         try:
@@ -288,7 +291,7 @@ class Candidate:
             shutil.rmtree(folder, ignore_errors=True)
 
     def judge(self, prepared: Prepared, truth: Truth, layers: Layers | None) -> None:
-        """Compare what the last timed calls returned with the reference. layers: the verdict on its layers, if there is one."""
+        """Compare the outputs of the last timed calls with the reference. layers: of its replay, or None."""
         if not self.alive:
             return
         error = self._wrong_weights(prepared)
@@ -299,7 +302,7 @@ class Candidate:
         self.error = error
 
     def judge_again(self, prepared: Prepared, truth: Truth) -> None:
-        """Compare what a later process run computed: its weights, and the outputs of its last timed calls."""
+        """Compare the weights and the last timed outputs of a later process run with the reference."""
         if not self.active or self.error is None or not self.timed.outputs:
             return
         found = self._wrong_weights(prepared)
@@ -310,7 +313,7 @@ class Candidate:
             self.error = replace(found, reason=reason, timed_cases=self.error.timed_cases)
 
     def _wrong_weights(self, prepared: Prepared) -> Error | None:
-        """The error of a candidate that has other weights than the reference; None when they are the same."""
+        """The error of a candidate whose weights are not those of the reference; None when they are equal."""
         assert self.built is not None
         mine, right = self.built.weights_digest, prepared.weights_digest
         if mine == right:
@@ -318,7 +321,7 @@ class Candidate:
         return Error(Verdict.INVALID, f"other weights after loading: digest {mine}, the reference has {right}")
 
     def learner(self) -> Learner:
-        """This candidate as a subject of the training-parity checks; it has made its first step."""
+        """The record of this candidate for the training-parity checks. Its warm-up must be complete."""
         assert self.built is not None
         assert self.warmed is not None
         assert self.warmed.optimizer is not None
@@ -332,7 +335,7 @@ class Candidate:
         )
 
     def judge_training(self, parity: TrainingParity, prepared: Prepared, observed: Future[Observed] | None) -> None:
-        """Run the training-parity checks. A failure in them fails the candidate: its speed would be of something unknown."""
+        """Run the training-parity checks. When they cannot be run, the candidate fails, because its speed counts only with them."""
         if not self.alive or observed is None:
             return
         wrong = self._wrong_weights(prepared)
@@ -343,7 +346,7 @@ class Candidate:
             self.error, self.training = parity.judge(self.learner(), observed.result())
 
     def judge_training_again(self, parity: TrainingParity, prepared: Prepared) -> None:
-        """Judge a later process run, too: its weights, and one step."""
+        """Judge the weights and one training step of a later process run."""
         if not self.active or self.error is None:
             return
         with self._stage():
@@ -353,10 +356,10 @@ class Candidate:
             else:
                 self.error = parity.judge_again(self.learner(), self.error)
 
-    # -- what it leaves behind ----------------------------------------------------------------------------------------
+    # -- results ------------------------------------------------------------------------------------------------------
 
     def measurements(self) -> Measurements:
-        """Everything that its speed is computed from."""
+        """The measurements that its speed is computed from."""
         finished = self.run in {run.launch for run in self.process_runs}
         return Measurements(
             subject=self.label,

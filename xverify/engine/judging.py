@@ -1,4 +1,4 @@
-"""The verdict on a candidate's outputs, from the files they were kept in. Nothing here talks to a process."""
+"""Judge the outputs of a candidate, which are read from files. No process is asked for anything."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def outputs(
 ) -> Error:
     """Compare the outputs of every case with the reference.
 
-    kept: input case -> file of its outputs. layers: what a replay of the layers found; None when there was none.
+    kept: input case -> file of its outputs. layers: the verdicts on the layers; None without a replay.
     second: the outputs of a second call on one of the inputs. When they differ from the first, a random operation is on.
     """
     mine = npz.OnDisk(*kept.values())
@@ -34,6 +34,6 @@ def outputs(
 
 
 def later_outputs(kept: Mapping[int, Path], truth: Truth, spec: ModelSpec, layers: Layers | None) -> Error:
-    """Compare the outputs that a later process run kept, which may be of fewer cases."""
+    """Compare the outputs of a later process run, which may have kept fewer input cases."""
     mine = npz.OnDisk(*kept.values())
     return compare(mine, truth.outputs, truth.float32, spec, sorted(kept), truth.noise_floors, layers, truth.constant)

@@ -1,6 +1,6 @@
-"""What is measured of one process run: the warm-up, timed blocks, and what follows after the clock.
+"""The measurements of one process run: the warm-up, the timed blocks, and then memory and repeated calls.
 
-Every function asks one worker and returns a record. While one of them runs on the clock, nothing else may run on the machine.
+Every function asks one worker and returns a record. During the warm-up and the timed blocks, nothing else may run on the machine.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from ..workload.request import Request
 from ..workload.spec import ModelSpec
 from .stages import Repeated, TimedBlock
 
-LONG_CALL = 0.3  # seconds; for longer calls, memory is sampled during the warm-up and needs no calls of its own
-STEADY_SECONDS = 10.0  # a warm-up that is not steady after this time and four windows of blocks will not become steady
-SAMPLING_SECONDS = 0.01  # between two looks at resident memory
+LONG_CALL = 0.3  # seconds; when a call takes longer, memory is sampled during the warm-up instead of in extra calls
+STEADY_SECONDS = 10.0  # a warm-up ends after this time and four windows of blocks, even when it is not steady
+SAMPLING_SECONDS = 0.01  # between two samples of resident memory
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class WarmUp:
-    """The calls before the clock.
+    """The calls before timing.
 
-    steady: whether they ended by themselves; None when the user gave their number.
+    steady: whether the speed became steady; None when the user gave the number of calls.
     average_rss_mib: mean resident memory during them; None when it was not sampled.
     """
 
@@ -57,7 +57,7 @@ def warm_up(worker: Worker, request: Request, second_step_seconds: float, sample
 
 
 def _warm_calls(worker: Worker, calls: int, sample_memory: bool) -> tuple[messages.Warmed, float | None]:
-    """Make this many calls; with the mean resident memory meanwhile, when it is sampled."""
+    """Make this many calls. Returns the reply, and the mean resident memory during the calls, or None when it is not sampled."""
     question = messages.Warm(calls=calls, seconds=0.0)
     if not sample_memory or not calls:
         return worker.ask(question), None
@@ -96,7 +96,7 @@ def time_block(
 ) -> TimedBlock:
     """Time one block of calls on one input case.
 
-    run, index: the numbers of the process run and of the round in it. case: the input case. calls: how many calls.
+    run, index: the numbers of the process run and of the round in it. case: the input case. calls: number of calls.
     keep: a file for the outputs of the last call; None keeps none. room: bytes of one call's outputs.
     first_kept: whether no earlier block of this process run kept its outputs; then peak memory is read first, because reading
         outputs takes memory that is not the framework's.
@@ -136,7 +136,7 @@ def call_again(worker: Worker, cases: int, last: int, kept: set[int]) -> Repeate
 
 
 def memory(worker: Worker, peak: float | None, average: float | None, device: str) -> Memory:
-    """The memory of the process. peak: its peak, where known. average: its mean, where it was sampled during the warm-up."""
+    """The memory of the process. peak: its peak; None when unknown. average: its mean during the warm-up; None: sample it now."""
     if average is None:
         average, _ = average_rss(worker, lambda: worker.ask(messages.Warm(calls=1, seconds=0.1)))
     if device == "cpu":
@@ -154,7 +154,7 @@ def memory(worker: Worker, peak: float | None, average: float | None, device: st
 
 
 def average_rss(worker: Worker, work: Callable[[], T]) -> tuple[float | None, T]:
-    """Mean resident memory in MiB while ``work`` runs, None where the system does not tell; and what ``work`` returns."""
+    """Mean resident memory in MiB while ``work`` runs, None when the system does not report it; and what ``work`` returns."""
     samples: list[float] = []
     done = threading.Event()
 

@@ -1,4 +1,4 @@
-"""Whether another process run would tell more about the speed of the candidates."""
+"""Decide whether another process run would make the speeds of the candidates more certain."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from ..timing import plan, statistics
 from ..timing.speed import fault, log_ratios
 from .candidate import Candidate
 
-HOPELESS = 3  # process runs after which a machine that is too noisy is not tried any further
+MAX_NOISY_RUNS = 3  # when the machine is too noisy after this number of process runs, no more are made
 
 
 def faultless(candidate: Candidate) -> bool:
-    """Whether nothing is wrong with its speed that more process runs could not mend."""
+    """Whether its speed has no fault. More process runs cannot repair a fault, such as a wrong output."""
     return fault(candidate.measurements()) is None
 
 
 def another_run_helps(
     going: Sequence[Candidate], candidates: Sequence[Candidate], effort: plan.Effort, refusal: str | None
 ) -> bool:
-    """Whether another process run would make the intervals narrower, and they need it.
+    """Whether the intervals are still too wide, and another process run would make them narrower.
 
     going: the candidates that would take part. candidates: all of the run; the first is the baseline.
-    refusal: why the machine is too noisy to be timed on; None when it is not.
+    refusal: why the machine is too noisy for timing; None when it is not.
     """
     baseline = candidates[0]
     if baseline not in going or (len(going) == 1 and len(candidates) > 1):
@@ -37,4 +37,4 @@ def another_run_helps(
     done = len(baseline.process_runs)
     if done >= effort.most or statistics.enough(logs, effort):
         return False
-    return not (done >= HOPELESS and refusal)
+    return not (done >= MAX_NOISY_RUNS and refusal)

@@ -1,4 +1,4 @@
-"""Resuming a run that ended early: what its result file already has is not measured again."""
+"""Resume a run that ended early. Process runs that its result file contains are not measured again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..workload.request import Request
 from ..workload.spec import ModelFolder
 from .stages import History
 
-# The settings that may differ from the earlier run: they say how much is measured, not what.
+# Settings that may differ from the earlier run, because they change how much is measured and not what.
 FREE = ("effort", "max_seconds", "timeout", "strict", "notes", "trust")
 HOST = ("cpu", "cores", "system")
 
@@ -35,14 +35,14 @@ class Earlier:
         return self.result.complete and not more and not broken
 
     def histories(self) -> dict[str, History]:
-        """Subject -> what was measured of it. Blocks of a process run that did not finish are left out."""
+        """Subject -> its earlier measurements. Blocks of a process run that did not finish are left out."""
         runs = [run for row in self.result.rows if row.speed for run in row.speed.launches]
         count = max((run.launch + 1 for run in runs), default=0)
         return {row.subject: _history(row, count) for row in self.result.rows}
 
 
 def _history(row: Row, next_run: int) -> History:
-    """next_run: the number of the next process run of all subjects."""
+    """The earlier measurements in one row. next_run: the number of the next process run of all subjects."""
     if row.speed is None or not row.speed.launches:
         return History(next_run)
     finished = {run.launch for run in row.speed.launches}
@@ -65,7 +65,7 @@ def earlier_run(path: Path, request: Request, folder: ModelFolder) -> Earlier | 
     differences = [each for each in changed if each]
     if differences:
         raise UsageError(
-            f"--resume: {path} is of another run: {'; '.join(differences)}. Name another --json to begin anew"
+            f"--resume: {path} is of another run: {'; '.join(differences)}. Name another file with --json to start a new run"
         )
     return Earlier(path, result)
 

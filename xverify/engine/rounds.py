@@ -14,8 +14,9 @@ from ..workload.request import Request
 from .candidate import Candidate
 from .stages import Timed, TimedBlock
 
-# Blocks at the end of a process run whose outputs are kept, at least: work that ``wait`` left undone must show in all of them.
-KEPT = 4
+# The last blocks of a process run keep their outputs, at least in this number of blocks. Work that ``wait``
+# left undone shows in all of them.
+KEPT_BLOCKS = 4
 
 
 def interleave(
@@ -25,7 +26,7 @@ def interleave(
     seconds_left: float | None,
     listener: Listener,
 ) -> Gate:
-    """Time all candidates of this process run, and give each its blocks. Returns what the noise gate saw.
+    """Time all candidates of this process run, and give each candidate its blocks. Returns the noise gate with its counts.
 
     seconds_left: until --max-seconds is over; None without a limit.
     """
@@ -39,8 +40,8 @@ def interleave(
     begun = time.monotonic()
     try:
         for index, order in enumerate(plan.orders(list(by_label), planned.rounds, request.seed + run)):
-            # The last block on each case is kept.
-            keep = index + max(request.cases, KEPT) >= planned.rounds
+            # The outputs of the last block on each input case are kept.
+            keep = index + max(request.cases, KEPT_BLOCKS) >= planned.rounds
             calls = {label: planned.calls[label][index] for label in order}
             _round(gate, [by_label[label] for label in order], index, index % request.cases, calls, keep, blocks)
             done = index + 1
@@ -60,7 +61,7 @@ def _round(
     keep: bool,
     blocks: dict[str, list[TimedBlock]],
 ) -> None:
-    """Time one block of each candidate, in this order. When any of them is noisy, none of the round counts."""
+    """Time one block of each candidate, in this order. When one block is noisy, all blocks of the round are dropped."""
     reasons = {gate.canary()}
     for candidate in candidates:
         mine = blocks[candidate.label]

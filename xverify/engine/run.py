@@ -39,7 +39,7 @@ from .stages import History, Subject
 
 
 class Clock:
-    """Where the seconds of a run go, by what it is doing."""
+    """Counts the seconds of a run by what the run is doing. budget: --max-seconds; None without a limit."""
 
     def __init__(self, budget: float | None) -> None:
         self.begun = time.monotonic()
@@ -62,7 +62,7 @@ class Clock:
 
 
 class Run:
-    """One request on its way to its result. Nothing that was measured is lost when a subject, or the user, ends early.
+    """Runs one request. When a subject fails or the user interrupts the run, the result contains what was measured until then.
 
     file: where the result is written after every process run, and at the end; None writes nothing.
     earlier: the result of a run that this one resumes.
@@ -92,7 +92,7 @@ class Run:
         self.candidates: list[Candidate] = []
         self.run_seconds: list[float] = []
         self.workers: list[Worker] = []
-        self.coming: dict[str, tuple[Worker, Future[messages.Started]]] = {}
+        self.next_processes: dict[str, tuple[Worker, Future[messages.Started]]] = {}
 
     def execute(self) -> Result:
         """Run the request to its result."""
@@ -100,17 +100,17 @@ class Run:
             self.listener.note(note)
         with tempfile.TemporaryDirectory(prefix="xverify-") as directory:
             self._set_up(Path(directory))
-            self.beside = ThreadPoolExecutor(max_workers=min(2, host.cores()))
+            self.background = ThreadPoolExecutor(max_workers=min(2, host.cores()))
             try:
                 self._measure()
                 self.complete = True
             except SubjectError as error:
                 self._abandon(error)
             except KeyboardInterrupt as error:
-                self.notes.append("interrupted: what had been measured by then is here")
+                self.notes.append("interrupted: the result contains what was measured until then")
                 self._abandon(error)
             finally:
-                self.beside.shutdown(wait=False, cancel_futures=True)
+                self.background.shutdown(wait=False, cancel_futures=True)
                 for worker in self.workers:
                     worker.close()
         result = self.result()
@@ -133,7 +133,7 @@ class Run:
             self.noise.restore(self.earlier.result.noise)
 
     def result(self) -> Result:
-        """What is known by now."""
+        """The result so far."""
         measurements = [each.measurements() for each in self.candidates]
         found = speeds(measurements, self.noise.refusal())
         rows = tuple(each.row(speed) for each, speed in zip(self.candidates, found))
@@ -171,10 +171,10 @@ class Run:
             return tuple(self.parity.layers)
         return self.truth.layers if self.truth else ()
 
-    # -- the line -----------------------------------------------------------------------------------------------------
+    # -- stages -------------------------------------------------------------------------------------------------------
 
     def _measure(self) -> None:
-        """From processes to verdicts. Work that is not timed runs beside other such work; timed work has the machine alone."""
+        """Start, time and judge all process runs. Work that is not timed runs in parallel; timed work runs alone on the machine."""
         with self.clock.doing("starting"):
             self._prepare()
         self._time()
@@ -191,9 +191,9 @@ class Run:
             self._begin_next()
 
     def _prepare(self) -> None:
-        """Prepare what every subject gets, and build the models of the first process run."""
+        """Prepare the weights and inputs of every subject, and build the models of the first process run."""
         try:
-            started = {each.label: self.beside.submit(each.start) for each in self.candidates}
+            started = {each.label: self.background.submit(each.start) for each in self.candidates}
             self.prepared = prepared = build.prepare(self.process)
             export = Export()
 
@@ -202,14 +202,14 @@ class Run:
                 candidate.build(prepared, export)
 
             by_onnx = [each for each in self.candidates if each.subject.needs_export]
-            built = [self.beside.submit(build_model, each) for each in self.candidates if each not in by_onnx]
+            built = [self.background.submit(build_model, each) for each in self.candidates if each not in by_onnx]
             self.export = export = build.export(self.process, prepared, bool(by_onnx))
-            built += [self.beside.submit(build_model, each) for each in by_onnx]
+            built += [self.background.submit(build_model, each) for each in by_onnx]
             self.float32 = truth.compute_float32(self.process, prepared)
             for done in built:
                 done.result()
         except BaseException as error:
-            self.beside.shutdown(wait=False, cancel_futures=True)
+            self.background.shutdown(wait=False, cancel_futures=True)
             self._abandon(error)
             raise
         fused = {
@@ -217,7 +217,7 @@ class Run:
         }
         self.prepared = prepared.in_normal_form(fused)
         for candidate in self.candidates:
-            candidate.prove(self.prepared.fused_parameters)
+            candidate.take_normal_digest(self.prepared.fused_parameters)
 
     def _time(self) -> None:
         """Warm up and time the processes that are ready, write the result so far, and report it."""
@@ -238,31 +238,31 @@ class Run:
             self._write(self.result())
         done = max((len(each.process_runs) for each in self.candidates), default=0)
         if done:
-            self.listener.launched(done, self.effort.least, "; ".join(self._figures()))
+            self.listener.process_run_done(done, self.effort.least, "; ".join(self._figures()))
 
     def _figures(self) -> Iterator[str]:
         """The speed of every candidate so far, in words."""
         for candidate, speed in zip(self.candidates, speeds([each.measurements() for each in self.candidates])):
             if speed is not None:
                 ratio = speed.ratio if candidate is not self.candidates[0] else None
-                beside = f" ({ratio:.3f} x)" if ratio is not None else ""
-                yield f"{candidate.label} {speed.fps:,.4g} a second{beside}"
+                times = f" ({ratio:.3f} x)" if ratio is not None else ""
+                yield f"{candidate.label} {speed.fps:,.4g} a second{times}"
 
     # -- one process run after another --------------------------------------------------------------------------------
 
     def _begin_next(self) -> None:
-        """Start the processes of the next process run beside whatever else there is to do, if there is to be one."""
-        self.coming = {}
+        """When another process run is wanted, start its processes in the background."""
+        self.next_processes = {}
         candidates = [each for each in self.candidates if each.active and (each.error is None or faultless(each))]
         if not self._wants_more(candidates):
             return
         for candidate in candidates:
             place = self.space / f"subject-{self.candidates.index(candidate)}-launch-{candidate.run + 1}"
             worker = self._worker(candidate.subject.adapter, place, candidate.label)
-            self.coming[candidate.label] = worker, self.beside.submit(worker.start)
+            self.next_processes[candidate.label] = worker, self.background.submit(worker.start)
 
     def _wants_more(self, candidates: list[Candidate]) -> bool:
-        """Whether another process run of these candidates would tell more, and there is time for one."""
+        """Whether another process run of these candidates is useful, and there is time for it."""
         if not another_run_helps(candidates, self.candidates, self.effort, self.noise.refusal()):
             return False
         latest = [each.process_runs[-1] for each in candidates]
@@ -271,15 +271,15 @@ class Run:
         if left is None or left > needed:
             return True
         done = len(self.candidates[0].process_runs)
-        note = f"--max-seconds {self.request.max_seconds:g} ended it after {done} of at least {self.effort.least} process runs"
+        note = f"--max-seconds {self.request.max_seconds:g} ended the run after {done} of at least {self.effort.least} process runs"
         if note not in self.notes:
             self.notes.append(note)
         return False
 
     def _take_next(self) -> bool:
-        """Give the started processes to their candidates, and build their models; whether there is another process run."""
+        """Give the started processes to their candidates, and build their models. Returns whether another process run follows."""
         assert self.prepared is not None
-        coming, self.coming = self.coming, {}
+        coming, self.next_processes = self.next_processes, {}
         going = [each for each in self.candidates if each.label in coming and faultless(each)]
         if not self._wants_more(going):
             going = []
@@ -292,10 +292,10 @@ class Run:
             candidate.pause(candidate.label not in labels)
         for candidate in going:
             candidate.renew(*coming[candidate.label])
-        for built in [self.beside.submit(each.build, self.prepared, self.export) for each in going]:
+        for built in [self.background.submit(each.build, self.prepared, self.export) for each in going]:
             built.result()
         for candidate in going:
-            candidate.prove(self.prepared.fused_parameters)
+            candidate.take_normal_digest(self.prepared.fused_parameters)
         return bool(going)
 
     # -- verdicts -----------------------------------------------------------------------------------------------------
@@ -325,9 +325,9 @@ class Run:
                 candidate.judge_again(self.prepared, self.truth)
 
     def _judge_training(self, prepared: Prepared) -> None:
-        """Judge every candidate's training while the next candidate already does what is judged of it afterwards."""
+        """Judge the training of every candidate. During this, the next candidate captures its layers and makes its first step."""
         parity = self.parity = TrainingParity(self.process, prepared)
-        # A subject that runs the reference's own code has been timed; without one, the reference makes two steps to know.
+        # A candidate that runs the reference's own code shows how long a step takes. Without one, the reference makes two steps.
         own = (self.request.reference, "eager")
         same = [
             each for each in self.candidates if each.active and (each.subject.adapter.name, each.subject.mode) == own
@@ -337,7 +337,7 @@ class Run:
         def observe(candidate: Candidate | None) -> Future[Observed] | None:
             if candidate is None or not candidate.alive:
                 return None
-            return self.beside.submit(parity.observe, candidate.learner())
+            return self.background.submit(parity.observe, candidate.learner())
 
         observed = observe(self.candidates[0])
         for candidate, following in zip_longest(self.candidates, self.candidates[1:]):
@@ -359,14 +359,14 @@ class Run:
         return done
 
     def _replayed(self, candidate: Candidate, replay: LayerReplay) -> Layers:
-        """What a replay of this candidate found. A failure here takes nothing from the outputs that were timed."""
+        """Replay the layers of this candidate. When the replay fails, the verdict on the outputs is valid nevertheless."""
         known, label = len(replay.layers), candidate.label
         if self.clock.left is not None and self.clock.left <= 0:
-            return Layers(known=known, subject=label, stopped="--max-seconds left no time for its layers")
+            return Layers(known=known, subject=label, stopped="--max-seconds left no time to check the layers")
         try:
             return candidate.replay(replay)
         except SubjectError as error:
-            return Layers(known=known, subject=label, stopped=f"layers not compared: {error}")
+            return Layers(known=known, subject=label, stopped=f"the layers could not be checked: {error}")
 
     # -- processes ----------------------------------------------------------------------------------------------------
 
@@ -374,7 +374,7 @@ class Run:
         reason = "interrupted by the user"
         if not isinstance(error, KeyboardInterrupt):
             status = f"{error.status}: " if isinstance(error, SubjectError) else ""
-            reason = f"no reference: {self.request.reference} {status}{error}"
+            reason = f"the reference {self.request.reference} could not run: {status}{error}"
         for candidate in self.candidates:
             candidate.abandon(reason)
 
@@ -387,7 +387,7 @@ class Run:
             request.python.get(adapter.name, sys.executable),
             place,
             request.threads,
-            "cpu" if reference else request.device,  # what is right is computed on the CPU, which has float64
+            "cpu" if reference else request.device,  # the reference computes on the CPU, which has float64
             request.timeout,
             request.pin,
             patient=reference,

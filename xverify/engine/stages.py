@@ -1,4 +1,4 @@
-"""The records that a candidate's stages hand on: built, warmed, timed, measured. Each is written once, by one stage."""
+"""The records of a candidate's stages: built, warmed, timed, measured. Each record is written once, by one stage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..workload.optimizers import Optimizer
 
 @dataclass(frozen=True)
 class Subject:
-    """What a candidate runs: a framework in one of its modes."""
+    """A framework in one of its modes."""
 
     adapter: type[Framework]
     mode: str
@@ -30,18 +30,18 @@ class Subject:
 
     @property
     def needs_export(self) -> bool:
-        """Whether the model or its weights come by way of the reference's ONNX export."""
+        """Whether the model or its weights are read from the reference's ONNX export."""
         return self.adapter.runs_export or self.adapter.weights_route == "onnx"
 
     @property
     def build_key(self) -> tuple[str, str]:
-        """Equal for subjects that build the same model, whose layers need to be compared only once."""
+        """A key that is equal for subjects that build the same model. Their layers are compared only once."""
         return self.adapter.name, str(self.adapter.mode_options.get(self.mode, {}))
 
 
 @dataclass(frozen=True)
 class History:
-    """What an earlier run, which is resumed, measured of a subject.
+    """The measurements of one subject in an earlier run that is resumed.
 
     next_run: the number of the next process run.
     environment: of the earlier process runs; a later one must have the same.
@@ -57,9 +57,9 @@ class History:
 class Built:
     """A model that was built, with its weights loaded and read back.
 
-    seconds: what building took, without loading the weights.
-    fused_parameters: weights that the framework stores as one, by its own name: the canonical names that they are the sum of.
-    route: the formats that the weights went through, e.g. ``torch -> ONNX -> tensorflow``.
+    seconds: the time to build the model, without loading the weights.
+    fused_parameters: name of a weight that the framework stores as a sum -> canonical names of the weights in this sum.
+    route: the formats that the weights were converted through, e.g. ``torch -> ONNX -> tensorflow``.
     weights_digest: of the weights as they were read back out of the model.
     """
 
@@ -73,11 +73,11 @@ class Built:
 class Warmed:
     """A callable after its first two steps and its warm-up.
 
-    calls, seconds: of the warm-up. steady: whether it ended by itself; None when the user gave the number of calls.
-    seconds_per_call: what a call took at the end.
+    calls, seconds: of the warm-up. steady: whether the speed became steady; None when the user gave the number of calls.
+    seconds_per_call: of a call at the end of the warm-up.
     graph_count: graphs made so far; None for a mode that makes none. page_faults: of the process so far; None when unknown.
     average_rss_mib: mean resident memory during the warm-up; None when it was not sampled.
-    optimizer, dropout_disabled: for training: the framework's own settings, and the layers whose dropout was disabled.
+    optimizer, dropout_disabled: for training: the settings that the framework uses, and the layers whose dropout was disabled.
     """
 
     first_step_seconds: float
@@ -100,7 +100,7 @@ class TimedBlock:
     noisy: why the block is noisy; None when it is not.
     outputs: the file with the outputs of its last call; None when they were not kept.
     unfinished_seconds: how much longer the first reading of these outputs took than the second.
-    peak_rss_mib: peak memory of the process before any outputs were read; known for the first kept block alone.
+    peak_rss_mib: peak memory of the process before any outputs were read; known only for the first block that kept its outputs.
     """
 
     sample: Sample
@@ -133,9 +133,9 @@ class Timed:
 
 @dataclass(frozen=True)
 class Repeated:
-    """One more call on each input case after the clock.
+    """One more call on each input case after the timed blocks.
 
-    outputs: for the cases that no kept block had. second: the file with the outputs of a second call on the last case.
+    outputs: of the cases that no timed block kept. second: the file with the outputs of a second call on the last case.
     new_input_seconds: the fastest call on another input than the call before; 0.0 with a single case.
     """
 
@@ -146,9 +146,9 @@ class Repeated:
 
 @dataclass(frozen=True)
 class Measured:
-    """What is measured once, after the clock of the first process run.
+    """What is measured once, after the timed blocks of the first process run.
 
-    timed_cases: how many input cases have outputs of timed calls.
+    timed_cases: number of input cases whose outputs are those of timed calls.
     """
 
     timed_cases: int = 0

@@ -57,7 +57,7 @@ def mutate(
 
 
 def _plan(faults: Iterable[Fault], seed: int, per_kind: int) -> Iterator[Fault]:
-    """Of each kind, as many as asked for, in layers drawn at random."""
+    """Choose ``per_kind`` faults of each kind, in layers drawn at random."""
     kinds: dict[str, list[Fault]] = {}
     for fault in faults:
         kinds.setdefault(fault.kind, []).append(fault)
@@ -66,7 +66,7 @@ def _plan(faults: Iterable[Fault], seed: int, per_kind: int) -> Iterator[Fault]:
 
 
 def _clean_requests(model: str, batch: int | None, seed: int, threads: int) -> Iterator[tuple[Request, ModelFolder]]:
-    """Runs without a fault: several seeds, each with one thread and with all, in turn at batch 1 and at ``batch``."""
+    """Requests without a fault: several seeds, in turn at batch 1 and at ``batch``, each with one thread and with all."""
     for other in range(SEEDS):
         for count in sorted({1, threads}):
             settings = RunSettings(batch=batch if other % 2 else 1, seed=seed + other, cases=1, threads=count)
@@ -74,7 +74,7 @@ def _clean_requests(model: str, batch: int | None, seed: int, threads: int) -> I
 
 
 def _clean_run(request: Request, folder: ModelFolder, listener: Listener) -> str | None:
-    """What is wrongly found in a run without a fault; None when all is EQUAL."""
+    """Run without a fault. Returns what is wrongly found; None when every layer is EQUAL."""
     conditions = f"seed {request.seed}, {request.threads} threads, batch {request.batch}"
     listener.phase("mutate", f"a clean run: {conditions}")
     with _pair(request, folder, listener) as pair:
@@ -82,14 +82,14 @@ def _clean_run(request: Request, folder: ModelFolder, listener: Listener) -> str
     if layers.verdict == Verdict.EQUAL:
         return None
     assert layers.first is not None
-    return f"{conditions}: {layers.verdict}, {layers.first.says()}"
+    return f"{conditions}: {layers.verdict}, {layers.describe(layers.first)}"
 
 
 @dataclass(frozen=True)
 class _Judgement:
     """What a replay of the port found.
 
-    visible: by how many noise floors the planted fault changes the exact output of its layer; 0 without a fault.
+    visible: the change of the layer's exact output by the planted fault, in noise floors; 0 without a fault.
     kinds: layer -> the kind of fault that explains it.
     """
 
@@ -146,9 +146,9 @@ class _Pair:
         )
 
     def judge(self, planted: tuple[str, int] | None) -> _Judgement:
-        """Capture the layers of the port as it is now, and replay them.
+        """Capture and replay the layers of the port.
 
-        planted: the layer and the index of the fault that the port has.
+        planted: (layer, index) of the fault that the port has; None when it has none.
         """
         captured = self.replay.capture(self.port, self.port.folder / "layers")
         report = self.replay.report(captured, planted)

@@ -1,6 +1,6 @@
-"""Mistakes of training code: what ``xverify mutate --task train`` plants, and what the report must say of each.
+"""Mistakes of training code: what ``xverify mutate --task train`` plants, and what the report must contain.
 
-Some are no more than other settings of the optimizer; what has to be done to a model besides stands in ``worker.mistakes``.
+Some mistakes are only other settings of the optimizer. The others change the port: see ``worker.mistakes``.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ class Mistake:
 
     kind: its name.
     check: the first check that it breaks.
-    says: what the report must say of it.
-    asked: the optimizer settings that the run asks for.
-    made: the settings that the port trains with; None for the same.
-    plant: the name of what is changed in the port besides; "" for nothing.
-    norms: whether it needs a batch norm.
+    says: a text that the report must contain.
+    asked: the optimizer settings of the run.
+    made: the optimizer settings of the port; None: the same.
+    plant: the name of a change of the port (see worker.mistakes); "" for none.
+    norms: whether the mistake needs a batch norm.
     """
 
     kind: str

@@ -1,4 +1,4 @@
-"""The records of a mutation score: the planted faults, what became of each, and the sums."""
+"""The records of a mutation score: the planted faults, the outcome of each, and the sums."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ ALIKE = {
 
 
 class TrialOutcome(str, Enum):
-    """What became of a planted fault."""
+    """The outcome of a planted fault."""
 
     CAUGHT = "CAUGHT"  # the verdict is not EQUAL
-    UNTESTED = "UNTESTED"  # the fault changes its layer by less than any test could see
-    MISSED = "MISSED"  # the verdict is EQUAL, though the fault is large enough to be seen
+    UNTESTED = "UNTESTED"  # the fault changes the output of its layer too little to be noticed
+    MISSED = "MISSED"  # the verdict is EQUAL, although the fault is large enough to be noticed
 
     __str__ = str.__str__
     __hash__ = str.__hash__
@@ -29,13 +29,13 @@ class TrialOutcome(str, Enum):
 class Trial:
     """One planted fault.
 
-    layer: where it was planted; of training code, the check that it should break.
-    says: what the fault is, one clause.
-    visible: by how many noise floors it changes the exact output of its layer.
-    verdict: on the port with the fault.
-    found: where the first difference was found: a layer, its input, or a check; None when nothing differs.
+    layer: the layer in which it was planted; for training code, the check that it should break.
+    says: a description of the fault.
+    visible: the change of the layer's exact output by the fault, in noise floors.
+    verdict: of the port with the fault.
+    found: the place of the first difference: a layer, its input, or a check; None when nothing differs.
     explained: the kind of fault that the report names; None when it names none.
-    explanation: what the report says of it.
+    explanation: the explanation in the report.
     """
 
     model: str
@@ -69,7 +69,7 @@ class Score:
     """All trials of one model.
 
     clean: number of runs without a fault.
-    alarms: those of them that were not EQUAL, one sentence each.
+    alarms: one sentence for each of these runs that was not EQUAL.
     """
 
     model: str

@@ -1,6 +1,7 @@
 """Mutations of training code: known mistakes are made in a port's training, and the training-parity checks must name them.
 
-The reference and the port are two workers of torch with the same weights. Every mistake is made with an optimizer that shows it.
+The reference and the port are two workers of torch with the same weights. Every mistake is made with an
+optimizer for which it has an effect.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ SEEDS = 2  # of clean runs, each with every optimizer that a mistake is made wit
 class _Round:
     """What was found with one seed and one optimizer.
 
-    alarm: what is wrongly found without a mistake; None when all checks hold.
-    found: the checks with each mistake that was made.
+    alarm: what is wrongly found without a mistake; None when all checks pass.
+    found: mistake -> the checks of the port with it.
     """
 
     alarm: str | None
@@ -56,7 +57,7 @@ def mutate_training(
 
 
 def _requests(request: Request) -> Iterator[tuple[Request, list[Mistake]]]:
-    """Every seed with every optimizer, and the mistakes to make; they are all made with the first seed."""
+    """A request for every seed and optimizer, and the mistakes to make. All mistakes are made with the first seed."""
     for other in range(SEEDS):
         for settings in dict.fromkeys(mistake.asked for mistake in MISTAKES):
             planted = [mistake for mistake in MISTAKES if mistake.asked == settings] if other == 0 else []
@@ -64,7 +65,7 @@ def _requests(request: Request) -> Iterator[tuple[Request, list[Mistake]]]:
 
 
 def _round(request: Request, planted: list[Mistake], folder: ModelFolder, listener: Listener) -> _Round:
-    """Judge a port without a mistake, then with each of these."""
+    """Judge a port without a mistake, and then with each of these mistakes."""
     settings = request.optimizer
     assert settings is not None
     conditions = f"seed {request.seed}, {settings.says()}"
@@ -87,10 +88,10 @@ def _round(request: Request, planted: list[Mistake], folder: ModelFolder, listen
 def _judge_training(
     parity: TrainingParity, port: Worker, folder: ModelFolder, settings: Optimizer, plant: str
 ) -> list[Check]:
-    """The checks of whole training steps of a port, which is built anew.
+    """Build the port again, and run the checks of whole training steps.
 
-    settings: what the port trains with.
-    plant: the mistake to make besides; "" for none.
+    settings: the optimizer settings of the port.
+    plant: the change of the port to make (see worker.mistakes); "" for none.
     """
     port.ask(build_question(folder, "torch", None))
     port.ask(messages.Load(path=str(parity.prepared.weights)))

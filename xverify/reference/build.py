@@ -1,4 +1,4 @@
-"""What the reference builds before any subject runs: weights, inputs, and the ONNX export. All of it is in files."""
+"""What the reference prepares before any subject runs: files with the weights, the inputs and the ONNX export."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ from ..workload import datasets, probe
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
 
-JUDGED_ITEMS = 4  # items of a batch whose layers are compared: a layer has thousands of values an item, which is enough
+JUDGED_ITEMS = (
+    4  # items of a batch whose layers are compared; a layer has thousands of values in each item, which is enough
+)
 
 
 @dataclass(frozen=True)
 class ReferenceProcess:
-    """The worker of the reference, and the run that it works for."""
+    """The worker of the reference, with the request and the model folder of the run."""
 
     request: Request
     folder: ModelFolder
@@ -48,24 +50,25 @@ class ReferenceProcess:
 
     @property
     def replays(self) -> bool:
-        """Whether this reference can judge layers. Torch can, because its modules are the canonical layers."""
+        """Whether this reference can judge layers. Only torch can, because its modules are the canonical layers."""
         return self.framework == "torch"
 
     def phase(self, doing: str) -> None:
-        """Tell the listener what the reference does."""
+        """Report to the listener what the reference does."""
         self.listener.phase("reference", doing)
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What every subject is given: array files, and their digests.
+    """The weights and inputs of every subject: array files and their digests.
 
     weights: the canonical weights. shapes: name -> shape of every weight.
     inputs: all input cases. few_inputs: the same with at most JUDGED_ITEMS items a batch, for the layers.
-    training: the input cases with their labels, of a training run. few_training: with at most JUDGED_ITEMS items.
-    weights_source, inputs_kind: where they come from, for the report.
+    training: for a training run, the input cases with their labels. few_training: the same with at most JUDGED_ITEMS items a batch.
+    weights_source, inputs_kind: where the weights and the inputs come from, for the report.
     environment: versions and settings of the reference's framework.
-    fused_parameters: weights that some framework of the run stores as one; weights_digest is of the form with these sums.
+    fused_parameters: weight that some framework of the run stores as a sum -> canonical names of the weights in this sum.
+        weights_digest is then the digest of the weights with these sums.
     """
 
     weights: Path
@@ -82,11 +85,11 @@ class Prepared:
     fused_parameters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def in_normal_form(self, fused_parameters: Mapping[str, tuple[str, ...]]) -> Prepared:
-        """The same with the digest of a form that every framework of the run can hold: see weights.normal_form."""
+        """The same with the digest of the weights' normal form (see weights.normal_form)."""
         if not fused_parameters:
             return self
-        form = normal_form(npz.load_file(self.weights), fused_parameters)
-        return replace(self, weights_digest=digest(form), fused_parameters=fused_parameters)
+        arrays = normal_form(npz.load_file(self.weights), fused_parameters)
+        return replace(self, weights_digest=digest(arrays), fused_parameters=fused_parameters)
 
     def sizes(self) -> tuple[int, int, int]:
         """(number of parameter tensors, their values, number of running statistics)."""
@@ -101,7 +104,7 @@ class Export:
     """The ONNX export.
 
     onnx: the file, with the canonical weights in it; None without an export.
-    weights: its initializers, for frameworks that take their weights by way of ONNX; None without an export.
+    weights: its initializers, for frameworks that read their weights from ONNX; None without an export.
     problem: why there is no export although a subject needs one; "" otherwise.
     """
 
@@ -111,7 +114,7 @@ class Export:
 
 
 def prepare(process: ReferenceProcess) -> Prepared:
-    """Start the reference, build its model, and write the weights and inputs that every subject gets.
+    """Start the reference, build its model, and write the weights and inputs of every subject.
 
     Raises SubjectError when the reference cannot run, WeightsError when the given weights do not fit it.
     """
@@ -148,7 +151,7 @@ def prepare(process: ReferenceProcess) -> Prepared:
 
 
 def _inputs(process: ReferenceProcess, training: Path) -> tuple[dict[str, Array], str]:
-    """The input cases and what kind they are. Those of training are also written with their labels, to ``training``."""
+    """The input cases, and their kind for the report. Those of training are also written with their labels."""
     request, spec = process.request, process.folder.spec
     if not request.trains:
         return probe.inputs(spec, request.batch, request.seed, request.cases), f"synthetic, seed {request.seed}"
@@ -216,7 +219,7 @@ def _read_file(process: ReferenceProcess, path: Path) -> dict[str, Array]:
 
 
 def export(process: ReferenceProcess, prepared: Prepared, needed: bool) -> Export:
-    """Export ONNX. What prevents it is kept as the export's ``problem``. needed: whether any subject needs an export."""
+    """Export ONNX. A failure becomes the ``problem`` of the export. needed: whether any subject needs an export."""
     if not needed:
         return Export()
     if process.folder.spec.no_export:
@@ -227,13 +230,13 @@ def export(process: ReferenceProcess, prepared: Prepared, needed: bool) -> Expor
     except ModuleNotFoundError as error:
         return Export(problem=f"no ONNX export: {error.name} is not installed (pip install {error.name})")
     except Crashed:
-        raise  # the reference itself is gone
+        raise  # the process of the reference has ended
     except (SubjectError, WeightsError) as error:
         return Export(problem=f"no ONNX export: {error}")
 
 
 def _export(process: ReferenceProcess, prepared: Prepared) -> Export:
-    """Export the graph, set the canonical weights in it by name, and read its initializers back out of it."""
+    """Export the graph, set the canonical weights in it by name, and read its initializers back."""
     import onnx
 
     path, read_back = process.space / "model.onnx", process.space / "onnx-weights.npz"
@@ -247,7 +250,7 @@ def _export(process: ReferenceProcess, prepared: Prepared) -> Export:
 
 
 def build_question(folder: ModelFolder, framework: str, onnx: Path | None, mode: str | None = None) -> messages.Build:
-    """What a worker is asked to build a model of this folder. onnx: the reference's export. mode: what it will run in."""
+    """The request to a worker to build the model of this folder. onnx: the reference's export. mode: the mode of the subject."""
     return messages.Build(
         folder=str(folder.code),
         options=dict(folder.spec.options),
@@ -260,7 +263,7 @@ def build_question(folder: ModelFolder, framework: str, onnx: Path | None, mode:
 
 
 def reference_workers(request: Request, space: Path, names: Iterable[str]) -> list[Worker]:
-    """Workers of torch on the CPU, not started, each with a folder of its own in ``space``."""
+    """Make workers of torch on the CPU, each with its own folder in ``space``. They are not started."""
     torch = discovery.load("torch")
     python = request.python.get("torch", sys.executable)
     workers = []
@@ -273,7 +276,7 @@ def reference_workers(request: Request, space: Path, names: Iterable[str]) -> li
 def export_onnx(folder: ModelFolder, space: Path, batch: int | None = None) -> Path:
     """Export a model's graph from torch, with placeholder weights. Returns the file, in ``space``.
 
-    batch: the batch size of the graph; None takes the model's own.
+    batch: the batch size of the graph; None: that of the model's spec.py.
     """
     if folder.spec.no_export:
         raise Unsupported(folder.spec.no_export)

@@ -1,4 +1,4 @@
-"""The layers of a candidate beside the reference's: capture their calls, match their names, and replay them in float64."""
+"""Judge the layers of a candidate: capture their calls, match their names with the reference's, and replay them in float64."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ CAPTURED_CASE = 0  # the input case whose layers are compared; outputs are compa
 class Captured:
     """The calls of the layers in one pass, and where their arrays are.
 
-    reply: what the worker captured. folder: with its arrays. inputs: the file of the inputs that the pass computed on.
-    matched: canonical name -> the framework's own, for layers that were matched by order and shape.
+    reply: what the worker captured. folder: the folder of the captured arrays. inputs: the file of the inputs of the pass.
+    matched: canonical name -> the framework's own name, for layers that were matched by order and shape.
     """
 
     reply: messages.Captured
@@ -44,7 +44,7 @@ class LayerReplay:
     def capture(self, worker: Worker, folder: Path) -> Captured:
         """Run one untimed pass that captures the calls of the layers into a new folder.
 
-        When the framework has some layers under other names and no names.toml says which, they are matched by order and shape.
+        Layers whose names differ from the reference's, and that names.toml does not list, are matched by order and shape.
         Raises SubjectError when the pass fails.
         """
         captured = self._capture(worker, folder, self.layers)
@@ -59,7 +59,7 @@ class LayerReplay:
         return replace(captured, reply=replace(captured.reply, records=calls), matched=matched)
 
     def _capture(self, worker: Worker, folder: Path, wanted: Sequence[str] | None) -> Captured:
-        """wanted: canonical names of layers; None captures every layer that holds no others."""
+        """Capture one pass. wanted: canonical names of layers; None: capture every layer that contains no other layer."""
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         # The batch size of an export is fixed, so it cannot take fewer items.
@@ -69,7 +69,7 @@ class LayerReplay:
         return Captured(worker.ask(question), folder, inputs, {})
 
     def _match(self, captured: Captured) -> dict[str, str]:
-        """Canonical name -> own name: see verdict.layers.match."""
+        """Canonical name -> the framework's own name (see verdict.layers.match)."""
         process, prepared, reply = self.process, self.prepared, captured.reply
         question = messages_reference.LayerOrder(
             inputs=str(captured.inputs), weights=str(prepared.weights), seed=process.request.seed
@@ -88,15 +88,14 @@ class LayerReplay:
         return match(mine, theirs, reply.channels_last)
 
     def replay(self, captured: Captured, subject: str) -> Layers:
-        """Judge every captured layer. subject: whose capture it is."""
+        """Judge every captured layer. subject: the subject that was captured."""
         self.process.phase(f"replaying the layers of {subject}")
         return summarise(self.report(captured), self.layers, subject, captured.matched)
 
     def report(self, captured: Captured, planted: tuple[str, int] | None = None) -> ReplayReport:
-        """What the replay finds.
+        """Replay the captured layers, and return what is found.
 
-        planted: the (layer, index) of the fault that was planted in the captured model; the replay
-        measures how visible it is.
+        planted: (layer, index) of a fault that was planted in the captured model; the replay measures how visible it is.
         """
         question = messages_reference.Replay(
             folder=str(captured.folder),

@@ -1,4 +1,4 @@
-"""From what the user asks for to a request: checked, and with everything filled in that was left open."""
+"""Make a request from what the user asks for: check the settings, and fill in the defaults."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from .subjects import choose
 def resolve(
     model: str | Path, subjects: Sequence[str] | None = None, settings: RunSettings | None = None
 ) -> tuple[Request, ModelFolder]:
-    """A request with all that was left open filled in, and the folder of the model. Raises UsageError.
+    """Return the checked request with all defaults filled in, and the folder of the model. Raises UsageError.
 
     model: a name of the zoo, or a folder.
     subjects: as the user names them; None takes every installed framework that the model has.
-    settings: all defaults when they are omitted; ``settings.task`` is one task.
+    settings: with one task in ``settings.task``; when omitted, all settings have their defaults.
     """
     asked = settings or RunSettings()
     folder = find_model(model)
@@ -53,7 +53,7 @@ def resolve(
 
 
 def _check(asked: RunSettings) -> None:
-    """Raise UsageError for a setting that cannot be used, whatever the model is."""
+    """Raise UsageError for a setting that cannot be used with any model."""
     options = declared(type(asked))
     check(options, vars(asked))
     check_task(options, vars(asked), asked.task)

@@ -1,4 +1,4 @@
-"""Which subjects a run compares, which framework is its reference, and in which interpreters they run."""
+"""Choose the subjects of a run, its reference, and the interpreters in which they run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Chosen:
 
     subjects: adapter and mode of each.
     reference: the framework whose outputs the others are compared with.
-    python: framework -> interpreter, for those that run in another interpreter than this one.
+    python: framework -> interpreter, for frameworks that run in another interpreter than this one.
     notes: what the user should know about this choice.
     """
 
@@ -34,7 +34,7 @@ class Chosen:
 
 
 def choose(folder: ModelFolder, subjects: Sequence[str] | None, python: Mapping[str, str], task: str) -> Chosen:
-    """The subjects of a run and their reference. Raises UsageError.
+    """Choose the subjects of a run and their reference. Raises UsageError.
 
     subjects: as the user names them; None takes every installed framework that the model has.
     python: framework -> interpreter, as the user names them.
@@ -46,7 +46,7 @@ def choose(folder: ModelFolder, subjects: Sequence[str] | None, python: Mapping[
     if task == "train" and reference != REFERENCE:
         raise UsageError(
             f"--task train is judged against {REFERENCE}, and {folder.path} has no {REFERENCE}.py that can run here; "
-            "its forward pass can be compared: --task forward"
+            "use --task forward to compare the forward pass"
         )
     for adapter in dict.fromkeys([*adapters, frameworks.load(reference)]):
         environment = environments.chosen(adapter)
@@ -55,18 +55,18 @@ def choose(folder: ModelFolder, subjects: Sequence[str] | None, python: Mapping[
         interpreters[adapter.name] = environment.interpreter
         if not environment.current:
             notes.append(
-                f"the pins of {adapter.name}'s environment have changed: xverify env create {environment.name}"
+                f"the pins of {adapter.name}'s environment have changed: xverify env create {environment.name} makes it again"
             )
     return Chosen(tuple(chosen), reference, interpreters, tuple(notes))
 
 
 def offered(folder: ModelFolder, adapter: type[Framework]) -> bool:
-    """Whether the folder has the file of this framework, or the file that its export is made from."""
+    """Whether the folder has the file of this framework, or of the framework whose export it runs."""
     return folder.file(_file(adapter)) is not None
 
 
 def order(adapter: type[Framework]) -> tuple[int, str]:
-    """The order of rows when the user names none: the reference first, as the baseline; what runs its export last."""
+    """The sort key of rows when the user names no subject: the reference is first, and frameworks that run its export are last."""
     return (0 if adapter.name == REFERENCE else 2 if adapter.runs_export else 1), adapter.name
 
 
@@ -90,7 +90,7 @@ def _available(adapter: type[Framework], interpreters: Mapping[str, str]) -> boo
 
 
 def _named(folder: ModelFolder, subjects: Sequence[str]) -> tuple[list[tuple[type[Framework], str]], list[str]]:
-    """(the subjects that the user names, no notes)."""
+    """(the subjects that the user names, an empty list of notes)."""
     chosen = list(dict.fromkeys(frameworks.parse_subject(text) for text in subjects if text.strip()))
     if not chosen:
         raise UsageError("--subjects is empty: name at least one, e.g. torch:eager,jittor (see xverify list)")
@@ -103,7 +103,7 @@ def _named(folder: ModelFolder, subjects: Sequence[str]) -> tuple[list[tuple[typ
 def _installed(
     folder: ModelFolder, interpreters: Mapping[str, str], task: str
 ) -> tuple[list[tuple[type[Framework], str]], list[str]]:
-    """(the default modes of every installed framework that the model has, a note on each that is not installed)."""
+    """(the default modes of every installed framework that the model has, a note for each framework that is not installed)."""
     notes = []
     chosen = []
     for adapter in sorted(frameworks.load_all().values(), key=order):

@@ -1,4 +1,4 @@
-"""What a result file says of the settings, the reference, its weights and its inputs."""
+"""The parts of a result that describe the settings, the reference, the weights and the inputs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .truth import Truth
 
 
 def settings(request: Request, folder: ModelFolder) -> Settings:
-    """The request as it was resolved, with a digest of the model folder's files."""
+    """The settings of the request, with a digest of the model folder's files."""
     return Settings.of(request, folder.digest())
 
 
 def weights(prepared: Prepared | None) -> WeightsSummary:
-    """The weights; parameters and running statistics are counted apart, the digest covers both. None: there are none yet."""
+    """The weights. Parameters and running statistics are counted separately; the digest covers both."""
     if prepared is None:
         return WeightsSummary()
     tensors, parameters, statistics = prepared.sizes()
@@ -32,7 +32,7 @@ def weights(prepared: Prepared | None) -> WeightsSummary:
 
 
 def inputs(request: Request, prepared: Prepared | None) -> InputsSummary:
-    """The input cases. None: there are none yet."""
+    """The input cases. prepared: None: not yet made."""
     kind = prepared.inputs_kind if prepared else f"synthetic, seed {request.seed}"
     return InputsSummary(digest=prepared.inputs_digest if prepared else None, cases=request.cases, kind=kind)
 
@@ -40,12 +40,12 @@ def inputs(request: Request, prepared: Prepared | None) -> InputsSummary:
 def reference(
     request: Request, prepared: Prepared | None, export: Export, truth: Truth | None, layers: Sequence[str]
 ) -> ReferenceSummary:
-    """The reference and its noise floor, as far as they are known. layers: those that it judges."""
+    """The reference and its noise floor, as far as they are known. layers: the layers that it judges."""
     floor = f"{request.reference}'s own float32 error"
     if truth is not None and truth.noise_floors is not None:
         floor = "the rounding of every layer, modelled and measured in float64"
     if truth is not None and truth.precision != "float64":
-        floor = "the change of its outputs when every weight and input moves to a neighbouring float32"
+        floor = "the change of its outputs when every weight and input is changed to a neighbouring float32 value"
     return ReferenceSummary(
         framework=request.reference,
         precision=truth.precision if truth else "float64",

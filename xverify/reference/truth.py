@@ -1,4 +1,4 @@
-"""What is right: the reference's outputs in float64, and the noise floors that a difference is divided by."""
+"""The exact outputs: those of the reference in float64, and the noise floors that errors are divided by."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ Outputs = Mapping[str, Array]  # "case/name" -> array, read from its file when i
 class Truth:
     """The outputs that candidates are compared with; every mapping is "case/name" -> value.
 
-    outputs: in float64, where the framework can compute in it. float32: what stands for its own float32 result.
-    precision: "float64", or "float32" when the framework has no float64 form; then the noise floor is measured by perturbation.
+    outputs: in float64, when the framework can compute in it; otherwise in float32.
+    float32: the framework's own float32 outputs; those of perturbed weights and inputs when it has no float64.
+    precision: "float64", or "float32" when the framework cannot compute in float64; then perturbation measures the noise floor.
     noise_floors: rms of the noise of all layers in every output; None when the layers cannot be replayed.
     layers: the canonical layers; empty when they cannot be replayed. replay_problem: why they cannot, "" when they can.
-    tested, untested: the weights and constants in which a fault could, and could not, be seen.
+    tested, untested: the weights and constants in which a fault would show in the outputs, and those in which it would not.
     constant: whether some output of the reference is the same for every input.
     """
 
@@ -43,7 +44,7 @@ class Truth:
 
 
 def compute_float32(process: ReferenceProcess, prepared: Prepared) -> Outputs:
-    """Compute in float32, and check that the spec describes what the model returns. Raises SpecError when it does not."""
+    """Compute in float32. Raises SpecError when the spec does not describe what the model returns."""
     process.phase("computing in float32")
     outputs, shapes = _outputs(process, "float32", prepared.inputs, prepared.weights)
     _check_shapes(process, shapes)
@@ -51,7 +52,7 @@ def compute_float32(process: ReferenceProcess, prepared: Prepared) -> Outputs:
 
 
 def evaluate(process: ReferenceProcess, prepared: Prepared, float32: Outputs) -> Truth:
-    """Compute in float64; where the framework cannot, measure the noise floor by perturbation. float32: its own outputs."""
+    """Compute in float64, or measure the noise floor by perturbation when the framework cannot. float32: its float32 outputs."""
     process.phase("computing in float64, and the noise of every layer")
     try:
         if process.replays:
@@ -66,7 +67,7 @@ def evaluate(process: ReferenceProcess, prepared: Prepared, float32: Outputs) ->
 
 
 def _perturbed(process: ReferenceProcess, prepared: Prepared, float32: Outputs) -> Truth:
-    """The truth of a framework without float64: its float32 outputs, and those of perturbed weights and inputs as the floor."""
+    """The truth of a framework without float64: its outputs, and those of perturbed weights and inputs for the noise floor."""
     process.phase("measuring the noise floor by perturbation")
     perturbed = process.space / "perturbed-inputs.npz", process.space / "perturbed-weights.npz"
     for source, target in zip((prepared.inputs, prepared.weights), perturbed):
@@ -75,7 +76,7 @@ def _perturbed(process: ReferenceProcess, prepared: Prepared, float32: Outputs) 
 
 
 def _with_noise_floors(process: ReferenceProcess, prepared: Prepared, float32: Outputs) -> Truth:
-    """The float64 outputs, and the noise of all layers in them, relative to their size the same in every case."""
+    """The float64 outputs and their noise floors. In every case a noise floor is the same share of the size of the output."""
     path = process.space / "float64-outputs.npz"
     seed, weights = process.request.seed, str(prepared.weights)
     question = messages_reference.NoiseFloors(
@@ -112,7 +113,7 @@ def _with_noise_floors(process: ReferenceProcess, prepared: Prepared, float32: O
 def _outputs(
     process: ReferenceProcess, name: str, inputs: Path, weights: Path
 ) -> tuple[Outputs, dict[str, tuple[int, ...]]]:
-    """The outputs from these inputs and weights, in a file of this name, and their shapes. "float64" computes in float64."""
+    """Compute the outputs, in float64 when ``name`` is "float64". Returns the outputs, in a file of this name, and their shapes."""
     path = process.space / f"{name}-outputs.npz"
     question = messages_reference.Evaluate(
         inputs=str(inputs), path=str(path), weights=str(weights), float64=name == "float64"

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FORMATS = (".png", ".svg")
-MARKS = "ox+*#@%&"  # of subjects, in turn
+MARKS = "ox+*#@%&"  # one for each subject
 COLOURS = ("green+", "blue+", "magenta+", "cyan+", "orange+", "red+")
 DASHES = ("-", (0, (5, 2)), (0, (2, 2)), (0, (7, 2, 1, 2)), (0, (1, 1)))
-NEAREST, FARTHEST = 1e-9, 10.0  # distances from the reference that the lower panel has room for
+NEAREST, FARTHEST = 1e-9, 10.0  # the range of distances from the reference in the lower panel
 
 
 def check(path: Path) -> None:
-    """Check that ``draw`` could write the file, before a run is made for it. Raises UsageError."""
+    """Check before a run that ``draw`` can write the file. Raises UsageError."""
     if path.suffix.lower() not in FORMATS:
         raise UsageError(f"{path}: loss curves are drawn as .png or .svg; the name must end in one of them")
     if not path.parent.is_dir():
@@ -42,9 +42,9 @@ def check(path: Path) -> None:
 
 
 def in_terminal(rows: Iterable[Row], width: int = 100, height: int = 20, plain: bool = False) -> str:
-    """The curves and their legend as text; '' when no row has a curve.
+    """Draw the curves and their legend as text; '' when no row has a curve.
 
-    width, height: characters of the picture; the legend stands beneath it.
+    width, height: characters of the picture; the legend is printed below it.
     plain: without colours.
     """
     rows = list(rows)
@@ -62,10 +62,10 @@ class _Picture:
         self.curves, self.plain = curves, plain
         self.shared = next(iter(curves.values()))  # all have the same reference and band
         self.bottom, self.top = _window(curves)
-        self.legend: list[tuple[str, str]] = []  # of what a reader sees, and the same with its colour
+        self.legend: list[tuple[str, str]] = []  # (text without colours, text with colours) of every entry
 
     def drawn(self, optimizer: str, width: int, height: int) -> str:
-        self.plotext.terminal.limit(False, False)  # keep to the size asked for, in a pipe, too
+        self.plotext.terminal.limit(False, False)  # keep the given size when the output is no terminal, too
         self.figure.clear.all()
         self.figure.plot_size(width, height)
         self.figure.theme("colorless" if self.plain else "simple")
@@ -95,7 +95,7 @@ class _Picture:
         for curve, (_, colour) in zip(self.curves.values(), looks):
             self._line(curve.losses, "braille", colour)
         for index, ((subject, curve), (mark, colour)) in enumerate(zip(self.curves.items(), looks)):
-            # The marks of subjects take turns, so that curves which coincide are all seen.
+            # The marks of subjects are on different steps, so that curves which coincide are all visible.
             self._line(curve.losses, mark, colour, start=index, every=len(self.curves), joined=False)
             self._explain(f"{mark} {_label(subject, curve)}", colour)
 
@@ -116,7 +116,7 @@ class _Picture:
         every: int = 1,
         joined: bool = True,
     ) -> None:
-        # A loss outside of the window is drawn on its edge: plotext would draw all the way to it.
+        # A loss outside of the window is drawn on its edge, because plotext would extend the axis to it.
         points = [
             (step, min(max(loss, self.bottom), self.top)) for step, loss in enumerate(losses) if math.isfinite(loss)
         ]
@@ -133,7 +133,7 @@ class _Picture:
 
 
 def _wrapped(entries: Iterable[tuple[str, str]], width: int) -> list[str]:
-    """The entries of a legend in lines, three spaces apart. Each is (what counts for the width, what is written)."""
+    """The entries of a legend in lines, three spaces apart. Each entry is (text without colours, text with colours)."""
     lines: list[list[str]] = []
     used = width
     for text, written in entries:
@@ -154,10 +154,10 @@ def drawable(result: Result) -> bool:
 
 
 def draw(result: Result, path: Path) -> None:
-    """Write the curves as PNG or SVG, by the name's suffix.
+    """Write the curves as PNG or SVG, depending on the suffix of the name.
 
-    The upper panel shows the losses; the lower one how far each is from the reference, on a logarithmic scale on which the
-    band can be seen. Raises UsageError for another suffix, and when there is no curve.
+    The upper panel shows the losses. The lower panel shows their distance from the reference on a logarithmic scale, on which the
+    band is visible. Raises UsageError for another suffix, and when there is no curve.
     """
     check(path)
     curves = _curves(result.rows)
@@ -165,7 +165,7 @@ def draw(result: Result, path: Path) -> None:
         raise UsageError(
             f"{path}: no subject of {result.model} has a loss curve to draw; xverify run --task train makes them"
         )
-    # By itself, without pyplot, a figure needs no display: its file is drawn by Agg, or as SVG.
+    # Without pyplot, a figure needs no display.
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 7), layout="constrained")
@@ -194,7 +194,7 @@ def _draw_reference(upper: Axes, lower: Axes, shared: Curve) -> None:
 def _draw_subjects(upper: Axes, lower: Axes, curves: Mapping[str, Curve]) -> None:
     for index, (subject, curve) in enumerate(curves.items()):
         losses = np.array(curve.losses, float)
-        style: dict[str, Any] = {  # what matplotlib takes differs by keyword
+        style: dict[str, Any] = {  # the keywords of matplotlib have different types
             "color": f"C{index % 10}", "linestyle": DASHES[index % len(DASHES)], "marker": ".", "markersize": 3,
         }  # fmt: skip
         upper.plot(np.arange(len(losses)), losses, label=_label(subject, curve), **style)
@@ -209,11 +209,11 @@ def _draw_end_of_judging(upper: Axes, lower: Axes, shared: Curve) -> None:
         upper.lines[-1].set_label(f"judged for {shared.judged} of {len(shared.reference)} steps")
 
 
-# -- of both ----------------------------------------------------------------------------------------------------------
+# -- for both ---------------------------------------------------------------------------------------------------------
 
 
 def _curves(rows: Iterable[Row]) -> dict[str, Curve]:
-    """By subject. All curves of one run have the same reference and band."""
+    """Subject -> curve. All curves of one run have the same reference and band."""
     return {row.subject: row.training.curve for row in rows if row.training and row.training.curve}
 
 
@@ -227,7 +227,7 @@ def _label(subject: str, curve: Curve) -> str:
 
 
 def _distance(losses: Array, reference: Array) -> Array:
-    """|loss − reference's| ÷ reference's, step by step, at least NEAREST so that no distance is drawn, too; NaN is not."""
+    """|loss − reference's| ÷ reference's at each step. Zero becomes NEAREST, so that it is drawn; NaN is not drawn."""
     count = min(len(losses), len(reference))
     with np.errstate(all="ignore"):
         share: Array = np.abs(losses[:count] - reference[:count]) / np.abs(reference[:count])
@@ -235,7 +235,7 @@ def _distance(losses: Array, reference: Array) -> Array:
 
 
 def _window(curves: Mapping[str, Curve]) -> tuple[float, float]:
-    """The losses to show: of the reference and its band, and half as much to each side where a subject leaves them."""
+    """The range of losses to show: that of the reference and its band, extended by at most half of it where a subject leaves it."""
     shared = next(iter(curves.values()))
     right = [loss for part in (shared.reference, shared.low, shared.high) for loss in part if math.isfinite(loss)]
     right = right or [0.0]

@@ -1,4 +1,4 @@
-"""A result layer by layer: R, the residual / noise floor, as a number and as a logarithmic bar."""
+"""Print a result layer by layer: R (residual / noise floor) as a number and as a logarithmic bar."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from . import numbers
 from .notes import coverage
 from .tables import Column, borderless
 
-LOW, HIGH, WIDTH = 0.1, 1e6, 35  # R at the two ends of the bar, and its characters
+LOW, HIGH, WIDTH = 0.1, 1e6, 35  # R at the two ends of the bar, and the number of characters between them
 STYLES: dict[str, str] = {Verdict.EQUAL: "green", Verdict.DRIFT: "yellow", Verdict.DIFFERENT: "red"}
 
 
 def bar(ratio: float | None, verdict: str) -> Text:
-    """R from 0.1 to 10⁶ on a logarithmic scale, with marks at the limits. None is more than any number."""
+    """Draw R from 0.1 to 10⁶ on a logarithmic scale, with marks at the limits. ratio: R; None when it is infinite."""
     cells = list(" " * WIDTH)
     for limit in (limits.EQUAL_R, limits.DRIFT_R):
         cells[_place(limit)] = "┊"
@@ -46,7 +46,7 @@ def render(row: Row, out: Console, only_faults: bool = False) -> None:
     layers = row.training.layers if row.training else row.error.layers if row.error else None
     out.print(f"\n[bold]{escape(row.subject)}[/], {row.task}: {_headline(row)}")
     if layers is None or not layers.layers:
-        out.print("  no layer was checked, because the framework does not show its layers; its outputs were")
+        out.print("  no layer was checked, because the framework does not show its layers; its outputs were checked")
         return
     shown = [layer for layer in layers.layers if not only_faults or layer.verdict != Verdict.EQUAL]
     if shown:
@@ -98,7 +98,7 @@ def _worst(layer: LayerError) -> float | None:
 
 
 def _bits(relative: float | None) -> str:
-    """How many of float32's bits an error of this relative size makes wrong."""
+    """The number of bits of float32 that an error of this relative size makes wrong."""
     if relative is None or not math.isfinite(relative):
         return numbers.ABSENT
     return numbers.decimals(max(0.0, math.log2(relative / limits.UNIT)), 1) if relative else "0"

@@ -13,7 +13,7 @@ FEW = 4  # names in a sentence
 
 
 def footer(result: Result) -> Iterator[str]:
-    """What the table rests on, one sentence a line."""
+    """The sentences under the table, one in each line."""
     digest = result.weights.digest
     if digest:
         yield _weights(result, digest)
@@ -46,17 +46,17 @@ def coverage(layers: Layers) -> str:
 
 
 def where_time_went(result: Result) -> str:
-    """The seconds of the run by phase, and what the subjects need by themselves; '' where they are not known."""
+    """The seconds of the run by phase, and the seconds that the subjects alone need; '' when they are not known."""
     spent = result.timeline
     shares = [f"{spent[phase + '_seconds']:.0f} {phase}" for phase in PHASES if phase + "_seconds" in spent]
     if not shares:
         return ""
-    own = f"the subjects by themselves {spent['unavoidable_seconds']:.0f} s"
+    own = f"the subjects alone need {spent['unavoidable_seconds']:.0f} s"
     return f"{spent['total_seconds']:.0f} s = {' + '.join(shares)} ({own})"
 
 
 def few(names: Sequence[str], most: int = FEW) -> str:
-    """The first of several names."""
+    """The first names of a list. most: their number; further names are replaced by an ellipsis."""
     return ", ".join(names[:most]) + (", …" if len(names) > most else "")
 
 
@@ -76,7 +76,7 @@ def _weights(result: Result, digest: str) -> str:
 
 def _normal_form(result: Result) -> str:
     sums = [f"{name} = {' + '.join(parts)}" for name, parts in list(result.weights.normal_form.items())[:2]]
-    return f"Digests: taken of weights in the form that every framework here can hold: {', '.join(sums)}, …"
+    return f"Digests: computed after summing the weights that some framework stores as one: {', '.join(sums)}, …"
 
 
 def _training(result: Result) -> str:
@@ -100,7 +100,7 @@ def _outputs(result: Result) -> str:
 
 
 def _layers(result: Result) -> Iterator[str]:
-    """What the verdicts on layers rest on, and what they leave out."""
+    """The layers and weights that were checked, and those that were not."""
     reference = result.reference
     known = reference.layers
     if not known:
@@ -111,12 +111,12 @@ def _layers(result: Result) -> Iterator[str]:
     complete = sum(found is not None and found.compared == found.known for _, found in judged)
     yield (
         f"Layers: {known} of {known} checked against float64 in {complete} of {len(judged)} subjects, each computed again "
-        "from the inputs that it received (case 0); xverify explain FILE.json shows each"
+        "from the inputs that it received (case 0); xverify explain FILE.json shows every layer"
     )
     for row, found in judged:
         if found is None or not found.compared:
-            why = (found.stopped if found else "") or "its layers cannot be seen"
-            yield f"  {row.subject}: none checked, its outputs alone: {why}"
+            why = (found.stopped if found else "") or "the framework does not show its layers"
+            yield f"  {row.subject}: no layer checked, only the outputs: {why}"
         elif found.missing or found.matched or found.stopped:
             yield f"  {row.subject}: {coverage(found)}"
     untested = reference.untested
@@ -157,8 +157,8 @@ def _noise(result: Result) -> str:
 
 
 def _full_memory(row: Row) -> str:
-    held = f"{row.memory.gpu_used_mib:,.0f} of {row.memory.gpu_total_mib:,.0f} MiB"
+    used = f"{row.memory.gpu_used_mib:,.0f} of {row.memory.gpu_total_mib:,.0f} MiB"
     return (
-        f"{row.subject}: the device's memory was nearly full ({held}): a framework may have paged, or chosen slower "
+        f"{row.subject}: the device's memory was nearly full ({used}): a framework may have paged, or chosen slower "
         "algorithms; try a smaller --batch"
     )

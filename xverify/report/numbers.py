@@ -1,4 +1,4 @@
-"""How numbers are written in every report. A number that is absent is a dash."""
+"""The formats of numbers in every report. A missing number is written as a dash."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def figure(value: float | None) -> str:
 
 
 def published(value: float) -> str:
-    """A figure as it was published, which is with five digits at most: ``2,169``, ``80.5``."""
+    """A published figure, with at most five significant digits: ``2,169``, ``80.5``."""
     return f"{float(f'{value:.5g}'):,}".removesuffix(".0")
 
 
@@ -25,22 +25,22 @@ def seconds(value: float | None) -> str:
 
 
 def significant(value: float | None, digits: int = 3) -> str:
-    """So many significant digits."""
+    """A number with this number of significant digits."""
     return ABSENT if value is None else f"{value:.{digits}g}"
 
 
 def whole(value: float | None) -> str:
-    """No digit behind the point, with separators for thousands."""
+    """A number without decimal places, with separators for thousands."""
     return ABSENT if value is None else f"{value:,.0f}"
 
 
 def decimals(value: float | None, places: int = 2) -> str:
-    """So many digits behind the point."""
+    """A number with this number of decimal places."""
     return ABSENT if value is None else f"{value:.{places}f}"
 
 
 def error(value: float | None) -> str:
-    """An error, as ``4.0e-07``."""
+    """An error, e.g. ``4.0e-07``."""
     return ABSENT if value is None else f"{value:.1e}"
 
 
@@ -50,27 +50,27 @@ def interval(value: str, low: str, high: str) -> str:
 
 
 def time_ratio(ratio: float, low: float | None = None, high: float | None = None) -> str:
-    """A ratio of times, with its interval where it has one: ``1.100 (1.080–1.120)``."""
+    """A ratio of times, with its interval when both ends are known: ``1.100 (1.080–1.120)``."""
     text = decimals(ratio, 3)
     return text if low is None or high is None else interval(text, decimals(low, 3), decimals(high, 3))
 
 
 def layer_ratio(value: float | None) -> str:
-    """R or C of a layer: a residual / noise floor. None, infinity and NaN are more than any number."""
+    """R or C of a layer (residual / noise floor). None, infinity and NaN are written as ``∞``."""
     if value is None or not math.isfinite(value):
         return "∞"
     return "0" if value == 0 else whole(value) if value >= 1000 else significant(value, 2)
 
 
 def check_ratio(value: float) -> str:
-    """The residual / noise floor of a training-parity check: two significant digits, whole from 100 to 10,000."""
+    """The residual / noise floor of a training-parity check: two significant digits; without decimal places from 100 to 10,000."""
     if not math.isfinite(value):
         return "∞" if value > 0 else "NaN"
     return f"{value:.0f}" if 100 <= value < 10_000 else significant(value, 2)
 
 
 def duration(seconds: float) -> str:
-    """``40 s``, ``9 min``, ``11 h``."""
+    """A duration in seconds, minutes or hours: ``40 s``, ``9 min``, ``11 h``."""
     for unit, size in (("h", 3600.0), ("min", 60.0)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"

@@ -12,8 +12,8 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from ..progress import Listener
 
-QUIET_SECONDS = 3.0  # a step that takes less shows no line of its worker's log
-REPEAT_SECONDS = 15.0  # where lines are not replaced, a long step is named again no sooner than this
+QUIET_SECONDS = 3.0  # the last line of the worker's log is shown only for steps that take longer
+REPEAT_SECONDS = 15.0  # seconds between two plain lines about the same long step
 
 
 @contextmanager
@@ -39,7 +39,7 @@ def progress_listener(quiet: bool) -> Iterator[Listener]:
 
 
 class LiveProgress(Listener):
-    """A line for the candidates and one for the reference, redrawn as they go on."""
+    """One line for the candidates and one for the reference, which are redrawn."""
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
@@ -67,7 +67,7 @@ class LiveProgress(Listener):
     def warm(self, subject: str, rate: float) -> None:
         self.progress.console.print(f"[bold]{escape(subject)}[/] is warm: about {rate:,.4g} a second")
 
-    def launched(self, done: int, least: int, figures: str) -> None:
+    def process_run_done(self, done: int, least: int, figures: str) -> None:
         self.progress.console.print(f"[bold]{_process_runs(done, least)}[/]: {escape(figures)}")
 
     def note(self, text: str) -> None:
@@ -75,13 +75,13 @@ class LiveProgress(Listener):
 
 
 class PlainProgress(Listener):
-    """A line for each step, and one for a long step from time to time."""
+    """One line for each step, and further lines for a long step."""
 
     def __init__(self) -> None:
-        self.told_at: dict[str, float] = {}  # seconds into the step of each subject
+        self.told_at: dict[str, float] = {}  # subject -> seconds since its step began, at its latest line
 
     def tell(self, text: str) -> None:
-        sys.stderr.write(text + "\n")  # one write a line: two steps may speak at once
+        sys.stderr.write(text + "\n")  # one write for each line, because two threads may print at once
         sys.stderr.flush()
 
     def phase(self, subject: str, doing: str) -> None:
@@ -100,7 +100,7 @@ class PlainProgress(Listener):
     def warm(self, subject: str, rate: float) -> None:
         self.tell(f"{subject}: warm, about {rate:,.4g} a second")
 
-    def launched(self, done: int, least: int, figures: str) -> None:
+    def process_run_done(self, done: int, least: int, figures: str) -> None:
         self.tell(f"{_process_runs(done, least)}: {figures}")
 
     def note(self, text: str) -> None:

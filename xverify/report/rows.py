@@ -1,4 +1,4 @@
-"""The tables of a result's rows: error beside speed, and the details of starting up and of memory."""
+"""The tables of a result: error beside speed, and the details of starting and of memory."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ NOISE, FLOAT32 = "residual / noise floor", "residual / float32's"
 
 
 def summary(result: Result) -> FirstThatFits:
-    """The table of all rows, with as many columns as the console is wide enough for."""
+    """The table of all rows, with as many columns as fit into the width of the console."""
     columns = list(_shown(result))
     return FirstThatFits(table(each, result.rows, _title(result)) for each in narrower(columns, DISPENSABLE))
 
 
 def details(result: Result) -> Table:
-    """What came before the timed calls, and memory."""
-    title = "before the timed calls; memory in MiB: import is what importing the framework takes, the others what comes on top"
+    """The table of the times before the timed calls, and of memory."""
+    title = "before the timed calls; memory in MiB: import is that after importing the framework; columns with + are added to it"
     columns = [each for each in DETAILS if result.settings.device != "cpu" or "GPU" not in each.title]
     return table(columns, result.rows, title)
 
 
 def rate_unit(item: str) -> str:
-    """What items a second are called. item: what one element of a batch is."""
+    """The unit of speed. item: the name of one element of a batch, e.g. image."""
     return "FPS" if item == "image" else f"{item}s/s"
 
 
 def refused(row: Row) -> bool:
-    """Whether the row's speed does not count, and would not on a quiet machine either."""
+    """Whether the row's speed is refused for another reason than noise, so that it does not count."""
     return row.speed is not None and row.speed.verdict == "REFUSED" and not row.speed.noisy
 
 
 def not_counted(figure: str) -> str:
-    """A speed in rich's markup, struck out: the row computes something else."""
+    """A speed in rich's markup, struck out, because the speed of this row does not count."""
     return f"[strike]{figure}[/] not counted"
 
 
@@ -60,7 +60,7 @@ def _shown(result: Result) -> Iterator[Column[Row]]:
     trained = all(row.task == "train" for row in result.rows)
     wanted = {
         "task": len(result.tasks) > 1,
-        "elapsed s": literal,  # otherwise each row is timed for its own number of calls
+        "elapsed s": literal,  # otherwise the number of timed calls differs between rows
         "s/batch": literal,
         "speed": any(row.speed and len(row.speed.launches) > 1 for row in result.rows),
         FLOAT32: not modelled and not trained,
@@ -113,7 +113,7 @@ def _error(value: Callable[[Error], float | None], write: Callable[[float | None
 
 
 def _layers(row: Row) -> str:
-    """How many layers were compared of how many there are, or how many of them differ."""
+    """The number of layers that differ, or else the number that were compared, and the number of all layers."""
     found = row.error.layers if row.error else None
     if found is None or not found.compared:
         return numbers.ABSENT
@@ -143,7 +143,7 @@ def _memory(value: Callable[[Memory], float | None]) -> Callable[[Row], str]:
 
 
 def _beyond_import(value: Callable[[Memory], float | None]) -> Callable[[Row], str]:
-    """Memory beyond what the framework takes by being imported."""
+    """Memory minus the memory after importing the framework."""
 
     def cell(row: Row) -> str:
         found, base = value(row.memory), row.memory.import_rss_mib
@@ -169,7 +169,7 @@ COLUMNS: tuple[Column[Row], ...] = (
     Column("verdict", _verdict, left=True),
     Column("peak MiB", _memory(lambda memory: memory.peak_rss_mib)),
 )
-# What is left out first where there is no room.
+# The order in which columns are left out of a table that is too wide.
 DISPENSABLE = (
     "max |Δ|",
     "mean |Δ|",

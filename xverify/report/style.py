@@ -1,10 +1,10 @@
-"""How verdicts look in a terminal: one colour for each."""
+"""The colours of verdicts in a terminal."""
 
 from __future__ import annotations
 
 from ..results.verdicts import Outcome, Verdict
 
-BROKEN = "bold red"  # the style of a verdict that this table does not know, too
+BROKEN = "bold red"  # also the style of a verdict that STYLES does not contain
 
 STYLES: dict[str, str] = {
     Outcome.PASS: "bold green",
@@ -28,6 +28,6 @@ STYLES: dict[str, str] = {
 def coloured(verdict: str, unknown: str = "red") -> str:
     """A verdict or a status in rich's markup.
 
-    unknown: the style of a word that is no verdict, as the status "crashed".
+    unknown: the style of a word that is no verdict, e.g. the status "crashed".
     """
     return f"[{STYLES.get(verdict, unknown)}]{verdict}[/]"

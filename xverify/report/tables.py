@@ -1,4 +1,4 @@
-"""Tables: in a terminal, as wide as fits, and in Markdown."""
+"""Tables in a terminal, with the columns that fit into its width, and in Markdown."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ UNLIMITED = 1000  # characters: wider than any table
 class Column(Generic[T]):
     """One column of a table whose rows are of type T.
 
-    title: its head. cell: the text of a row's cell, in rich's markup. left: set to the left, as words are; numbers are set to
-    the right. short: its head where the table is too wide with the whole one.
+    title: the text above the column.
+    cell: makes the text of a row's cell, in rich's markup.
+    left: whether cells are aligned to the left, as words are; numbers are aligned to the right.
+    short: the text above the column when the table is too wide with ``title``; "" for the same.
     """
 
     title: str
@@ -29,7 +31,7 @@ class Column(Generic[T]):
 
 
 def table(columns: Sequence[Column[T]], rows: Iterable[T], title: str) -> Table:
-    """A table with a line under its head. Cells are not broken over lines."""
+    """A table with a line under the titles of its columns. Cells are not broken into several lines."""
     made = headed(title)
     for column in columns:
         made.add_column(column.title, justify="left" if column.left else "right", no_wrap=True)
@@ -39,17 +41,17 @@ def table(columns: Sequence[Column[T]], rows: Iterable[T], title: str) -> Table:
 
 
 def headed(title: str | None = None) -> Table:
-    """An empty table with a title at the left and a line under its head."""
+    """An empty table with a title at the left and a line under the titles of its columns."""
     return Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
 
 
 def borderless(title: str | None = None) -> Table:
-    """An empty table without any line."""
+    """An empty table without any rule."""
     return Table(title=title, title_justify="left", box=None, pad_edge=False)
 
 
 class FirstThatFits:
-    """The first of several tables that the console is wide enough for; the last one when none is."""
+    """The first of several tables that fits into the width of the console; the last table when none fits."""
 
     def __init__(self, tables: Iterable[Table]) -> None:
         self.tables = tuple(tables)
@@ -63,7 +65,7 @@ class FirstThatFits:
 
 
 def narrower(columns: Sequence[Column[T]], dispensable: Sequence[str]) -> Iterator[list[Column[T]]]:
-    """All columns; then the same with short heads; then fewer and fewer of them.
+    """Yield lists of columns that need less and less width: all columns, all with short titles, then fewer columns.
 
     dispensable: titles of the columns to leave out, in this order.
     """
@@ -78,7 +80,7 @@ def narrower(columns: Sequence[Column[T]], dispensable: Sequence[str]) -> Iterat
 def markdown(head: Iterable[str], rows: Iterable[Iterable[str]], rule: str = "---:") -> list[str]:
     """The lines of a Markdown table.
 
-    rule: the line under every head but the first, which is set to the left; "---:" is to the right, ":-:" in the middle.
+    rule: the alignment of all columns except the first, which is aligned to the left: "---:" to the right, ":-:" in the middle.
     """
     titles = list(head)
     return [_line(titles), "|---" + f"|{rule}" * (len(titles) - 1) + "|", *(_line(row) for row in rows)]

@@ -1,4 +1,4 @@
-"""A result in the terminal: its tables, the sentences under them, and the verdict as the last line."""
+"""Print a result: its tables, the sentences under them, and the verdict as the last line."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .rows import summary
 from .style import STYLES, coloured
 from .training import training_tables
 
-WIDE = 180  # characters a line where no terminal says how many there are
-CURVE_WIDTH = 100  # characters; a wider picture shows no more
+WIDE = 180  # characters in a line when the output is no terminal
+CURVE_WIDTH = 100  # characters; a wider picture shows no further detail
 
 
 def console() -> Console:
-    """Standard output; without colours and wide when it is not a terminal."""
+    """Standard output. When it is no terminal, lines are WIDE and have no colours."""
     plain = Console(highlight=False)
     return plain if plain.is_terminal else Console(highlight=False, width=WIDE, color_system=None)
 
@@ -37,10 +37,10 @@ def render(
 ) -> None:
     """Print a result.
 
-    quiet: the last line alone.
-    file: where the result file is, for the last line.
-    by_layer: print every layer, too.
-    details: print what came before the timed calls, and memory, too.
+    quiet: print the last line alone.
+    file: the path of the result file, for the last line.
+    by_layer: also print every layer.
+    details: also print the times before the timed calls, and memory.
     """
     if not quiet:
         _print_report(result, console, by_layer, details)
@@ -72,7 +72,7 @@ def _print_report(result: Result, console: Console, by_layer: bool, details: boo
 def _reasons(row: Row, too_noisy: str | None) -> Iterator[tuple[str, str]]:
     """Why the row is not EQUAL, or why its speed has no verdict: a style and a sentence.
 
-    too_noisy: why the machine is; that is told once for all rows.
+    too_noisy: why the machine is too noisy; this is printed once for all rows, and not here.
     """
     reason = row.reason or (row.error.reason if row.error and row.training is None else None)
     drifts = row.error is not None and row.error.verdict == Verdict.DRIFT

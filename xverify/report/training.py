@@ -1,4 +1,4 @@
-"""What a training run found: a table of the training-parity checks, and sentences on those that do not hold."""
+"""Print the results of training: a table of the training-parity checks, and sentences on those that are not EQUAL."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from .style import BROKEN, STYLES
 from .tables import FirstThatFits, headed
 
 CHECKS = ("weights", "forward", "loss", "backward", "gradients", "update", "statistics", "curve")
-# Of one check over several steps. Here DRIFT outweighs UNTESTED: it was seen, whatever another step could not show.
+# The order of verdicts of one check over several steps. DRIFT is worse than UNTESTED here, because some step showed a difference.
 SEVERITY = (
     Verdict.IDENTICAL, Verdict.EQUAL, Verdict.UNTESTED, Verdict.DRIFT, Verdict.DIFFERENT, Verdict.INVALID,
 )  # fmt: skip
-QUIET = "dim"  # the style of a sentence that tells of no fault
+QUIET = "dim"  # the style of a sentence that reports no fault
 
 
 def training_tables(rows: Iterable[Row]) -> Iterator[RenderableType]:
-    """A table of the checks, and sentences on them. Nothing for rows that were not trained."""
+    """A table of the checks, and sentences on them. Rows that were not trained are left out."""
     trained = {row.subject: row.training for row in rows if row.training is not None}
     cells = {subject: _cells(training) for subject, training in trained.items()}
     if any(cells.values()):
@@ -41,12 +41,12 @@ def _title(trained: Sequence[Training]) -> Text:
     return Text.assemble(
         ("training-parity checks", "bold"),
         f" with {trained[0].optimizer}: each check starts from the reference's own state{listed}\n",
-        ("numbers: the largest residual / noise floor; up to a few is rounding alone", QUIET),
+        ("numbers: the largest residual / noise floor; values of a few units are rounding alone", QUIET),
     )
 
 
 def _table_of_checks(cells: dict[str, dict[str, Text]]) -> FirstThatFits:
-    """Subjects downwards and checks across, or the other way round where that is too wide."""
+    """A row for each subject and a column for each check, or the other way round when that is too wide."""
     found = dict.fromkeys(name for checks in cells.values() for name in checks)
     names = [name for name in CHECKS if name in found] + [name for name in found if name not in CHECKS]
     across = _table("subject", names, {s: [c.get(n) for n in names] for s, c in cells.items()})
@@ -74,10 +74,10 @@ def _cells(training: Training) -> dict[str, Text]:
 
 
 def _cell(checks: Sequence[Check]) -> Text:
-    """The worst verdict of a check over the steps: by name when it is the framework's own, else with its worst ratio."""
+    """The worst verdict of a check over the steps, with the names of known differences or with the worst ratio."""
 
     def severity(check: Check) -> tuple[int, bool]:
-        return _severity(check.verdict), not check.difference  # drift without a name is the worse
+        return _severity(check.verdict), not check.difference  # drift without a name is worse
 
     worst = max(map(severity, checks))
     those = [check for check in checks if severity(check) == worst]
@@ -139,7 +139,7 @@ def _curve(training: Training) -> Sentences:
 
 
 def _differences(training: Training) -> Sentences:
-    """What the framework's own differences mean."""
+    """The meaning of the framework's known differences."""
     told: set[str] = set()
     for check in training.checks:
         for name in filter(None, check.difference.split(", ")):
@@ -153,13 +153,13 @@ def _differences(training: Training) -> Sentences:
 
 
 def _meaning(name: str, check: Check) -> str:
-    """A formula variant's text; else the clause of that name in what the check says, or all of it."""
+    """The text of a formula variant; otherwise the clause of this name in the text of the check, or the whole text."""
     clauses = [clause for clause in check.says.split("; ") if clause.startswith(f"{name}: ")]
     return VARIANTS.get(name) or next(iter(clauses), check.says).removeprefix(f"{name}: ")
 
 
 def _untested(training: Training) -> Sentences:
-    """Checks and parameters in which no fault could show."""
+    """The checks and parameters that could not be judged."""
     reasons: dict[str, dict[str, None]] = {}
     for check in training.checks:
         if check.verdict == Verdict.UNTESTED:
@@ -177,7 +177,7 @@ def _untested(training: Training) -> Sentences:
 
 
 def _limits(training: Training) -> Sentences:
-    """What was compared in part, or otherwise than in a usual training run."""
+    """Checks that were made only in part, and differences from a normal training run."""
     for check in training.checks:
         if check.name in ("forward", "backward") and 0 < check.compared < check.known:
             yield QUIET, f"{check.name}: {check.compared} of {check.known} layers checked"
@@ -188,10 +188,10 @@ def _limits(training: Training) -> Sentences:
 
 
 def _end_of_judging(curve: Curve) -> str:
-    """Up to which step the curve is judged, and how far apart replicas are there."""
+    """The number of steps for which the curve is judged, and the distance of the replicas after them."""
     step, apart = curve.judged, ""
     if step < min(len(curve.low), len(curve.high)):
         spread, size = curve.high[step] - curve.low[step], abs(curve.reference[step])
         if size and math.isfinite(spread / size):
             apart = f"{numbers.significant(spread / size, 1)} of the loss "
-    return f"curve judged for {step} of {len(curve.reference)} steps: rounding alone pulls replicas {apart}apart there"
+    return f"curve judged for {step} of {len(curve.reference)} steps: after them, rounding alone drives replicas {apart}apart"

@@ -1,4 +1,4 @@
-"""The published experiments: their records and data, what runs them, and how they are reported.
+"""The published experiments: their records and data, how they are run, and how they are reported.
 
 It may import engine and everything below it; only commands imports it.
 """

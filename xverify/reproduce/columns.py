@@ -1,4 +1,4 @@
-"""The columns of a reproduced table. Cells are plain text; the terminal and Markdown add their own marks."""
+"""The columns of a reproduced table. Cells are plain text, to which the terminal and Markdown add their own markup."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..workload.spec import find_model
 from .records import Experiment, Part
 from .table import TableRow
 
-# What is left out first where there is no room. The published memory goes last; the other columns stay.
+# The order in which columns are left out of a table that is too wide. The published memory is the last; other columns are kept.
 DISPENSABLE = (
     "mean |Δ|", "average MiB", "time ratio", "batch", "lr", "optimizer", "peak MiB", "elapsed s", "weights", "steps",
 )  # fmt: skip
@@ -19,12 +19,12 @@ GIGABYTES = "published GB"
 
 
 def columns(experiment: Experiment, part: Part, rows: Sequence[TableRow]) -> list[Column[TableRow]]:
-    """The columns that the part has any figures for."""
+    """The columns for which the part has figures."""
     return [*_setup(part), *_measured(part), *_published(experiment, part, rows)]
 
 
 def dispensable(shown: Sequence[Column[TableRow]]) -> list[str]:
-    """The titles of the columns that can be left out, the first of them first."""
+    """The titles of the columns that can be left out, in this order."""
     return [*DISPENSABLE, *(column.title for column in shown if column.title.startswith(GIGABYTES))]
 
 

@@ -17,17 +17,17 @@ SCHEMA_VERSION = 1
 
 
 def write(done: Reproduction, path: str | Path) -> None:
-    """Write the result file, whole or not at all."""
+    """Write the result file. An interrupted write leaves the earlier file unchanged."""
     write_json(to_dict(done), path)
 
 
 def write_markdown(done: Reproduction, path: str | Path) -> None:
-    """Write the report as Markdown, whole or not at all."""
+    """Write the report as Markdown. An interrupted write leaves the earlier file unchanged."""
     write_text(markdown(done), path)
 
 
 def to_dict(done: Reproduction) -> dict[str, object]:
-    """JSON values: the tables, and every run that they were made from."""
+    """The tables and all runs, as JSON values."""
     experiment = done.experiment
     return {
         "schema_version": SCHEMA_VERSION,

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.markup import escape
 
 from ..report.numbers import duration
-from .records import GLANCE, WHERE, Experiment, Part, Reproduction, Source
+from .records import QUICK_SECONDS, WHERE, Experiment, Part, Reproduction, Source
 from .table import TableRow
 
 
 def title(part: Part, scale: float) -> str:
-    """What was timed, and at which scale."""
+    """The title of the table of a part: what is timed, and at which scale."""
     warmup, steps = part.scaled(scale)
     text = f"{part.title}: {steps:,} steps timed after {warmup:,} to warm up"
     if scale < 1:
@@ -24,7 +24,7 @@ def title(part: Part, scale: float) -> str:
 def part_notes(
     done: Reproduction, part: Part, rows: Sequence[TableRow], explained: Iterable[str] = ()
 ) -> Iterator[str]:
-    """What the table of a part rests on, one sentence a line.
+    """The sentences under the table of a part, one in each line.
 
     explained: subjects whose reasons are printed elsewhere.
     """
@@ -41,22 +41,22 @@ def part_notes(
 
 
 def closing_notes(done: Reproduction) -> Iterator[str]:
-    """What the whole report rests on, one sentence a line."""
+    """The sentences at the end of the whole report, one in each line."""
     experiment = done.experiment
     yield f"data: {done.data}"
     if done.repeats > 1:
-        yield f"{done.repeats} repeats, each of fresh processes: means, with the lowest and the highest elapsed time"
+        yield f"{done.repeats} repeats, each with new processes: means, with the lowest and the highest elapsed time"
     yield from experiment.notes
     if any(part.task == "train" for part in experiment.parts):
-        yield "errors of training: of the gradients of one step from the same state, against torch in float64"
-    yield "JIT: TorchScript, torch.compile, XLA, and the compilers of Jittor and JAX; a graph alone is none"
-    yield "seconds are those of one machine, and on another one the order of the rows may differ, too"
+        yield "errors of training: those of the gradients of one step from the same state, against torch in float64"
+    yield "JIT: TorchScript, torch.compile, XLA, and the compilers of Jittor and JAX; a TensorFlow graph alone is not JIT"
+    yield "seconds were measured on one machine; on another machine, the order of the rows may differ, too"
     if done.stopped:
         yield done.stopped
 
 
 def catalogue(experiments: Iterable[Experiment]) -> Iterator[str]:
-    """What ``xverify reproduce`` without a name prints, in rich's markup."""
+    """The list of experiments that ``xverify reproduce`` prints without a name, in rich's markup."""
     for experiment in experiments:
         yield from _describe(experiment)
         yield ""
@@ -64,7 +64,7 @@ def catalogue(experiments: Iterable[Experiment]) -> Iterator[str]:
         "columns: JIT, steps, batch, learning rate, optimizer, elapsed time, seconds a step, items a second, time ratio, memory, "
         "error, verdict, weights, and the published figure"
     )
-    yield f"durations: as expected on {WHERE}"
+    yield f"durations: those expected on {WHERE}"
 
 
 def _machine(done: Reproduction, part: Part) -> Iterator[str]:
@@ -87,7 +87,7 @@ def _machine(done: Reproduction, part: Part) -> Iterator[str]:
 
 
 def _order(source: Source, rows: Sequence[TableRow]) -> Iterator[str]:
-    """The rows from the fastest to the slowest, here and as published. Seconds depend on the machine; the order may not."""
+    """The rows from the fastest to the slowest, as measured and as published."""
     both = [row for row in rows if source.name in row.published and row.counted and row.rate is not None]
     if len(both) < 2:
         return
@@ -112,9 +112,9 @@ def _describe(experiment: Experiment) -> Iterator[str]:
     whole = experiment.duration(1, experiment.repeats)
     repeats = f", {experiment.repeats} repeats" if experiment.repeats > 1 else ""
     text = f"  takes about {duration(whole)} at scale 1{repeats}"
-    scale = experiment.glance()
+    scale = experiment.quick_scale()
     if scale < 1:
         text += f"; {duration(experiment.duration(scale))} with --scale {scale:g}"
-    if experiment.duration(scale) >= GLANCE:
+    if experiment.duration(scale) >= QUICK_SECONDS:
         text += ", nearly all of it for the checks, which --scale does not shorten"
     yield text

@@ -1,4 +1,4 @@
-"""The published experiments, as data. Figures stand here as they were published: seconds of all timed steps, or items a second."""
+"""The published experiments, as data. Figures are as published: seconds of all timed steps, or items a second."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from .records import Entry, Experiment, Figure, Part, Source
 
 
 def took(low: float, high: float | None = None, gigabytes: float | None = None, named: str = "") -> Figure:
-    """A figure in seconds of all timed steps, from the lowest to the highest."""
+    """A figure in seconds of all timed steps: the lowest, and the highest when there are several."""
     return Figure(seconds=(low, low if high is None else high), gigabytes=gigabytes, named=named)
 
 
 def entry(subject: str, seconds: float, **figures: Figure) -> Entry:
-    """A row of the published table. figures: by the name of their source."""
+    """A row of the published table. figures: name of a source -> figure."""
     return Entry(subject, seconds, figures)
 
 

@@ -1,7 +1,7 @@
-"""The records of a published experiment: what was asked, how it was measured, what was found, and what is found here.
+"""The records of a published experiment: its question, its settings, its published figures, and the runs made here.
 
-Measured and published figures are compared per step or per item, so that a scaled run compares, too. --scale takes a share of
-the steps; it never makes a model smaller.
+Measured and published figures are compared per step or per item, so that a scaled run can be compared, too. --scale takes a share
+of the steps; it never makes a model smaller.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from typing import TypedDict
 from ..errors import UsageError
 from ..results.records import Result, Row, overall
 from ..results.verdicts import Outcome
-from ..training.parity import LONG
+from ..training.parity import LONG_STEP
 
-LEAST_WARMUP, LEAST_STEPS = 1, 2  # the engine makes two steps before; an interval needs two timed blocks
+LEAST_WARMUP, LEAST_STEPS = 1, 2  # the engine makes two steps before the warm-up; an interval needs two timed blocks
 SCALES = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
-# Steps that the training-parity checks take, of each row and of the reference. They do not depend on the scale. Where a step is so
-# long that a quick run draws no loss curve, there are fewer.
+# Number of steps that the training-parity checks need: of each row, and of the reference. It does not depend on the scale. It is
+# smaller when a step is so long that a quick run draws no loss curve.
 JUDGING, JUDGING_REFERENCE = 15, 45
 JUDGING_LONG, JUDGING_REFERENCE_LONG = 3, 12
-GLANCE = 600.0  # seconds that a scaled run is to stay below
+QUICK_SECONDS = 600.0  # a scaled run that is proposed to the user takes less than this
 LEAST_TIMEOUT = 1800.0  # seconds
 WHERE = "two cores of an AMD EPYC"  # the machine of Entry.seconds and Part.overhead
-# Modes whose operations are compiled while the program runs. A TensorFlow graph alone is not one: TensorFlow's JIT is XLA.
+# Modes whose operations are compiled while the program runs. A TensorFlow graph alone is not JIT: TensorFlow's JIT is XLA.
 JIT = ("torch:trace", "torch:script", "torch:compile", "tensorflow:xla", "jittor", "jax", "keras-jax")
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where figures were published.
+    """A source of published figures.
 
     name: of the column in the table.
     hardware, versions: as published.
-    batch: the batch of these figures, where it differs from the part's.
+    batch: the batch of these figures; None: that of the part.
     """
 
     name: str
@@ -49,12 +49,12 @@ class Source:
 
 @dataclass(frozen=True)
 class Figure:
-    """What was published for a row.
+    """A published figure of a row.
 
     seconds: of all timed steps, (lowest, highest).
-    rate: items a second, where no seconds were published.
+    rate: items a second, when no seconds were published.
     gigabytes: memory of the device.
-    named: the name of the published row, where it differs from the subject's.
+    named: the name of the published row; "" when it is the subject's.
     """
 
     seconds: tuple[float, float] | None = None
@@ -67,9 +67,9 @@ class Figure:
 class Entry:
     """One subject of a part.
 
-    seconds: of a step on the machine WHERE; used for the expected duration alone.
-    figures: by the name of their source.
-    extra: the published table does not have this row.
+    seconds: of a step on the machine WHERE; used only for the expected duration.
+    figures: name of a source -> figure.
+    extra: whether the published table does not have this row.
     """
 
     subject: str
@@ -83,7 +83,7 @@ class Entry:
 
 
 class PartSettings(TypedDict, total=False):
-    """The settings of one run of the engine, beside its model and subjects."""
+    """The settings of one run of the engine, without its model and subjects."""
 
     task: str
     batch: int
@@ -99,13 +99,13 @@ class PartSettings(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Part:
-    """One model at one task, which one run of the engine measures.
+    """One model with one task. One run of the engine measures it.
 
     batch: items a step.
-    warmup, steps: steps before timing and timed steps, as published.
-    optimizer, lr: of training; None for a forward pass.
-    cases: batches that take turns.
-    threads: None uses all cores.
+    warmup, steps: number of steps before timing and of timed steps, as published.
+    optimizer, lr: for training; None for a forward pass.
+    cases: number of different batches that are used in turn.
+    threads: None: all cores.
     overhead: seconds to start and to judge on the machine WHERE.
     """
 
@@ -133,17 +133,19 @@ class Part:
     def duration(self, scale: float) -> float:
         """The expected seconds on the machine WHERE."""
         steps = [entry.seconds for entry in self.entries]
-        rows, reference = (JUDGING_LONG, JUDGING_REFERENCE_LONG) if steps[0] > LONG else (JUDGING, JUDGING_REFERENCE)
+        rows, reference = (
+            (JUDGING_LONG, JUDGING_REFERENCE_LONG) if steps[0] > LONG_STEP else (JUDGING, JUDGING_REFERENCE)
+        )
         judging = rows * sum(steps) + reference * steps[0] if self.task == "train" else 0.0
         return self.overhead + judging + sum(self.scaled(scale)) * sum(steps)
 
     def settings(self, scale: float, data: str | None) -> PartSettings:
         """The settings of ``engine.run``.
 
-        data: folder of the data set; None takes synthetic batches.
+        data: folder of the data set; None: synthetic batches.
         """
         warmup, steps = self.scaled(scale)
-        # A request to a worker is at most the warm-up, or a twentieth of the steps; ten times that is a hang.
+        # One request to a worker makes at most the warm-up or a twentieth of the steps. Ten times as long is a hang.
         longest = max(warmup, steps / 20) * max(entry.seconds for entry in self.entries)
         settings: PartSettings = {
             "task": self.task, "batch": self.batch, "warmup": warmup, "rerun": steps, "cases": self.cases,
@@ -172,14 +174,14 @@ class Part:
 class Experiment:
     """A published experiment.
 
-    question: what it was to answer.
+    question: the question that it answers.
     parts: its tables.
-    sources: where its figures were published.
-    by: what figures are compared as: "step" (seconds a step) or "item" (items a second).
-    repeats: as published.
-    data: the data set that it was run on; "" for random data.
-    installed: the folder where a Debian package puts this data set; "" where there is no such package.
-    notes: what a reader of the table should know.
+    sources: the sources of its figures.
+    by: the unit in which figures are compared: "step" (seconds a step) or "item" (items a second).
+    repeats: number of repeats, as published.
+    data: its data set; "" for random data.
+    installed: the folder in which a Debian package installs this data set; "" when there is no such package.
+    notes: further sentences for the reader of the table.
     """
 
     name: str
@@ -200,20 +202,22 @@ class Experiment:
         """The index of a part. Two parts may be equal, so they are compared by identity."""
         return next(index for index, each in enumerate(self.parts) if each is part)
 
-    def glance(self) -> float:
-        """The largest of SCALES that stays below GLANCE; the smallest, when none does."""
-        return next((scale for scale in SCALES if self.duration(scale) < GLANCE), SCALES[-1])
+    def quick_scale(self) -> float:
+        """The largest of SCALES with a duration below QUICK_SECONDS; the smallest of SCALES when there is none."""
+        return next((scale for scale in SCALES if self.duration(scale) < QUICK_SECONDS), SCALES[-1])
 
     def default_repeats(self, scale: float) -> int:
-        """As published at scale 1, and one below it: a scaled run is a first look."""
+        """The published number of repeats at scale 1, and one repeat at a smaller scale."""
         return self.repeats if scale == 1 else 1
 
 
 @dataclass(frozen=True)
 class PartRun:
-    """One run of a part: its result, or why it has none.
+    """One run of a part.
 
     repeat: index of the repeat.
+    result: None when there is none.
+    failure: why there is no result; "" when there is one.
     """
 
     part: Part
@@ -226,7 +230,7 @@ class PartRun:
         return overall(self.counted()) if self.result is not None else Outcome.ERROR
 
     def counted(self) -> list[Row]:
-        """The rows that the exit code depends on. A row that is extra, and that cannot run here, does not count."""
+        """The rows that the exit code depends on. An extra row that cannot run here does not count."""
         extra = {entry.subject for entry in self.part.entries if entry.extra}
         absent = ("unsupported", "not-installed")
         rows = self.result.rows if self.result is not None else ()
@@ -235,10 +239,10 @@ class PartRun:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """An experiment as far as it has been run.
+    """An experiment with the runs made so far.
 
-    data: where batches come from, in words.
-    created: when it was started, ISO 8601.
+    data: a description of the source of batches.
+    created: the time of its start, ISO 8601.
     stopped: why it ended early; "" when it did not.
     """
 
@@ -256,7 +260,7 @@ class Reproduction:
 
     @property
     def verdict(self) -> Outcome:
-        """The worst verdict of its runs, in the order of ``records.overall``."""
+        """The worst verdict of its runs. An incomplete reproduction is at least an ERROR, unless a run fails."""
         found = {run.verdict for run in self.part_runs} | (set() if self.complete else {Outcome.ERROR})
         return next(
             (each for each in (Outcome.FAIL, Outcome.ERROR, Outcome.INCONCLUSIVE) if each in found), Outcome.PASS
@@ -267,7 +271,7 @@ class Reproduction:
 
 
 def check_scale(scale: float) -> None:
-    """Raises UsageError for a scale that is not above 0 and at most 1."""
+    """Raise UsageError when a scale is not above 0 and at most 1."""
     if not (0 < scale <= 1):
         raise UsageError(
             f"--scale is {scale:g}: it must be above 0 and at most 1, e.g. 0.02 for a fiftieth of the steps"

@@ -1,4 +1,4 @@
-"""Running a published experiment, part by part and repeat by repeat."""
+"""Run a published experiment, part by part and repeat by repeat."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .records import Experiment, Part, PartRun, Reproduction
 def run_part(
     done: Reproduction, part: Part, directory: str | None, listener: Listener, keep: Callable[[Reproduction], None]
 ) -> Reproduction:
-    """The reproduction with all repeats of one more part.
+    """Run all repeats of one part, and return the reproduction with these runs.
 
-    directory: of the data set; None takes synthetic batches.
-    keep: called after every repeat with what has been measured so far.
-    Raises UsageError when the very first run cannot be asked for. Any other failure is recorded, and the next part can run.
+    directory: folder of the data set; None: synthetic batches.
+    keep: called after every repeat with the reproduction so far.
+    Raises UsageError when the settings of the first run are refused. Any other failure is recorded, and the next part can run.
     """
     for repeat in range(done.repeats):
         place = _place(done, part, repeat)
@@ -31,7 +31,7 @@ def run_part(
         finished, interrupted = _run_once(done, part, repeat, directory, listener)
         done = replace(done, part_runs=(*done.part_runs, finished))
         if interrupted:
-            done = replace(done, stopped=f"interrupted in {place}: what had been measured by then is here")
+            done = replace(done, stopped=f"interrupted in {place}: the report contains what was measured until then")
         keep(done)
         if interrupted:
             break
@@ -54,7 +54,7 @@ def _run_once(
         return PartRun(part, repeat, failure="interrupted by the user"), True
     except (XverifyError, OSError) as error:
         if isinstance(error, UsageError) and not done.part_runs:
-            raise  # nothing has been measured that could be lost, so the user is told at once
+            raise  # nothing has been measured yet that could be lost
         return PartRun(part, repeat, failure=str(error)), False
     return PartRun(part, repeat, result), _interrupted(result)
 
@@ -64,11 +64,11 @@ def _interrupted(result: Result) -> bool:
 
 
 def find_data(experiment: Experiment, given: str | None) -> tuple[str | None, str]:
-    """(the folder of the data set, or None for synthetic batches; where batches come from, in words).
+    """(the folder of the data set, or None for synthetic batches; a description of the source of batches).
 
-    given: the folder that the user names; None takes a data set that is installed on this machine.
-    The data set is read once before anything is measured, so that a wrong one is reported at once. Raises UsageError for it, and
-    for a folder that is given to an experiment on random data.
+    given: the folder that the user names; None: the data set that is installed on this machine, if there is one.
+    The data set is read once before anything is measured, so that a wrong one is reported at once. Raises UsageError for a wrong
+    data set, and for a folder when the experiment uses random data.
     """
     if not experiment.data:
         if given is not None:
@@ -81,7 +81,7 @@ def find_data(experiment: Experiment, given: str | None) -> tuple[str | None, st
         return None, f"synthetic, from a seed: no real {experiment.data} was given (--data DIR)"
     kinds = [
         datasets.read(Path(folder), find_model(part.model).spec, part.batch, 0, part.cases).kind
-        + f"; {part.cases} batches of it take turns"
+        + f"; {part.cases} batches of it are used in turn"
         for part in experiment.parts
         if part.task == "train"
     ]

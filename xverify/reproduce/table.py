@@ -1,4 +1,4 @@
-"""The rows of a reproduced table: measured and published figures of one subject, over all repeats."""
+"""The rows of a reproduced table. A row has the measured and published figures of one subject, over all repeats."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ class TableRow:
     """One subject of a part, over all repeats.
 
     steps: timed steps of a repeat.
-    outcome: the worst verdict on what it computes, or the status of a row that could not run.
+    outcome: the worst verdict on its results, or the status of a row that could not run.
     reason: why the row is not EQUAL, or why its speed does not count.
-    elapsed: seconds of all timed steps, one number a repeat.
-    ratio: its time over the first row's.
+    elapsed: seconds of all timed steps, one number for each repeat.
+    ratio: its time divided by the first row's time.
     range: items a second, from the lowest to the highest end of the repeats' intervals.
     counted: whether its speed counts.
     peak_mib, average_mib: the most memory of any repeat.
     relative_error, mean_abs: the largest error of any repeat.
     weights: "identical" when every repeat read back the reference's weights, "DIFFERENT" when one did not, "-" when not known.
-    published: by the name of the source.
+    published: name of a source -> published figure.
     """
 
     subject: str
@@ -62,7 +62,7 @@ class TableRow:
     weights: str = "-"
     published: dict[str, Published] = field(default_factory=dict)
 
-    # One figure is measured, the rest is arithmetic: elapsed = steps × seconds a step in every row.
+    # Only ``elapsed`` is measured; the other figures are computed from it: elapsed = steps × seconds a step in every row.
 
     @property
     def elapsed_seconds(self) -> float | None:
@@ -89,7 +89,7 @@ class TableRow:
 
 
 def table_rows(experiment: Experiment, part: Part, scale: float, runs: Sequence[PartRun]) -> list[TableRow]:
-    """The table of a part, from the runs of it that have been made."""
+    """The rows of the table of a part. runs: those of this part."""
     results = [run.result for run in runs if run.result is not None]
     failure = next((run.failure for run in runs if run.failure), None)
     return [_table_row(experiment, part, scale, entry, results, failure) for entry in part.entries]
@@ -101,7 +101,7 @@ def _table_row(
     warmup, steps = part.scaled(scale)
     found = [(result, row) for result in results for row in result.rows if row.subject == entry.subject]
     rows = [row for _, row in found]
-    # Fewer steps were timed when a run was ended early. All figures are then of the longest repeats.
+    # A run that ended early timed fewer steps. All figures are those of the repeats with the most steps.
     speeds = [row.speed for row in rows if row.speed is not None]
     steps = max((speed.calls for speed in speeds), default=steps)
     longest = [speed for speed in speeds if speed.calls == steps]
@@ -132,7 +132,7 @@ def _table_row(
 
 
 def _outcome(rows: Sequence[Row]) -> str:
-    """The status of the first row that could not run; else the worst verdict."""
+    """The status of the first row that could not run; otherwise the worst verdict."""
     failed = next((row.status for row in rows if row.status != "ok"), None)
     verdicts = [Verdict(row.error.verdict) for row in rows if row.error is not None]
     return failed or (Verdict.worst(verdicts) if verdicts else "failed")

@@ -1,4 +1,4 @@
-"""A reproduced experiment in the terminal."""
+"""Print a reproduced experiment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .table import TableRow, table_rows
 
 
 def print_part(done: Reproduction, part: Part, console: Console) -> None:
-    """Print the table of a part, and what it rests on."""
+    """Print the table of a part, and the sentences under it."""
     rows = table_rows(done.experiment, part, done.scale, done.of(part))
     shown = columns(done.experiment, part, rows)
     console.print(
@@ -37,10 +37,10 @@ def print_part(done: Reproduction, part: Part, console: Console) -> None:
 
 
 def print_closing(done: Reproduction, console: Console, quiet: bool, file: str | None) -> None:
-    """Print what the whole report rests on, and the verdict as the last line.
+    """Print the sentences at the end of the whole report, and the verdict as the last line.
 
-    quiet: the last line alone.
-    file: where the result file is.
+    quiet: print the last line alone.
+    file: the path of the result file.
     """
     if not quiet:
         for text in closing_notes(done):
@@ -55,7 +55,7 @@ def print_closing(done: Reproduction, console: Console, quiet: bool, file: str |
 
 
 def _marked(column: Column[TableRow], part: Part) -> Column[TableRow]:
-    """The column in rich's markup, with its head on two lines."""
+    """The column in rich's markup, with its title on two lines."""
 
     def cell(row: TableRow) -> str:
         text = escape(column.cell(row))

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from .verdicts import Verdict, settle_verdict
 
+OUTPUT = "(output) "  # the name of a layer begins with this when it stands for an output of the model
+
 
 @dataclass(frozen=True)
 class LayerError:
@@ -45,17 +47,24 @@ class LayerError:
     def __post_init__(self) -> None:
         settle_verdict(self, Verdict)
 
-    def says(self) -> str:
-        """Where the fault is and what it looks like, in one clause."""
-        where = {"output": self.layer, "input": f"what {self.layer} is given"}.get(
-            self.faulty, f"{self.layer}, {self.faulty}"
-        )
-        if self.explanation:
-            return f"{where}: {self.explanation}"
-        if self.reason:
-            return f"{where}: {self.reason}"
+    def says(self, before: str = "") -> str:
+        """Where the fault is and what it looks like, in one clause.
+
+        before: the layer that is computed just before this one; when it is omitted, a fault in glue code has one end only.
+        """
         worst = max(self.ratio, self.input_ratio)
-        return f"{where} differs first: {worst:.3g} x its noise floor (worst channel {self.channel_ratio:.3g} x)"
+        size = f"{worst:.3g} x its noise floor (worst channel {self.channel_ratio:.3g} x)"
+        where = self.layer if self.faulty == "output" else f"{self.layer}, {self.faulty}"
+        if self.faulty == "input":
+            _, is_output, output = self.layer.partition(OUTPUT)
+            what = f"the output `{output}`" if is_output else f"`{self.layer}`"
+            where = what if is_output else f"the input of {what}"
+            if not (self.explanation or self.reason):
+                place = f"between `{before}` and {what}" if before else f"before {what}"
+                return f"Fault {place}: {where} is already wrong, {size}"
+        if self.explanation or self.reason:
+            return f"{where}: {self.explanation or self.reason}"
+        return f"{where} differs first: {size}"
 
 
 @dataclass(frozen=True)
@@ -93,3 +102,8 @@ class Layers:
         """The first layer with the worst verdict; None when all are EQUAL."""
         worst = self.verdict
         return next((layer for layer in self.layers if layer.verdict == worst != Verdict.EQUAL), None)
+
+    def describe(self, layer: LayerError) -> str:
+        """Where the fault of one of these layers is and what it looks like, in one clause."""
+        names = ["", *(each.layer for each in self.layers)]
+        return layer.says(names[self.layers.index(layer)])

@@ -1,4 +1,4 @@
-"""The checks of one whole step: the loss, gradients, update and statistics that a subject made, beside the exact ones. Pure."""
+"""The checks of one whole step: a subject's loss, gradients, update and statistics against the exact ones. Pure functions."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ from ..workload.optimizers import VARIANTS, Optimizer
 from . import optimizer_check
 from .step import OWN, STATISTICS, Distance, Parameter, Statistic, Step, rms
 
-MORE_ROUNDING = 100.0  # times the rounding of float32: this certainly moves activations past their kinks
-NULL = 0.01  # a gradient whose noise floor is more than this part of its size consists of rounding
+MORE_ROUNDING = (
+    100.0  # times the rounding of float32: enough that some activations cross their kinks, e.g. the zero of a ReLU
+)
+NULL = 0.01  # a gradient whose noise floor is larger than this share of its size is treated as rounding alone
 
 
 @dataclass(frozen=True)
 class Local:
-    """What the checks layer by layer say about the checks of whole steps.
+    """What follows from the layer checks for the checks of whole steps.
 
-    more_rounding: how many times the rounding of float32 may explain the gradients, where every layer by itself is right; None
-        where some layer is wrong.
-    rounding: how many times the rounding of float32 a layer is off that is right, but less accurate because of its formula.
+    more_rounding: the gradients may be explained by this multiple of float32's rounding, because every layer is right; None
+        when some layer is wrong.
+    rounding: the largest error, as a multiple of float32's rounding, of a layer that is right but has a less accurate formula.
     """
 
     more_rounding: float | None = MORE_ROUNDING
@@ -36,7 +38,7 @@ class Local:
 
     @classmethod
     def of(cls, checks: Sequence[Check]) -> Local:
-        """What these checks say."""
+        """Derive the limits from the layer checks."""
         clean = all(check.verdict == Verdict.EQUAL or check.difference for check in checks)
         return cls(
             more_rounding=max(MORE_ROUNDING, *(check.ratio or 0.0 for check in checks)) if clean else None,
@@ -45,23 +47,25 @@ class Local:
 
 
 def judge_loss(step: Step, loss: float, step_loss: float, rows: int, rounding: float) -> Check:
-    """The loss of one batch.
+    """Judge the loss of one batch.
 
     loss: of the pass that gave the gradients. step_loss: of the timed step.
-    rows: the number of values that it is the mean of. rounding: Local.rounding.
+    rows: number of values whose mean is the loss. rounding: Local.rounding.
     """
     exact, floor = step.truth.loss, step.truth.loss_floor
-    for what, found in (("gradients", loss), ("the timed step", step_loss)):
+    for what, found in (("the pass that gives the gradients", loss), ("the timed step", step_loss)):
         if not math.isfinite(found):
-            says = f"the loss is {found}; the reference's is {exact:.6g}"
+            says = f"the loss of {what} is {found}; the reference's is {exact:.6g}"
             return Check("loss", step.number, Verdict.INVALID, math.inf, says)
         ratio = abs(found - exact) / floor if floor else math.inf * (found != exact)
         if ratio > OWN_EQUAL:
             verdict = Verdict.DRIFT if ratio <= OWN_DRIFT else Verdict.DIFFERENT
-            says = f"{found:.8g} with {what}; the reference has {exact:.8g}, {ratio:.3g} x its floor away"
-            for name, factor in (("the sum over all rows", rows), ("divided once more by the rows", 1 / rows)):
+            says = (
+                f"the loss of {what} is {found:.8g}; the reference's is {exact:.8g}, {ratio:.3g} x its noise floor away"
+            )
+            for name, factor in (("the sum over all rows", rows), ("the mean divided once more by the rows", 1 / rows)):
                 if rows > 1 and abs(found / (exact * factor) - 1) < 1e-3:
-                    says += f": it is {name}, not their mean"
+                    says += f": it is {name}, not the mean over the rows"
             difference = "rounding" if verdict == Verdict.DRIFT and ratio <= rounding else ""
             return Check("loss", step.number, verdict, ratio, says, difference, compared=1, known=1)
     ratio = abs(loss - exact) / floor if floor else 0.0
@@ -70,12 +74,13 @@ def judge_loss(step: Step, loss: float, step_loss: float, rows: int, rounding: f
 
 @dataclass
 class Gradients:
-    """A subject's gradients sorted by what can be said of them, by the subject's names; ``away`` by the reference's.
+    """The gradients of a subject, sorted by what was found. Names are the subject's; those in ``away`` are the reference's.
 
-    away: rms of the distance from the exact gradient.
-    missing: there is no gradient. zero: it is zero where the exact one is not. null: it consists of rounding and tells nothing.
-    known: how many gradients the reference has.
-    broken: what is wrong with the first one that is no array of the right shape and of finite numbers.
+    away: gradients that can be judged -> rms of the distance from the exact gradient.
+    missing: parameters without a gradient. zero: gradients that are zero although the exact one is not.
+    null: gradients that consist of rounding alone, so that no fault could show in them.
+    known: number of gradients of the reference.
+    broken: what is wrong with the first gradient of another shape, or with NaN or infinity; "" when there is none.
     """
 
     away: dict[str, float] = field(default_factory=dict)
@@ -87,12 +92,12 @@ class Gradients:
 
     @classmethod
     def of(cls, step: Step, distance: Distance) -> Gradients:
-        """The gradients of this step. distance: every gradient that is compared is added to it."""
+        """Sort the gradients of this step. distance: the distance of every judged gradient is added to it."""
         found, fused = cls(), step.fused_parameters
         for name in step.truth.floors:
             own = next((sum_ for sum_, parts in fused.items() if name in parts), name)
             if fused.get(own, (name,))[0] != name:
-                continue  # the second of two that are stored as one
+                continue  # the second of several parameters that the framework stores as one
             found.known += 1
             found._add(step, name, own, distance)
             if found.broken:
@@ -100,7 +105,7 @@ class Gradients:
         return found
 
     def _add(self, step: Step, name: str, own: str, distance: Distance) -> None:
-        """Sort one gradient. name: the reference's. own: the subject's."""
+        """Sort one gradient. name: its name in the reference. own: its name in the subject."""
         if f"gradient/{own}" not in step.taken:
             self.missing.append(own)
             return
@@ -129,11 +134,12 @@ def judge_gradients(
     untested: list[str],
     distance: Distance,
 ) -> Check:
-    """The gradient of every parameter, by the noise of the whole model.
+    """Judge the gradient of every parameter against the noise of the whole model.
 
     more_rounding: Local.more_rounding.
-    floors_with: from a multiple of float32's rounding to the noise floor of each gradient then. It is asked only when needed.
-    untested: the parameters of which nothing can be said are added to it. distance: see Gradients.of.
+    floors_with: computes the noise floor of each gradient for a multiple of float32's rounding; called only when needed.
+    untested: a list, to which the names of parameters that cannot be judged are added.
+    distance: see Gradients.of.
     """
     found = Gradients.of(step, distance)
     away, floors = found.away, step.truth.floors
@@ -146,17 +152,17 @@ def judge_gradients(
         return Check("gradients", step.number, Verdict.INVALID, math.inf, found.broken, known=found.known)
     if found.missing:
         have = "has" if len(found.missing) == 1 else "have"
-        says = f"{_few(found.missing)} {have} no gradient: frozen, or not a parameter there"
+        says = f"{_few(found.missing)} {have} no gradient: frozen, or not a parameter in this framework"
         return check(Verdict.DIFFERENT, math.inf, says)
     if found.zero:
-        says = f"{_few(found.zero)}: the gradient is zero: frozen, or cut off from the loss"
+        says = f"{_few(found.zero)}: the gradient is zero: frozen, or without effect on the loss"
         return check(Verdict.DIFFERENT, math.inf, says)
     if not away:
-        return check(Verdict.UNTESTED, None, "every gradient is rounding alone")
+        return check(Verdict.UNTESTED, None, "every gradient consists of rounding alone")
     worst, place = max((distance_ / floors[name], name) for name, distance_ in away.items())
     if worst <= limits.EQUAL_RHO or (more_rounding and worst <= limits.COHERENT_RHO):
         return check(Verdict.EQUAL, worst)
-    says = f"{place}: {worst:.3g} x the noise of all layers"
+    says = f"{place}: its error is {worst:.3g} x the noise of all layers"
     if more_rounding:
         larger = floors_with(more_rounding)
         beyond = [name for name, distance_ in away.items() if distance_ > limits.COHERENT_RHO * floors[name]]
@@ -165,20 +171,23 @@ def judge_gradients(
             loose = [name for name in beyond if larger[name] > NULL * step.truth.sizes[name]]
             untested += loose
             compared = len(away) - len(loose)
-            says += f"; within that of {more_rounding:.3g} times the rounding, which moves activations past their kinks"
+            says += f"; {more_rounding:.3g} times the rounding explains it, because activations cross their kinks"
             return check(Verdict.EQUAL if compared else Verdict.UNTESTED, worst, says, compared)
-        says = f"{place}: {worst:.3g} x the noise of layers that round {more_rounding:.3g} times as far as float32"
+        says = f"{place}: its error is {worst:.3g} x the noise of layers that round {more_rounding:.3g} times as much as float32"
     return check(Verdict.DRIFT if worst <= limits.DRIFT_RHO else Verdict.DIFFERENT, worst, says)
 
 
 def judge_update(step: Step, settings: Optimizer, variants: tuple[str, ...], sparse: Sequence[str]) -> Check:
-    """How the weights and the optimizer state changed, from the framework's own gradients.
+    """Judge the changes of the weights and of the optimizer state, given the framework's own gradients.
 
-    variants: the formula variants of the framework's own optimizer. sparse: parameters whose gradients come as rows.
+    variants: the formula variants of the framework's own optimizer.
+    sparse: parameters whose gradients are lists of rows, as those of an embedding may be.
     """
     names = [key.removeprefix("gradient/") for key in step.taken if key.startswith("gradient/")]
     if not names:
-        return Check("update", step.number, Verdict.DIFFERENT, math.inf, "no parameter learns")
+        return Check(
+            "update", step.number, Verdict.DIFFERENT, math.inf, "no parameter has a gradient, so nothing is trained"
+        )
 
     def judge(name: str) -> tuple[float, str, Parameter]:
         each = Parameter(name, step, settings)
@@ -190,7 +199,7 @@ def judge_update(step: Step, settings: Optimizer, variants: tuple[str, ...], spa
             if ratio > optimizer_check.EQUAL_RHO:
                 failing.append(each)
             if ratio > rho:
-                rho, worst, says = ratio, each, f"{each.name}: {what} is {ratio:.3g} x its floor"
+                rho, worst, says = ratio, each, f"{each.name}: the error of {what} is {ratio:.3g} x its noise floor"
     count = len(names)
     if worst is None or not failing:
         return Check("update", step.number, Verdict.EQUAL, rho, compared=count, known=count)
@@ -205,7 +214,7 @@ def judge_update(step: Step, settings: Optimizer, variants: tuple[str, ...], spa
 
 
 def _named(settings: Optimizer, own: tuple[str, ...], failing: Sequence[Parameter], sparse: Sequence[str]) -> str:
-    """The framework's own differences that explain every parameter that fails; "" when they do not."""
+    """The names of known differences of the framework that together explain every failing parameter; "" when they do not."""
     for variants in dict.fromkeys(((), own)):
         variant, names = replace(settings, variants=variants), list(variants)
         for each in failing:
@@ -223,15 +232,15 @@ def _named(settings: Optimizer, own: tuple[str, ...], failing: Sequence[Paramete
 
 
 def _explained(settings: Optimizer, worst: Parameter, failing: Sequence[Parameter]) -> str:
-    """What a wrong step does instead, from the catalogue; "" when nothing there explains it."""
-    if worst.stood_still:
-        return f"{_few([each.name for each in failing if each.stood_still])} did not move: frozen"
+    """What a wrong step computes instead, from the list of known mistakes; "" when none of them explains it."""
+    if worst.unchanged:
+        return f"{_few([each.name for each in failing if each.unchanged])} did not change: frozen"
     few = failing[:3]
-    for _, says, other in optimizer_check.alternatives(settings):
+    for says, other in optimizer_check.alternatives(settings):
         if all(each.judge(other, each.parts)[0] <= optimizer_check.EQUAL_RHO for each in few):
             return says
     if all(each.judge(settings, each.parts, 2.0)[0] <= optimizer_check.EQUAL_RHO for each in few):
-        return "the gradient of the step before is still in it: it was not zeroed"
+        return "the gradient of the previous step is still added: it was not zeroed"
     scale = worst.scale(settings)
     if math.isfinite(scale):
         scaled = replace(settings, lr=settings.lr * scale)
@@ -241,7 +250,7 @@ def _explained(settings: Optimizer, worst: Parameter, failing: Sequence[Paramete
 
 
 def judge_statistics(step: Step, rounding: float) -> Check:
-    """The running means and variances of batch norms. rounding: Local.rounding."""
+    """Judge the running means and variances of batch norms. rounding: Local.rounding."""
     found = [Statistic(name, step) for name in step.truth.statistics]
     count = len(found)
     broken = next((each for each in found if not np.isfinite(each.theirs).all()), None)
@@ -255,14 +264,14 @@ def judge_statistics(step: Step, rounding: float) -> Check:
     failing = [each for each in found if each.ratio > limits.EQUAL_RHO]
     if not failing:
         return check(Verdict.EQUAL)
-    plain = f"{worst.name}: {worst.ratio:.3g} x its floor"
+    plain = f"{worst.name}: its error is {worst.ratio:.3g} x its noise floor"
     for limit, cancellation in ((limits.DRIFT_RHO, False), (max(limits.DRIFT_RHO, rounding), True)):
         if cancellation and rounding == 1.0:
             break
         if cancellation and all(each.within(each.exact, limit, cancellation) for each in failing):
             return check(Verdict.DRIFT, plain, "rounding")
-        for difference, says, form in STATISTICS:
-            if all(each.within(form(each), limit, cancellation) for each in failing):
+        for difference, says, variant in STATISTICS:
+            if all(each.within(variant(each), limit, cancellation) for each in failing):
                 return check(Verdict.DRIFT if difference else Verdict.DIFFERENT, says, difference)
     return check(Verdict.DRIFT if worst.ratio <= limits.DRIFT_RHO else Verdict.DIFFERENT, plain)
 

@@ -1,4 +1,4 @@
-"""The verdict that follows from the checks of a subject's training. Pure."""
+"""The verdict that follows from the checks of a subject's training. Pure functions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .step import Distance
 
 
 def training_error(training: Training, distance: Distance) -> Error:
-    """The verdict that follows from all checks and the loss curve. distance: of all gradients from the exact ones."""
+    """Combine all checks and the loss curve to one verdict. distance: of all gradients from the exact ones."""
     verdict = Verdict.worst(check.verdict for check in training.checks if check.verdict != Verdict.UNTESTED)
     curve = training.curve
     if curve is not None and curve.verdict != Verdict.EQUAL and verdict < curve.verdict:
@@ -33,7 +33,7 @@ def training_error(training: Training, distance: Distance) -> Error:
 
 
 def layer_check(name: str, layers: Layers) -> Check:
-    """The verdict on all layers of one pass, as a check."""
+    """Combine the verdicts on all layers of one pass, forward or backward, to a check of this name."""
     first, compared, known = layers.first, layers.compared, layers.known
     if not compared:
         says = layers.stopped or "no layer could be captured"
@@ -43,4 +43,4 @@ def layer_check(name: str, layers: Layers) -> Check:
         return Check(name, 0, Verdict.EQUAL, ratio, compared=compared, known=known)
     verdict = Verdict.DRIFT if layers.rounding else layers.verdict
     difference = "rounding" if layers.rounding else ""
-    return Check(name, 0, verdict, ratio, first.says(), difference, compared, known)
+    return Check(name, 0, verdict, ratio, layers.describe(first), difference, compared, known)

@@ -1,7 +1,7 @@
-"""The loss curve: training that runs freely from the first state, beside the reference's own and a band of replicas.
+"""The loss curve: a subject trains many steps from the first state, and its losses are compared with those of the reference.
 
-A replica is the reference with weights perturbed by one unit in the last place. Rounding alone makes replicas drift apart; a
-curve is judged only as long as they stay together.
+A replica is the reference with weights perturbed by one unit in the last place. Rounding alone makes the losses of replicas drift
+apart. A subject's curve is judged only for the steps at which the replicas are still close together.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from ..worker.process import Worker
 from ..workload import probe
 
 REPLICAS = 3
-FIRST = 4  # steps after which replicas that are already apart are not trained further
-BAND_WIDTHS = 10  # a curve may leave the reference's by this many times the replicas' spread by rounding alone
-SPREAD = 1e-3  # of the loss: where replicas are this far apart, a curve says nothing more
+FIRST = 4  # steps; when replicas are apart by then, they are not trained further
+BAND_WIDTHS = 10  # a loss may differ from the reference's by this many times the spread of the replicas
+SPREAD = 1e-3  # as a share of the loss: when replicas are farther apart, a curve is no longer judged
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Band:
 
     @property
     def judged(self) -> int:
-        """How many steps say anything: those before rounding alone has driven the replicas apart."""
+        """Number of steps that are judged: those before rounding alone has driven the replicas apart."""
         steps = enumerate(zip(self.low, self.high, self.losses))
         return next(
             (step for step, (low, high, right) in steps if not high - low <= SPREAD * abs(right)), len(self.low)
@@ -52,7 +52,7 @@ def band(
 ) -> Band:
     """Draw the reference's loss curve of ``count`` steps from ``start``, and the band of its replicas.
 
-    where_it_diverges: from a worker and a step to the layer where a loss that is not finite begins, as the end of a sentence.
+    where_it_diverges: called with a worker and a step when a loss is not finite; returns the end of a sentence with the layer.
     Raises Failed when the reference's own loss is not finite.
     """
     worker, seed = process.worker, process.request.seed
@@ -76,7 +76,7 @@ def band(
         found = Band(losses, tuple(min(column) for column in columns), tuple(max(column) for column in columns))
         if found.judged < len(columns):
             break
-    if process.request.effort == "quick":  # no subject goes further than the replicas did
+    if process.request.effort == "quick":  # a quick run draws no more steps than the replicas made
         return Band(losses[: len(found.low)], found.low, found.high)
     return found
 
@@ -84,10 +84,10 @@ def band(
 def judge_curve(
     band: Band, losses: Sequence[float], differences: Sequence[str], where_it_diverges: Callable[[int], str]
 ) -> Curve:
-    """Judge a subject's losses as long as rounding alone leaves the replicas together.
+    """Judge a subject's losses for the steps at which rounding alone leaves the replicas together.
 
     differences: the names of known differences of the framework, which may explain a curve that leaves the band.
-    where_it_diverges: from a step to the layer where a loss that is not finite begins, as the end of a sentence.
+    where_it_diverges: called with a step when a loss is not finite; returns the end of a sentence with the layer.
     """
     judged, last = band.judged, len(losses) - 1
     spreads = [high - low for low, high in zip(band.low, band.high)]
@@ -102,6 +102,6 @@ def judge_curve(
         says = f"the loss is {losses[last]} at step {last}{where_it_diverges(last)}"
     elif apart:
         verdict = Verdict.DRIFT
-        says = f"leaves the reference's by more than {SPREAD:g} of it at step {apart[0]}"
+        says = f"at step {apart[0]} it differs from the reference's by more than {SPREAD:g} of the loss"
         says += f" ({', '.join(differences)})" if differences else ""
     return Curve(tuple(losses), band.losses, band.low, band.high, judged, verdict, says)

@@ -1,4 +1,4 @@
-"""Whether an optimizer made the right step, and which known alternative it made instead: pure functions over arrays."""
+"""Judge whether an optimizer made the right step, and list known wrong steps. Pure functions over arrays."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ from ..weights.canonical import Array
 from ..workload.optimizers import VARIANTS, Optimizer, update
 
 SAMPLE = 2**16  # values of a tensor on which its noise floor is measured
-REPEATS = 4  # noisy steps that the noise floor is the mean of
+REPEATS = 4  # number of noisy steps over which the noise floor is averaged
 EQUAL_RHO, DRIFT_RHO = 3.0, 10.0  # of rho: residual of a step / its noise floor
 MEDIAN = 0.25  # median of the squared residual / squared noise floor of one value, in clean steps
 
 
 class Alternative(NamedTuple):
-    """What a wrong port computes instead of the right step.
+    """A step that a wrong port may compute instead of the right one.
 
-    kind: a short name. says: one clause for the report. settings: an optimizer that computes the same.
+    says: one clause for the report. settings: an optimizer that computes the same.
     """
 
-    kind: str
     says: str
     settings: Optimizer
 
@@ -44,17 +43,18 @@ def judge(
 ) -> tuple[float, str]:
     """Compare the step of one weight with the exact step: (rho, name of the worst array).
 
-    rho is residual / noise floor, of the change of the weight and of each array of its state; the worst of them counts. It is taken
-    in rms, and again as a median over values, so that small gradients, where eps shows, count as much as large ones. The exact step
-    is computed in float64 from the framework's own weight, gradient and state. All arrays are float32 and of one shape.
+    rho is residual / noise floor, of the change of the weight and of each array of its state; the largest of them is returned. It
+    is computed as an rms, and also as a median over values, so that small gradients, for which eps matters, count as much as large
+    ones. The exact step is computed in float64 from the framework's own weight, gradient and state. All arrays are float32 and have
+    the same shape.
 
     settings: the optimizer that should have made the step.
     before, gradient, optimizer_state: the weight, its gradient and its state before the step.
     step: number of the step, from 1.
     after, state_after: the weight and its state after the step.
-    times: how many equal steps the weight makes at once, where it is the sum of several parameters.
+    times: number of equal steps that the weight makes at once, because it is the sum of this number of parameters.
     gradient_noise: rms by which the gradient that was used may differ from ``gradient``.
-    seed: of the noise.
+    seed: of the random noise.
     """
     w, g, *state = (array.astype(np.float64).ravel() for array in (before, gradient, *optimizer_state))
     exact_w, exact_state = update(settings, w, g, state, step, np.sqrt)
@@ -95,8 +95,8 @@ def _noisy_steps(
         w, g, *state = (array * (1 + UNIT * noise.uniform(-1, 1, array.shape)) for array in given)
         g += gradient_noise * math.sqrt(3) * noise.uniform(-1, 1, g.shape)
         # A power of a beta in float32 is off by one unit roundoff; also the first power, where it is computed by a logarithm.
-        slips = noise.choice((-1.0, 1.0), 2) * UNIT
-        power1, power2 = (beta**step + slip for beta, slip in zip((rounded.beta1, rounded.beta2), slips))
+        offsets = noise.choice((-1.0, 1.0), 2) * UNIT
+        power1, power2 = (beta**step + offset for beta, offset in zip((rounded.beta1, rounded.beta2), offsets))
         new_w, new_state = update(rounded, w, g, state, step, np.sqrt, (power1, power2))
         yield w, new_w, new_state
 
@@ -109,7 +109,7 @@ def _rho(residual: Array, picked: Array, floor: Array) -> float:
     whole = math.sqrt(float(np.mean(floor)))
     rho = math.sqrt(float(np.mean(np.square(residual)))) / whole if whole else math.inf * bool(residual.any())
     by_value = np.divide(np.square(picked), floor, out=np.zeros_like(floor), where=floor > 0)
-    # The floor of a single value is a mean of four repeats, and much too small now and then. The median over values is not.
+    # The noise floor of a single value is a mean of four repeats, which is sometimes much too small. The median is not.
     typical = math.sqrt(float(np.median(by_value)) / MEDIAN) if by_value.size else 0.0
     return max(rho, typical)
 
@@ -119,20 +119,20 @@ def alternatives(settings: Optimizer) -> list[Alternative]:
     o = settings
     found: list[Alternative] = []
 
-    def add(kind: str, says: str, **changes: Any) -> None:  # Any: the fields of settings have several types
-        found.append(Alternative(kind, says, replace(o, **changes)))
+    def add(says: str, **changes: Any) -> None:  # Any: the fields of settings have several types
+        found.append(Alternative(says, replace(o, **changes)))
 
-    add("torch's form", "is torch's own form", variants=())
+    add("is torch's own formula", variants=())
     for variant, says in VARIANTS.items():
         if variant not in o.variants and _has_variant(o, variant):
-            add(variant, f"{variant}: {says}", variants=(*o.variants, variant))
+            add(f"{variant}: {says}", variants=(*o.variants, variant))
     if o.weight_decay:
-        add("weight decay missing", f"weight decay {o.weight_decay:g} is missing", weight_decay=0.0)
+        add(f"weight decay {o.weight_decay:g} is missing", weight_decay=0.0)
         if o.name == "adamw":
-            add("coupled", "weight decay is added to the gradient, as Adam's: AdamW shrinks the weight", name="adam")
+            add("weight decay is added to the gradient, as in Adam: AdamW shrinks the weight", name="adam")
     if o.name == "sgd" and o.momentum:
-        add("nesterov", f"behaves {'without' if o.nesterov else 'with'} Nesterov momentum", nesterov=not o.nesterov)
-        add("momentum missing", f"momentum {o.momentum:g} is missing", momentum=0.0, nesterov=False)
+        add(f"behaves {'without' if o.nesterov else 'with'} Nesterov momentum", nesterov=not o.nesterov)
+        add(f"momentum {o.momentum:g} is missing", momentum=0.0, nesterov=False)
     constants: dict[str, tuple[float, ...]] = {}
     if o.name != "sgd":
         constants["eps"] = (1e-10, 1e-8, 1e-7, 1e-6, 1e-5, 1e-3)
@@ -144,7 +144,7 @@ def alternatives(settings: Optimizer) -> list[Alternative]:
         right: float = getattr(o, name)
         for value in values:
             if value != right:
-                add(name, f"behaves as {name}={value:g}; it should be {right:g}", **{name: value})
+                add(f"behaves as {name}={value:g}; it should be {right:g}", **{name: value})
     return found
 
 

@@ -1,6 +1,6 @@
-"""The optimizers of all frameworks, compared without a model to train: all step from the same weights, state and gradients.
+"""Compare the optimizers of all frameworks without training a model: all start from the same weights, state and gradients.
 
-Gradients are log-uniform from 1e-10 to 10, so that eps counts. The state before each step is computed by torch's formula.
+Gradients are log-uniform from 1e-10 to 10, so that eps matters. The state before each step is computed by torch's formula.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ..workload.optimizers import VARIANTS, Optimizer, optimizer, update
 from ..workload.spec import find_model
 from .optimizer_check import DRIFT_RHO, EQUAL_RHO, judge
 
-MODEL = "mlp"  # its parameters are stepped; its forward pass is computed once, to build the optimizer
+MODEL = "mlp"  # the optimizers change its parameters; its forward pass is computed only to build the optimizer
 STEPS = 3
 PROBED = (
     optimizer("sgd"),
@@ -48,7 +48,7 @@ States = dict[str, list[Array]]  # parameter -> the arrays of its optimizer stat
 class Probed:
     """The result of one optimizer of one framework.
 
-    match: whether it computed torch's mathematics on the framework's tensors; else it is the framework's own optimizer.
+    match: whether torch's formulas were computed on the framework's tensors; otherwise the framework's own optimizer was used.
     verdict: a Verdict, or UNSUPPORTED.
     rho: the worst residual / noise floor over all steps and parameters; None when it is unsupported.
     difference: names of the formula variants that explain it; "" when none is needed.
@@ -66,7 +66,7 @@ class Probed:
 
 @dataclass(frozen=True)
 class Before:
-    """What one step begins from. number: of the step, from 0."""
+    """The weights, state and gradients before one step. number: of the step, from 0."""
 
     number: int
     weights: Arrays
@@ -76,20 +76,20 @@ class Before:
 
 @dataclass(frozen=True)
 class After:
-    """What a framework's optimizer made of it."""
+    """The weights and the state after a step of a framework's optimizer."""
 
     weights: Arrays
     state: States
 
 
 def probe(adapter: type[Framework], space: Path, seed: int, listener: Listener) -> list[Probed]:
-    """Probe every optimizer of PROBED: first the framework's own, then the one that computes torch's mathematics.
+    """Probe every optimizer of PROBED: first the framework's own, then torch's formulas on the framework's tensors.
 
     adapter: of the framework.
     space: a folder for files.
     seed: of weights and gradients.
-    listener: is told of every optimizer.
-    Raises SubjectError when the framework itself cannot run. An optimizer that it lacks is a record that says so.
+    listener: receives the name of every optimizer.
+    Raises SubjectError when the framework itself cannot run. An optimizer that it does not have gets the verdict UNSUPPORTED.
     """
     folder = find_model(MODEL)
     place = space / adapter.name
@@ -124,13 +124,13 @@ def _probed(
         says = "; ".join(VARIANTS[variant] for variant in variants)
         return Probed(adapter.name, settings, match, Verdict.DRIFT, rho, ", ".join(variants), says)
     verdict = Verdict.DRIFT if rho <= DRIFT_RHO else Verdict.DIFFERENT
-    return Probed(adapter.name, settings, match, verdict, rho, says=f"{rho:.3g} x its noise floor")
+    return Probed(adapter.name, settings, match, verdict, rho, says=f"the error is {rho:.3g} x its noise floor")
 
 
 def _worst(
     worker: Worker, shapes: dict[str, tuple[int, ...]], settings: Optimizer, own: Optimizer, seed: int
 ) -> tuple[float, float]:
-    """The worst rho of several steps, each judged by itself: by torch's formula, and by the framework's own.
+    """The worst rho of several steps, each judged separately: (against torch's formula, against the framework's own).
 
     own: the settings with the formula variants of the framework.
     """

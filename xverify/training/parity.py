@@ -1,8 +1,8 @@
-"""Training parity: at which check does a framework's training part from the reference's?
+"""Training parity: the checks that show where a framework's training first differs from the reference's.
 
-weights -> forward -> loss -> backward -> gradients -> update -> statistics, and the same again from later states. Every check
-starts from the reference's own state of that step, so that a fault in one check cannot change another. Forward and backward are
-judged layer by layer in a replay. The other checks judge what the timed callable itself returns and leaves behind.
+The checks are weights, forward, loss, backward, gradients, update and statistics, and they are repeated from later states. Every
+check starts from the reference's own state of that step, so that a fault in one step does not change the next one. Forward and
+backward are judged layer by layer in a replay. The other checks judge the results of the timed callable itself.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ from .conclusion import layer_check, training_error
 from .curve import Band, band, judge_curve
 from .step import Distance, Step
 
-# The numbers of steps before which the reference's state is judged, by effort; and the steps of the loss curve.
+# By effort: after how many steps of the reference its state is used for the checks; and the number of steps of the loss curve.
 STEPS = {"quick": (0, 2), "standard": (0, 1, 2, 5, 20), "rigorous": (0, 1, 2, 5, 20)}
 CURVE = {"quick": 10, "standard": 50, "rigorous": 50}
-# Seconds of a step of the reference. From this length on, a quick run judges the first state alone and draws no curve.
-LONG = 1.5
-FEWER = 2  # items whose layers are judged then; the noise of the whole step is measured once then, not twice
-LOCAL = ("forward", "backward")  # the checks layer by layer
+# Seconds. When a step of the reference takes longer, a quick run judges the first state alone and draws no curve.
+LONG_STEP = 1.5
+FEW_ITEMS = 2  # items of a batch whose layers are judged when steps are long; the noise of a step is then measured once, not twice
+LOCAL = ("forward", "backward")  # the layer checks
 
 
 @dataclass(frozen=True)
 class Learner:
-    """A subject that is trained: its worker, and what the worker said of it.
+    """A subject that is trained: its worker, and what the worker reported.
 
     optimizer: the settings, with the variants in which the framework's own differs from torch's.
-    build_key: equal for subjects that build the same model, whose layers are judged once.
+    build_key: equal for subjects that build the same model, so that their layers are judged once.
     """
 
     label: str
@@ -69,22 +69,22 @@ class Learner:
     build_key: tuple[str, ...]
 
     @property
-    def captured_in(self) -> Path:
-        """The folder of its captured layers."""
+    def layer_folder(self) -> Path:
+        """The folder of the subject's captured layers."""
         return self.worker.folder / "training-layers"
 
     @property
-    def stepped_in(self) -> Path:
-        """The file of its latest step."""
+    def step_file(self) -> Path:
+        """The file of the subject's latest step."""
         return self.worker.folder / "training-step.npz"
 
 
 @dataclass(frozen=True)
 class Observed:
-    """What a subject does from the reference's first state.
+    """What was captured when a subject started from the reference's first state.
 
-    captured: the calls of its layers; a string says why they could not be captured; None where another subject that builds the
-        same model speaks for it.
+    captured: the calls of its layers; a string: why they could not be captured; None: the layers of another subject that builds
+        the same model are judged instead.
     step: its first step.
     """
 
@@ -93,7 +93,7 @@ class Observed:
 
 
 class TrainingParity:
-    """The reference's side of the checks: states, exact steps and the loss curve, computed once and kept in files."""
+    """Runs the checks. The reference's states, exact steps and loss curve are computed once and kept in files."""
 
     def __init__(self, process: ReferenceProcess, prepared: Prepared) -> None:
         self.process, self.prepared = process, prepared
@@ -111,35 +111,36 @@ class TrainingParity:
         self._replayed: dict[tuple[str, ...], tuple[tuple[Check, ...], Layers]] = {}
 
     def prepare(self, curve: bool = True, seconds: float = 0.0) -> None:
-        """Train the reference: the states that checks start from, and the band that loss curves are compared with.
+        """Train the reference, to get the states that checks start from and the band for loss curves.
 
-        curve: without it, only ``judge_steps`` can be asked.
-        seconds: what a step of the reference is known to take, or 0.0. When that is too long for a quick run, the reference is
-            not trained at all.
+        curve: whether to draw the loss curve; without it, only ``judge_steps`` may be called.
+        seconds: duration of a step of the reference; 0.0 when it is not known. When it is too long for a quick run, the reference
+            is not trained at all.
         Raises Failed when the reference's own loss is not finite.
         """
         self.layers = self.worker.ask(messages_reference.ListLayers()).layers
         start = TrainingState(weights=str(self.prepared.weights), optimizer_state="", steps=0)
         self.states = (start,)
         quick = self.request.effort == "quick"
-        if not (quick and seconds > LONG):
+        if not (quick and seconds > LONG_STEP):
             second_step = self._prepare_reference()
             seconds = seconds or second_step
-        if quick and seconds > LONG:
+        if quick and seconds > LONG_STEP:
             self.no_curve = (
-                f"a step of the reference takes {seconds:.0f} s: --effort standard draws it, and looks at later steps"
+                f"a step of the reference takes {seconds:.0f} s, too long for a quick run: --effort standard draws the curve and "
+                "checks later steps, too"
             )
-            self.few = fewer_items(self.process, self.prepared.training, FEWER)
+            self.few = fewer_items(self.process, self.prepared.training, FEW_ITEMS)
             return
         if curve:
             count = CURVE[self.request.effort]
-            self._phase("its loss curve, and those of replicas that differ in the last place of their weights")
+            self._phase("its loss curve, and those of replicas whose weights differ in the last place")
             self.band = band(self.process, self.prepared, start, count, self._where_it_diverges)
         later = self.worker.ask(Trajectory(state=start, at=STEPS[self.request.effort], folder=str(self.space))).states
         self.states = (start, *later[1:])
 
     def _prepare_reference(self) -> float:
-        """Make the reference ready for training; the seconds of its second step."""
+        """Make the reference ready for training. Returns the seconds of its second step."""
         self._phase("training in float32")
         question = PrepareTraining(
             inputs=str(self.prepared.training), mode="eager", optimizer=self.optimizer, match=False
@@ -147,9 +148,9 @@ class TrainingParity:
         return self.worker.ask(question).second_step_seconds
 
     def observe(self, learner: Learner) -> Observed:
-        """Capture a subject's layers, and let it make its first step; after ``prepare``.
+        """Capture a subject's layers, and let it make its first step. ``prepare`` must have been called.
 
-        Nothing is asked of the reference's process, so this may run beside it, for one subject at a time.
+        The reference's process is not used, so it may do other work meanwhile. Call this for one subject at a time.
         """
         captured = None
         if learner.build_key not in self._captured:
@@ -160,11 +161,11 @@ class TrainingParity:
         return Observed(captured, step)
 
     def judge(self, learner: Learner, observed: Observed) -> tuple[Error, Training]:
-        """All checks of a subject, and the verdict that follows from them."""
+        """Run all checks of a subject. Returns its verdict and the record of the checks."""
         by_layer, layers = self._judge_layers(learner, observed.captured)
         local = Local.of(by_layer)
         known = len(self.prepared.shapes)
-        # With other weights the subject would not have come this far.
+        # Subjects with other weights are not judged here, so the check of the weights has passed.
         checks = [Check("weights", 0, Verdict.EQUAL, compared=known, known=known), *by_layer]
         untested: list[str] = []
         distance = Distance()
@@ -186,12 +187,12 @@ class TrainingParity:
         return training_error(training, distance), training
 
     def wrong_weights(self, error: Error) -> Training:
-        """The record of a subject that has other weights than the reference, so that nothing else was checked."""
+        """The record of a subject whose weights are not the reference's, so that no other check was made."""
         check = Check("weights", 0, Verdict.INVALID, says=error.reason or "")
         return Training(self.optimizer.says(), checks=(check,))
 
     def judge_steps(self, learner: Learner) -> list[Check]:
-        """The checks of whole steps alone, without those layer by layer."""
+        """Run the checks of whole steps alone, without the layer checks."""
         return [
             check
             for index in range(len(self.states))
@@ -199,7 +200,7 @@ class TrainingParity:
         ]
 
     def judge_again(self, learner: Learner, error: Error) -> Error:
-        """Judge the first step of a later process run: its loss, gradients, update and statistics must hold, too."""
+        """Judge the first step of a later process run. Returns ``error``, or the error that the later process run shows."""
         local = Local.of(self._judge_layers(learner, None)[0])
         checks = self._judge_step(learner, 0, self._step(learner, 0), local, [], Distance())
         broken = next((check for check in checks if check.verdict.fails), None)
@@ -212,7 +213,7 @@ class TrainingParity:
     def _judge_layers(
         self, learner: Learner, captured: TrainingCaptured | str | None
     ) -> tuple[tuple[Check, ...], Layers]:
-        """The checks forward and backward, once for all modes that build the same model."""
+        """The forward and backward checks, made once for all modes that build the same model."""
         key = learner.build_key
         if key not in self._replayed:
             self._replayed[key] = self._replay(learner, self._capture(learner) if captured is None else captured)
@@ -221,10 +222,10 @@ class TrainingParity:
     def _capture(self, learner: Learner) -> TrainingCaptured | str:
         """The calls of a subject's layers, forward and backward; or why they could not be captured."""
         self.process.listener.phase(learner.label, "capturing its layers, forward and backward")
-        shutil.rmtree(learner.captured_in, ignore_errors=True)
-        learner.captured_in.mkdir()
+        shutil.rmtree(learner.layer_folder, ignore_errors=True)
+        learner.layer_folder.mkdir()
         question = CaptureTraining(
-            state=self.states[0], inputs=str(self.few), folder=str(learner.captured_in), wanted=self.layers
+            state=self.states[0], inputs=str(self.few), folder=str(learner.layer_folder), wanted=self.layers
         )
         try:
             captured = learner.worker.ask(question)
@@ -235,7 +236,7 @@ class TrainingParity:
         return captured if captured.records else "no layer could be captured"
 
     def _replay(self, learner: Learner, captured: TrainingCaptured | str) -> tuple[tuple[Check, ...], Layers]:
-        known, folder = self.layers, learner.captured_in
+        known, folder = self.layers, learner.layer_folder
         try:
             if isinstance(captured, str):
                 raise SubjectError(captured)
@@ -264,15 +265,15 @@ class TrainingParity:
     # -- step by step -------------------------------------------------------------------------------------------------
 
     def _step(self, learner: Learner, index: int) -> StepTaken:
-        """A subject's step from this state, into its file; with what its worker says of it."""
+        """Let a subject make one step from this state and write it to its file. Returns what its worker reports."""
         state = self.states[index]
         self.process.listener.phase(learner.label, f"one step from the reference's state after {state.steps}")
-        return learner.worker.ask(TrainingStep(state=state, case=self._case(index), path=str(learner.stepped_in)))
+        return learner.worker.ask(TrainingStep(state=state, case=self._case(index), path=str(learner.step_file)))
 
     def _judge_step(
         self, learner: Learner, index: int, taken: StepTaken, local: Local, untested: list[str], distance: Distance
     ) -> list[Check]:
-        """The checks of one whole step. untested, distance: what the gradients add to."""
+        """The checks of one whole step. untested, distance: see judge_gradients."""
         state, truth = self.states[index], self._truth(index)
         before: Mapping[str, Array] = npz.OnDisk(Path(state.weights))
         if learner.fused_parameters:
@@ -280,7 +281,7 @@ class TrainingParity:
         step = Step(
             index=index,
             number=state.steps,
-            taken=npz.OnDisk(learner.stepped_in),
+            taken=npz.OnDisk(learner.step_file),
             before=before,
             optimizer_state=npz.OnDisk(Path(state.optimizer_state)) if state.optimizer_state else {},
             exact=npz.OnDisk(self._truth_path(index)),
@@ -337,14 +338,14 @@ class TrainingParity:
         return self.space / f"truth-{index}.npz"
 
     def _rows(self) -> int:
-        """The number of labels of a batch: its loss is the mean over them."""
+        """The number of labels of a batch. The loss is the mean over them."""
         (output,) = self.process.folder.spec.outputs.values()
         return math.prod(output.sized(self.request.batch)[:-1])
 
     # -- the loss curve -----------------------------------------------------------------------------------------------
 
     def _curve(self, learner: Learner, checks: Sequence[Check]) -> Curve:
-        """The loss curve of a subject that trains freely from the first state."""
+        """The loss curve of a subject, from the first state."""
         count = len(self.band.losses)
         self.process.listener.phase(learner.label, f"its loss curve, {count} steps")
         losses = learner.worker.ask(LossCurve(state=self.states[0], steps=count)).losses
@@ -352,7 +353,7 @@ class TrainingParity:
         return judge_curve(self.band, losses, differences, lambda step: self._where_it_diverges(learner.worker, step))
 
     def _where_it_diverges(self, worker: Worker, step: int) -> str:
-        """The first layer that gives values that are not finite, from finite ones, as the end of a sentence."""
+        """The first layer whose output is not finite at this step, as the end of a sentence."""
         folder = worker.folder / "diverged"
         folder.mkdir(exist_ok=True)
         try:

@@ -1,4 +1,4 @@
-"""One training step as a subject made it, beside the exact step: its parameters, and the running statistics of its batch norms."""
+"""One training step of a subject and the exact step: parameters, and running statistics of batch norms."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ..workload.keys import state_key
 from ..workload.optimizers import Optimizer
 from . import optimizer_check
 
-SAMPLE = 2**18  # values of a parameter whose step is judged
-# Differences that are a framework's own and no fault: name -> what they mean.
+SAMPLE = 2**18  # number of values of a large parameter whose step is judged
+# Known differences of a framework that are no fault: name -> what the report says. Texts contain no "; ", which joins them.
 OWN = {
-    "one bias": "its LSTM has one bias where torch has two, so a step moves it half as far",
-    "repeated rows": "the gradient of its embedding comes as rows: where a batch uses one twice, each share is squared by itself",
-    "biased variance": "running variance takes the biased variance: torch's takes n/(n - 1) of it",
+    "one bias": "its LSTM has one bias where torch has two, so a step changes it half as much",
+    "repeated rows": "the gradient of its embedding is a list of rows: each part of a row that a batch uses twice is squared separately",
+    "biased variance": "its running variance uses the biased variance: torch multiplies that by n/(n - 1)",
 }
 
 Arrays = Mapping[str, Array]
@@ -32,9 +32,9 @@ Arrays = Mapping[str, Array]
 class Step:
     """A step from one of the reference's states.
 
-    index: of the state. number: of the steps before it.
-    taken: what the subject computed and left behind: "gradient/name", "weight/name", "state/name/index".
-    before: the weights before the step, as the subject stores them. optimizer_state: the reference's before the step.
+    index: of the state. number: of steps before this one.
+    taken: the results of the subject: "gradient/name", "weight/name", "state/name/index".
+    before: the weights before the step, as the subject stores them. optimizer_state: of the reference before the step.
     exact: gradients and statistics in float64. truth: the noise floors of these.
     fused_parameters: see Framework.fused_parameters.
     """
@@ -79,9 +79,9 @@ class Distance:
 
 
 class Parameter:
-    """The step of one parameter, in the form in which the framework stores it; of a large parameter, SAMPLE values.
+    """The step of one parameter as the framework stores it. Of a large parameter, SAMPLE random values are used.
 
-    parts: how many of torch's parameters it is the sum of. noise: rms by which two computations of its gradient may differ.
+    parts: number of torch's parameters whose sum it is. noise: rms by which two computations of its gradient may differ.
     """
 
     def __init__(self, name: str, step: Step, settings: Optimizer) -> None:
@@ -105,15 +105,15 @@ class Parameter:
         self.state_after = [part(step.taken[f"state/{state_key(name, index)}"]) for index in count]
 
     @property
-    def stood_still(self) -> bool:
-        """Whether the step changed nothing."""
+    def unchanged(self) -> bool:
+        """Whether the step did not change the parameter."""
         return not np.any(self.after - self.before)
 
     def judge(self, settings: Optimizer, times: int, factor: float = 1.0) -> tuple[float, str]:
-        """optimizer_check.judge of this step, as if it was made with other settings.
+        """Judge this step with optimizer_check.judge, for given settings.
 
-        settings: of the optimizer. times: how many of torch's parameters it is taken as the sum of.
-        factor: what the gradient is multiplied by.
+        settings: of the optimizer. times: number of torch's parameters whose sum it is assumed to be.
+        factor: by which the gradient is multiplied.
         """
         gradient = self.gradient * np.float32(factor)
         count = len(settings.state_names)
@@ -130,7 +130,7 @@ class Parameter:
         )
 
     def scale(self, settings: Optimizer) -> float:
-        """How many times too large its change is; NaN when it should not change."""
+        """The change of the parameter relative to the right change; NaN when the right change is zero."""
         exact, _ = optimizers.update(
             settings,
             self.before.astype(np.float64),
@@ -147,10 +147,10 @@ class Parameter:
 class Statistic:
     """A running mean or variance after a step, (C,), in float64.
 
-    exact: the right one. before: before the step. theirs: the subject's.
-    share: what the batch adds, by ``momentum``. biased: the same without the factor n/(n - 1).
-    floor: rms of its noise. cancellation: rms of what sums in float32 may lose of it where the variance is computed as
-        E[x²] - E[x]²: see replay.forward.
+    exact: the exact value. before: the value before the step. theirs: the subject's value.
+    share: the statistic of the batch, which ``momentum`` weighs. biased: the same without the factor n/(n - 1).
+    floor: rms of its noise.
+    cancellation: rms of what sums in float32 may lose when the variance is computed as E[x²] - E[x]² (see replay.forward).
     """
 
     def __init__(self, name: str, step: Step) -> None:
@@ -178,15 +178,15 @@ class Statistic:
 
     @property
     def ratio(self) -> float:
-        """Its residual / noise floor."""
+        """Residual / noise floor."""
         return rms(self.theirs - self.exact) / self.floor if self.floor else 0.0
 
     def within(self, expected: Array, limit: float, cancellation: bool) -> bool:
-        """Whether it is ``expected`` to ``limit`` noise floors, and, with ``cancellation``, to what sums may lose besides."""
+        """Whether it is at most ``limit`` noise floors from ``expected``. cancellation: also allow what cancellation loses."""
         return rms(self.theirs - expected) <= limit * self.floor + (self.cancellation if cancellation else 0.0)
 
 
-# What running statistics may be instead: (a framework's own difference or "", what the report says, the statistic).
+# Wrong statistics that are recognised: (name of a known difference or "", what the report says, the statistic).
 STATISTICS: tuple[tuple[str, str, Callable[[Statistic], Array]], ...] = (
     ("biased variance", OWN["biased variance"], lambda s: (1 - s.momentum) * s.before + s.momentum * s.biased),
     (

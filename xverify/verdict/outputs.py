@@ -139,8 +139,8 @@ def _with_layers(rho: float, worst: TensorError | None, layers: Layers | None) -
         return verdict, None
     if first is not None and first.verdict == verdict:
         assert layers is not None
-        others = [layer.says() for layer in layers.layers if layer is not first and layer.explanation]
-        return verdict, "; ".join([first.says(), *others[:2]])
+        others = [layers.describe(layer) for layer in layers.layers if layer is not first and layer.explanation]
+        return verdict, "; ".join([layers.describe(first), *others[:2]])
     limit = rule.EQUAL_RHO if verdict == Verdict.DRIFT else rule.DRIFT_RHO
     reason = f"{_place(worst)} is {rho:.3g} x the noise of all layers (limit {limit:g})"
     if layers is not None and layers.compared and first is None:

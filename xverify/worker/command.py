@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,13 +34,16 @@ def worker_command(
     device: str,
     python: str = sys.executable,
     patient: bool = False,
+    module: str = WORKER,
+    arguments: Sequence[str] = (),
 ) -> Command:
-    """The command of a worker process for one framework.
+    """The command of a process that imports one framework.
 
     folder: folder for its temporary files and, for another interpreter than this one, a copy of xverify.
     threads, device: threads and device of the framework.
     python: the interpreter; this one when omitted.
     patient: whether its threads sleep while they wait for one another.
+    module, arguments: what the process runs; a worker when omitted.
     """
     environment = {**os.environ, **adapter.variables(threads, device), "TMPDIR": str(folder)}
     if patient:
@@ -48,7 +52,7 @@ def worker_command(
         library = folder / "lib"
         _lend_package(library)
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(library), os.environ.get("PYTHONPATH")]))
-    return Command((python, "-m", WORKER), environment)
+    return Command((python, "-m", module, *arguments), environment)
 
 
 def interpreter(adapter: type[Framework]) -> str:

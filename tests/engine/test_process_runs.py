@@ -1,4 +1,4 @@
-"""Runs of several launches: fresh processes, verdicts on speed, and going on after an end that came early."""
+"""Runs of several process runs: new processes, verdicts on speed, and resuming a run that ended early."""
 
 import json
 import os
@@ -20,7 +20,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def count(tmp_path, monkeypatch):
-    """Let the adapter ``counted`` do something in its process number so-and-so."""
+    """Let the adapter ``counted`` do something in the process with this number, from 1."""
 
     def set_up(at, does):
         monkeypatch.setenv("COUNT_FILE", str(tmp_path / "count"))
@@ -30,11 +30,11 @@ def count(tmp_path, monkeypatch):
     return set_up
 
 
-def launches(row):
+def process_runs_of(row):
     return sorted({sample["launch"] for sample in row["speed"]["samples"]})
 
 
-def test_a_standard_run_has_six_launches_and_a_verdict_on_speed(xverify, folder):
+def test_a_standard_run_has_six_process_runs_and_a_verdict_on_speed(xverify, folder):
     done = xverify("run", folder, "--subjects", "numpy,honest", "--effort", "standard", *FAST, "--details")
     assert done.code == 0, done.err
     assert done.result["complete"] is True
@@ -44,7 +44,7 @@ def test_a_standard_run_has_six_launches_and_a_verdict_on_speed(xverify, folder)
     least = 3 if row["speed"]["noisy"] else 6
     for each in done.result["rows"]:
         assert least <= len(each["speed"]["launches"]) <= 12
-        assert launches(each) == [launch["launch"] for launch in each["speed"]["launches"]]
+        assert process_runs_of(each) == [run["launch"] for run in each["speed"]["launches"]]
         assert each["speed"]["calls"] == 16 * len(each["speed"]["launches"])
         assert each["speed"]["elapsed_seconds"] == pytest.approx(
             each["speed"]["calls"] * each["speed"]["seconds_per_step"]
@@ -62,7 +62,7 @@ def test_a_quick_run_gives_no_verdict_on_speed(xverify, folder):
     assert len(done.row("honest")["speed"]["launches"]) == 1
 
 
-def test_a_process_that_dies_in_the_third_launch_keeps_two_and_resume_finishes_it(xverify, folder, count, tmp_path):
+def test_a_crash_in_the_third_process_run_keeps_two_and_resume_finishes_it(xverify, folder, count, tmp_path):
     count(3, "dies")
     file = tmp_path / "kept.json"
     arguments = ("run", folder, "--subjects", "numpy,counted", "--effort", "standard", *FAST, "--json", file)
@@ -71,11 +71,11 @@ def test_a_process_that_dies_in_the_third_launch_keeps_two_and_resume_finishes_i
     result = json.loads(file.read_text())
     row = result["rows"][1]
     assert row["status"] == "crashed"
-    assert launches(row) == [0, 1]
-    assert [launch["launch"] for launch in row["speed"]["launches"]] == [0, 1]
-    assert row["error"]["verdict"] in ("EQUAL", "IDENTICAL"), "what was compared before stays"
+    assert process_runs_of(row) == [0, 1]
+    assert [run["launch"] for run in row["speed"]["launches"]] == [0, 1]
+    assert row["error"]["verdict"] in ("EQUAL", "IDENTICAL"), "the verdict of the earlier process runs is kept"
     assert row["speed"]["verdict"] == "REFUSED"
-    assert "ended in launch 3" in row["speed"]["reason"]
+    assert "ended in process run 3" in row["speed"]["reason"]
     before = row["speed"]["samples"]
 
     done = xverify(*arguments, "--resume")
@@ -83,14 +83,14 @@ def test_a_process_that_dies_in_the_third_launch_keeps_two_and_resume_finishes_i
     row = json.loads(file.read_text())["rows"][1]
     assert row["status"] == "ok"
     assert row["speed"]["samples"][: len(before)] == before
-    assert row["speed"]["noisy"] or len(launches(row)) >= 6
+    assert row["speed"]["noisy"] or len(process_runs_of(row)) >= 6
 
     done = xverify(*arguments, "--resume")
     assert done.code == 2
     assert "nothing to resume" in done.err
 
 
-def test_a_run_that_is_killed_in_the_third_launch_leaves_two_and_resume_finishes_it(xverify, folder, tmp_path):
+def test_a_run_killed_in_the_third_process_run_keeps_two_and_resume_finishes_it(xverify, folder, tmp_path):
     file = tmp_path / "kept.json"
     arguments = ["run", folder, "--subjects", "numpy,honest", "--effort", "standard", *FAST, "--json", file]
     process = subprocess.Popen(
@@ -108,7 +108,7 @@ def test_a_run_that_is_killed_in_the_third_launch_leaves_two_and_resume_finishes
     process.wait()
     result = json.loads(file.read_text())
     assert result["complete"] is False
-    assert launches(result["rows"][1]) == [0, 1]
+    assert process_runs_of(result["rows"][1]) == [0, 1]
     first = result["rows"][1]["speed"]["samples"]
 
     done = xverify(*arguments, "--resume")
@@ -116,7 +116,7 @@ def test_a_run_that_is_killed_in_the_third_launch_leaves_two_and_resume_finishes
     result = json.loads(file.read_text())
     assert result["complete"] is True
     assert result["rows"][1]["speed"]["samples"][: len(first)] == first
-    assert result["rows"][1]["speed"]["noisy"] or len(launches(result["rows"][1])) >= 6
+    assert result["rows"][1]["speed"]["noisy"] or len(process_runs_of(result["rows"][1])) >= 6
 
     for changed, says in ((("--seed", 1), "seed was 0, is 1"), (("--batch", 2), "batch was 4, is 2")):
         done = xverify(*arguments, *changed, "--resume")
@@ -129,31 +129,31 @@ def test_resume_needs_a_file(xverify, folder):
     assert done.code == 2
 
 
-def test_a_fault_in_a_later_launch_is_seen(xverify, folder, count):
+def test_a_fault_in_a_later_process_run_is_found(xverify, folder, count):
     count(3, "differs")
     done = xverify("run", folder, "--subjects", "numpy,counted", "--effort", "standard", *FAST)
     assert done.code == 1
     row = done.row("counted")
     assert row["error"]["verdict"] == "DIFFERENT"
-    assert row["error"]["reason"].startswith("in launch 3: ")
+    assert row["error"]["reason"].startswith("in process run 3: ")
     assert row["speed"]["verdict"] == "REFUSED"
-    assert launches(row) == [0, 1, 2], "what computes something else is not timed any longer"
+    assert process_runs_of(row) == [0, 1, 2], "a subject with a wrong output is not timed any longer"
 
 
-def test_a_budget_is_kept_and_what_it_cost_is_said(xverify, folder):
+def test_a_run_ends_within_its_budget_and_notes_what_was_left_out(xverify, folder):
     start = time.monotonic()
     done = xverify("run", folder, "--subjects", "numpy,honest", "--effort", "rigorous", "--max-seconds", 12)
     assert time.monotonic() - start < 12 + 3
     assert done.code == 0, done.err
     assert (
-        any("--max-seconds 12 ended it after" in note for note in done.result["notes"])
+        any("--max-seconds 12 ended the run after" in note for note in done.result["notes"])
         or (done.row("numpy")["speed"]["noisy"])
     )
     assert len(done.row("honest")["speed"]["launches"]) < 12
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system binds no process to cores")
-def test_subjects_are_bound_to_the_cores_that_are_named(xverify, folder, count):
+def test_subjects_run_on_the_pinned_cores(xverify, folder, count):
     count(0, "nothing")
     core = max(os.sched_getaffinity(0))
     done = xverify("run", folder, "--subjects", "numpy,counted", *FAST, "--pin", core)
@@ -165,7 +165,7 @@ def test_subjects_are_bound_to_the_cores_that_are_named(xverify, folder, count):
         assert says in done.err
 
 
-def test_a_device_is_waited_for_and_its_memory_told(xverify, folder, monkeypatch):
+def test_a_device_is_waited_for_and_its_memory_is_reported(xverify, folder, monkeypatch):
     done = xverify("run", folder, "--subjects", "fakegpu,honest", *FAST, "--device", "cuda", "--details")
     assert done.code == 3
     row = done.row("fakegpu")
@@ -176,7 +176,7 @@ def test_a_device_is_waited_for_and_its_memory_told(xverify, folder, monkeypatch
     assert "GPU peak" in done.out
     assert "nearly full" not in done.out
     assert done.row("honest")["status"] == "unsupported"
-    assert done.row("honest")["reason"] == "runs on cpu alone, here"
+    assert done.row("honest")["reason"] == "xverify runs this framework on cpu only"
     monkeypatch.setenv("FAKE_USED", "950")
     done = xverify("run", folder, "--subjects", "fakegpu", *FAST, "--device", "cuda")
     assert "memory was nearly full (950 of 1,000 MiB)" in done.out
