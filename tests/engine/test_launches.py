@@ -75,7 +75,7 @@ def test_a_process_that_dies_in_the_third_launch_keeps_two_and_resume_finishes_i
     assert [launch["launch"] for launch in row["speed"]["launches"]] == [0, 1]
     assert row["error"]["verdict"] in ("EQUAL", "IDENTICAL"), "what was compared before stays"
     assert row["speed"]["verdict"] == "REFUSED"
-    assert "ended in launch 3" in row["speed"]["reason"]
+    assert "ended in process run 3" in row["speed"]["reason"]
     before = row["speed"]["samples"]
 
     done = xverify(*arguments, "--resume")
@@ -135,7 +135,7 @@ def test_a_fault_in_a_later_launch_is_seen(xverify, folder, count):
     assert done.code == 1
     row = done.row("counted")
     assert row["error"]["verdict"] == "DIFFERENT"
-    assert row["error"]["reason"].startswith("in launch 3: ")
+    assert row["error"]["reason"].startswith("in process run 3: ")
     assert row["speed"]["verdict"] == "REFUSED"
     assert launches(row) == [0, 1, 2], "what computes something else is not timed any longer"
 
