@@ -1,5 +1,7 @@
 import inspect
+import re
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 
 import pytest
 
@@ -160,3 +162,22 @@ def test_help_tells_the_default_once():
     assert "default" not in named("strict").says
     assert Option("x", int | None, None, "a number").says == "a number"
     assert named("batch", default=2, unset="").says == "items a call (default: 2)"
+
+
+def test_every_default_is_the_one_that_the_documentation_tells():
+    page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text()
+    section = page[page.index("## xverify run") : page.index("## xverify optimizers")]
+    rows = dict(re.findall(r"^\| `--([a-z-]+)[^|]*\| (.*) \|$", section, re.MULTILINE))
+    told = 0
+    for each in (*declared(RunSettings), *declared(RunArguments), *declared(Display)):
+        says = rows[each.flag.removeprefix("--")]
+        found = re.search(r"default (\S+?)(?:;|$)", says) or re.search(
+            r"`(\w+)`[^;`]* \(default\)|`(\w+)` \(default\)", says
+        )
+        if each.unset or each.default in (None, ()) or each.kind is bool:
+            assert each.default in (None, (), False), each.flag
+            continue
+        assert found, f"{each.flag}: the page does not tell the default {each.default}"
+        assert next(filter(None, found.groups())) == (f"{each.default:g}" if each.kind is float else str(each.default))
+        told += 1
+    assert told == 6
