@@ -124,6 +124,11 @@ def test_names_that_stand_in_two_files_are_the_same():
         ({"lr": 0.1}, "--lr belongs to --task train; the task is forward"),
         ({"time_input": True}, "--time-input belongs to --task train; the task is forward"),
         ({"match_optimizer": True}, "--match-optimizer belongs to --task train; the task is forward"),
+        ({"batch": True}, "--batch is True: it must be a whole number"),
+        ({"seed": None}, "--seed is None: leave it out for its default, 0"),
+        ({"pin": "0,1"}, "--pin is '0,1': it must be a list"),
+        ({"python": "torch=/python"}, "--python is 'torch=/python': it must be a mapping"),
+        ({"task": "train", "data": "nowhere"}, "--data nowhere: no such folder (folder with MNIST"),
         ({"pin": (99999,)}, "--pin 99999: this process may use the cores"),
     ],
 )
@@ -131,6 +136,11 @@ def test_what_is_out_of_range_is_refused_with_the_limit(settings, says):
     with pytest.raises(UsageError) as error:
         xverify.run("mlp", ["numpy"], **settings)
     assert says in str(error.value)
+
+
+def test_subjects_are_a_list():
+    with pytest.raises(UsageError, match="--subjects is 'torch,numpy': it must be a list"):
+        xverify.run("mlp", "torch,numpy")
 
 
 def test_several_tasks_leave_each_its_own_settings():

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from .. import host
-from ..errors import UsageError
+from ..errors import UsageError, nearest
 from ..framework import discovery as frameworks
 from ..framework.adapter import Framework
 from ..report.progress import progress_listener
@@ -65,7 +65,9 @@ def _chosen(names: str | None) -> list[type[Framework]]:
     chosen = names.split(",")
     strange = [name for name in chosen if name not in known]
     if strange:
-        raise UsageError(f"--frameworks {strange[0]}: xverify trains {', '.join(known)}")
+        raise UsageError(
+            f"--frameworks is {strange[0]!r}{nearest(strange[0], known)} xverify trains {', '.join(known)}"
+        )
     return [known[name] for name in chosen]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 from rich.console import Console
@@ -21,10 +22,18 @@ WIDE = 180  # characters a line where no terminal says how many there are
 CURVE_WIDTH = 100  # characters; a wider picture shows no more
 
 
+class Output(Console):
+    """Standard output. When its reader ends early, as ``| head`` does, the rest is dropped and the exit code stays."""
+
+    def on_broken_pipe(self) -> None:
+        """Write nowhere from now on. Rich would end the process with code 1, which means a mismatch here."""
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+
+
 def console() -> Console:
     """Standard output; without colours and wide when it is not a terminal."""
-    plain = Console(highlight=False)
-    return plain if plain.is_terminal else Console(highlight=False, width=WIDE, color_system=None)
+    plain = Output(highlight=False)
+    return plain if plain.is_terminal else Output(highlight=False, width=WIDE, color_system=None)
 
 
 def render(
