@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -92,3 +94,24 @@ def test_weights_are_converted_digested_and_compared(xverify, tmp_path):
     done = xverify("weights", "convert", tmp_path / "c.npz", tmp_path / "c.onnx")
     assert done.code == 2
     assert "weights alone make no graph" in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["list"], 0),
+        (["doctor"], None),
+        (["weights", "diff", "a.npz", "b.npz"], 1),
+        (["weights", "diff", "a.npz", "a.npz"], 0),
+    ],
+)
+def test_a_reader_that_has_gone_changes_no_exit_code(arguments, code, tmp_path):
+    for name, values in (("a", 1.0), ("b", 2.0)):
+        save_file({"fc.weight": np.full((2, 2), values, np.float32)}, tmp_path / f"{name}.npz")
+    command = [sys.executable, "-m", "xverify", *arguments]
+    if code is None:
+        code = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False).returncode
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == code

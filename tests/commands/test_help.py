@@ -90,6 +90,12 @@ def test_error_messages_name_the_nearest_known_word(arguments, says, look, capsy
         (["selftest", "timing", "--runs", "0"], "xverify selftest: --runs is 0: it must be at least 1"),
         (["reproduce", "mlp-mnist", "--repeats", "0"], "xverify reproduce: --repeats is 0: it must be at least 1"),
         (["optimizers", "--json", "no/such/o.json"], "the folder"),
+        (["optimizers", "--frameworks", "torhc"], "xverify optimizers: --frameworks is 'torhc'; did you mean 'torch'?"),
+        (["reproduce", "--scale", "0.5"], "xverify reproduce: --scale belongs to an experiment: name one of mlp-mnist"),
+        (
+            ["run", "mlp", "--task", "train", "--data", "nowhere"],
+            "xverify run: --data nowhere: no such folder (folder with",
+        ),
     ],
 )
 def test_error_messages_say_which_values_are_allowed(arguments, says, capsys):
@@ -114,3 +120,11 @@ def test_long_lines_of_examples_are_broken_at_their_comment():
     ]
     longer = "  xverify run mlp" + " --batch 8" * 5 + "    what this shows, in more words"
     assert fit(longer).splitlines() == ["  xverify run mlp" + " --batch 8" * 5, "      what this shows, in more words"]
+
+
+@pytest.mark.parametrize("name", sorted(commands()))
+def test_every_help_ends_with_an_example(name, capsys):
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    *_, last = capsys.readouterr().out.split("\n\n")
+    assert last.startswith(("example: xverify", "examples:\n  xverify"))

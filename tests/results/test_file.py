@@ -175,6 +175,27 @@ def test_either_name_of_a_renamed_field_is_read(written):
     assert read(written(new)) == read(written(old)) == RESULT
 
 
+# New name -> the name that files of the first version have. An entry stays for as long as such files are read.
+RENAMED = {"checks": "rungs", "variants": "forms", "dropout_disabled": "held"}
+
+
+def test_every_renamed_field_is_written_under_both_names_and_read_from_the_earlier_one(written):
+    seen = set()
+
+    def with_earlier_names_alone(value):
+        if isinstance(value, list):
+            return [with_earlier_names_alone(each) for each in value]
+        if not isinstance(value, dict):
+            return value
+        found = RENAMED.keys() & value.keys()
+        seen.update(name for name in found if value[name])
+        assert all(value[RENAMED[name]] == value[name] for name in found)
+        return {name: with_earlier_names_alone(each) for name, each in value.items() if name not in found}
+
+    assert read(written(with_earlier_names_alone(RESULT.to_dict()))) == RESULT
+    assert seen == set(RENAMED), "a field that is empty in RESULT would be read back as its default"
+
+
 def test_numbers_that_json_cannot_write_keep_their_meaning(written):
     curve = replace(TRAINED.training.curve, losses=(2.3, math.inf), verdict=Verdict.INVALID)
     row = replace(TRAINED, training=replace(TRAINED.training, curve=curve))

@@ -56,3 +56,13 @@ def test_only_members_of_the_enum_are_verdicts():
     assert type(result().verdict) is Outcome
     with pytest.raises(ValueError, match="UNHEARD-OF"):
         Check("update", 0, "UNHEARD-OF")
+
+
+def test_verdicts_are_ordered_from_the_best_to_the_worst():
+    order = ["IDENTICAL", "EQUAL", "DRIFT", "UNTESTED", "DIFFERENT", "INVALID"]
+    assert [str(each) for each in sorted(Verdict)] == order
+    assert [str(each) for each in Verdict if each.fails] == ["DIFFERENT", "INVALID"]
+    assert all((order[i] <= Verdict(order[j])) == (i <= j) for i in range(6) for j in range(6))
+    assert all((Verdict(order[i]) > order[j]) == (i > j) for i in range(6) for j in range(6))
+    assert Verdict.worst([Verdict.EQUAL, Verdict.DRIFT, Verdict.IDENTICAL]) is Verdict.DRIFT
+    assert Verdict.worst([]) is Verdict.UNTESTED

@@ -1,6 +1,7 @@
 """The checks of one whole step, on arrays made here: no framework is needed."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from xverify.results.records import Check
 from xverify.training.checks import MORE_ROUNDING, Local, judge_gradients, judge_loss, judge_statistics, judge_update
 from xverify.training.step import Distance, Step
 from xverify.verdict.findings import StepTruth
-from xverify.workload.optimizers import optimizer
+from xverify.workload.optimizers import VARIANTS, optimizer, update
 
 ROUNDED = (
     Check("forward", 0, "DRIFT", 142.0, "sums lose digits", "rounding"),
@@ -132,6 +133,31 @@ def test_an_update_is_judged_by_its_worst_parameter():
         judge_update(step({"gradient/a": None, "gradient/b": None}), settings, (), ()).says
         == "no parameter has a gradient, so nothing is trained"
     )
+
+
+@pytest.mark.parametrize(("ulps", "verdict"), [(4, "EQUAL"), (10, "DRIFT"), (20, "DIFFERENT")])
+def test_an_update_a_little_beyond_its_floor_is_drift(ulps, verdict):
+    weight = step().taken["weight/b"]
+    for _ in range(ulps):
+        weight = np.nextafter(weight, np.float32(1))
+    check = judge_update(step({"weight/b": weight}), optimizer("sgd", lr=0.1), (), ())
+    assert (check.verdict, check.difference) == (verdict, "")
+
+
+def test_the_frameworks_own_formula_is_drift_and_named_and_another_one_is_different():
+    asked = optimizer("adam")
+    gradients = 10.0 ** np.linspace(-9, -5, 800).astype(np.float32)
+    before = np.full(800, 0.001, np.float32)
+    after, state = update(
+        replace(asked, variants=("eps-hat",)), before, gradients, [np.zeros_like(before)] * 2, 1, np.sqrt
+    )
+    taken = {"gradient/a": gradients, "weight/a": after.astype(np.float32)}
+    taken |= {f"state/a/{index}": array.astype(np.float32) for index, array in enumerate(state)}
+    made = Step(0, 0, taken, {"a": before}, {}, {}, truth(floors={"a": 0.0}, sizes={"a": 1.0}), {})
+    named = judge_update(made, asked, ("eps-hat",), ())
+    assert (named.verdict, named.difference, named.says) == ("DRIFT", "eps-hat", f"eps-hat: {VARIANTS['eps-hat']}")
+    unnamed = judge_update(made, asked, (), ())
+    assert (unnamed.verdict, unnamed.difference) == ("DIFFERENT", "")
 
 
 def test_running_statistics_that_are_not_finite_are_invalid():

@@ -57,6 +57,17 @@ def test_limits_of_a_layer(ratio, channel, verdict):
     assert rule.classify(ratio, channel) == verdict
 
 
+def test_a_fault_counts_as_visible_from_where_it_is_different():
+    assert rule.VISIBLE == rule.DRIFT_R
+
+
+@pytest.mark.parametrize(
+    ("ratio", "verdict"), [(5, "EQUAL"), (5.01, "DRIFT"), (40, "DRIFT"), (40.1, "DIFFERENT"), (math.nan, "DIFFERENT")]
+)
+def test_limits_of_a_gradient(ratio, verdict):
+    assert Finding("fc", 0, 0, "Linear", "gradient of weight", ratio, 0.0).verdict == verdict
+
+
 @pytest.mark.parametrize(
     ("rho", "layers", "verdict"),
     [(3, None, "EQUAL"), (3, "EQUAL", "EQUAL"), (3.1, None, "DRIFT"), (10.1, None, "DIFFERENT"),

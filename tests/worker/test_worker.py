@@ -15,6 +15,9 @@ from xverify.worker.codec import Refusal
 from xverify.worker.messages import (
     Block,
     Build,
+    Capture,
+    DeviceMemory,
+    Digest,
     GraphCount,
     GraphsCounted,
     Load,
@@ -24,6 +27,7 @@ from xverify.worker.messages import (
     Start,
     Stop,
     Timed,
+    Warm,
 )
 from xverify.worker.session import Session
 from xverify.workload import probe
@@ -88,6 +92,32 @@ def test_a_block_times_its_calls_and_nothing_else(session, tmp_path):
     # The clock is read at the start and at the end of a block, so a block takes one second for any number of calls.
     assert live.ask(Block(case=1, calls=25)) == Timed(1.0, None)
     assert calls == 25
+
+
+def test_every_reply_is_of_the_type_that_its_request_names(session, tmp_path):
+    live = session()
+    inputs, kept = cases(tmp_path), str(tmp_path / "kept.npz")
+    (tmp_path / "layers").mkdir()
+    requests = [
+        Start("numpy", threads=1, device="cpu"),
+        Build(str(tmp_path / "port"), options={}, onnx=None, names={}, **LAYOUTS),
+        Load(weights(live, tmp_path)[1]),
+        Digest({}),
+        Save(kept),
+        Prepare(inputs, "eager"),
+        Warm(calls=2, seconds=0.0),
+        Block(case=0, calls=1),
+        Block(case=0, calls=1, keep=kept),
+        GraphCount(),
+        Capture(inputs, 0, str(tmp_path / "layers"), None),
+        DeviceMemory(),
+        ReleaseMemory(),
+    ]
+    assert {type(each).__name__ for each in requests} == {
+        name for name, kind in codec.REQUESTS.items() if kind.__module__ == Stop.__module__ and kind is not Stop
+    }
+    for each in requests:
+        assert type(live.ask(each)) is each.reply_type
 
 
 def test_the_outputs_that_are_kept_are_those_of_the_last_timed_call(session, tmp_path):

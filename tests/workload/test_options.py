@@ -1,5 +1,7 @@
 import inspect
+import re
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 
 import pytest
 
@@ -122,6 +124,11 @@ def test_names_that_are_in_two_files_are_equal():
         ({"lr": 0.1}, "--lr belongs to --task train; the task is forward"),
         ({"time_input": True}, "--time-input belongs to --task train; the task is forward"),
         ({"match_optimizer": True}, "--match-optimizer belongs to --task train; the task is forward"),
+        ({"batch": True}, "--batch is True: it must be a whole number"),
+        ({"seed": None}, "--seed is None: leave it out for its default, 0"),
+        ({"pin": "0,1"}, "--pin is '0,1': it must be a list"),
+        ({"python": "torch=/python"}, "--python is 'torch=/python': it must be a mapping"),
+        ({"task": "train", "data": "nowhere"}, "--data nowhere: no such folder (folder with MNIST"),
         ({"pin": (99999,)}, "--pin 99999: this process may use the cores"),
     ],
 )
@@ -129,6 +136,11 @@ def test_a_value_out_of_range_is_refused_with_the_limit(settings, says):
     with pytest.raises(UsageError) as error:
         xverify.run("mlp", ["numpy"], **settings)
     assert says in str(error.value)
+
+
+def test_subjects_are_a_list():
+    with pytest.raises(UsageError, match="--subjects is 'torch,numpy': it must be a list"):
+        xverify.run("mlp", "torch,numpy")
 
 
 def test_every_task_gets_its_own_settings():
@@ -160,3 +172,22 @@ def test_help_names_the_default_once():
     assert "default" not in named("strict").says
     assert Option("x", int | None, None, "a number").says == "a number"
     assert named("batch", default=2, unset="").says == "items a call (default: 2)"
+
+
+def test_every_default_is_the_one_that_the_documentation_tells():
+    page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text()
+    section = page[page.index("## xverify run") : page.index("## xverify optimizers")]
+    rows = dict(re.findall(r"^\| `--([a-z-]+)[^|]*\| (.*) \|$", section, re.MULTILINE))
+    told = 0
+    for each in (*declared(RunSettings), *declared(RunArguments), *declared(Display)):
+        says = rows[each.flag.removeprefix("--")]
+        found = re.search(r"default (\S+?)(?:;|$)", says) or re.search(
+            r"`(\w+)`[^;`]* \(default\)|`(\w+)` \(default\)", says
+        )
+        if each.unset or each.default in (None, ()) or each.kind is bool:
+            assert each.default in (None, (), False), each.flag
+            continue
+        assert found, f"{each.flag}: the page does not tell the default {each.default}"
+        assert next(filter(None, found.groups())) == (f"{each.default:g}" if each.kind is float else str(each.default))
+        told += 1
+    assert told == 6

@@ -11,17 +11,17 @@ from ._arguments import Parser
 
 HELP = "print a script that lets a shell complete commands, options and values"
 GROUP = "this installation"
-EXAMPLE = """examples:
-  xverify completion bash
-  xverify completion bash > ~/.local/share/bash-completion/completions/xverify
-  xverify completion zsh > "${fpath[1]}/_xverify"
-  xverify completion fish > ~/.config/fish/completions/xverify.fish
-
-Make the folder first when it is missing, and start a new shell. To try the
+EXAMPLE = """Make the folder first when it is missing, and start a new shell. To try the
 script in this shell only: source <(xverify completion bash) in bash,
 eval "$(xverify completion zsh)" in zsh, or xverify completion fish | source
 in fish. The script holds the models and subjects that are known now: print it
-again after an update."""
+again after an update.
+
+examples:
+  xverify completion bash
+  xverify completion bash > ~/.local/share/bash-completion/completions/xverify
+  xverify completion zsh > "${fpath[1]}/_xverify"
+  xverify completion fish > ~/.config/fish/completions/xverify.fish"""
 EXIT_CODES = {0: "done", 2: "a wrong command line"}
 SHELLS = ("bash", "zsh", "fish")
 

@@ -17,20 +17,20 @@ from ._arguments import Parser, add
 
 HELP = "make separate environments for frameworks that cannot share one"
 GROUP = "models, weights, environments"
-EXAMPLE = """examples:
+EXAMPLE = """`xverify run` uses the environment of a framework that is not installed beside
+xverify, or that cannot share one. Environments are in the folder
+~/.cache/xverify/environments, or in XVERIFY_ENVIRONMENTS. uv makes them where
+it is installed; otherwise venv and pip do. When a framework has no release for
+this Python, an older Python is searched for on the path and in pyenv; uv
+downloads one when there is none.
+
+examples:
   xverify env create jax      then: xverify run mlp --subjects torch,jax
   xverify env create torch    also for a framework that needs no environment
   xverify env create --needed jittor
       only when Jittor cannot be installed beside xverify in this Python
   xverify env list
-  xverify env remove jax
-
-`xverify run` uses the environment of a framework that is not installed beside
-xverify, or that cannot share one. Environments are in the folder
-~/.cache/xverify/environments, or in XVERIFY_ENVIRONMENTS. uv makes them where
-it is installed; otherwise venv and pip do. When a framework has no release for
-this Python, an older Python is searched for on the path and in pyenv; uv
-downloads one when there is none."""
+  xverify env remove jax"""
 
 EXIT_CODES = {0: "done", 2: "a wrong command line", 3: "the environment could not be made"}
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from .. import host
-from ..errors import UsageError
+from ..errors import UsageError, nearest
 from ..framework import discovery as frameworks
 from ..framework.adapter import Framework
 from ..report.progress import progress_listener
@@ -70,7 +70,7 @@ def _chosen(names: str | None) -> list[type[Framework]]:
     strange = [name for name in chosen if name not in known]
     if strange:
         raise UsageError(
-            f"--frameworks {strange[0]}: not a framework that xverify trains; these are {', '.join(known)}"
+            f"--frameworks is {strange[0]!r}{nearest(strange[0], known)} xverify trains {', '.join(known)}"
         )
     return [known[name] for name in chosen]
 

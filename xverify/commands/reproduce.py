@@ -3,6 +3,7 @@ from __future__ import annotations
 import argparse
 import datetime
 
+from ..errors import UsageError
 from ..report.progress import progress_listener
 from ..report.terminal import console
 from ..reproduce import files
@@ -17,14 +18,16 @@ from ._arguments import Parser, add, values
 
 HELP = "run a published experiment, and print the published figures beside the measured ones"
 GROUP = "verify and time"
-EXAMPLE = """examples:
+EXAMPLE = """The exit code is that of the worst part: a mismatch (1) is worse than a row that
+could not run (3). A row that is not in the published table is ignored
+when it is unsupported or not installed here; a published row that cannot run
+gives 3.
+
+examples:
   xverify reproduce                                     the experiments: question, rows, settings, hardware, duration
   xverify reproduce jittor-method --json r.json
   xverify reproduce lstm-ptb --scale 0.1                a tenth of the steps of the same models
-  xverify reproduce mlp-mnist --data mnist --repeats 3 --markdown mlp.md
-
-The exit code is that of the worst part: a mismatch (1) is worse than a row that could not run (3). A row that is
-not in the published table is ignored when it is unsupported or not installed here; a published row that cannot run gives 3."""
+  xverify reproduce mlp-mnist --data mnist --repeats 3 --markdown mlp.md"""
 
 
 OPTIONS = (
@@ -40,6 +43,7 @@ OPTIONS = (
     ),
     named("quiet"),
 )  # fmt: skip
+DEFAULTS = {"scale": 1.0, **{each.name: each.default for each in OPTIONS}}
 
 
 def add_arguments(parser: Parser) -> None:
@@ -49,7 +53,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--scale",
         type=float,
-        default=1.0,
+        default=DEFAULTS["scale"],
         metavar="S",
         help="make this share of the steps, above 0 and at most 1 (default: 1); models are never made smaller",
     )
@@ -59,6 +63,9 @@ def add_arguments(parser: Parser) -> None:
 def main(args: argparse.Namespace) -> int:
     """List the experiments, or run one. The exit code is described in EXAMPLE."""
     if args.name is None:
+        given = [f"--{name}" for name, value in DEFAULTS.items() if getattr(args, name) != value]
+        if given:
+            raise UsageError(f"{given[0]} belongs to an experiment: name one of {', '.join(EXPERIMENTS)}")
         for line in catalogue(EXPERIMENTS.values()):
             console().print(line, soft_wrap=True)
         return 0

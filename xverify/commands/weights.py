@@ -10,6 +10,7 @@ from rich.console import Console
 from .. import weights
 from ..errors import UsageError, WeightsError
 from ..reference.build import export_onnx
+from ..report.terminal import Output
 from ..workload.options import named
 from ..workload.spec import find_model
 from ._arguments import Parser, add
@@ -53,7 +54,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    code: int = args.action_main(args, Console(highlight=False, soft_wrap=True))
+    code: int = args.action_main(args, Output(highlight=False, soft_wrap=True))
     return code
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 from rich.console import Console
@@ -21,10 +22,18 @@ WIDE = 180  # characters in a line when the output is no terminal
 CURVE_WIDTH = 100  # characters; a wider picture shows no further detail
 
 
+class Output(Console):
+    """Standard output. When its reader ends early, as ``| head`` does, the rest is dropped and the exit code stays."""
+
+    def on_broken_pipe(self) -> None:
+        """Write nowhere from now on. Rich would end the process with code 1, which means a mismatch here."""
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+
+
 def console() -> Console:
     """Standard output. When it is no terminal, lines are WIDE and have no colours."""
-    plain = Console(highlight=False)
-    return plain if plain.is_terminal else Console(highlight=False, width=WIDE, color_system=None)
+    plain = Output(highlight=False)
+    return plain if plain.is_terminal else Output(highlight=False, width=WIDE, color_system=None)
 
 
 def render(

@@ -33,7 +33,7 @@ def read(path: Path) -> Result:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is no JSON file, or only a part of one: {error}") from None
     if not isinstance(values, dict) or not set(values) >= NEEDED:
-        raise UsageError(f"{path} is no result of xverify run: write one with xverify run MODEL --json {path}")
+        raise UsageError(f"{path} is no result of xverify run: name a file that xverify run MODEL --json FILE wrote")
     if values["schema_version"] != SCHEMA_VERSION:
         raise UsageError(f"{path} has schema version {values['schema_version']}; this xverify reads {SCHEMA_VERSION}")
     try:

@@ -29,7 +29,7 @@ class Option:
     choices: the allowed names; empty when every text is allowed.
     many: whether the value is a list of such names, separated by commas.
     task: the only task that has this setting; empty when all have it.
-    path: "read" for a file that must exist, "written" for a file that will be made; otherwise empty.
+    path: "read" or "folder" for a file or folder that must exist, "written" for a file that will be made; otherwise empty.
     parse: turns text of the command line into a value; int, float or str when it is omitted.
     repeatable: whether the option may be given several times; ``parse`` then returns the (key, value) of a mapping.
     """
@@ -86,7 +86,11 @@ class Option:
     def check(self, value: Any) -> None:
         """Raise UsageError when the value is out of range, is no known choice, or names no usable file."""
         if value is None:
+            if self.default is not None:
+                raise UsageError(f"{self.flag} is None: leave it out for its default, {self.default!r}")
             return
+        if self.parse is not None and isinstance(value, str):
+            raise UsageError(f"{self.flag} is {value!r}: it must be {'a mapping' if self.repeatable else 'a list'}")
         if self.kind in (int, float):
             for number in value if isinstance(value, Sequence) and not isinstance(value, str) else [value]:
                 self._check_number(number)
@@ -97,11 +101,13 @@ class Option:
                 raise UsageError(f"{self.flag} is {name!r}{known}")
         if self.path == "read" and not Path(value).is_file():
             raise UsageError(f"{self.flag} {value}: no such file")
+        if self.path == "folder" and not Path(value).is_dir():
+            raise UsageError(f"{self.flag} {value}: no such folder ({self.help})")
         if self.path == "written":
             check_writable(self.flag, value)
 
     def _check_number(self, value: Any) -> None:
-        if not isinstance(value, Integral if self.kind is int else Real):
+        if isinstance(value, bool) or not isinstance(value, Integral if self.kind is int else Real):
             raise UsageError(f"{self.flag} is {value!r}: it must be {_NUMBERS[self.kind]}")
         shown = f"{value:g}" if self.kind is float else f"{value}"
         if self.least is not None and not float(value) >= self.least:

@@ -121,7 +121,7 @@ class TrainingSettings:
     )  # fmt: skip
     data: FilePath | None = option(
         None, "folder with MNIST (IDX), CIFAR-10 (binary) or PTB (text) files", group=TRAINING, metavar="DIR",
-        task="train", unset="synthetic batches",
+        task="train", path="folder", unset="synthetic batches",
     )  # fmt: skip
     time_input: bool = option(
         False, "also time the conversion of every batch to the framework's tensors", group=TRAINING, task="train"
