@@ -252,7 +252,7 @@ def test_every_field_of_the_result_file_is_described():
         *(records.Result, records.Row, records.Error, records.TensorError, records.Layers, records.LayerError),
         *(
             records.Speed,
-            records.Launch,
+            records.ProcessRun,
             records.Sample,
             records.Memory,
             records.Training,

@@ -8,10 +8,10 @@ from xverify.errors import Crashed
 from xverify.framework import discovery
 from xverify.progress import Listener
 from xverify.reference.request import resolve
-from xverify.results.records import Launch, Sample
+from xverify.results.records import ProcessRun, Sample
 from xverify.workload.options import RunSettings
 
-FINISHED = Launch(0, 1.0, 1.0, 0.1, 0.1, 3, 0.1, True)
+FINISHED = ProcessRun(0, 1.0, 1.0, 0.1, 0.1, 3, 0.1, True)
 OLD, NEW = Sample(0, 0, 5, 0.1, 0), Sample(0, 0, 5, 0.1, 1)
 
 

@@ -63,4 +63,4 @@ def test_the_last_block_on_every_case_is_kept(monkeypatch):
     candidate = Book("one")
     interleaved(monkeypatch, candidate)
     assert sorted(candidate.timed.outputs) == [0, 1]
-    assert candidate.timed.unfinished == (0.0,) * rounds.KEPT
+    assert candidate.timed.unfinished == (0.0,) * rounds.KEPT_BLOCKS

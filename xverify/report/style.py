@@ -25,9 +25,6 @@ STYLES: dict[str, str] = {
 }
 
 
-def coloured(verdict: str, unknown: str = "red") -> str:
-    """A verdict or a status in rich's markup.
-
-    unknown: the style of a word that is no verdict, e.g. the status "crashed".
-    """
-    return f"[{STYLES.get(verdict, unknown)}]{verdict}[/]"
+def coloured(verdict: str) -> str:
+    """A verdict, or a status such as "crashed", in rich's markup."""
+    return f"[{STYLES.get(verdict, 'red')}]{verdict}[/]"

@@ -21,7 +21,7 @@ SAMPLE = 2**18  # number of values of a large parameter whose step is judged
 # Known differences of a framework that are no fault: name -> what the report says. Texts contain no "; ", which joins them.
 OWN = {
     "one bias": "its LSTM has one bias where torch has two, so a step changes it half as much",
-    "repeated rows": "the gradient of its embedding is a list of rows: of a row that a batch uses twice, each part is squared by itself",
+    "repeated rows": "its embedding has a gradient of rows: each part of a row that a batch uses twice is squared separately",
     "biased variance": "its running variance uses the biased variance: torch multiplies that by n/(n - 1)",
 }
 
