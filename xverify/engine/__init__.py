@@ -1,4 +1,4 @@
 """One run: it starts, times and judges the subjects, and makes the result.
 
-It may import training, reference, worker, replay's messages, and everything below those.
+It may import training and everything below it, but not replay, which only workers import.
 """

@@ -1,4 +1,4 @@
 """The frozen records of a run, and the file that they are written to and read from.
 
-It may import errors.
+It may import workload and errors.
 """

@@ -1,4 +1,4 @@
 """Decides whether two results are equal, with pure functions over arrays and numbers.
 
-It may import results, workload and errors.
+It may import results and everything below it.
 """
