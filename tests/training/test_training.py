@@ -77,7 +77,7 @@ def test_a_framework_that_does_not_train_is_unsupported(xverify, tmp_path):
     done, result = run(xverify, "mlp", "--task", "train", "--subjects", "torch:eager,onnxruntime")
     assert done.code == 3
     assert (result["rows"][1]["status"], result["rows"][0]["status"]) == ("unsupported", "ok")
-    assert "not trained" in result["rows"][1]["reason"]
+    assert "does not support training" in result["rows"][1]["reason"]
 
 
 def test_training_batches_are_read_from_a_data_set(xverify, tmp_path):
