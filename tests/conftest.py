@@ -14,9 +14,22 @@ from typing import Any
 import pytest
 
 from xverify.selftest.planted import _work as planted
+from xverify.workload.optimizers import optimizer
 
 FAULTY = Path(__file__).parent / "faulty"
 PLANTED = Path(planted.__file__).parent
+
+# Every optimizer, with the settings that change its formula.
+OPTIMIZERS = [
+    optimizer("sgd"),
+    optimizer("sgd", momentum=0.9),
+    optimizer("sgd", momentum=0.9, nesterov=True, weight_decay=0.01),
+    optimizer("adam"),
+    optimizer("adam", weight_decay=0.01),
+    optimizer("adamw"),
+    optimizer("rmsprop"),
+    optimizer("rmsprop", weight_decay=0.01),
+]
 
 SPEC = """
 from xverify import ModelSpec, TensorSpec

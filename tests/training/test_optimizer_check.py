@@ -4,21 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from conftest import OPTIMIZERS
 
 from xverify.training import optimizer_check
 from xverify.workload import optimizers
 from xverify.workload.optimizers import optimizer
-
-ALL = [
-    optimizer("sgd"),
-    optimizer("sgd", momentum=0.9),
-    optimizer("sgd", momentum=0.9, nesterov=True, weight_decay=0.01),
-    optimizer("adam"),
-    optimizer("adam", weight_decay=0.01),
-    optimizer("adamw"),
-    optimizer("rmsprop"),
-    optimizer("rmsprop", weight_decay=0.01),
-]
 
 
 def state(settings, step, seed=0):
@@ -45,7 +35,7 @@ def judged(settings, made, step, **more):
 
 
 @pytest.mark.parametrize("step", [1, 2, 21])
-@pytest.mark.parametrize("settings", ALL, ids=lambda o: o.says())
+@pytest.mark.parametrize("settings", OPTIMIZERS, ids=lambda o: o.says())
 def test_a_right_step_is_equal(settings, step):
     assert 0 < judged(settings, settings, step) <= optimizer_check.EQUAL_RHO
 

@@ -5,22 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from conftest import OPTIMIZERS
 
 from xverify.errors import UsageError
 from xverify.worker.codec import from_plain, to_plain
 from xverify.workload import optimizers
 from xverify.workload.optimizers import Optimizer, optimizer
-
-ALL = [
-    optimizer("sgd"),
-    optimizer("sgd", momentum=0.9),
-    optimizer("sgd", momentum=0.9, nesterov=True, weight_decay=0.01),
-    optimizer("adam"),
-    optimizer("adam", weight_decay=0.01),
-    optimizer("adamw"),
-    optimizer("rmsprop"),
-    optimizer("rmsprop", weight_decay=0.01),
-]
 
 
 def values(seed):
@@ -31,7 +21,7 @@ def values(seed):
     return w, g
 
 
-@pytest.mark.parametrize("settings", ALL, ids=lambda o: o.says())
+@pytest.mark.parametrize("settings", OPTIMIZERS, ids=lambda o: o.says())
 def test_the_formula_is_torchs(settings):
     torch = pytest.importorskip("torch")
     w, _ = values(0)
