@@ -77,8 +77,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """Return the end of a sentence about an unknown name: "; did you mean 'X'?", or "." when no known name is similar."""
     import difflib  # imported here, because only error messages need it
 
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else "."
+    names = list(known)
+    # "torhc" is compared with "torch", too, where the known name is "torch:eager".
+    spellings = {spelling: known_name for known_name in reversed(names) for spelling in (known_name.split(":")[0], known_name)}
+    close = difflib.get_close_matches(name, spellings, n=1, cutoff=0.5)
+    return f"; did you mean {spellings[close[0]]!r}?" if close else "."
 
 
 def first_line(error: BaseException) -> str:

@@ -39,6 +39,13 @@ def test_a_contradictory_model_spec_is_refused(inputs, says):
         ModelSpec(inputs=inputs, outputs={"y": TensorSpec(("N", 3))})
 
 
+def test_for_a_misspelt_argument_the_nearest_is_suggested():
+    with pytest.raises(SpecError, match="TensorSpec takes no 'dtyp'; did you mean 'dtype'. It takes: shape, dtype, low"):
+        TensorSpec(("N", 3), dtyp="int64")
+    with pytest.raises(SpecError, match="ModelSpec takes no 'bach'; did you mean 'batch'"):
+        ModelSpec(inputs={"x": TensorSpec(("N", 3))}, outputs={"y": TensorSpec(("N", 3))}, bach=4)
+
+
 def test_for_an_unknown_model_the_nearest_name_is_suggested():
     with pytest.raises(UsageError, match="did you mean 'resnet50'"):
         find_model("resnet5O")

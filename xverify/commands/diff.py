@@ -240,7 +240,7 @@ def _outputs(old: Row, new: Row) -> tuple[str, bool, bool]:
         before, after = (row.error.verdict if row.error else row.status for row in (old, new))
         return f"{before} → {after}", old.error is not None, False
     was, now = old.error.verdict, new.error.verdict
-    says = "equal" if now <= Verdict.EQUAL else "different"
+    says = "equal" if now <= Verdict.EQUAL else "warning" if now == Verdict.DRIFT else "different"
     worse = now > max(was, Verdict.EQUAL)  # IDENTICAL and EQUAL are as good as each other
     return (f"{says} ({was} → {now})" if was != now else f"{says} ({now})"), worse, True
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,8 +29,19 @@ from ..errors import SpecError, UsageError, nearest
 BATCH = "N"
 
 
+class _Declaration:
+    """Makes an unknown argument of a record a SpecError, because Python's own error names neither the known nor the nearest one."""
+
+    def __new__(cls, *_: Any, **settings: Any) -> Any:
+        known = list(inspect.signature(cls.__init__).parameters)[1:]
+        for name in settings:
+            if name not in known:
+                raise SpecError(f"{cls.__name__} takes no {name!r}{nearest(name, known)} It takes: {', '.join(known)}")
+        return super().__new__(cls)
+
+
 @dataclass(frozen=True)
-class TensorSpec:
+class TensorSpec(_Declaration):
     """One input or output of a model, in canonical (torch's) layout.
 
     shape: the sizes of the axes; ``"N"`` stands for the batch size, e.g. ``("N", 3, 224, 224)``.
@@ -66,7 +78,7 @@ class TensorSpec:
 
 
 @dataclass(frozen=True)
-class ModelSpec:
+class ModelSpec(_Declaration):
     """The inputs, outputs and settings of a model.
 
     inputs, outputs: name -> TensorSpec, in the order in which the model takes and returns them.
