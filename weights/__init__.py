@@ -36,7 +36,9 @@ def formats() -> dict[str, ModuleType]:
 def _format(path: Path) -> ModuleType:
     known = formats()
     if path.suffix not in known:
-        problem = f"unknown weight format {path.suffix!r}" if path.suffix else "its name has no suffix that tells the format"
+        problem = (
+            f"unknown weight format {path.suffix!r}" if path.suffix else "its name has no suffix that tells the format"
+        )
         raise WeightsError(f"{path}: {problem}; known: {', '.join(sorted(known))}")
     return known[path.suffix]
 

@@ -79,7 +79,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
     names = list(known)
     # "torhc" is compared with "torch", too, where the known name is "torch:eager".
-    spellings = {spelling: known_name for known_name in reversed(names) for spelling in (known_name.split(":")[0], known_name)}
+    spellings = {
+        spelling: known_name for known_name in reversed(names) for spelling in (known_name.split(":")[0], known_name)
+    }
     close = difflib.get_close_matches(name, spellings, n=1, cutoff=0.5)
     return f"; did you mean {spellings[close[0]]!r}?" if close else "."
 
