@@ -125,6 +125,7 @@ def test_unknown_suffix_and_missing_file(tmp_path):
     (tmp_path / "w.bmp").write_bytes(b"")
     with pytest.raises(WeightsError, match=r"unknown weight format '\.bmp'"):
         load_file(tmp_path / "w.bmp")
+    (tmp_path / "w").write_bytes(b"")
     with pytest.raises(WeightsError, match="its name has no suffix that tells the format"):
         load_file(tmp_path / "w")
     with pytest.raises(WeightsError, match="no such weight file"):
