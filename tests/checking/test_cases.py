@@ -1,0 +1,76 @@
+import numpy as np
+import pytest
+
+from xverify.checking.cases import make, settle
+from xverify.errors import UsageError
+from xverify.framework.modelfile import Tensor
+
+IMAGE = Tensor("x", ("batch", 3, "h", "w"), "float32")
+IDS = Tensor("ids", ("batch", "seq"), "int64")
+
+
+def shapes(*tensors, given=None, **options):
+    found, notes = settle(tensors, given or {}, **options)
+    return [each.shape for each in found], notes
+
+
+def test_open_dimensions_are_guessed_and_every_guess_is_told():
+    found, notes = shapes(IMAGE)
+    assert found == [(2, 3, 224, 224)]
+    assert notes == ["x: the file leaves batch, h, w open; chosen: --shape x=2x3x224x224"]
+
+
+def test_a_named_dimension_has_one_size_in_all_inputs():
+    found, _ = shapes(IDS, Tensor("mask", ("batch", "seq"), "int64"), given={"mask": (3, 7)})
+    assert found == [(3, 7), (3, 7)]
+
+
+@pytest.mark.parametrize(
+    ("tensors", "given", "says"),
+    [
+        ([IMAGE], {"y": (1,)}, "no input is called 'y'"),
+        ([IMAGE], {"x": (1, 4, 8, 8)}, "x=1x4x8x8: the file says batchx3xhxw"),
+        ([IMAGE], {"x": (1, 3, 8)}, "the file says"),
+        ([IDS, Tensor("m", ("batch",), "int64")], {"ids": (2, 4), "m": (3,)}, "'batch' two sizes, 2 and 3"),
+        ([Tensor("x", None, "float32")], {}, "--shape x=1x3x224x224"),
+        ([Tensor("s", (1,), "string")], {}, "takes strings"),
+    ],
+)
+def test_shapes_that_cannot_be_are_refused(tensors, given, says):
+    with pytest.raises(UsageError, match=says):
+        settle(tensors, given)
+
+
+def test_the_cases_are_as_their_kinds_say():
+    inputs, _ = settle([Tensor("x", (4, 5), "float32")], {})
+    arrays = [make(inputs, seed=0)[f"{case}/x"] for case in range(6)]
+    assert all(array.dtype == np.float32 and array.shape == (4, 5) for array in arrays)
+    assert not np.array_equal(arrays[0], arrays[1])
+    assert not arrays[2].any()
+    assert np.abs(arrays[3]).max() > 10 > np.abs(arrays[0]).max()
+    assert 0 < np.abs(arrays[4]).max() < 0.01
+    assert set(arrays[5].ravel()) == {-1.0, 1.0}
+
+
+def test_values_stay_within_the_range_that_the_user_names():
+    inputs, _ = settle([Tensor("x", (100,), "float16")], {}, limits=(0.0, 255.0))
+    for array in make(inputs, seed=0).values():
+        assert array.dtype == np.float16
+        assert array.min() >= 0
+        assert array.max() <= 255
+
+
+def test_ids_are_below_the_size_of_their_table_and_masks_are_ones():
+    inputs, notes = settle([IDS, Tensor("attention_mask", ("batch", "seq"), "int64")], {}, vocabulary={"ids": 30})
+    arrays = make(inputs, seed=0)
+    assert arrays["0/ids"].max() < 30
+    assert len(set(arrays["0/ids"].ravel())) > 10
+    assert (arrays["0/attention_mask"] == 1).all()
+    assert any("ids below 30" in note for note in notes)
+
+
+def test_a_format_that_numpy_lacks_is_made_in_float32():
+    inputs, _ = settle([Tensor("x", (2, 2), "bfloat16"), Tensor("b", (2,), "bool")], {})
+    arrays = make(inputs, seed=0)
+    assert arrays["0/x"].dtype == np.float32
+    assert arrays["0/b"].dtype == np.bool_

@@ -1,0 +1,247 @@
+"""Matches the inputs or outputs of two model files: by name, then by shape and dtype, and never by position alone.
+
+Where several matchings are possible, all of them are returned, and the content decides: see ``decide``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import UsageError, nearest
+from ..framework.modelfile import Tensor
+from ..weights.canonical import Array
+from .cases import described
+
+POSSIBILITIES = 64  # more matchings than this are not tried; the user is asked for --map
+NEAR, CLEAR = (
+    0.05,
+    10.0,
+)  # content decides when a relative error is at most NEAR, and CLEAR times smaller than any other
+DECORATION = re.compile(r"(^serving_default_)|(:\d+$)|(^StatefulPartitionedCall[:_]?)")
+
+Order = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """An input or output of the reference and the one of the file that it belongs to.
+
+    order: the axes of the reference's array in the order that the file has them; None when the order is the same.
+    how: what the match rests on: "--map", "name", "shape and dtype" or "content".
+    """
+
+    reference: str
+    own: str
+    order: Order | None
+    how: str
+
+    def __str__(self) -> str:
+        turned = (
+            f", axes {'NCHW'[: len(self.order)] if len(self.order) == 4 else ''}→{self.order}" if self.order else ""
+        )
+        return f"{self.reference} = {self.own} (by {self.how}{turned})"
+
+
+@dataclass(frozen=True)
+class Matching:
+    """One complete matching. missing: tensors of the reference that the file lacks. extra: tensors of the file alone."""
+
+    pairs: tuple[Pair, ...]
+    missing: tuple[str, ...] = ()
+    extra: tuple[str, ...] = ()
+
+
+def matchings(
+    what: str,
+    reference: Sequence[Tensor],
+    own: Sequence[Tensor],
+    given: Mapping[str, str] | None = None,
+    layout: str | None = None,
+) -> list[Matching]:
+    """All matchings that names, shapes and dtypes allow; [] never, because an impossible one raises UsageError.
+
+    what: "input" or "output", for messages.
+    reference, own: of the reference and of the file. The shapes of the reference have no open dimension.
+    given: --map, name in the reference -> name in the file.
+    layout: --layout, "same" or "turned": whether images have their axes in the reference's order; None: what fits.
+    """
+    fixed = _given(what, reference, own, given or {}, layout)
+    pairs = dict(fixed)
+    for tensor in reference:
+        named = [other for other in own if _plain(other.name) == _plain(tensor.name)]
+        if tensor.name in pairs or len(named) != 1 or named[0].name in {found[0] for found in pairs.values()}:
+            continue
+        orders = list(_orders(tensor, named[0], layout))
+        if not orders:
+            raise UsageError(
+                f"{what} {tensor.name!r} is {tensor.dtype} {described(tensor.shape)} in the reference and "
+                f"{named[0].dtype} {described(named[0].shape)} in the file; --map names another, --layout another order of axes"
+            )
+        pairs[tensor.name] = (named[0].name, orders, "name")
+    left = [tensor for tensor in reference if tensor.name not in pairs]
+    free = [tensor for tensor in own if tensor.name not in {found[0] for found in pairs.values()}]
+    possible = list(itertools.islice(_assignments(left, free, layout), POSSIBILITIES + 1))
+    if len(possible) > POSSIBILITIES:
+        raise UsageError(
+            f"the {what}s {', '.join(t.name for t in left)} can belong to {', '.join(t.name for t in free)} in more than "
+            f"{POSSIBILITIES} ways; say which belong together, e.g. --map {left[0].name}={free[0].name}"
+        )
+    found = []
+    for assignment in possible:
+        whole = {**pairs, **assignment}
+        names = {name for name, _, _ in whole.values()}
+        missing = tuple(tensor.name for tensor in reference if tensor.name not in whole)
+        extra = tuple(tensor.name for tensor in own if tensor.name not in names)
+        ordered = [tensor.name for tensor in reference if tensor.name in whole]
+        for orders in itertools.product(*(whole[name][1] for name in ordered)):
+            made = tuple(Pair(name, whole[name][0], order, whole[name][2]) for name, order in zip(ordered, orders))
+            found.append(Matching(made, missing, extra))
+    return found
+
+
+Found = dict[str, "tuple[str, list[Order | None], str]"]
+
+
+def _given(
+    what: str, reference: Sequence[Tensor], own: Sequence[Tensor], given: Mapping[str, str], layout: str | None
+) -> Found:
+    """The pairs that --map names. Other names than those of this kind of tensor are left to the other kind."""
+    mine, theirs = ({tensor.name: tensor for tensor in side} for side in (reference, own))
+    found: Found = {}
+    for name, other in given.items():
+        if name not in mine and other not in theirs:
+            continue
+        for side, called, known in (("reference", name, mine), ("file", other, theirs)):
+            if called not in known:
+                raise UsageError(
+                    f"--map {name}={other}: the {side} has no {what} {called!r}{nearest(called, known)} It has: {', '.join(known)}"
+                )
+        orders = list(_orders(mine[name], theirs[other], layout))
+        if not orders:
+            raise UsageError(
+                f"--map {name}={other}: the {what} is {mine[name].dtype} {described(mine[name].shape)} in the reference and "
+                f"{theirs[other].dtype} {described(theirs[other].shape)} in the file"
+            )
+        found[name] = (other, orders, "--map")
+    return found
+
+
+def _plain(name: str) -> str:
+    """A name without what exporters add to it."""
+    return DECORATION.sub("", name)
+
+
+def _assignments(left: Sequence[Tensor], free: Sequence[Tensor], layout: str | None) -> Iterator[Found]:
+    """Every way to give as many of the tensors that are left a free one as possible, by shape and dtype."""
+    fits = {
+        (mine.name, other.name): orders
+        for mine in left
+        for other in free
+        if (orders := list(_orders(mine, other, layout)))
+    }
+    most = 0
+    for size in range(min(len(left), len(free)), 0, -1):
+        for chosen in itertools.combinations(left, size):
+            for others in itertools.permutations(free, size):
+                keys = [(mine.name, other.name) for mine, other in zip(chosen, others)]
+                if all(key in fits for key in keys):
+                    most = size
+                    yield {name: (other, fits[name, other], "shape and dtype") for name, other in keys}
+        if most:
+            return
+    yield {}
+
+
+def _orders(mine: Tensor, other: Tensor, layout: str | None) -> Iterator[Order | None]:
+    """The orders of axes in which a tensor of the file can hold a tensor of the reference."""
+    if not _same_kind(mine.dtype, other.dtype):
+        return
+    if mine.shape is None or other.shape is None:
+        yield None
+        return
+    if len(mine.shape) != len(other.shape):
+        return
+    rank = len(mine.shape)
+    orders: list[Order | None] = [None]
+    if rank > 2:
+        # Channels second to channels last, and back.
+        orders += [(0, *range(2, rank), 1), (0, rank - 1, *range(1, rank - 1))]
+    if layout is not None and rank > 2:
+        orders = orders[:1] if layout == "same" else orders[1:]
+    seen = set()
+    for order in orders:
+        turned = tuple(mine.shape[axis] for axis in order) if order else mine.shape
+        fits = all(not isinstance(b, int) or not isinstance(a, int) or a == b for a, b in zip(turned, other.shape))
+        if fits and order not in seen:
+            seen.add(order)
+            yield order
+            if order is None and layout is None and turned == other.shape and not _unclear(mine.shape):
+                return  # equal shapes have equal layouts, unless another order gives the same shape
+
+
+def _unclear(shape: tuple[int | str | None, ...]) -> bool:
+    """Whether moving the channels leaves the shape of an image as it is."""
+    rank = len(shape)
+    return rank > 3 and shape[1] == shape[-1] and len(set(shape[1:])) == 1
+
+
+def _same_kind(mine: str, other: str) -> bool:
+    """Whether the dtypes may stand for the same values: any two floats, any two kinds of whole numbers, or bools."""
+
+    def kind(dtype: str) -> str:
+        return "f" if "float" in dtype else "i" if "int" in dtype else dtype
+
+    return kind(mine) == kind(other)
+
+
+def decide(what: str, found: Sequence[Matching], errors: Sequence[float]) -> tuple[Matching, str]:
+    """Choose the matching whose outputs are near to the reference's. Returns it, and a sentence for the report; "" for one alone.
+
+    errors: the relative error of the outputs by each matching; infinity where it could not be computed.
+    Raises UsageError when the content does not decide.
+    """
+    if len(found) == 1:
+        return found[0], ""
+    order = sorted(range(len(found)), key=lambda index: errors[index])
+    best, second = errors[order[0]], errors[order[1]]
+    if best <= NEAR and second > CLEAR * best and second > NEAR:
+        chosen = found[order[0]]
+        pairs = tuple(Pair(each.reference, each.own, each.order, "content") for each in chosen.pairs)
+        return Matching(pairs, chosen.missing, chosen.extra), (
+            f"{len(found)} matchings of the {what}s are possible; with the one that was chosen the relative error of the outputs is "
+            f"{best:.1e}, with the next {second:.1e}"
+        )
+    pairs = "; ".join(", ".join(f"{pair.reference}={pair.own}" for pair in found[index].pairs) for index in order[:2])
+    raise UsageError(
+        f"{len(found)} matchings of the {what}s are possible, and the outputs do not tell which is meant (relative errors "
+        f"{best:.1e} and {second:.1e}): {pairs}. Decide with --map REFERENCE=FILE, or with --layout same|turned"
+    )
+
+
+def content(pairs: Sequence[tuple[Array, Array]]) -> float:
+    """The relative rms error over pairs of arrays (the reference's, the file's); infinity where the shapes differ."""
+    signal = noise = 0.0
+    for reference, own in pairs:
+        if reference.shape != own.shape:
+            return math.inf
+        right = reference.astype(np.float64)
+        signal += float(np.square(right).sum())
+        noise += float(np.square(own.astype(np.float64) - right).sum())
+    ratio = math.sqrt(noise / signal) if signal else math.inf
+    return ratio if math.isfinite(ratio) else math.inf
+
+
+def turn(array: Array, order: Order | None) -> Array:
+    """The array with its axes in this order."""
+    return array if order is None else np.ascontiguousarray(array.transpose(order))
+
+
+def turn_back(array: Array, order: Order | None) -> Array:
+    """The array with the axes back in the reference's order."""
+    return array if order is None else np.ascontiguousarray(array.transpose(np.argsort(order)))
