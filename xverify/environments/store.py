@@ -122,13 +122,13 @@ def remedy(adapter: type[Framework]) -> str:
     known = pins()
     name = next((name for name in _names(adapter) if name in known), None)
     if name is None:
-        return f"pip install 'xverify[{adapter.name}]'"
+        return f"pip install 'xverify[{adapter.extra or adapter.name}]'"
     command = f"xverify env create {name}"
     if not interpreters.fits(known[name]):
         return f"{command}. {interpreters.explain(known[name])}"
     if adapter.isolated:
         return command
-    return f"pip install 'xverify[{adapter.name}]', or in an environment of its own: {command}"
+    return f"pip install 'xverify[{adapter.extra or adapter.name}]', or in an environment of its own: {command}"
 
 
 def needed(name: str) -> bool:
@@ -139,7 +139,7 @@ def needed(name: str) -> bool:
 
 def _names(adapter: type[Framework]) -> list[str]:
     """The names of the environments that a framework can run in."""
-    return [name for name in dict.fromkeys((adapter.name, adapter.isolated)) if name]
+    return [name for name in dict.fromkeys((adapter.name, adapter.extra, adapter.isolated)) if name]
 
 
 def _normal(package: str) -> str:

@@ -119,6 +119,8 @@ class Framework:
     needs: ClassVar[Mapping[str, str]]
     # The name, without ``.py``, of the model file and of the table in names.toml that this adapter reads; '' means ``name``.
     file: ClassVar[str] = ""
+    # The extra of the package that installs ``needs``; '' means ``name``. An environment of this name serves this adapter, too.
+    extra: ClassVar[str] = ""
     # The environment (``xverify env create NAME``) of a framework that cannot be installed beside the others; '' otherwise.
     isolated: ClassVar[str] = ""
     # Mode name -> function that makes a callable of a model. The first mode is used where no mode is named.
@@ -218,6 +220,10 @@ class Framework:
         raise NotImplementedError
 
     # -- optional methods ----------------------------------------------------------------------------------------------
+
+    def to_input(self, name: str, array: Array, layout: str | None) -> Any:
+        """Convert an array to the tensor of the model's input of this name. layout: as in ``to_native``."""
+        return self.to_native(array, layout)
 
     def inference(self) -> AbstractContextManager[Any]:
         """The context manager for every forward pass that is timed or compared."""

@@ -30,12 +30,13 @@ def load(name: str) -> type[Framework]:
     known = files()
     if name not in known:
         raise UsageError(f"unknown framework {name!r}{nearest(name, known)} Known: {', '.join(known)}")
-    return _load(name, known[name])
+    return load_file(frameworks.__name__, name, known[name])
 
 
 @cache
-def _load(name: str, path: Path) -> type[Framework]:
-    qualified = f"{frameworks.__name__}.{name}"
+def load_file(package: str, name: str, path: Path) -> type[Framework]:
+    """The class ``Adapter`` of a file. package, name: the module as which it is loaded."""
+    qualified = f"{package}.{name}"
     spec = importlib.util.spec_from_file_location(qualified, path)
     assert spec is not None
     assert spec.loader is not None

@@ -1,13 +1,41 @@
-"""What a format of model files promises."""
+"""The interface of a file format.
+
+A format is one file, ``xverify/formats/NAME.py``, and is found by its name (see ``formats``). It defines a class ``Adapter``, a
+subclass of ``ModelFile``. The parent process calls class methods only: they read bytes, and they never import a framework or run
+anything that a file holds. A worker process makes an instance, which opens the file and computes.
+
+A model file is a subject like any other: ``build`` opens the file that ``Source.folder`` names, and ``modes`` makes it callable.
+A callable takes native inputs in the order of the signature, and returns its outputs as a mapping from the signature's names.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..errors import Failed, SubjectError, Unsupported, XverifyError, first_line
+from .adapter import Array, Framework, Source
+
+# Names of floating-point dtypes that numpy lacks. Arrays of them travel as float32, which holds each of their values exactly.
+NARROW = frozenset({"bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"})
+FLOATS = NARROW | {"float16", "float32", "float64"}
+LONGEST = 400  # characters of a cause that a message quotes
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """An input or output of a model file. shape: a size is None or a name where the file leaves it open; None: unknown rank."""
+    """One input or output of a model file.
+
+    name: its name; names of inputs are unique, and so are names of outputs.
+    shape: the size of each dimension, the name of a dynamic dimension, or None for a dynamic dimension without a name. The whole
+        shape is None when the file does not say even the number of dimensions.
+    dtype: as numpy writes it, for example "float32", "bfloat16", "int64", "bool" or "string".
+    """
 
     name: str
     shape: tuple[int | str | None, ...] | None
@@ -16,7 +44,146 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Signature:
-    """The inputs and outputs of a model file, in its order."""
+    """What a model file takes and returns.
+
+    inputs, outputs: in the order of the file. No outputs: the format does not say them, and a call shows them.
+    name: which of the file's signatures it is; "" when the format has no named signatures.
+    others: names of the other signatures that the file has; the option ``signature`` of ``build`` chooses one.
+    """
 
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
+    name: str = ""
+    others: tuple[str, ...] = ()
+
+    def as_float64(self) -> Signature:
+        """The signature of the same model in float64."""
+
+        def widen(tensor: Tensor) -> Tensor:
+            return replace(tensor, dtype="float64") if tensor.dtype in FLOATS else tensor
+
+        return replace(self, inputs=tuple(map(widen, self.inputs)), outputs=tuple(map(widen, self.outputs)))
+
+
+class ModelFile(Framework):
+    """The base class of every format.
+
+    A format defines ``name``, ``title``, ``runtime``, ``needs``, ``modes``, ``__init__``, ``recognises``, ``open``, ``signature``,
+    ``to_native``, ``to_numpy``, ``wait`` and ``environment``. ``describe_risk`` and ``check`` are for formats that need them.
+    """
+
+    # What messages call a file of this format, for example "ONNX file".
+    title: ClassVar[str]
+    # The program that runs the file; ``--on`` names it.
+    runtime: ClassVar[str]
+    # Whether this runtime runs the file only where ``--on`` names it.
+    on_request: ClassVar[bool] = False
+    # Name of each input of the file that is open -> its dtype.
+    dtypes: Mapping[str, str] = {}
+
+    # -- class methods: the parent process calls them, and they import no framework ------------------------------------
+
+    @classmethod
+    def recognises(cls, path: Path) -> bool:
+        """Whether a file or folder has this format. It is told by its content and never by its name alone."""
+        raise NotImplementedError
+
+    @classmethod
+    def describe_risk(cls, path: Path) -> str:
+        """Why opening or calling this file can run code that it holds, as a clause; '' when it cannot.
+
+        The file is read, and not opened with its framework.
+        """
+        return ""
+
+    @classmethod
+    def check(cls, path: Path) -> None:
+        """Raise UsageError for a file that is visibly damaged, or that refers to files outside of its own folder."""
+
+    # -- in the worker -------------------------------------------------------------------------------------------------
+
+    def build(self, source: Source, options: Mapping[str, Any], float64: bool = False) -> Any:
+        """Open the file ``source.folder``.
+
+        options: "trust": allow code in the file to run; "signature": the name of a signature of the file; others as the format
+            describes them.
+        Raises Failed, with one line, for a file that cannot be opened, and Unsupported for one that this runtime cannot run.
+        """
+        path = source.folder
+        risk = "" if options.get("trust") else self.describe_risk(path)
+        if risk:
+            raise Failed(refusal(path, risk))
+        self.check(path)
+        try:
+            model = self.open(path, options, float64)
+            signature = self.signature(model)
+        except MemoryError:
+            raise Failed(f"{path.name}: there is not enough memory to open this {self.title}") from None
+        except SubjectError as error:
+            raise type(error)(self._about(path, str(error))) from None
+        except XverifyError:
+            raise
+        except Exception as error:
+            raise self._explain(path, error) from error
+        if not float64:
+            self.dtypes = {tensor.name: tensor.dtype for tensor in signature.inputs}
+        return model
+
+    def open(self, path: Path, options: Mapping[str, Any], float64: bool) -> Any:
+        """Open a file. It may raise any exception; ``build`` makes one line of it. float64: as in ``build``."""
+        raise NotImplementedError
+
+    def signature(self, model: Any) -> Signature:
+        """The inputs and outputs of an opened file. For a float64 model their dtype is float64."""
+        raise NotImplementedError
+
+    def cause(self, error: Exception) -> tuple[type[SubjectError], str]:
+        """The kind of an exception that the runtime raised, and its cause in one line."""
+        return Failed, first_line(error)
+
+    def load_weights(self, model: Any, arrays: dict[str, Array]) -> None:
+        """The weights of a model file are its own."""
+
+    def save_weights(self, model: Any) -> dict[str, Array]:
+        return {}
+
+    def to_input(self, name: str, array: Array, layout: str | None) -> Any:
+        """Convert an array to the dtype of an input. An array of a dtype that numpy lacks is given as float32."""
+        dtype = self.dtypes.get(name, "")
+        if dtype in ("", array.dtype.name):
+            return self.to_native(array, layout)
+        if dtype == "string":
+            raise Unsupported(f"input {name!r} takes strings, and xverify has only numbers for inputs")
+        wanted = np.float32 if dtype in NARROW else np.dtype("int8" if dtype in ("int4", "uint4") else dtype)
+        if not np.can_cast(array.dtype, wanted, "same_kind"):
+            raise Failed(f"input {name!r} takes {dtype}, and the array that was given is {array.dtype}")
+        return self.narrow(array.astype(wanted), dtype)
+
+    def narrow(self, array: Array, dtype: str) -> Any:
+        """Convert an array to a native tensor of a dtype. dtype: the array's own one, or one that numpy lacks."""
+        if dtype != array.dtype.name:
+            raise Unsupported(f"{self.runtime} is not given inputs of dtype {dtype}")
+        return self.to_native(array, None)
+
+    def _explain(self, path: Path, error: Exception) -> SubjectError:
+        kind, text = self.cause(error)
+        return kind(self._about(path, text))
+
+    def _about(self, path: Path, cause: str) -> str:
+        """One line that says which file cannot be opened, its format, and why."""
+        line = " ".join(cause.replace(str(path), path.name).split())
+        line = line if len(line) <= LONGEST else line[:LONGEST] + " ..."
+        return f"{path.name}: {self.runtime} cannot open this {self.title}: {line}"
+
+
+def refusal(path: Path, risk: str) -> str:
+    """The message about a file that is not opened because it could run code. risk: see ``ModelFile.describe_risk``."""
+    return f"{path.name} is not opened, because {risk}. If you trust its author, say so with --trust"
+
+
+def numpy_name(dtype: object) -> str:
+    """The name of a dtype that a framework writes as "tf.float32", "torch.float32" or "<class 'numpy.float32'>"."""
+    name = str(dtype)
+    with suppress(TypeError):
+        return np.dtype(dtype).name if not isinstance(dtype, str) else dtype  # type: ignore[call-overload]
+    return name.rpartition(".")[2].strip("'>")

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from ..errors import NotInstalled
-from ..framework import discovery as frameworks
+from ..framework import formats
 from ..framework.adapter import Source
 from ..weights import canonical, npz
 from ..weights.names import rename
@@ -37,7 +37,7 @@ class Building:
 
     def start(self, request: Start) -> Started:
         """Import the framework. Raises NotInstalled when it is absent."""
-        state, adapter = self.state, frameworks.load(request.framework)
+        state, adapter = self.state, formats.load_adapter(request.framework)
         begun = state.clock()
         try:
             state.framework = adapter(request.threads, request.device)

@@ -1,7 +1,7 @@
 """The worker: a process for one framework, one model and one mode (``python -m xverify.worker``).
 
 It needs only numpy and its framework, so it runs under any interpreter that has these. Replays also need greenlet. The handlers of
-the requests are in ``building``, ``timing``, ``reference``, ``training`` and ``training_reference``.
+the requests are in ``building``, ``timing``, ``reference``, ``training``, ``training_reference`` and ``files``.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ..errors import Failed, SubjectError, XverifyError, first_line
 from . import codec
 from .building import Building
 from .codec import Hello, MessageError, Refusal, Reply, ReplyType, Request
+from .files import FileWork
 from .messages import Stop
 from .reference import ReferenceWork
 from .state import Handlers, State
@@ -35,6 +36,7 @@ class Session:
             Building(self.state),
             Timing(self.state),
             ReferenceWork(self.state),
+            FileWork(self.state),
             self.training,
             TrainingReference(self.state),
         )

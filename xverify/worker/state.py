@@ -73,7 +73,8 @@ class State:
         count = len(arrays) // len(self.inputs)
         return [
             tuple(
-                self.framework.to_native(arrays[case_key(case, name)], layout) for name, layout in self.inputs.items()
+                self.framework.to_input(name, arrays[case_key(case, name)], layout)
+                for name, layout in self.inputs.items()
             )
             for case in range(count)
         ]

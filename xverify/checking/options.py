@@ -1,0 +1,123 @@
+"""Every setting of a check, declared once. The command line and the signature of ``xverify.check`` are made from these fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..errors import UsageError
+from ..workload.declaration import option
+from ..workload.options import EFFORTS, FilePath
+
+# The headings of the help, in order.
+GROUPS = ("what to check", "inputs", "verdict", "speed", "machine", "output")
+WHAT, INPUTS, VERDICT, SPEED, MACHINE, OUTPUT = GROUPS
+LAYOUTS = ("same", "turned")
+
+
+def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+    name, equals, sizes = text.rpartition("=")
+    try:
+        found = tuple(int(size) for size in sizes.split("x")) if sizes else ()
+    except ValueError:
+        equals = ""
+    if not equals or not name or any(size < 1 for size in found):
+        raise UsageError(f"--shape {text}: write NAME=SIZES, e.g. --shape x=1x3x224x224")
+    return name, found
+
+
+def _pair(flag: str, example: str, text: str) -> tuple[str, str]:
+    name, equals, other = text.partition("=")
+    if not equals or not name or not other:
+        raise UsageError(f"{flag} {text}: write {example}")
+    return name, other
+
+
+def _map(text: str) -> tuple[str, str]:
+    return _pair("--map", "REFERENCE=FILE, e.g. --map logits=output_0", text)
+
+
+def _state(text: str) -> tuple[str, str]:
+    return _pair("--state", "OUTPUT=INPUT, e.g. --state present=past", text)
+
+
+def _interval(text: str) -> tuple[float, float]:
+    try:
+        low, high = (float(part) for part in text.split(","))
+    except ValueError:
+        raise UsageError(f"--input-range {text}: write LOW,HIGH, e.g. --input-range 0,1") from None
+    if not low < high:
+        raise UsageError(f"--input-range {text}: {low:g} is not below {high:g}")
+    return low, high
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckSettings:
+    """All settings of a check."""
+
+    against: FilePath | None = option(
+        None, "compare with this: another model file, a model folder, torch=FILE.py:FUNCTION, or recorded tensors (.npz, "
+        "or a folder of input_0.pb and output_0.pb)", group=WHAT, metavar="REFERENCE",
+        unset="each file's own meaning in float64",
+    )  # fmt: skip
+    weights: FilePath | None = option(
+        None, "trained weights of a reference that is a model folder or Python code", group=WHAT, metavar="FILE", path="read"
+    )  # fmt: skip
+    on: str | None = option(
+        None, "run the files on this runtime, e.g. openvino for .onnx; several give one row each", group=WHAT, metavar="LIST",
+        unset="the format's own",
+    )  # fmt: skip
+    signature: str | None = option(
+        None, "the signature of the file to check", group=WHAT, metavar="NAME", unset="the default one"
+    )
+    trust: bool = option(False, "also open files that can run code when they are opened", group=WHAT)
+    shape: Mapping[str, tuple[int, ...]] | None = option(
+        None, "the shape of an input whose sizes the file leaves open; may be repeated", group=INPUTS, metavar="NAME=SIZES",
+        parse=_shape, repeatable=True,
+    )  # fmt: skip
+    inputs: FilePath | None = option(
+        None, "arrays to use as inputs, by name, one case a file", group=INPUTS, metavar="FILE.npz", path="read"
+    )  # fmt: skip
+    input_range: tuple[float, float] | None = option(
+        None, "the range of floating-point inputs", group=INPUTS, metavar="LOW,HIGH", parse=_interval, unset="standard normal"
+    )  # fmt: skip
+    layout: str | None = option(
+        None, "same: images have their axes in the reference's order; turned: NHWC where the reference has NCHW, or the other "
+        "way round", group=INPUTS, metavar="LAYOUT", choices=LAYOUTS, unset="found from the shapes",
+    )  # fmt: skip
+    map: Mapping[str, str] | None = option(
+        None, "which input or output of the file belongs to one of the reference; may be repeated", group=INPUTS,
+        metavar="REFERENCE=FILE", parse=_map, repeatable=True,
+    )  # fmt: skip
+    steps: int = option(
+        1, "calls in a sequence, each with the state of the call before", group=INPUTS, metavar="N", least=1
+    )
+    state: Mapping[str, str] | None = option(
+        None, "an output that becomes an input of the next step; may be repeated", group=INPUTS, metavar="OUTPUT=INPUT",
+        parse=_state, repeatable=True,
+    )  # fmt: skip
+    seed: int = option(0, "seed of the inputs", group=INPUTS, metavar="N", least=0)
+    accept: str | None = option(
+        None, "conditions that decide instead of the verdict, e.g. 'top1>=0.99,sqnr>=30'", group=VERDICT, metavar="CONDITIONS"
+    )  # fmt: skip
+    strict: bool = option(False, "count DRIFT, otherwise a warning, as a failure", group=VERDICT)
+    time: bool = option(False, "also measure speed and memory", group=SPEED)
+    effort: str = option(
+        "quick", "with --time, quick: one process run, no verdict on speed; standard: 6 to 12; rigorous: 12 to 20", group=SPEED,
+        metavar="EFFORT", choices=EFFORTS,
+    )  # fmt: skip
+    threads: int | None = option(
+        None, "threads of every runtime", group=MACHINE, metavar="N", least=1, unset="all cores"
+    )
+    timeout: float = option(
+        600.0, "seconds that one step of a file may take", group=MACHINE, metavar="S", above=0, unit="seconds"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckDisplay:
+    """The options that only the command line has."""
+
+    json: FilePath | None = option(None, "write the result file", group=OUTPUT, metavar="FILE", path="written")
+    nodes: bool = option(False, "also print the verdict on every node", group=OUTPUT)
+    quiet: bool = option(False, "print only the line of the verdict, and no progress", group=OUTPUT)

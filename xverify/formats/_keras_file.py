@@ -1,0 +1,120 @@
+"""What the formats of Keras share: a file that Keras 3 loads on its TensorFlow backend, in safe mode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from xverify.errors import Failed, SubjectError, Unsupported
+from xverify.framework.modelfile import Signature, Tensor, numpy_name
+from xverify.formats._tensorflow import OnTensorFlow, code_in_config
+
+
+def graph(framework: KerasFile, model: Any, example: tuple[Any, ...]) -> Any:
+    """Trace the model into a graph."""
+    call = framework.tf.function(framework.flat(model))
+    return lambda *inputs: framework.named(model, call(*inputs))
+
+
+def eager(framework: KerasFile, model: Any, example: tuple[Any, ...]) -> Any:
+    """Run the model operation by operation."""
+    call = framework.flat(model)
+    return lambda *inputs: framework.named(model, call(*inputs))
+
+
+class KerasFile(OnTensorFlow):
+    """The base class of the formats of Keras."""
+
+    modes = {"graph": graph, "eager": eager}
+    implicit_mode = "graph"
+
+    def open(self, path: Path, options: Mapping[str, Any], float64: bool) -> Any:
+        import keras
+
+        if float64:
+            raise Unsupported("Keras loads a model in the precision of the file")
+        trust = bool(options.get("trust"))
+        self.look_inside(path, trust)
+        model = keras.saving.load_model(path, compile=False, safe_mode=not trust)
+        if not isinstance(model, keras.Model):
+            raise Failed(f"it holds a {type(model).__name__}, not a model")
+        if not getattr(model, "inputs", None):
+            raise Unsupported("the model says nothing about its inputs; save it after it was called or built")
+        return model
+
+    def look_inside(self, path: Path, trust: bool) -> None:
+        """Raise SubjectError for a file with hidden code, or that reads other files."""
+        raise NotImplementedError
+
+    def flat(self, model: Any) -> Any:
+        """The model as a function of tensors in the order of ``model.inputs``; it returns a list of tensors."""
+        import keras
+
+        structure = getattr(model, "_inputs_struct", None)  # a functional model says how its inputs are nested
+
+        def call(*inputs: Any) -> list[Any]:
+            packed = list(inputs) if len(inputs) > 1 else inputs[0]
+            if structure is not None:
+                packed = keras.tree.pack_sequence_as(structure, list(inputs))
+            found: list[Any] = keras.tree.flatten(model(packed, training=False))
+            return found
+
+        return call
+
+    def named(self, model: Any, outputs: list[Any]) -> dict[str, Any]:
+        """Outputs by the names of the signature."""
+        return dict(zip(_output_names(model), outputs))
+
+    def signature(self, model: Any) -> Signature:
+        outputs = zip(_output_names(model), model.outputs)
+        return Signature(
+            tuple(_tensor(tensor.name, tensor) for tensor in model.inputs),
+            tuple(_tensor(name, tensor) for name, tensor in outputs),
+        )
+
+    def cause(self, error: Exception) -> tuple[type[SubjectError], str]:
+        kind, text = super().cause(error)
+        if "Could not locate" in text or "Unknown layer" in text:
+            return Unsupported, f"{text.split(' Make sure')[0].split(' Please ensure')[0]}: its code is not in the file"
+        return kind, text.split(" Full object config")[0]
+
+
+def check_hdf5(file: Any, trust: bool) -> None:
+    """Raise Failed when an opened HDF5 file takes values from other files, or its configuration holds code.
+
+    Keras follows links to other files, and a configuration may be stored in such a way that only HDF5 can read it.
+    """
+    import json
+
+    import h5py
+
+    config = file.attrs.get("model_config")
+    if config is not None and not trust:
+        risk = code_in_config(json.loads(config))
+        if risk:
+            raise Failed(f"{risk}; if you trust its author, say so with --trust")
+    waiting = [file]
+    while waiting:
+        group = waiting.pop()
+        for name in group:
+            if isinstance(group.get(name, getlink=True), h5py.ExternalLink):
+                raise Failed(f"its entry {name!r} lies in another file, and such a file is never opened")
+            item = group[name] if not isinstance(group.get(name, getlink=True), h5py.SoftLink) else None
+            if isinstance(item, h5py.Group):
+                waiting.append(item)
+            elif isinstance(item, h5py.Dataset) and (item.external or item.is_virtual):
+                raise Failed(f"the values of {name!r} lie in another file, and such a file is never opened")
+
+
+def _output_names(model: Any) -> list[str]:
+    """Unique names of the outputs: the keys of a mapping, or the names of the layers that compute them."""
+    structure = getattr(model, "_outputs_struct", None)
+    if isinstance(structure, Mapping) and len(structure) == len(model.outputs):
+        return [str(key) for key in sorted(structure)]  # the order in which Keras flattens a mapping
+    names = list(getattr(model, "output_names", ())) or [tensor.name for tensor in model.outputs]
+    return [f"{name}_{names[:i].count(name)}" if name in names[:i] else name for i, name in enumerate(names)]
+
+
+def _tensor(name: str, tensor: Any) -> Tensor:
+    return Tensor(name, tuple(tensor.shape), numpy_name(str(tensor.dtype)))

@@ -1,0 +1,124 @@
+"""What the formats that run on OpenVINO share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from xverify.errors import Failed, SubjectError, Unsupported
+from xverify.framework.adapter import Array
+from xverify.framework.modelfile import ModelFile, Signature, Tensor
+from xverify.formats._bfloat16 import Bits, to_bits
+
+# OpenVINO's names of dtypes that numpy calls otherwise.
+_DTYPES = {
+    "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "boolean": "bool",
+    "i64": "int64", "i32": "int32", "i16": "int16", "i8": "int8", "i4": "int4",
+    "u64": "uint64", "u32": "uint32", "u16": "uint16", "u8": "uint8", "u4": "uint4",
+    "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2",
+}  # fmt: skip
+
+
+def float32(framework: OnOpenVINO, model: Any, example: tuple[Any, ...]) -> Any:
+    """Compute what the file has in float32 in float32."""
+    return framework.compile(model, {"INFERENCE_PRECISION_HINT": "f32"})
+
+
+def default(framework: OnOpenVINO, model: Any, example: tuple[Any, ...]) -> Any:
+    """Compute in the precision that OpenVINO chooses for this processor: bfloat16 or float16 where it is faster."""
+    return framework.compile(model, {})
+
+
+class OnOpenVINO(ModelFile):
+    """The base class of formats that run on OpenVINO."""
+
+    runtime = "openvino"
+    extra = "openvino"
+    needs = {"openvino": "openvino"}
+    modes: ClassVar = {"float32": float32, "default": default}
+    implicit_mode = "float32"
+
+    def __init__(self, threads: int, device: str) -> None:
+        import openvino
+
+        self.openvino = openvino
+        self.core = openvino.Core()
+        self.threads = threads
+
+    def open(self, path: Path, options: Mapping[str, Any], float64: bool) -> Any:
+        if float64:
+            raise Unsupported("the runtime computes in the precision of the file")
+        return self.core.read_model(str(path))
+
+    def compile(self, model: Any, properties: Mapping[str, str]) -> Any:
+        """The model as a function of its inputs. properties: of OpenVINO, beside threads."""
+        settings = {"INFERENCE_NUM_THREADS": self.threads, "NUM_STREAMS": "1", **properties}
+        request = self.core.compile_model(model, "CPU", settings).create_infer_request()
+        names = [_name(port) for port in model.outputs]
+        narrow = [_dtype(port) == "bfloat16" for port in model.outputs]
+
+        def run(*inputs: Any) -> dict[str, Any]:
+            request.infer(list(inputs), share_inputs=True, share_outputs=True)
+            found = (request.get_output_tensor(i).data for i in range(len(names)))
+            # The request uses the memory of its outputs again. OpenVINO shows bfloat16 as numpy's float16.
+            return {
+                name: Bits(array.view(np.uint16).copy()) if is_narrow else array.copy()
+                for name, is_narrow, array in zip(names, narrow, found)
+            }
+
+        return run
+
+    def signature(self, model: Any) -> Signature:
+        return Signature(tuple(map(_tensor, model.inputs)), tuple(map(_tensor, model.outputs)))
+
+    def cause(self, error: Exception) -> tuple[type[SubjectError], str]:
+        return explain(str(error))
+
+    def narrow(self, array: Array, dtype: str) -> Any:
+        if dtype != "bfloat16":
+            return super().narrow(array, dtype)
+        return self.openvino.Tensor(to_bits(array), self.openvino.Shape(list(array.shape)), self.openvino.Type.bf16)
+
+    def to_native(self, array: Array, layout: str | None) -> Array:
+        return np.array(array, order="C")
+
+    def to_numpy(self, tensor: Any, layout: str | None) -> Array:
+        return tensor.as_float32() if isinstance(tensor, Bits) else np.asarray(tensor)
+
+    def wait(self, outputs: Any) -> None:
+        """A request returns computed arrays."""
+
+    def environment(self) -> dict[str, object]:
+        return {"openvino": self.openvino.__version__, "threads": self.threads}
+
+
+def explain(text: str) -> tuple[type[SubjectError], str]:
+    """The kind and the cause of an error of OpenVINO, whose texts begin with the places in its source."""
+    lines = [line.strip() for line in text.splitlines()]
+    lines = [line for line in lines if line and not line.startswith(("Exception from", "Check '"))] or lines[:1]
+    found = re.search(r"OpenVINO does not support the following ONNX operations: *(.+)", text)
+    if found or "not supported" in text or "Cannot create" in text or "unsupported opset" in text:
+        return Unsupported, f"operators that it does not have: {found[1]}" if found else " ".join(lines)
+    return Failed, " ".join(lines)
+
+
+def _name(port: Any) -> str:
+    names = sorted(port.get_names())
+    return names[0] if names else str(port.node.get_friendly_name())
+
+
+def _dtype(port: Any) -> str:
+    name = str(port.element_type.get_type_name())
+    return _DTYPES.get(name, name)
+
+
+def _tensor(port: Any) -> Tensor:
+    rank = port.partial_shape.rank
+    shape = None
+    if rank.is_static:
+        shape = tuple(dim.get_length() if dim.is_static else None for dim in port.partial_shape)
+    return Tensor(_name(port), shape, _dtype(port))

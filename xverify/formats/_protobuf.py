@@ -1,0 +1,83 @@
+"""Reads the fields of a serialised protobuf message without its schema: https://protobuf.dev/programming-guides/encoding."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+_SIZES = {FIXED64: 8, FIXED32: 4}
+DEEPEST = 100  # levels of nested messages; protobuf's own limit
+
+
+class Damaged(ValueError):
+    """The bytes are no protobuf message."""
+
+
+class Field(NamedTuple):
+    """One field.
+
+    number: its number in the schema.
+    kind: VARINT, FIXED64, BYTES or FIXED32.
+    start, end: the place of its content.
+    value: the value of a VARINT; 0 for other fields.
+    """
+
+    number: int
+    kind: int
+    start: int
+    end: int
+    value: int
+
+
+Buffer = bytes | mmap.mmap
+
+
+def mapped(path: Path) -> mmap.mmap | bytes:
+    """The content of a file, which is read only where it is looked at."""
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if path.stat().st_size else b""
+
+
+def fields(data: Buffer, start: int, end: int) -> Iterator[Field]:
+    """The fields of the message in ``data[start:end]``. Raises Damaged."""
+    place = start
+    while place < end:
+        tag, place = _varint(data, place, end)
+        number, kind = tag >> 3, tag & 7
+        if number == 0:
+            raise Damaged(f"byte {place} has field number 0")
+        begin, value = place, 0
+        if kind == VARINT:
+            value, place = _varint(data, place, end)
+        elif kind == BYTES:
+            size, begin = _varint(data, place, end)
+            place = begin + size
+        elif kind in _SIZES:
+            place += _SIZES[kind]
+        else:
+            raise Damaged(f"byte {place} has a field of kind {kind}, which is not used")
+        if place > end:
+            raise Damaged(f"a field ends at byte {place}, and what holds it ends at byte {end}")
+        yield Field(number, kind, begin, place, value)
+
+
+def text(data: Buffer, field: Field) -> str:
+    """The content of a field that is a string."""
+    return data[field.start : field.end].decode(errors="replace")
+
+
+def _varint(data: Buffer, place: int, end: int) -> tuple[int, int]:
+    """(value, place behind it) of an integer of variable length."""
+    value = 0
+    for shift in range(0, 70, 7):
+        if place >= end:
+            raise Damaged(f"it ends at byte {end}, within a field")
+        byte = data[place]
+        place += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, place
+    raise Damaged(f"byte {place} is within a number that is too long")

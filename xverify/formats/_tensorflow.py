@@ -1,0 +1,76 @@
+"""What the formats that run on TensorFlow share, and how configurations of Keras are searched for code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from xverify.framework.adapter import Array
+from xverify.framework.modelfile import ModelFile
+from xverify.frameworks.tensorflow import Adapter as TensorFlow
+
+# Layers whose configuration holds code, or the place of code. Keras opens them only when safe mode is off.
+_CODE = {
+    "Lambda": "a Lambda layer, which holds Python code",
+    "__lambda__": "a Python lambda",
+    "TorchModuleWrapper": "a pickled PyTorch module",
+    "TFSMLayer": "a layer that opens another SavedModel",
+    "JaxLayer": "a JaxLayer, which holds Python code",
+    "FlaxLayer": "a FlaxLayer, which holds Python code",
+}
+_VOCABULARIES = {"StringLookup", "IntegerLookup", "TextVectorization"}
+
+
+class OnTensorFlow(ModelFile, TensorFlow):
+    """The base class of formats that run on TensorFlow."""
+
+    runtime = "tensorflow"
+    extra = "tensorflow"
+    needs = {"tensorflow-cpu": "tensorflow"}
+    mode_options = {}
+    default_modes = ()
+    channels_last = False
+    trains = False
+    weights_route = "canonical"
+
+    def narrow(self, array: Array, dtype: str) -> Any:
+        return self.tf.cast(self.tf.constant(array), dtype)
+
+    def to_native(self, array: Array, layout: str | None) -> Any:
+        return self.tf.constant(array)
+
+    def to_numpy(self, tensor: Any, layout: str | None) -> Array:
+        array: Array = self.tf.convert_to_tensor(tensor).numpy()
+        return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+
+    def layers(self, model: Any) -> dict[str, list[Any]]:
+        return {}
+
+    def fused_parameters(self, model: Any) -> dict[str, tuple[str, ...]]:
+        return {}
+
+
+def code_in_config(config: Any) -> str:
+    """What code a configuration of Keras holds, as a clause; "" for none."""
+    for item in _objects(config):
+        name = item.get("class_name")
+        if isinstance(name, str) and name.rpartition(">")[2] in _CODE:
+            return f"it holds {_CODE[name.rpartition('>')[2]]}"
+        inner = item.get("config")
+        if name in _VOCABULARIES and isinstance(inner, dict) and isinstance(inner.get("vocabulary"), str):
+            return f"its layer {name} reads the file {inner['vocabulary']!r}"
+    return ""
+
+
+def _objects(value: Any) -> Iterator[dict[str, Any]]:
+    """Every JSON object in a JSON value."""
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, dict):
+            yield item
+            waiting.extend(item.values())
+        elif isinstance(item, list):
+            waiting.extend(item)

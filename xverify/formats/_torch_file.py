@@ -1,0 +1,95 @@
+"""What the formats that PyTorch opens share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+
+from xverify.errors import Failed, SubjectError, Unsupported, first_line
+from xverify.framework.adapter import Array
+from xverify.framework.modelfile import FLOATS, ModelFile
+from xverify.frameworks._torch import OnTorch
+
+
+class TorchFile(ModelFile, OnTorch):
+    """The base class of formats that PyTorch opens."""
+
+    runtime = "torch"
+    extra = "torch"
+    needs = {"torch": "torch"}
+
+    def __init__(self, threads: int, device: str) -> None:
+        import torch
+
+        self.use(torch, threads, device)
+
+    def inference(self) -> AbstractContextManager[Any]:
+        # Not inference_mode: a file may hold parameters that its code changes in place.
+        context: AbstractContextManager[Any] = self.torch.no_grad()
+        return context
+
+    def narrow(self, array: Array, dtype: str) -> Any:
+        return self.to_native(array, None).to(getattr(self.torch, dtype))
+
+    def to_native(self, array: Array, layout: str | None) -> Any:
+        return self.torch.from_numpy(np.array(array, order="C")).to(self.device)
+
+    def to_numpy(self, tensor: Any, layout: str | None) -> Array:
+        tensor = self.torch.as_tensor(tensor).detach().cpu()
+        if tensor.is_quantized:
+            tensor = tensor.dequantize()
+        if tensor.dtype == self.torch.bfloat16:
+            tensor = tensor.float()
+        array: Array = tensor.resolve_conj().resolve_neg().numpy()
+        return array
+
+    def environment(self) -> dict[str, object]:
+        return {"torch": self.torch.__version__, "threads": self.torch.get_num_threads(), **self.device_settings()}
+
+    def cause(self, error: Exception) -> tuple[type[SubjectError], str]:
+        text = str(error)
+        if "Unknown builtin op:" in text:
+            return Unsupported, f"operator {text.split('Unknown builtin op:')[1].split()[0].rstrip('.')} is not in this PyTorch"
+        return Failed, first_line(error)
+
+    def checked(self, call: Any, float64: bool) -> Any:
+        """A function that returns outputs by name. float64: raise Unsupported when an output is of lower precision."""
+
+        def run(*inputs: Any) -> dict[str, Any]:
+            outputs = dict(named(call(*inputs)))
+            narrow = [name for name, value in outputs.items() if float64 and self._is_narrow(value)]
+            if narrow:
+                raise Unsupported(f"output {narrow[0]!r} is not float64: the file converts to a lower precision itself")
+            return outputs
+
+        return run
+
+    def _is_narrow(self, value: Any) -> bool:
+        dtype = str(getattr(value, "dtype", "")).removeprefix("torch.")
+        return dtype in FLOATS and dtype != "float64"
+
+
+def named(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """(name, tensor) of everything in a nested result.
+
+    A single tensor is "output", an item of a tuple or list "output_0" and so on, and a value of a mapping or named tuple has its
+    own name. Within another container, names are joined by dots.
+    """
+    items: list[tuple[str, Any]]
+    if isinstance(value, Mapping):
+        items = [(str(key), item) for key, item in value.items()]
+    elif hasattr(value, "_fields"):
+        items = list(zip(value._fields, value))
+    elif isinstance(value, (tuple, list)):
+        items = [(str(i) if name else f"output_{i}", item) for i, item in enumerate(value)]
+    elif hasattr(value, "__dataclass_fields__"):
+        items = [(key, getattr(value, key)) for key in value.__dataclass_fields__]
+    else:
+        if value is not None:
+            yield name or "output", value
+        return
+    for key, item in items:
+        yield from named(item, f"{name}.{key}" if name else key)

@@ -1,0 +1,41 @@
+"""OpenVINO's own files: a graph in NAME.xml, with its weights in NAME.bin beside it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from xverify.errors import UsageError
+from xverify.formats._openvino import OnOpenVINO
+
+_BEGINNING = re.compile(rb"\s*(<\?xml[^>]*\?>)?\s*<net\s[^>]*\bversion=\"\d+\"")
+_CONSTANT = re.compile(rb"<data\b[^>]*\boffset=\"(\d+)\"[^>]*\bsize=\"(\d+)\"")
+
+
+class Adapter(OnOpenVINO):
+    name = "openvino-ir"
+    title = "OpenVINO IR"
+
+    @classmethod
+    def recognises(cls, path: Path) -> bool:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            return _BEGINNING.match(file.read(1024)) is not None
+
+    @classmethod
+    def check(cls, path: Path) -> None:
+        text = path.read_bytes()
+        if not text.rstrip().endswith(b"</net>"):
+            raise UsageError(f"{path.name}: this OpenVINO IR is truncated: it does not end with </net>")
+        ends = [int(offset) + int(size) for offset, size in _CONSTANT.findall(text)]
+        weights = path.with_suffix(".bin")
+        if not ends:
+            return
+        if not weights.is_file():
+            raise UsageError(f"{path.name}: the weights of this OpenVINO IR lie in {weights.name}, which is not beside it")
+        if max(ends) > weights.stat().st_size:
+            raise UsageError(
+                f"{path.name}: its weights reach up to byte {max(ends)} of {weights.name}, which has "
+                f"{weights.stat().st_size} bytes: it is truncated"
+            )

@@ -1,0 +1,174 @@
+"""TensorFlow's SavedModel: a folder with ``saved_model.pb``, variables and assets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from xverify.errors import Failed, SubjectError, Unsupported, UsageError, first_line
+from xverify.framework.modelfile import Signature, Tensor, numpy_name
+from xverify.formats._protobuf import BYTES, VARINT, Damaged, fields, mapped
+from xverify.formats._tensorflow import OnTensorFlow
+from xverify.formats.tflite import choose
+
+GRAPH = "saved_model.pb"
+# Operators with which a graph can change or read files, or call Python: they are stored as the field ``op`` of a node.
+_RISKS = {
+    "PyFunc": "calls Python",
+    "PyFuncStateless": "calls Python",
+    "EagerPyFunc": "calls Python",
+    "WriteFile": "writes files",
+    "ReadFile": "reads files",
+    "Save": "writes files",
+    "ImmutableConst": "reads files",
+}
+
+
+def graph(framework: Adapter, model: Served, example: tuple[Any, ...]) -> Any:
+    """Call the signature."""
+    return model.call
+
+
+@dataclass(frozen=True)
+class Served:
+    """A signature of a SavedModel that was loaded.
+
+    call: function of tensors in the order of the inputs, which returns outputs by name.
+    loader: "tf2", or "tf1" for a model that only TensorFlow 1's loader can load.
+    owner: the loaded object, which has to live as long as its functions.
+    """
+
+    call: Any
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    chosen: str
+    others: tuple[str, ...]
+    loader: str
+    owner: Any
+
+
+class Adapter(OnTensorFlow):
+    name = "savedmodel"
+    title = "TensorFlow SavedModel"
+    modes = {"graph": graph}
+    implicit_mode = "graph"
+
+    @classmethod
+    def recognises(cls, path: Path) -> bool:
+        return path.is_dir() and (path / GRAPH).is_file()
+
+    @classmethod
+    def describe_risk(cls, path: Path) -> str:
+        data = mapped(path / GRAPH)
+        for operator, what in _RISKS.items():
+            # The field NodeDef.op: its tag, the length of the string, the string, the tag of the next field.
+            node = b"\x12" + bytes([len(operator)]) + operator.encode()
+            if data.find(node) >= 0:
+                return f"its graph has the operator {operator}, which {what}"
+        return ""
+
+    @classmethod
+    def check(cls, path: Path) -> None:
+        data = mapped(path / GRAPH)
+        try:
+            kinds = {(field.number, field.kind) for field in fields(data, 0, len(data))}
+        except Damaged as error:
+            raise UsageError(f"{path.name}: {GRAPH} of this SavedModel is damaged or truncated: {error}") from None
+        if (2, BYTES) not in kinds or not kinds <= {(1, VARINT), (2, BYTES)}:
+            raise UsageError(f"{path.name}: {GRAPH} holds no graph of a SavedModel")
+        folder = path.resolve()
+        for file in path.rglob("*"):
+            if not file.resolve().is_relative_to(folder):
+                raise UsageError(
+                    f"{path.name}: {file.relative_to(path)} is a link that leads out of the folder; such a SavedModel is never opened"
+                )
+
+    def open(self, path: Path, options: Mapping[str, Any], float64: bool) -> Served:
+        if float64:
+            raise Unsupported("a graph of TensorFlow computes in the precision of the file")
+        wanted = options.get("signature")
+        try:
+            loaded = self.tf.saved_model.load(str(path))
+        except (MemoryError, SubjectError):
+            raise
+        except Exception as first:
+            # Keras 2 saved the state of its optimizers in a way that TensorFlow 2 can load only together with Keras 2.
+            try:
+                return self._load_tf1(path, wanted)
+            except (MemoryError, SubjectError):
+                raise
+            except Exception as second:
+                raise Failed(f"{first_line(first)}; and with TensorFlow 1's loader: {first_line(second)}") from second
+        if not loaded.signatures:
+            raise Failed("it has no signatures; save it with tf.saved_model.save(..., signatures=...) or model.export(...)")
+        return self._tf2(loaded, wanted)
+
+    def _tf2(self, loaded: Any, wanted: str | None) -> Served:
+        known = list(loaded.signatures)
+        chosen = choose(known, wanted)
+        function = loaded.signatures[chosen]
+        specs = function.structured_input_signature[1]
+        names = list(specs)
+
+        def call(*inputs: Any) -> Any:
+            return function(**dict(zip(names, inputs)))
+
+        inputs = tuple(_tensor(name, specs[name]) for name in names)
+        outputs = tuple(_tensor(name, spec) for name, spec in function.structured_outputs.items())
+        return Served(call, inputs, outputs, chosen, _without(known, chosen), "tf2", loaded)
+
+    def _load_tf1(self, path: Path, wanted: str | None) -> Served:
+        """Load a signature into a session of TensorFlow 1, which reads the graph and its variables and nothing else."""
+        v1 = self.tf.compat.v1
+        session = v1.Session(
+            graph=self.tf.Graph(),
+            config=v1.ConfigProto(intra_op_parallelism_threads=self.threads, inter_op_parallelism_threads=self.threads),
+        )
+        with session.graph.as_default():
+            definition = v1.saved_model.load(session, [v1.saved_model.tag_constants.SERVING], str(path))
+        signatures = {
+            name: signature
+            for name, signature in definition.signature_def.items()
+            if signature.outputs and not name.startswith("__saved_model")
+        }
+        chosen = choose(list(signatures), wanted)
+        if not chosen:
+            raise Failed("it has no signatures")
+        inputs = sorted(signatures[chosen].inputs.items())
+        outputs = sorted(signatures[chosen].outputs.items())
+        run = session.make_callable(
+            [info.name for _, info in outputs], feed_list=[info.name for _, info in inputs]
+        )
+
+        def call(*values: Any) -> Any:
+            found = run(*(value.numpy() for value in values))
+            return {name: array for (name, _), array in zip(outputs, found)}
+
+        return Served(
+            call,
+            tuple(self._info(name, info) for name, info in inputs),
+            tuple(self._info(name, info) for name, info in outputs),
+            chosen,
+            _without(list(signatures), chosen),
+            "tf1",
+            session,
+        )
+
+    def _info(self, name: str, info: Any) -> Tensor:
+        """A tensor of a signature of TensorFlow 1."""
+        spec = self.tf.TensorSpec(self.tf.TensorShape(info.tensor_shape), self.tf.dtypes.as_dtype(info.dtype))
+        return _tensor(name, spec)
+
+    def signature(self, model: Served) -> Signature:
+        return Signature(model.inputs, model.outputs, model.chosen, model.others)
+
+
+def _without(names: list[str], chosen: str) -> tuple[str, ...]:
+    return tuple(name for name in names if name not in (chosen, "__saved_model_init_op"))
+
+
+def _tensor(name: str, spec: Any) -> Tensor:
+    shape = None if spec.shape.rank is None else tuple(spec.shape.as_list())
+    return Tensor(name, shape, numpy_name(spec.dtype.name))

@@ -1,0 +1,185 @@
+"""TensorFlow Lite files on LiteRT (the package ai-edge-litert)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xverify.errors import Failed, SubjectError, Unsupported, UsageError, first_line
+from xverify.framework.adapter import Array
+from xverify.framework.modelfile import ModelFile, Signature, Tensor
+
+DEFAULT = "serving_default"
+
+
+def xnnpack(framework: Adapter, model: LiteModel, example: tuple[Any, ...]) -> Any:
+    """Run with the default delegates, which on a processor is XNNPACK."""
+    return framework.call(model, "AUTO")
+
+
+def builtin(framework: Adapter, model: LiteModel, example: tuple[Any, ...]) -> Any:
+    """Run LiteRT's own kernels, without a delegate."""
+    return framework.call(model, "BUILTIN_WITHOUT_DEFAULT_DELEGATES")
+
+
+def reference(framework: Adapter, model: LiteModel, example: tuple[Any, ...]) -> Any:
+    """Run LiteRT's reference kernels, which are slow and simple."""
+    return framework.call(model, "BUILTIN_REF")
+
+
+@dataclass
+class LiteModel:
+    """A file that was opened.
+
+    inputs, outputs: name in the signature -> what LiteRT says about the tensor.
+    signature: name of the signature; "" when the file has none. others: names of the other signatures.
+    """
+
+    path: Path
+    inputs: dict[str, dict[str, Any]]
+    outputs: dict[str, dict[str, Any]]
+    signature: str
+    others: tuple[str, ...]
+
+
+class Adapter(ModelFile):
+    name = "tflite"
+    title = "TensorFlow Lite file"
+    runtime = "litert"
+    extra = "litert"
+    needs = {"ai-edge-litert": "ai_edge_litert"}
+    modes = {"xnnpack": xnnpack, "builtin": builtin, "reference": reference}
+    implicit_mode = "xnnpack"
+
+    def __init__(self, threads: int, device: str) -> None:
+        from ai_edge_litert import interpreter
+
+        self.litert = interpreter
+        self.threads = threads
+
+    @classmethod
+    def recognises(cls, path: Path) -> bool:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            return file.read(8)[4:] == b"TFL3"
+
+    @classmethod
+    def check(cls, path: Path) -> None:
+        with path.open("rb") as file:
+            root = int.from_bytes(file.read(4), "little")
+        if root + 4 > path.stat().st_size:
+            raise UsageError(f"{path.name}: this TensorFlow Lite file is truncated: its root is at byte {root}")
+
+    def interpreter(self, path: Path, kernels: str) -> Any:
+        """A new interpreter. kernels: the name of an OpResolverType."""
+        resolver = getattr(self.litert.OpResolverType, kernels)
+        return self.litert.Interpreter(
+            model_path=str(path), num_threads=self.threads, experimental_op_resolver_type=resolver
+        )
+
+    def open(self, path: Path, options: Mapping[str, Any], float64: bool) -> LiteModel:
+        if float64:
+            raise Unsupported("the runtime computes in the precision of the file")
+        interpreter = self.interpreter(path, "BUILTIN_WITHOUT_DEFAULT_DELEGATES")
+        found = interpreter.get_signature_list()
+        chosen = choose(list(found), options.get("signature"))
+        if not chosen:
+            inputs = {detail["name"]: detail for detail in interpreter.get_input_details()}
+            outputs = {detail["name"]: detail for detail in interpreter.get_output_details()}
+            return LiteModel(path, inputs, outputs, "", ())
+        runner = interpreter.get_signature_runner(chosen)
+        # The file orders the names of a signature; the runner's own mappings may have another order.
+        inputs, outputs = runner.get_input_details(), runner.get_output_details()
+        return LiteModel(
+            path,
+            {name: inputs[name] for name in found[chosen]["inputs"]},
+            {name: outputs[name] for name in found[chosen]["outputs"]},
+            chosen,
+            tuple(name for name in found if name != chosen),
+        )
+
+    def call(self, model: LiteModel, kernels: str) -> Any:
+        """The file as a function of its inputs."""
+        interpreter = self.interpreter(model.path, kernels)
+        if model.others:
+            return self._call_signature(model, interpreter)
+        places = [detail["index"] for detail in model.inputs.values()]
+        results = {name: detail["index"] for name, detail in model.outputs.items()}
+        shapes: list[tuple[int, ...]] = []
+
+        def run(*inputs: Array) -> dict[str, Array]:
+            wanted = [array.shape for array in inputs]
+            if wanted != shapes:
+                for place, shape in zip(places, wanted):
+                    interpreter.resize_tensor_input(place, shape, strict=True)
+                interpreter.allocate_tensors()
+                shapes[:] = wanted
+            for place, array in zip(places, inputs):
+                interpreter.set_tensor(place, array)
+            interpreter.invoke()
+            return {name: interpreter.get_tensor(index) for name, index in results.items()}
+
+        return run
+
+    def _call_signature(self, model: LiteModel, interpreter: Any) -> Any:
+        runner = interpreter.get_signature_runner(model.signature)
+
+        def run(*inputs: Array) -> dict[str, Array]:
+            outputs = runner(**dict(zip(model.inputs, inputs)))
+            return {name: outputs[name] for name in model.outputs}
+
+        return run
+
+    def signature(self, model: LiteModel) -> Signature:
+        inputs = tuple(_tensor(name, detail) for name, detail in model.inputs.items())
+        outputs = tuple(_tensor(name, detail) for name, detail in model.outputs.items())
+        return Signature(inputs, outputs, model.signature, model.others)
+
+    def cause(self, error: Exception) -> tuple[type[SubjectError], str]:
+        text = " ".join(str(error).split())
+        found = re.search(r"Encountered unresolved custom op: (\w+)", text)
+        if found:
+            return Unsupported, f"operator {found[1]} is a custom operator, which is not in this file"
+        found = re.search(r"Didn't find op for builtin opcode '(\w+)' version '(\d+)'", text)
+        if found:
+            return Unsupported, f"operator {found[1]} of version {found[2]} is newer than this LiteRT"
+        if "Select TensorFlow op" in text or "Flex" in text:
+            return Unsupported, "it has operators of TensorFlow (Flex), which LiteRT does not have"
+        return Failed, first_line(error)
+
+    def to_native(self, array: Array, layout: str | None) -> Array:
+        return np.array(array, order="C")
+
+    def to_numpy(self, tensor: Any, layout: str | None) -> Array:
+        return np.asarray(tensor)
+
+    def wait(self, outputs: Any) -> None:
+        """An interpreter returns computed arrays."""
+
+    def environment(self) -> dict[str, object]:
+        import importlib.metadata
+
+        return {"litert": importlib.metadata.version("ai-edge-litert"), "threads": self.threads}
+
+
+def choose(known: list[str], wanted: str | None) -> str:
+    """The signature that is wanted; without a wish, the usual one or the first; "" when there is none. Raises Failed."""
+    if wanted and wanted not in known:
+        raise Failed(f"there is no signature {wanted!r}; its signatures are {', '.join(known) or 'unnamed'}")
+    if wanted:
+        return wanted
+    return DEFAULT if DEFAULT in known else next(iter(known), "")
+
+
+def _tensor(name: str, detail: dict[str, Any]) -> Tensor:
+    shape = detail.get("shape_signature", detail["shape"])
+    if not len(shape):  # a file without dynamic dimensions has no shape_signature
+        shape = detail["shape"]
+    dtype = "string" if detail["dtype"] in (np.bytes_, np.object_, np.str_) else np.dtype(detail["dtype"]).name
+    return Tensor(name, tuple(None if size < 0 else int(size) for size in shape), dtype)

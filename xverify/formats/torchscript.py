@@ -1,0 +1,150 @@
+"""TorchScript files, which ``torch.jit.save`` writes. They say neither shapes nor, mostly, dtypes of their inputs."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from xverify.errors import Unsupported, first_line
+from xverify.framework.modelfile import Signature, Tensor, numpy_name
+from xverify.formats import _zip
+from xverify.formats._torch_file import TorchFile, named
+
+# TorchScript has few functions that reach outside of the model.
+_REACHES = re.compile(rb"\b(?:torch|aten|ops\.\w+)\.(save|from_file|read_file|write_file|load_library)\s*\(")
+_NARROW, _DOUBLE = (5, 6, 15), 7  # numbers in a graph of float16, float32, bfloat16, and of float64
+_SCALARS = {"int": "int64", "float": "float64", "bool": "bool"}
+
+
+def script(framework: Adapter, model: Script, example: tuple[Any, ...]) -> Any:
+    """Run the file as it is."""
+    scalars = [kind in _SCALARS for kind in model.kinds]
+
+    def call(*inputs: Any) -> Any:
+        return model.module(*(value.item() if scalar else value for value, scalar in zip(inputs, scalars)))
+
+    return framework.checked(call, model.float64)
+
+
+@dataclass(frozen=True)
+class Script:
+    """A file that was loaded. inputs: name -> type in TorchScript, for inputs without a default value."""
+
+    module: Any
+    inputs: Mapping[str, str]
+    float64: bool
+
+    @property
+    def kinds(self) -> list[str]:
+        return list(self.inputs.values())
+
+
+class Adapter(TorchFile):
+    name = "torchscript"
+    title = "TorchScript file"
+    modes = {"script": script}
+    implicit_mode = "script"
+
+    @classmethod
+    def recognises(cls, path: Path) -> bool:
+        return {"data.pkl", "constants.pkl"} <= _zip.inner_names(path)
+
+    @classmethod
+    def describe_risk(cls, path: Path) -> str:
+        if _zip.repeated(path):
+            return f"it holds {_zip.repeated(path)!r} twice, which hides one of the two"
+        try:
+            with zipfile.ZipFile(path) as archive:
+                for info in archive.infolist():
+                    if "code/" in info.filename.lower() and not info.filename.endswith(".debug_pkl"):
+                        found = _REACHES.search(_zip.read(archive, info))
+                        if found:
+                            return f"its code calls {found[0].decode().rstrip('( ')}, which reads or writes files"
+        except _zip.TooLarge as error:
+            return f"its code cannot be looked through: {error}"
+        except _zip.ERRORS:
+            pass  # the framework says what is wrong
+        return ""
+
+    def open(self, path: Path, options: Mapping[str, Any], float64: bool) -> Script:
+        module = self.torch.jit.load(str(path), map_location=self.device).eval()
+        inputs = {}
+        for argument in module.forward.schema.arguments[1:]:
+            kind = str(argument.type)
+            if kind != "Tensor" and kind not in _SCALARS:
+                if argument.has_default_value():
+                    continue
+                raise Unsupported(f"input {argument.name!r} is a {kind}, and xverify gives tensors and numbers only")
+            if kind == "Tensor" or not argument.has_default_value():
+                inputs[argument.name] = kind
+        return Script(self._double(module) if float64 else module, inputs, float64)
+
+    def signature(self, model: Script) -> Signature:
+        floating = next((t.dtype for t in model.module.parameters() if t.is_floating_point()), self.torch.float32)
+        graph = model.module.inlined_graph
+        values = {value.debugName().partition(".")[0]: value for value in graph.inputs()}
+        inputs = []
+        for name, kind in model.inputs.items():
+            if kind in _SCALARS:
+                inputs.append(Tensor(name, (), _SCALARS[kind]))
+            else:
+                dtype = "int64" if _indexes(values.get(name)) else numpy_name(str(floating))
+                inputs.append(Tensor(name, None, "float64" if model.float64 and dtype != "int64" else dtype))
+        dtype = "float64" if model.float64 else numpy_name(str(floating))
+        returned = _structure(model.module.forward.schema.returns[0].type)
+        outputs = tuple(Tensor(name, None, dtype) for name, _ in named(returned)) if returned is not None else ()
+        return Signature(tuple(inputs), outputs)
+
+    def _double(self, module: Any) -> Any:
+        """The same module in float64: parameters, constants of the graph, and dtypes that its operators name."""
+        try:
+            module = module.double()
+            # The graph of a loaded module can be changed until its first call.
+            self.torch._C._jit_pass_inline(module.graph)
+            self._widen(module.graph, module.graph)
+        except Exception as error:
+            raise Unsupported(f"it cannot be computed in float64: {first_line(error)}") from None
+        return module
+
+    def _widen(self, block: Any, graph: Any) -> None:
+        """Make the constants, and the dtypes that operators name, of a block of a graph float64."""
+        for node in list(block.nodes()):
+            for inner in node.blocks():
+                self._widen(inner, graph)
+            if node.kind() == "prim::Constant":
+                if node.hasAttribute("value") and node.kindOf("value") == "t" and node.t("value").is_floating_point():
+                    node.t_("value", node.t("value").double())
+                    node.output().inferTypeFrom(node.t("value"))
+            elif "no schema" not in node.schema():
+                for place, argument in enumerate(self.torch._C.parse_schema(node.schema()).arguments):
+                    if argument.name == "dtype" and _constant(node.inputsAt(place)) in _NARROW:
+                        with graph.insert_point_guard(node):
+                            wide = graph.insertConstant(_DOUBLE)
+                        node.replaceInput(place, wide)
+
+
+def _constant(value: Any) -> int | None:
+    """The value of an integer constant of a graph; None for any other value."""
+    node = value.node()
+    known = node.kind() == "prim::Constant" and node.hasAttribute("value") and node.kindOf("value") == "i"
+    return node.i("value") if known else None
+
+
+def _indexes(value: Any) -> bool:
+    """Whether an input of the graph is used as the numbers of rows of an embedding."""
+    return value is not None and any(use.user.kind() == "aten::embedding" and use.offset == 1 for use in value.uses())
+
+
+def _structure(kind: Any) -> Any:
+    """A nested value whose names are those of a result of this type; None when only a call shows them."""
+    if kind.kind() == "TupleType":
+        parts = [_structure(element) for element in kind.elements()]
+        if None in parts:
+            return None
+        found = re.match(r"NamedTuple\((.*)\)$", kind.str())
+        return dict(zip(re.findall(r"(\w+) : ", found[1]), parts)) if found else tuple(parts)
+    return 0 if kind.kind() in ("TensorType", "IntType", "FloatType", "BoolType") else None

@@ -1,0 +1,91 @@
+"""The work of a worker whose model is a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import Failed, SubjectError
+from ..framework.modelfile import ModelFile, Signature
+from ..weights import npz
+from ..weights.canonical import Array
+from ..workload.keys import case_key
+from .messages_files import Compute, Computed, ReadSignature, SignatureRead
+from .state import Handlers, State
+
+
+class FileWork:
+    """Handlers of requests about a model file."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+
+    def handlers(self) -> Handlers:
+        """Class of request -> the method that answers it."""
+        return {ReadSignature: self.read_signature, Compute: self.compute}
+
+    def read_signature(self, request: ReadSignature) -> SignatureRead:
+        """Read the signature, and use its names from now on unless ``Build`` gave names."""
+        state = self.state
+        signature = self._format().signature(state.model)
+        if not state.inputs:
+            state.inputs = {tensor.name: None for tensor in signature.inputs}
+            state.outputs = {tensor.name: None for tensor in signature.outputs}
+        return SignatureRead(signature)
+
+    def compute(self, request: Compute) -> Computed:
+        """Compute the outputs of every case."""
+        state, form = self.state, self._format()
+        begun = state.clock()
+        model = form.build(state.source, state.options, float64=True) if request.float64 else state.model
+        cases = self._cases(form, form.signature(model), request)
+        mode = request.mode or form.implicit_mode or next(iter(form.modes))
+        results: dict[str, Array] = {}
+        with form.inference():
+            try:
+                call = form.modes[mode](form, model, cases[0])
+                for case, native in enumerate(cases):
+                    outputs = call(*native)
+                    form.wait(outputs)
+                    results.update(
+                        {case_key(case, name): form.to_numpy(value, None) for name, value in outputs.items()}
+                    )
+            except (SubjectError, MemoryError):
+                raise
+            except Exception as error:
+                kind, cause = form.cause(error)
+                raise kind(f"{state.source.folder.name}: {form.runtime} cannot compute it: {cause}") from error
+        seconds = state.clock() - begun
+        npz.save_file(results, Path(request.path))
+        return Computed(
+            {name: array.shape for name, array in results.items()},
+            {name: array.dtype.name for name, array in results.items()},
+            seconds,
+        )
+
+    def _cases(self, form: ModelFile, signature: Signature, request: Compute) -> list[tuple[Any, ...]]:
+        """The native inputs of every case, in the order of the signature."""
+        arrays = npz.load_file(Path(request.inputs))
+        count = 1 + max((int(key.partition("/")[0]) for key in arrays), default=0)
+        cases = []
+        for case in range(count):
+            missing = [t.name for t in signature.inputs if case_key(case, t.name) not in arrays]
+            if missing:
+                raise Failed(f"case {case} has no array for the input {', '.join(map(repr, missing))}")
+            native = []
+            for tensor in signature.inputs:
+                array = arrays[case_key(case, tensor.name)]
+                if request.float64 and tensor.dtype == "float64":
+                    native.append(form.to_native(array.astype(np.float64), None))
+                else:
+                    native.append(form.to_input(tensor.name, array, None))
+            cases.append(tuple(native))
+        return cases
+
+    def _format(self) -> ModelFile:
+        framework = self.state.framework
+        if not isinstance(framework, ModelFile):
+            raise Failed(f"{framework.name} does not open model files")
+        return framework

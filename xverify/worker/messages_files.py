@@ -1,0 +1,53 @@
+"""Requests to the worker of a model file; see ``messages``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..framework.modelfile import Signature
+from .codec import Reply, Request
+
+
+@dataclass(frozen=True)
+class SignatureRead(Reply):
+    """signature: the inputs and outputs of the file."""
+
+    signature: Signature
+
+
+@dataclass(frozen=True)
+class ReadSignature(Request[SignatureRead]):
+    """Read the signature of the file that ``Build`` opened.
+
+    When ``Build`` named no inputs, the inputs and outputs of later requests are those of the signature.
+    """
+
+
+@dataclass(frozen=True)
+class Computed(Reply):
+    """The outputs were computed.
+
+    shapes: "case/name" -> shape of this output.
+    dtypes: "case/name" -> dtype of the array that was written.
+    seconds: duration of all calls, with the making of the callable.
+    """
+
+    shapes: dict[str, tuple[int, ...]]
+    dtypes: dict[str, str]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Compute(Request[Computed]):
+    """Compute the outputs of every case without timing blocks, and write them to ``path``.
+
+    inputs: an array file with "case/name" for each input of the signature. An array is converted to the dtype of its input where
+        that loses no kind of number: a bfloat16 input, for example, is given as float32.
+    mode: a mode of the format; None: its first mode.
+    float64: open the file a second time, in float64, and compute in float64.
+    """
+
+    inputs: str
+    path: str
+    mode: str | None = None
+    float64: bool = False

@@ -1,0 +1,88 @@
+"""Requests about ONNX graphs: to the runtime that computes one, and to the worker that evaluates it in float64; see ``messages``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .codec import Reply, Request
+from .messages_reference import OutputFloor, Replayed
+
+
+@dataclass(frozen=True)
+class NodesCaptured(Reply):
+    """The values of the graph were written.
+
+    files: name of a value -> file name in the folder. left_out: why values are missing; "" when all are there.
+    """
+
+    files: dict[str, str]
+    left_out: str = ""
+
+
+@dataclass(frozen=True)
+class CaptureNodes(Request[NodesCaptured]):
+    """Compute one case without optimisations, and write the value of every node into a folder.
+
+    inputs: array file. case: index of the case.
+    """
+
+    inputs: str
+    case: int
+    folder: str
+
+
+@dataclass(frozen=True)
+class GraphDescribed(Reply):
+    """What the graph tells about itself.
+
+    vocabulary: input of ids -> number of rows of the table that they select from.
+    nodes: number of nodes.
+    precision: the precision in which it computes, in words.
+    """
+
+    vocabulary: dict[str, int]
+    nodes: int
+    precision: str
+
+
+@dataclass(frozen=True)
+class DescribeGraph(Request[GraphDescribed]):
+    """Read an ONNX file."""
+
+    file: str
+
+
+@dataclass(frozen=True)
+class GraphEvaluated(Reply):
+    """floors: "case/name" -> noise floor of this output."""
+
+    floors: dict[str, OutputFloor]
+
+
+@dataclass(frozen=True)
+class EvaluateGraph(Request[GraphEvaluated]):
+    """Compute the outputs of every case in float64 into ``path``, and the noise floor of each.
+
+    file: ONNX file. inputs: array file.
+    """
+
+    file: str
+    inputs: str
+    path: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class ReplayGraph(Request[Replayed]):
+    """Compute every node again in float64 from the values that a runtime gave it.
+
+    file: ONNX file. inputs, case: what the runtime computed on.
+    folder, values: the folder and the files of ``NodesCaptured``.
+    """
+
+    file: str
+    inputs: str
+    case: int
+    folder: str
+    values: dict[str, str]
+    seed: int
