@@ -1,0 +1,53 @@
+"""``xverify.check``: check model files, and return the result."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from ..framework import formats
+from ..progress import Listener
+from ..results.file import write
+from ..results.records import Result
+from ..workload.declaration import build, check as check_values, declared
+from .figures import conditions
+from .options import CheckSettings
+from .run import Check
+
+SETTINGS = declared(CheckSettings)
+
+
+def check(
+    files: Sequence[str | Path] | str | Path,
+    *,
+    json: str | Path | None = None,
+    listener: Listener | None = None,
+    **settings: Any,  # the fields of CheckSettings, each with its own type
+) -> Result:
+    """Check model files as ``xverify check`` does, with the same options, and return the records of its result file.
+
+    A file that cannot be opened or computed becomes a row with its status and reason.
+    Raises UsageError when the request cannot be run, and TypeError for an unknown argument.
+
+    files: the model files. json: where the result file is written. listener: receives the progress.
+    """
+    asked = build(CheckSettings, SETTINGS, settings, "check", ("files", "json", "listener"))
+    check_values(SETTINGS, {each.name: getattr(asked, each.name) for each in SETTINGS})
+    paths = [Path(files)] if isinstance(files, (str, Path)) else [Path(each) for each in files]
+    if not paths:
+        raise UsageError("xverify check needs at least one model file")
+    runtimes = [name.strip() for name in asked.on.split(",")] if asked.on else [""]
+    chosen = [(path, _form(path, runtime, asked.trust)) for path in paths for runtime in runtimes]
+    wanted = conditions(asked.accept) if asked.accept else ()
+    with tempfile.TemporaryDirectory(prefix="xverify-") as space:
+        result = Check(chosen, asked, wanted, listener or Listener(), Path(space)).execute()
+    if json is not None:
+        write(result, Path(json))
+    return result
+
+
+def _form(path: Path, runtime: str, trust: bool) -> type[formats.ModelFile]:
+    return formats.examine(path, runtime, trust)

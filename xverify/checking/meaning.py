@@ -1,0 +1,131 @@
+"""What a file or a reference means: its outputs in the best precision that can be had, and the noise floor of each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import Crashed, NotInstalled, SubjectError, TimedOut, Unsupported
+from ..verdict.limits import UNIT
+from ..weights import npz
+from ..weights.canonical import Array
+from ..worker.messages_graph import EvaluateGraph
+from ..worker.process import Worker
+from ..workload import probe
+from .subject import Opened, compute
+
+Outputs = Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """The outputs that a file is compared with.
+
+    outputs: "case/name" -> exact array. float32: the same as its own runtime computes it.
+    floors: "case/name" -> rms of the noise; None: unknown.
+    modelled: whether the floors are those of every node; otherwise inputs and weights were perturbed only.
+    precision: "float64" or "float32".
+    says: where the outputs come from, as a phrase.
+    problem: why the exact outputs could not be computed, where others took their place; "" otherwise.
+    """
+
+    outputs: Outputs
+    float32: Outputs
+    floors: Mapping[str, float] | None
+    modelled: bool
+    precision: str
+    says: str
+    problem: str = ""
+    notes: tuple[str, ...] = field(default=())
+
+
+def own_meaning(opened: Opened, inputs: Path, outputs: Outputs, graphs: Worker | None, seed: int) -> Meaning | None:
+    """The meaning of a file: its graph in float64. None where the format has no evaluation in float64.
+
+    inputs: its input cases. outputs: what its runtime computed from them. graphs: the worker that evaluates ONNX graphs.
+    """
+    problem = ""
+    if opened.is_onnx and graphs is not None:
+        try:
+            return _evaluated(opened, inputs, outputs, graphs, seed)
+        except (Crashed, TimedOut):
+            raise
+        except SubjectError as error:
+            problem = str(error)
+    try:
+        exact = compute(opened, inputs, "float64", float64=True)
+        perturbed = compute(opened, _perturbed(inputs, seed), "perturbed", float64=True)
+    except (Unsupported, NotInstalled):
+        return None
+    floors = perturbation_floors(exact, perturbed)
+    says = f"{opened.path.name} in float64"
+    return Meaning(exact, outputs, floors, False, "float64", says, problem)
+
+
+def _evaluated(opened: Opened, inputs: Path, outputs: Outputs, graphs: Worker, seed: int) -> Meaning:
+    path = opened.worker.folder / "exact.npz"
+    question = EvaluateGraph(file=str(opened.path.resolve()), inputs=str(inputs), path=str(path), seed=seed)
+    reply = graphs.ask(question)
+    floors = {key: each.floor for key, each in reply.floors.items()}
+    return Meaning(npz.OnDisk(path), outputs, pooled(floors, npz.OnDisk(path)), True, "float64", "its graph in float64")
+
+
+def pooled(floors: Mapping[str, float], outputs: Outputs) -> dict[str, float]:
+    """The floors of all cases of an output as the same share of its size in each case; an output of zeros keeps its own."""
+    sizes = {key: rms(outputs[key]) for key in floors}
+    shares: dict[str, list[float]] = {}
+    for key, floor in floors.items():
+        if sizes[key]:
+            shares.setdefault(key.partition("/")[2], []).append(floor / sizes[key])
+    found = {}
+    for key, floor in floors.items():
+        known = shares.get(key.partition("/")[2])
+        share = math.sqrt(sum(value**2 for value in known) / len(known)) if known else 0.0
+        found[key] = share * sizes[key] if sizes[key] else floor
+    return found
+
+
+def perturbed_meaning(opened: Opened, inputs: Path, outputs: Outputs, seed: int) -> Meaning:
+    """The meaning of a reference without a float64 evaluation: what its runtime computes, and how far rounding of the inputs moves it."""
+    changed = compute(opened, _perturbed(inputs, seed), "perturbed")
+    says = f"{opened.path.name} on {opened.form.runtime} in its own precision"
+    return Meaning(outputs, changed, perturbation_floors(outputs, changed), False, "float32", says)
+
+
+def _perturbed(inputs: Path, seed: int) -> Path:
+    """The input cases with each floating-point value changed to a neighbouring one."""
+    path = inputs.with_name(f"perturbed-{inputs.name}")
+    npz.save_file(probe.perturb(npz.load_file(inputs), seed), path)
+    return path
+
+
+def perturbation_floors(outputs: Outputs, perturbed: Outputs) -> dict[str, float]:
+    """rms of the change of every floating-point output, with the rounding of the output itself."""
+    found = {}
+    for key in outputs:
+        exact = outputs[key]
+        if exact.dtype.kind != "f" or key not in perturbed or perturbed[key].shape != exact.shape:
+            continue
+        change = rms(perturbed[key].astype(np.float64) - exact)
+        found[key] = math.hypot(change, UNIT / math.sqrt(3) * rms(exact))
+    return pooled(found, outputs)
+
+
+def rms(array: Array) -> float:
+    """Root mean square of the finite values."""
+    values = array.astype(np.float64, copy=False)
+    finite = values[np.isfinite(values)]
+    return math.sqrt(float(np.square(finite).mean())) if finite.size else 0.0
+
+
+def joined(floors: Sequence[Mapping[str, float] | None]) -> dict[str, float]:
+    """The floors of several sources of noise together."""
+    found: dict[str, float] = {}
+    for each in floors:
+        for key, floor in (each or {}).items():
+            found[key] = math.hypot(found.get(key, 0.0), floor)
+    return found

@@ -1,0 +1,113 @@
+"""A model file in a worker process: opening it, reading its signature, computing its outputs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from .. import host
+from ..environments import store as environments
+from ..framework.modelfile import ModelFile, Signature, Tensor
+from ..progress import Listener
+from ..weights import npz
+from ..weights.canonical import Array
+from ..worker import messages
+from ..worker.messages_files import Compute, ReadSignature
+from ..worker.process import Worker
+from ..workload.keys import case_key
+from .matching import Matching, turn, turn_back
+from .options import CheckSettings
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A file that a worker has opened.
+
+    label: the name of the row. signature: its inputs and outputs.
+    environment: versions and settings of the runtime.
+    """
+
+    label: str
+    path: Path
+    form: type[ModelFile]
+    worker: Worker
+    signature: Signature
+    environment: Mapping[str, object]
+
+    @property
+    def is_onnx(self) -> bool:
+        """Whether the file is an ONNX graph, whose own meaning can be computed node by node."""
+        return self.form.title == "ONNX file"
+
+
+def make_worker(label: str, form: type[ModelFile], space: Path, settings: CheckSettings, listener: Listener) -> Worker:
+    """A worker for a format; it is not started."""
+    folder = space / f"worker-{len(list(space.iterdir()))}"
+    folder.mkdir()
+    chosen = environments.chosen(form)
+    return Worker(
+        form,
+        chosen.interpreter if chosen else sys.executable,
+        folder,
+        settings.threads or host.cores(),
+        "cpu",
+        settings.timeout,
+        beat=lambda seconds, line: listener.beat(label, seconds, line),
+    )
+
+
+def open_file(label: str, path: Path, worker: Worker, settings: CheckSettings) -> Opened:
+    """Start the worker and open the file. Raises SubjectError."""
+    started = worker.start()
+    options: dict[str, object] = {"trust": settings.trust}
+    if settings.signature:
+        options["signature"] = settings.signature
+    worker.ask(messages.Build(str(path.resolve()), options, None, {}, {}, {}))
+    signature = worker.ask(ReadSignature()).signature
+    form = worker.adapter
+    assert issubclass(form, ModelFile)
+    return Opened(label, path, form, worker, signature, started.environment)
+
+
+def write_inputs(cases: Mapping[str, Array], matching: Matching, path: Path) -> None:
+    """Write the input cases as a file takes them: under its names, and with its order of axes.
+
+    cases: "case/name" -> array, with the reference's names.
+    """
+    own = {}
+    for key, array in cases.items():
+        case, _, name = key.partition("/")
+        for pair in matching.pairs:
+            if pair.reference == name:
+                own[case_key(int(case), pair.own)] = turn(array, pair.order)
+    npz.save_file(own, path)
+
+
+def compute(opened: Opened, inputs: Path, name: str, float64: bool = False) -> Mapping[str, Array]:
+    """The outputs of every case, "case/name" -> array with the file's own names; read from disk when they are looked up."""
+    path = opened.worker.folder / f"{name}.npz"
+    opened.worker.ask(Compute(str(inputs), str(path), float64=float64))
+    return npz.OnDisk(path)
+
+
+def as_reference(outputs: Mapping[str, Array], matching: Matching, cases: int) -> dict[str, Array]:
+    """The outputs under the reference's names and with its order of axes. Outputs without a partner are left out."""
+    return {
+        case_key(case, pair.reference): turn_back(outputs[case_key(case, pair.own)], pair.order)
+        for case in range(cases)
+        for pair in matching.pairs
+        if case_key(case, pair.own) in outputs
+    }
+
+
+def computed_tensors(outputs: Mapping[str, Array]) -> tuple[Tensor, ...]:
+    """The outputs of case 0 as a signature with every size known."""
+    found = []
+    for key in outputs:
+        case, _, name = key.partition("/")
+        if case == "0":
+            array = outputs[key]
+            found.append(Tensor(name, array.shape, array.dtype.name))
+    return tuple(found)
