@@ -1,0 +1,305 @@
+"""Evaluates a graph in several arithmetics side by side: in float64, in float64 with perturbations, and in its own types.
+
+Each arithmetic has a lane. The lanes go through the graph node by node together. Decisions, which are whole numbers and
+comparisons, are those of the exact lane everywhere: shapes, branches and numbers of iterations cannot differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...verdict.limits import growth
+from ..perturbation import Arithmetic, Noise
+from . import kinds
+from .model import Body, Graph, Node, schema_function
+from .operators.registry import Call, Operator
+from .operators.table import find
+from .values import Value, array, coarsest, convert, dtype_of, is_float, tensor, unit_roundoff
+
+SMALL = 4096  # values; a smaller constant is converted once
+After = Callable[[Node, Sequence["Value | None"], "list[Value]"], "list[Value]"]
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One arithmetic. noise: the source of perturbations of a perturbed lane."""
+
+    arithmetic: Arithmetic
+    noise: Noise | None = None
+
+
+EXACT = Lane(Arithmetic.EXACT)
+OWN = Lane(Arithmetic.FLOAT32)  # the types of the file; products of float16 are summed in float32
+
+
+class Scope:
+    """The values that a node can see: those of its body, its constants, and those of the scope around it."""
+
+    def __init__(self, body: Body, values: Mapping[str, Value], outer: Scope | None, evaluation: Evaluation) -> None:
+        self.body, self.values, self.outer, self.evaluation = body, dict(values), outer, evaluation
+
+    def get(self, name: str) -> Value | None:
+        """The value of this name; None for an input that is left out."""
+        if not name:
+            return None
+        if name in self.values:
+            return self.values[name]
+        if name in self.body.constants:
+            return self.evaluation.constant(self.body.constants[name])
+        if self.outer is None:
+            raise KeyError(f"the graph {self.body.name!r} uses the value {name!r} before it is computed")
+        return self.outer.get(name)
+
+
+class Evaluation:
+    """One evaluation of a graph.
+
+    lanes: the arithmetics; the first one is exact.
+    rounding: whether perturbed lanes round the result of every node, too.
+    after: called after each node of the graph itself with the node, its inputs and its outputs; returns the outputs with which
+        the evaluation goes on.
+    """
+
+    def __init__(self, lanes: Sequence[Lane] = (EXACT,), rounding: bool = False, after: After | None = None) -> None:
+        self.lanes, self.rounding, self.after = tuple(lanes), rounding, after
+        self.small: dict[int, Value] = {}
+        self.functions: dict[Node, Body | None] = {}
+
+    def value(self, data: Any, dtype: Any = None) -> Value:
+        """The same data in all lanes. dtype: its declared type, when that is another one."""
+        wide = convert(data, np.float64)
+        lanes = [data if lane.arithmetic is Arithmetic.FLOAT32 else wide for lane in self.lanes]
+        return Value(tuple(lanes), dtype_of(data) if dtype is None else dtype)
+
+    def constant(self, data: Any) -> Value:
+        """The value of a constant of the file."""
+        if data.size > SMALL:
+            return self.value(data)
+        if id(data) not in self.small:
+            self.small[id(data)] = self.value(data)
+        return self.small[id(data)]
+
+    def run(self, body: Body, values: Mapping[str, Value], outer: Scope | None = None) -> list[Value | None]:
+        """The outputs of a body. Values are freed after their last use."""
+        scope = Scope(body, values, outer, self)
+        for node, freed in zip(body.nodes, body.freed):
+            inputs = [scope.get(name) for name in node.inputs]
+            outputs = self.step(node, inputs, scope)
+            if outer is None and self.after is not None and isinstance(body, Graph):
+                outputs = self.after(node, inputs, outputs)
+            scope.values.update({name: value for name, value in zip(node.outputs, outputs) if name})
+            del inputs, outputs
+            for name in freed:
+                scope.values.pop(name, None)
+        return [scope.get(name) for name in body.outputs]
+
+    def step(self, node: Node, inputs: Sequence[Value | None], scope: Scope) -> list[Value]:
+        """The outputs of one node."""
+        from .control import CONTROL  # it evaluates subgraphs, so it needs this module
+
+        if node.function is not None:
+            return self._call(node.function, inputs)
+        if node.domain == "" and node.op in CONTROL:
+            return CONTROL[node.op](self, node, inputs, scope)
+        implementation = find(node)
+        if implementation is None:
+            body = self._definition(node, inputs)
+            if body is None:
+                raise node.unsupported("has no implementation in float64")
+            return self._call(body, inputs)
+        return self._compute(node, implementation, inputs)
+
+    def _definition(self, node: Node, inputs: Sequence[Value | None]) -> Body | None:
+        """The definition of an operator by other operators."""
+        if node not in self.functions:
+            types = [None if value is None else value.dtype for value in inputs]
+            self.functions[node] = schema_function(node, types)
+        return self.functions[node]
+
+    def _call(self, function: Body, inputs: Sequence[Value | None]) -> list[Value]:
+        missing = Value((None,) * len(self.lanes), None)
+        given = {name: missing if value is None else value for name, value in zip(function.inputs, inputs)}
+        given.update({name: missing for name in function.inputs[len(inputs) :]})
+        outputs = self.run(function, given, outer=Scope(function, {}, None, self))
+        return [missing if value is None else value for value in outputs]
+
+    # -- one node in all lanes ----------------------------------------------------------------------------------------
+
+    def _compute(self, node: Node, implementation: Operator, inputs: Sequence[Value | None]) -> list[Value]:
+        dtype = kinds.declared(node, inputs)
+        results = [self._exact(node, implementation, inputs)]
+        copies, floats = kinds.copies(node), kinds.has_float(inputs)
+        for index, lane in enumerate(self.lanes[1:], start=1):
+            shared = all(value is None or value.lanes[index] is value.exact for value in inputs)
+            if shared and (copies or not floats) and node.op not in kinds.QUANTISING:
+                found = results[0]
+            elif not floats:
+                found = results[0]
+            elif lane.arithmetic is Arithmetic.PERTURBED:
+                found = self._perturbed(node, implementation, inputs, index, dtype, results[0])
+            else:
+                found = self._own(node, implementation, inputs, index, dtype)
+            results.append(found)
+        return [self._join(node, outputs, dtype) for outputs in zip(*results)]
+
+    def _join(self, node: Node, outputs: Sequence[Any], dtype: Any) -> Value:
+        """One output of a node from what each lane computed."""
+        exact = outputs[0]
+        own = dtype_of(exact)
+        if is_float(exact) or (isinstance(exact, list) and any(map(is_float, exact))):
+            outputs = [
+                convert(data, dtype) if lane.arithmetic is Arithmetic.FLOAT32 else data
+                for lane, data in zip(self.lanes, outputs)
+            ]
+            return Value(tuple(outputs), dtype)
+        if own is None or kinds.decides(node, own):
+            return Value((exact,) * len(self.lanes), own)
+        return Value(tuple(outputs), own)
+
+    def _exact(self, node: Node, implementation: Operator, inputs: Sequence[Value | None]) -> list[Any]:
+        call = Call(node, node.attributes, np.float64, 0.0, _types(inputs))
+        return _outputs(call, implementation, [None if value is None else value.exact for value in inputs])
+
+    def _own(self, node: Node, implementation: Operator, inputs: Sequence[Value | None], index: int, dtype: Any) -> list[Any]:
+        """The outputs in float32; in float64 where the file declares that."""
+        working = np.float64 if dtype == np.float64 else np.float32
+        call = Call(node, node.attributes, working, 0.0, _types(inputs))
+        return _outputs(
+            call, implementation, [None if value is None else convert(value.lanes[index], working) for value in inputs]
+        )
+
+    def _perturbed(
+        self, node: Node, implementation: Operator, inputs: Sequence[Value | None], index: int, dtype: Any, exact: list[Any]
+    ) -> list[Any]:
+        """The outputs when everything that goes in is perturbed, and every result rounded."""
+        noise = self.lanes[index].noise
+        assert noise is not None
+        structural = kinds.STRUCTURAL.get(node.op, frozenset())
+        result = unit_roundoff(dtype)
+        unit = max(result, coarsest(inputs))
+        copies = kinds.copies(node)
+        size = 0.0 if copies else unit * growth(kinds.summed_terms(node, [v.exact if v else None for v in inputs]))
+        arguments = []
+        for place, value in enumerate(inputs):
+            data = None if value is None else value.exact if place in structural else value.lanes[index]
+            arguments.append(_noisy(data, noise, size) if size and place not in structural and _rounds(node, place, data) else data)
+        call = Call(
+            node,
+            _noisy_attributes(node, noise, size) if size else node.attributes,
+            np.float64,
+            size * float(noise.pool[index]),
+            _types(inputs),
+        )
+        outputs = _outputs(call, implementation, arguments)
+        narrows = result > coarsest(inputs)  # a cast to a narrower type rounds
+        if self.rounding and (narrows or not copies):
+            outputs = [_noisy(data, noise, result) for data in outputs]
+        return [_finite(data, other) for data, other in zip(outputs, exact)]
+
+
+def _types(inputs: Sequence[Value | None]) -> tuple[Any, ...]:
+    return tuple(None if value is None else value.dtype for value in inputs)
+
+
+def _outputs(call: Call, implementation: Operator, arguments: list[Any]) -> list[Any]:
+    """The outputs of an implementation as arrays."""
+    while arguments and arguments[-1] is None:
+        arguments = arguments[:-1]
+    with torch.no_grad(), np.errstate(all="ignore"):
+        found = implementation(call, *arguments)
+    several = found if isinstance(found, tuple) else (found,)
+    return [convert(array(data), call.dtype) for data in several]
+
+
+def _rounds(node: Node, place: int, data: Any) -> bool:
+    """Whether an input is rounded. A whole exponent stays whole: a negative number has no other powers."""
+    return is_float(data) and not (node.op == "Pow" and place == 1 and bool((data == np.rint(data)).all()))
+
+
+def _noisy(data: Any, noise: Noise, size: float) -> Any:
+    """A perturbed copy of an array; the data itself when it is nothing else."""
+    return noise.perturbed(tensor(data), size).numpy() if is_float(data) and data.size else data
+
+
+def _noisy_attributes(node: Node, noise: Noise, size: float) -> Mapping[str, Any]:
+    """The attributes with perturbed numbers."""
+    return {
+        name: value * noise.factor(index, size)
+        if isinstance(value, float) and name not in kinds.EXACT_ATTRIBUTES
+        else value
+        for index, (name, value) in enumerate(node.attributes.items())
+    }
+
+
+def _finite(data: Any, exact: Any) -> Any:
+    """Perturbed values, with the exact ones where the perturbation led out of the domain of a function."""
+    if not is_float(data) or not is_float(exact) or data.shape != exact.shape or np.isfinite(data.sum()):
+        return data
+    return np.where(np.isfinite(data), data, exact)
+
+
+# -- the interface ----------------------------------------------------------------------------------------------------
+
+
+def evaluate(
+    graph: Graph, inputs: Mapping[str, Any], visit: Callable[[Node, Mapping[str, Any]], None] | None = None
+) -> dict[str, Any]:
+    """The exact outputs of a graph: floating-point values in float64, everything else in its own type.
+
+    inputs: an array for each input by name.
+    visit: called after each node with the node and its outputs by name. Values are not kept after their last use.
+    """
+
+    def after(node: Node, _: Sequence[Value | None], outputs: list[Value]) -> list[Value]:
+        if visit is not None:
+            visit(node, {name: value.exact for name, value in zip(node.outputs, outputs) if name})
+        return outputs
+
+    evaluation = Evaluation(after=after)
+    found = evaluation.run(graph, given(evaluation, graph, inputs))
+    return {name: None if value is None else value.exact for name, value in zip(graph.outputs, found)}
+
+
+def given(evaluation: Evaluation, graph: Graph, inputs: Mapping[str, Any]) -> dict[str, Value]:
+    """The inputs of a graph in all lanes. Raises ValueError for one that is missing."""
+    missing = [name for name in graph.inputs if name not in inputs and not graph.optional(name)]
+    if missing:
+        raise ValueError(f"the graph {graph.name!r} needs the inputs {', '.join(missing)}, which are not given")
+    known = {*graph.inputs, *graph.defaulted}
+    found = {name: evaluation.value(_as_array(data)) for name, data in inputs.items() if name in known}
+    empty = Value((None,) * len(evaluation.lanes), None)
+    return {**{name: empty for name in graph.inputs}, **found}
+
+
+def _as_array(data: Any) -> Any:
+    if data is None or isinstance(data, (list, tuple)):
+        return None if data is None else [_as_array(item) for item in data]
+    return np.asarray(data)
+
+
+def unsupported(graph: Graph) -> list[str]:
+    """One sentence for each node of a graph and of its subgraphs that cannot be computed in float64."""
+    return list(_unsupported(graph))
+
+
+def _unsupported(body: Body) -> Iterable[str]:
+    from .control import CONTROL
+
+    for node in body.nodes:
+        inner = [value for value in (*node.attributes.values(), node.function) if isinstance(value, Body)]
+        for part in inner:
+            yield from _unsupported(part)
+        if node.function is not None or (node.domain == "" and node.op in CONTROL):
+            continue
+        try:
+            known = find(node) is not None or schema_function(node, [np.dtype(np.float32)] * len(node.inputs)) is not None
+        except Exception as error:
+            yield str(error)
+            continue
+        if not known:
+            yield str(node.unsupported("has no implementation in float64"))

@@ -1,0 +1,234 @@
+"""Quantised operators. Their exact result before the last rounding is a function of its own, by which ties are judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from torch import Tensor
+
+from ..values import is_float, tensor
+from .convolution import convolve
+from .elementwise import ACTIVATIONS
+from .registry import MICROSOFT, OPERATORS, Call, operator
+from .rest import compute
+from .spatial import windows
+
+# Operators whose first output is rounded to whole steps: the exact result in steps, zero point included, and its type.
+UNROUNDED: dict[tuple[str, str], Callable[..., tuple[Any, Any]]] = {}
+
+
+def quantised(*names: str, domain: str = "") -> Callable[[Any], Any]:
+    """Register an operator by a function that gives its exact result in steps, and the type of its output."""
+
+    def register(function: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[Any, Any]]:
+        def run(call: Call, *inputs: Any) -> Any:
+            steps, dtype = function(call, *inputs)
+            return compute(call, *inputs) if steps is None else rounded(steps, dtype)
+
+        for name in names:
+            OPERATORS[domain, name] = run
+            UNROUNDED[domain, name] = function
+        return function
+
+    return register
+
+
+def rounded(steps: Any, dtype: Any) -> Any:
+    """The nearest whole numbers within the range of a type; ties to even."""
+    limits = np.iinfo(dtype)
+    return np.clip(np.rint(np.nan_to_num(steps)), limits.min, limits.max).astype(dtype)
+
+
+def wide(x: Any) -> Tensor:
+    """An array in float64."""
+    return tensor(np.asarray(x).astype(np.float64))
+
+
+def along(parameter: Any, rank: int, axis: int) -> Any:
+    """A scale or zero point in float64, in the form in which it goes with an array: one value, or one for each channel."""
+    parameter = np.asarray(parameter).astype(np.float64)
+    if parameter.size == 1:
+        return parameter.reshape(())
+    return parameter.reshape([-1 if other == axis % rank else 1 for other in range(rank)])
+
+
+def _blocks(call: Call, parameter: Any, x: Any) -> Any:
+    """A scale or zero point for every value of x: one, one for each channel, or one for each block."""
+    axis, block = call.node.get("axis", 1), call.node.get("block_size", 0)
+    if block and np.ndim(parameter) == x.ndim:
+        spread = np.repeat(np.asarray(parameter).astype(np.float64), block, axis)
+        return np.take(spread, range(x.shape[axis]), axis)
+    return along(parameter, x.ndim, axis) if x.ndim else np.reshape(np.asarray(parameter).astype(np.float64), ())
+
+
+def _plain(dtype: Any) -> bool:
+    """Whether this is a type of whole numbers that numpy itself has."""
+    return np.dtype(dtype).kind in "iu"
+
+
+@quantised("QuantizeLinear")
+@quantised("QuantizeLinear", domain=MICROSOFT)
+def quantize(call: Call, x: Any, scale: Any, zero: Any = None) -> tuple[Any, Any]:
+    """x / scale + zero."""
+    to = call.get("output_dtype", 0)
+    dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(to)) if to else np.uint8
+    dtype = dtype if zero is None else zero.dtype
+    if not _plain(dtype):
+        return None, dtype
+    steps = x.astype(np.float64) / _blocks(call, scale, x)
+    # The quotient is rounded before the zero point is added; a tie stays a tie because zero points are whole.
+    offset = 0 if zero is None else _blocks(call, zero, x)
+    return np.where(_is_tie(steps), np.rint(steps), steps) + offset, dtype
+
+
+def _is_tie(steps: Any) -> Any:
+    return np.abs(steps - np.trunc(steps)) == 0.5
+
+
+@operator("DequantizeLinear")
+@operator("DequantizeLinear", domain=MICROSOFT)
+def dequantize(call: Call, x: Any, scale: Any, zero: Any = None) -> Any:
+    """(x - zero) · scale."""
+    values = x.astype(np.float64)
+    if zero is not None:
+        values = values - _blocks(call, zero, x)
+    return (values * _blocks(call, scale, x)).astype(call.dtype)
+
+
+@operator("DynamicQuantizeLinear")
+def dynamic_quantize(call: Call, x: Any) -> Any:
+    """x in 256 steps over its own range, with the scale and the zero point."""
+    low, high = min(0.0, float(np.min(x, initial=0.0))), max(0.0, float(np.max(x, initial=0.0)))
+    scale = (high - low) / 255 if high != low else 1.0
+    zero = rounded(np.asarray(-low / scale), np.uint8)
+    return rounded(np.rint(x / scale) + zero, np.uint8), np.asarray(scale, call.dtype), zero
+
+
+def _centred(x: Any, zero: Any, axis: int) -> Tensor:
+    """A quantised array without its zero point, in float64, where its products are exact."""
+    return wide(x) if zero is None else wide(x) - torch.from_numpy(np.asarray(along(zero, np.ndim(x), axis)))
+
+
+def _integer_product(a: Any, b: Any, a_zero: Any, b_zero: Any) -> Tensor:
+    return torch.matmul(_centred(a, a_zero, -2), _centred(b, b_zero, -1))
+
+
+def _integer_conv(call: Call, x: Any, w: Any, x_zero: Any, w_zero: Any) -> Tensor:
+    image, kernel = _centred(x, x_zero, 1), _centred(w, w_zero, 0)
+    return convolve(image, kernel, windows(call, image.shape[2:], kernel.shape[2:]), call.get("group", 1))
+
+
+@operator("MatMulInteger")
+def matmul_integer(call: Call, a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) -> Any:
+    """The product of two quantised matrices, in whole numbers."""
+    return _integer_product(a, b, a_zero, b_zero).to(torch.int32)
+
+
+@operator("ConvInteger")
+def conv_integer(call: Call, x: Any, w: Any, x_zero: Any = None, w_zero: Any = None) -> Any:
+    """A convolution of a quantised image, in whole numbers."""
+    return _integer_conv(call, x, w, x_zero, w_zero).to(torch.int32)
+
+
+@operator("MatMulIntegerToFloat", domain=MICROSOFT)
+def matmul_integer_to_float(
+    call: Call, a: Any, b: Any, a_scale: Any, b_scale: Any, a_zero: Any = None, b_zero: Any = None, bias: Any = None
+) -> Any:
+    """The product of two quantised matrices, in real numbers."""
+    y = _integer_product(a, b, a_zero, b_zero).numpy() * along(a_scale, 1, 0) * along(b_scale, 1, 0)
+    return (y if bias is None else y + bias).astype(call.dtype)
+
+
+@operator("DynamicQuantizeMatMul", domain=MICROSOFT)
+def dynamic_quantize_matmul(call: Call, a: Any, b: Any, b_scale: Any, b_zero: Any = None, bias: Any = None) -> Any:
+    """The product of a matrix, quantised over its own range, and a quantised one."""
+    steps, scale, zero = dynamic_quantize(call, a)
+    return matmul_integer_to_float(call, steps, b, scale, b_scale, zero, b_zero, bias)
+
+
+@quantised("QLinearMatMul")
+def qlinear_matmul(
+    call: Call, a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, y_scale: Any, y_zero: Any
+) -> tuple[Any, Any]:
+    """The product of two quantised matrices, quantised."""
+    if not _plain(y_zero.dtype):
+        return None, y_zero.dtype
+    y = _integer_product(a, b, a_zero, b_zero).numpy()
+    factor = along(a_scale, y.ndim, -2) * along(b_scale, y.ndim, -1) / along(y_scale, y.ndim, -2)
+    return y * factor + along(y_zero, y.ndim, -2), y_zero.dtype
+
+
+@quantised("QLinearConv")
+def qlinear_conv(
+    call: Call, x: Any, x_scale: Any, x_zero: Any, w: Any, w_scale: Any, w_zero: Any, y_scale: Any, y_zero: Any, b: Any = None
+) -> tuple[Any, Any]:
+    """A convolution of a quantised image, quantised."""
+    y = _integer_conv(call, x, w, x_zero, w_zero).numpy()
+    y = y if b is None else y + along(b, y.ndim, 1)
+    factor = along(x_scale, 1, 0) * along(w_scale, y.ndim, 1) / along(y_scale, 1, 0)
+    return y * factor + along(y_zero, 1, 0), y_zero.dtype
+
+
+def _real(x: Any, scale: Any, zero: Any) -> Any:
+    return (x.astype(np.float64) - (0.0 if zero is None else zero.astype(np.float64))) * np.asarray(scale, np.float64)
+
+
+def _in_steps(y: Any, scale: Any, zero: Any, like: Any) -> tuple[Any, Any]:
+    return y / np.asarray(scale, np.float64) + (0.0 if zero is None else zero.astype(np.float64)), like.dtype
+
+
+@quantised("QLinearAdd", "QLinearMul", domain=MICROSOFT)
+def qlinear_binary(
+    call: Call, a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, y_scale: Any, y_zero: Any = None
+) -> tuple[Any, Any]:
+    """The sum or product of two quantised arrays, quantised."""
+    left, right = _real(a, a_scale, a_zero), _real(b, b_scale, b_zero)
+    return _in_steps(left + right if call.node.op == "QLinearAdd" else left * right, y_scale, y_zero, a)
+
+
+@quantised("QLinearSigmoid", "QLinearLeakyRelu", domain=MICROSOFT)
+def qlinear_activation(
+    call: Call, x: Any, x_scale: Any, x_zero: Any, y_scale: Any, y_zero: Any = None
+) -> tuple[Any, Any]:
+    """An activation of a quantised array, quantised."""
+    real = torch.from_numpy(np.asarray(_real(x, x_scale, x_zero)))
+    if call.node.op == "QLinearSigmoid":
+        return _in_steps(torch.sigmoid(real).numpy(), y_scale, y_zero, x)
+    return _in_steps(ACTIVATIONS["LeakyRelu"][0](real, call.get("alpha", 0.01)).numpy(), y_scale, y_zero, x)
+
+
+@quantised("QLinearGlobalAveragePool", domain=MICROSOFT)
+def qlinear_global_average_pool(
+    call: Call, x: Any, x_scale: Any, x_zero: Any, y_scale: Any, y_zero: Any
+) -> tuple[Any, Any]:
+    """The mean of every channel of a quantised image, quantised."""
+    axes = tuple(range(1, x.ndim - 1)) if call.get("channels_last", 0) else tuple(range(2, x.ndim))
+    return _in_steps(_real(x, x_scale, x_zero).mean(axes, keepdims=True), y_scale, y_zero, x)
+
+
+@operator("MatMulNBits", domain=MICROSOFT)
+def matmul_n_bits(call: Call, a: Any, b: Any, scales: Any, zeros: Any = None, *more: Any) -> Any:
+    """The product with a matrix of 4 or 8 bits a value, quantised in blocks along its rows."""
+    bits, block = call.get("bits", 4), call.get("block_size")
+    rows, columns = call.get("N"), call.get("K")
+    blocks = -(-columns // block)
+    if bits not in (4, 8) or any(part is not None for part in more[:1]) or (zeros is not None and is_float(zeros)):
+        raise call.node.unsupported("has 2 bits, reordered groups or zero points that are no whole numbers")
+    values = _unpacked(b.reshape(rows, blocks, -1), bits)[..., :block]
+    offset = np.float64(2 ** (bits - 1))
+    if zeros is not None:
+        offset = _unpacked(zeros.reshape(rows, -1), bits)[:, :blocks, None]
+    real = (values - offset) * scales.reshape(rows, blocks, 1).astype(np.float64)
+    y = torch.matmul(tensor(a), torch.from_numpy(real.reshape(rows, -1)[:, :columns].T.astype(call.dtype)))
+    return y if len(more) < 2 or more[1] is None else y + tensor(more[1])
+
+
+def _unpacked(packed: Any, bits: int) -> Any:
+    """The values of bytes that hold one or two of them, the lower half first."""
+    if bits == 8:
+        return packed.astype(np.float64)
+    return np.stack([packed & 15, packed >> 4], -1).reshape(*packed.shape[:-1], -1).astype(np.float64)

@@ -1,0 +1,61 @@
+"""All operators that have no implementation here: onnx's own evaluator computes them, one node at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpFunction, OpRun, RuntimeContextError
+from onnx.reference.ops import aionnx_preview_training, aionnxml, load_op
+
+from ..model import Node
+from .registry import Call
+
+# onnx's implementations that compute in float32 whatever they are given. Their definitions by other operators are used.
+NARROW = ("LinearAttention", "CausalConvWithState", "GroupNormalization", "MeanVarianceNormalization")
+RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial")
+
+
+def implementation(node: Node) -> Any:
+    """onnx's class for this operator; None where it has none."""
+    if node.op in NARROW:
+        return None
+    try:
+        if node.domain == "":
+            found = load_op("", node.op, node.version, evaluator_cls=ReferenceEvaluator)
+        elif node.domain == "ai.onnx.ml":
+            found = aionnxml.load_op(node.domain, node.op, node.version)
+        elif node.domain == "ai.onnx.preview.training":
+            found = aionnx_preview_training.load_op(node.domain, node.op, node.version)
+        else:
+            return None
+    except (NotImplementedError, RuntimeContextError, ValueError, RuntimeError):
+        return None
+    # Functions are computed by our own evaluation, in float64.
+    return found if isinstance(found, type) and issubclass(found, OpRun) and not issubclass(found, OpFunction) else None
+
+
+def compute(call: Call, *inputs: Any) -> Any:
+    """The outputs of a node by onnx's own evaluator."""
+    node = call.node
+    kind = implementation(node)
+    if kind is None:
+        raise node.unsupported("has no implementation in float64")
+    run = kind(
+        node.proto,
+        {
+            "log": lambda *_: None,
+            "opsets": {node.domain: node.version, "": node.version},
+            "verbose": 0,
+            "new_ops": None,
+            "evaluator_cls": ReferenceEvaluator,
+        },
+    )
+    for name, value in call.attributes.items():
+        if isinstance(value, float):
+            setattr(run, name, call.dtype(value))
+        elif isinstance(value, list) and value and isinstance(value[0], float):
+            setattr(run, name, [call.dtype(item) for item in value])
+    with np.errstate(all="ignore"):
+        return tuple(run.run(*inputs))

@@ -1,0 +1,30 @@
+"""Finds the implementation of an operator. It imports every file of operators, so that they are registered."""
+
+from __future__ import annotations
+
+from ..model import Node
+from . import (  # noqa: F401
+    contrib,
+    convolution,
+    elementwise,
+    matrix,
+    normalization,
+    pooling,
+    quantized,
+    recurrent,
+    reduction,
+    resize,
+    rest,
+    shape,
+)
+from .registry import OPERATORS, Operator
+
+
+def find(node: Node) -> Operator | None:
+    """The implementation of a node's operator: ours, else onnx's; None when there is none."""
+    if node.domain == "" and node.op in rest.RANDOM:
+        raise node.unsupported("is random, so it has no exact value")
+    own = OPERATORS.get((node.domain, node.op))
+    if own is not None:
+        return own
+    return rest.compute if rest.implementation(node) is not None else None

@@ -1,0 +1,105 @@
+"""The values that flow through a graph: arrays, sequences of arrays, and None for an optional value that is missing.
+
+Arrays are numpy's. Every type of number that ONNX has is a numpy type; torch computes on the same memory where that is faster.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from torch import Tensor
+
+from ...verdict.limits import UNIT
+
+BFLOAT16 = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(onnx.TensorProto.BFLOAT16))
+# Unit roundoff of the types in which networks compute, and the largest number of each. Types of 8 bits and fewer store
+# quantised values; they stay as they are.
+UNITS = {np.dtype(np.float32): UNIT, np.dtype(np.float16): 2.0**-11, BFLOAT16: 2.0**-8, np.dtype(np.float64): 2.0**-53}
+UNITS[np.dtype(np.float32)] = UNIT  # where this version of onnx keeps bfloat16 in float32
+LARGEST = {np.dtype(np.float16): 65504.0, np.dtype(np.float32): float(np.finfo(np.float32).max)}
+
+Data = Any  # numpy array, list of numpy arrays (a sequence), or None
+
+
+@dataclass(frozen=True)
+class Value:
+    """One value of a graph in every lane of an evaluation.
+
+    lanes: the value in each lane. Lanes whose values cannot differ share one object.
+    dtype: type of the numbers that the file declares; None for a missing value or an empty sequence.
+    """
+
+    lanes: tuple[Data, ...]
+    dtype: np.dtype[Any] | None
+
+    @property
+    def exact(self) -> Data:
+        """The value in the first lane, which is the exact one."""
+        return self.lanes[0]
+
+    @property
+    def is_float(self) -> bool:
+        """Whether the file declares a type in which networks compute."""
+        return self.dtype in UNITS
+
+
+def is_float(data: Data) -> bool:
+    """Whether this is an array of a type in which networks compute."""
+    return isinstance(data, np.ndarray) and data.dtype in UNITS
+
+
+def dtype_of(data: Data) -> np.dtype[Any] | None:
+    """The type of an array, or of the items of a sequence."""
+    if isinstance(data, (list, tuple)):
+        return dtype_of(data[0]) if data else None
+    return None if data is None else np.asarray(data).dtype
+
+
+def convert(data: Data, dtype: Any) -> Data:
+    """Floating-point arrays in this type; everything else as it is."""
+    if isinstance(data, (list, tuple)):
+        return [convert(item, dtype) for item in data]
+    return data.astype(dtype, copy=False) if is_float(data) else data
+
+
+def unit_roundoff(dtype: np.dtype[Any] | None) -> float:
+    """Half the distance from 1 to the next larger number of this type; 0 for types of whole numbers."""
+    return 0.0 if dtype is None else UNITS.get(dtype, 0.0)
+
+
+def coarsest(values: Sequence[Value | None]) -> float:
+    """The largest unit roundoff of the types of these values."""
+    return max((unit_roundoff(value.dtype) for value in values if value is not None), default=0.0)
+
+
+def in_range(exact: Tensor, dtype: np.dtype[Any] | None) -> Tensor:
+    """The exact values as this type can hold them: those beyond its largest number are infinite."""
+    largest = LARGEST.get(dtype, math.inf) if dtype is not None else math.inf
+    if not exact.numel() or float(exact.abs().nan_to_num(0.0, posinf=0.0).max()) <= largest:
+        return exact
+    return torch.where(exact.abs() > largest, torch.copysign(torch.full_like(exact, math.inf), exact), exact)
+
+
+def tensor(array: Any) -> Tensor:
+    """A torch tensor of an array, on the same memory where torch can use it."""
+    array = np.asarray(array)
+    if array.dtype == BFLOAT16:
+        array = array.astype(np.float32)
+    if not array.flags.writeable or any(stride < 0 for stride in array.strides) or not array.dtype.isnative:
+        array = np.array(array, dtype=array.dtype.newbyteorder("="))
+    return torch.from_numpy(array)
+
+
+def array(data: Any) -> Data:
+    """A numpy array of what an operator returned: a tensor, an array, or a number."""
+    if isinstance(data, Tensor):
+        return data.numpy()
+    if data is None or isinstance(data, (np.ndarray, list)):
+        return data
+    return list(data) if isinstance(data, tuple) else np.asarray(data)
