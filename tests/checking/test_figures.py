@@ -3,8 +3,9 @@ import math
 import numpy as np
 import pytest
 
-from xverify.checking.figures import Figures, conditions, figures, unmet
+from xverify.checking.figures import conditions, figures, unmet
 from xverify.errors import UsageError
+from xverify.results.figures import Figures
 
 RANDOM = np.random.default_rng(0)
 

@@ -35,13 +35,13 @@ def test_every_possible_matching_is_returned_where_shapes_do_not_tell():
 
 def test_the_content_decides_and_says_so():
     found = matchings("output", [f32("a", 2, 3), f32("b", 2, 3)], [f32("p", 2, 3), f32("q", 2, 3)])
-    chosen, says = decide("output", found, [1.4, 1e-7])
-    assert pairs([chosen]) == [{"a": "q", "b": "p"}]
-    assert {pair.how for pair in chosen.pairs} == {"content"}
-    assert "2 matchings of the outputs are possible" in says
+    possible = [[each] for each in found]
+    index, says = decide(possible, [1.4, 1e-7])
+    assert pairs([found[index]]) == [{"a": "q", "b": "p"}]
+    assert "allow 2 matchings; the outputs decide" in says
     for errors in ([1.4, 1.2], [1e-7, 1e-7]):
         with pytest.raises(UsageError, match="--map"):
-            decide("output", found, errors)
+            decide(possible, errors)
 
 
 def test_the_user_decides():

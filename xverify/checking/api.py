@@ -12,7 +12,8 @@ from ..framework import formats
 from ..progress import Listener
 from ..results.file import write
 from ..results.records import Result
-from ..workload.declaration import build, check as check_values, declared
+from ..workload.declaration import build, declared
+from ..workload.declaration import check as check_values
 from .figures import conditions
 from .options import CheckSettings
 from .run import Check

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UsageError, nearest
+from ..results.figures import Figures
 
 Array = NDArray[Any]
 FIGURES = {
@@ -33,18 +34,6 @@ RELATIONS: Mapping[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     "<": operator.lt,
 }
-
-
-@dataclass(frozen=True)
-class Figures:
-    """The figures of one output; None where a figure has no meaning for it. FIGURES says what each is."""
-
-    top1: float | None = None
-    top5: float | None = None
-    kl: float | None = None
-    sqnr: float | None = None
-    cosine: float | None = None
-    max_abs: float | None = None
 
 
 def figures(pairs: Iterable[tuple[Array, Array]]) -> Figures:

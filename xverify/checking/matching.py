@@ -200,27 +200,28 @@ def _same_kind(mine: str, other: str) -> bool:
     return kind(mine) == kind(other)
 
 
-def decide(what: str, found: Sequence[Matching], errors: Sequence[float]) -> tuple[Matching, str]:
-    """Choose the matching whose outputs are near to the reference's. Returns it, and a sentence for the report; "" for one alone.
+def decide(found: Sequence[Sequence[Matching]], errors: Sequence[float]) -> tuple[int, str]:
+    """Choose among several possibilities by their outputs. Returns the index, and a sentence for the report; "" for one alone.
 
-    errors: the relative error of the outputs by each matching; infinity where it could not be computed.
+    found: for each possibility, the matching of the inputs and that of the outputs.
+    errors: the relative error of the outputs of each possibility; infinity where they could not be computed.
     Raises UsageError when the content does not decide.
     """
     if len(found) == 1:
-        return found[0], ""
+        return 0, ""
     order = sorted(range(len(found)), key=lambda index: errors[index])
     best, second = errors[order[0]], errors[order[1]]
-    if best <= NEAR and second > CLEAR * best and second > NEAR:
-        chosen = found[order[0]]
-        pairs = tuple(Pair(each.reference, each.own, each.order, "content") for each in chosen.pairs)
-        return Matching(pairs, chosen.missing, chosen.extra), (
-            f"{len(found)} matchings of the {what}s are possible; with the one that was chosen the relative error of the outputs is "
-            f"{best:.1e}, with the next {second:.1e}"
+    if best <= NEAR and second > max(NEAR, CLEAR * best):
+        return order[0], (
+            f"names and shapes allow {len(found)} matchings; the outputs decide: the relative error of the one that was chosen is "
+            f"{best:.1e}, that of the next one {second:.1e}"
         )
-    pairs = "; ".join(", ".join(f"{pair.reference}={pair.own}" for pair in found[index].pairs) for index in order[:2])
+    pairs = [
+        ", ".join(f"{pair.reference}={pair.own}" for each in found[index] for pair in each.pairs) for index in order[:2]
+    ]
     raise UsageError(
-        f"{len(found)} matchings of the {what}s are possible, and the outputs do not tell which is meant (relative errors "
-        f"{best:.1e} and {second:.1e}): {pairs}. Decide with --map REFERENCE=FILE, or with --layout same|turned"
+        f"names and shapes allow {len(found)} matchings, and the outputs do not tell which one is meant: the relative errors are "
+        f"{best:.1e} with {pairs[0]}, and {second:.1e} with {pairs[1]}. Decide with --map REFERENCE=FILE, or with --layout"
     )
 
 

@@ -3,25 +3,41 @@
 from __future__ import annotations
 
 import datetime
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from .. import host
-from ..errors import SubjectError
-from ..framework import discovery
-from ..framework.modelfile import ModelFile
+from .. import __version__, host
+from ..errors import Failed, SubjectError, UsageError
+from ..framework import discovery, formats
+from ..framework.modelfile import ModelFile, Tensor
 from ..progress import Listener
-from ..weights.canonical import Array
+from ..results.records import Host, InputsSummary, ReferenceSummary, Result, Row, Settings, WeightsSummary, overall
+from ..results.verdicts import Outcome, Verdict
+from ..verdict.outputs import RULE
 from ..worker.command import interpreter
+from ..worker.messages_graph import DescribeGraph
 from ..worker.process import Worker
-from .figures import Condition
+from .computing import Cases, Computed, compute_alone, compute_matched, make_cases, sized
+from .figures import Condition, unmet
+from .judge import CONVERSION, RUNTIME, Judged, conversion, runtime
+from .meaning import Meaning, own_meaning, perturbed_meaning
 from .options import CheckSettings
+from .reference import is_recorded, read
 from .subject import Opened, make_worker, open_file
+
+ONNX = "ONNX file"
+
+
+@dataclass(frozen=True)
+class Target:
+    """The reference: its input cases and its outputs."""
+
+    cases: Cases
+    meaning: Meaning
 
 
 @dataclass
@@ -36,6 +52,8 @@ class Candidate:
     form: type[ModelFile]
     worker: Worker
     opened: Opened | None = None
+    cases: Cases | None = None
+    computed: Computed | None = None
     failure: SubjectError | None = None
 
     @contextmanager
@@ -68,9 +86,226 @@ class Check:
         self.created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         self.begun = time.monotonic()
         self.notes: list[str] = []
-        several = len({path.name for path, _ in chosen}) < len(chosen)
-        self.candidates = [
-            Candidate(label, path, form, make_worker(label, form, space, settings, listener))
-            for path, form in chosen
-            for label in [f"{path}:{form.runtime}" if several else path.name]
-        ]
+        names = [path.name for path, _ in chosen]
+        self.candidates = []
+        for path, form in chosen:
+            label = path.name if names.count(path.name) == 1 else f"{path}:{form.runtime}"
+            self.candidates.append(Candidate(label, path, form, self._worker(label, form)))
+        self.target: Target | None = None
+        self.against = self._against()
+        self.graphs = self._graph_worker()
+
+    def _worker(self, label: str, form: type[ModelFile]) -> Worker:
+        return make_worker(label, form, self.space, self.settings, self.listener)
+
+    def _against(self) -> Candidate | None:
+        """The reference, when it is a model file."""
+        against = self.settings.against
+        if against is None or is_recorded(Path(against)):
+            return None
+        path = Path(against)
+        form = formats.examine(path, "", self.settings.trust)
+        return Candidate(f"{path.name} (reference)", path, form, self._worker("reference", form))
+
+    def _graph_worker(self) -> Worker | None:
+        """The worker that evaluates ONNX graphs; None when there is no ONNX file, or no torch."""
+        files = [*self.candidates, *([self.against] if self.against else [])]
+        if not any(each.form.title == ONNX for each in files):
+            return None
+        torch = discovery.load("torch")
+        if host.missing(torch):
+            self.notes.append("ONNX files are not evaluated in float64, which needs torch: pip install torch")
+            return None
+        folder = self.space / "graphs"
+        folder.mkdir()
+        threads = self.settings.threads or host.cores()
+        return Worker(torch, interpreter(torch), folder, threads, "cpu", self.settings.timeout, patient=True)
+
+    # -- stages -------------------------------------------------------------------------------------------------------
+
+    def execute(self) -> Result:
+        """Check all files. A file that fails becomes a row; the other files go on."""
+        try:
+            self._open()
+            rows = [row for each in self.candidates for row in self._rows(each)]
+        finally:
+            for worker in self._workers():
+                worker.close()
+        return self._result(rows)
+
+    def _workers(self) -> Iterator[Worker]:
+        yield from (each.worker for each in self.candidates)
+        if self.against is not None:
+            yield self.against.worker
+        if self.graphs is not None:
+            yield self.graphs
+
+    def _open(self) -> None:
+        """Start all workers and open all files, several at a time."""
+        files = [*self.candidates, *([self.against] if self.against else [])]
+        with ThreadPoolExecutor(max_workers=max(2, host.cores())) as pool:
+            graphs = pool.submit(self.graphs.start) if self.graphs else None
+            for done in [pool.submit(self._open_one, each) for each in files]:
+                done.result()
+            if graphs is not None:
+                graphs.result()
+
+    def _open_one(self, candidate: Candidate) -> None:
+        with candidate.stage(self.listener, "opening the file"):
+            candidate.opened = open_file(candidate.label, candidate.path, candidate.worker, self.settings)
+
+    # -- one candidate ------------------------------------------------------------------------------------------------
+
+    def _rows(self, candidate: Candidate) -> list[Row]:
+        """The rows of one candidate: what the runtime makes of the file and, with --against, what the file makes of the reference."""
+        questions = (RUNTIME,) if self.settings.against is None else (RUNTIME, CONVERSION)
+        answers: dict[str, Judged] = {}
+        with candidate.stage(self.listener, "computing"):
+            answers = self._answers(candidate)
+        return [self._row(candidate, question, answers.get(question)) for question in questions]
+
+    def _answers(self, candidate: Candidate) -> dict[str, Judged]:
+        """Question -> its answer."""
+        if candidate.failure is not None:
+            raise candidate.failure
+        opened = candidate.opened
+        assert opened is not None
+        target = self._target(opened)
+        if target is None:
+            cases = self._cases(opened.signature.inputs, opened)
+            computed = compute_alone(opened, cases)
+        else:
+            cases = target.cases
+            computed = compute_matched(opened, cases, target.meaning, self.settings)
+        candidate.cases, candidate.computed = cases, computed
+        self.listener.phase(candidate.label, "evaluating it in float64")
+        own = own_meaning(opened, computed.inputs, computed.own, self.graphs, self.settings.seed)
+        found = {RUNTIME: runtime(computed, own, cases.count, opened.form.title)}
+        if target is not None:
+            found[CONVERSION] = conversion(computed, target.meaning, own, cases.count)
+        return found
+
+    def _cases(self, tensors: Sequence[Tensor], opened: Opened | None) -> Cases:
+        """The input cases for these inputs. opened: the file they belong to, whose graph may tell the range of ids."""
+        vocabulary: Mapping[str, int] = {}
+        if opened is not None and opened.is_onnx and self.graphs is not None:
+            with suppress(SubjectError):
+                vocabulary = self.graphs.ask(DescribeGraph(str(opened.path.resolve()))).vocabulary
+        return make_cases(tensors, vocabulary, self.settings)
+
+    def _target(self, opened: Opened) -> Target | None:
+        """The reference with its exact outputs; None without --against. It is computed once. opened: some file under test."""
+        if self.settings.against is None or self.target is not None:
+            return self.target
+        if self.against is None:
+            path = Path(self.settings.against)
+            recorded = read(path, opened.signature.inputs, opened.signature.outputs)
+            kinds = (f"recorded in {path.name}",) * recorded.cases
+            cases = Cases(recorded.inputs, recorded.cases, kinds, sized(recorded.inputs))
+            meaning = Meaning(recorded.outputs, recorded.outputs, None, False, "recorded", f"recorded in {path.name}")
+        else:
+            cases, meaning = self._file_meaning(self.against)
+        self.target = Target(cases, meaning)
+        return self.target
+
+    def _file_meaning(self, against: Candidate) -> tuple[Cases, Meaning]:
+        """The input cases of a reference that is a file, and its exact outputs."""
+        opened = against.opened
+        if opened is None:
+            raise UsageError(f"--against {against.path}: {against.failure}")
+        try:
+            cases = self._cases(opened.signature.inputs, opened)
+            computed = compute_alone(opened, cases)
+            self.listener.phase("reference", "evaluating it in float64")
+            seed = self.settings.seed
+            meaning = own_meaning(opened, computed.inputs, computed.own, self.graphs, seed)
+            return cases, meaning or perturbed_meaning(opened, computed.inputs, computed.own, seed)
+        except SubjectError as error:
+            raise UsageError(f"--against {against.path}: {error}") from None
+
+    # -- the result ---------------------------------------------------------------------------------------------------
+
+    def _row(self, candidate: Candidate, question: str, judged: Judged | None) -> Row:
+        failure, opened, computed = candidate.failure, candidate.opened, candidate.computed
+        if judged is None and failure is None:
+            failure = Failed("nothing was computed")
+        batch = next((each.shape[0] for each in (candidate.cases.tensors if candidate.cases else ()) if each.shape), 1)
+        return Row(
+            subject=candidate.label,
+            framework=candidate.form.runtime,
+            mode=candidate.form.name,
+            task=question,
+            device="cpu",
+            batch=int(batch or 1),
+            status="ok" if judged is not None else failure.status if failure else "failed",
+            reason=None if judged is not None else str(failure),
+            error=judged.error if judged else None,
+            environment=dict(opened.environment) if opened else {},
+            figures=dict(judged.figures) if judged else {},
+            notes=computed.notes if computed else (),
+            matched=computed.matched if computed else (),
+        )
+
+    def _result(self, rows: Sequence[Row]) -> Result:
+        """The result of the whole check."""
+        first = next((each for each in self.candidates if each.cases is not None), None)
+        cases = first.cases if first else None
+        notes = [*self.notes, *(cases.notes if cases else ())]
+        verdict = overall(rows, self.settings.strict)
+        if self.wanted:
+            verdict, says = self._accepted(rows, verdict)
+            notes += says
+        meaning = self.target.meaning if self.target else None
+        return Result(
+            model=", ".join(dict.fromkeys(each.path.name for each in self.candidates)),
+            tasks=(RUNTIME,) if self.settings.against is None else (RUNTIME, CONVERSION),
+            verdict=verdict,
+            rows=tuple(rows),
+            created=self.created,
+            xverify=__version__,
+            host=Host(**host.describe()),
+            settings=self._settings(cases),
+            weights=WeightsSummary(source="the weights of each file"),
+            inputs=InputsSummary(
+                digest=cases.digest if cases else None,
+                cases=cases.count if cases else 0,
+                kind=", ".join(dict.fromkeys(cases.kinds)) if cases else "",
+            ),
+            reference=ReferenceSummary(
+                framework=str(self.settings.against) if meaning else "each file's own meaning",
+                precision=meaning.precision if meaning else "float64",
+                floor=meaning.says if meaning else "the rounding of every node, modelled and measured in float64",
+            ),
+            rule=RULE,
+            notes=tuple(notes),
+            timeline={"total_seconds": time.monotonic() - self.begun},
+        )
+
+    def _settings(self, cases: Cases | None) -> Settings:
+        asked = self.settings
+        return Settings(
+            model=", ".join(str(each.path) for each in self.candidates),
+            task="check",
+            subjects=tuple(each.label for each in self.candidates),
+            reference=str(asked.against or ""),
+            threads=asked.threads or host.cores(),
+            seed=asked.seed,
+            cases=cases.count if cases else 0,
+            strict=asked.strict,
+            trust=asked.trust,
+            effort=asked.effort,
+            timeout=asked.timeout,
+        )
+
+    def _accepted(self, rows: Sequence[Row], verdict: Outcome) -> tuple[Outcome, list[str]]:
+        """The outcome by the conditions of --accept, and a sentence about each that does not hold.
+
+        The conditions take the place of the verdict on outputs that differ. A row that is INVALID or could not run stays what it is.
+        """
+        question = RUNTIME if self.settings.against is None else CONVERSION
+        asked = [row for row in rows if row.task == question and row.error is not None]
+        says = [f"{row.subject}: {text}" for row in asked for text in unmet(self.wanted, row.figures)]
+        if says:
+            return Outcome.FAIL, says
+        rest = [row for row in rows if row not in asked or (row.error and row.error.verdict == Verdict.INVALID)]
+        return (overall(rest, self.settings.strict) if rest else Outcome.PASS), says

@@ -17,6 +17,7 @@ from xverify.framework.adapter import Array
 from xverify.framework.modelfile import ModelFile, Signature, Tensor
 from xverify.formats import _onnx_file as onnx_file
 from xverify.formats._bfloat16 import Bits, to_bits
+from xverify.formats._onnx_nodes import node_values
 
 BFLOAT16 = 16  # its number in onnx.TensorProto
 # ONNX Runtime's names of dtypes that numpy calls otherwise.
@@ -24,9 +25,18 @@ _DTYPES = {"float": "float32", "double": "float64", "float8e4m3fn": "float8_e4m3
 # What ONNX Runtime says about operators and versions that it does not have -> what xverify says.
 _UNSUPPORTED = (
     (r"No Op registered for (\S+) with domain_version of (\d+)", r"operator \1 does not exist in opset \2"),
-    (r"Could not find an implementation for (\w+)\((\d+)\)", r"no kernel computes operator \1 of opset \2 with these dtypes"),
-    (r"(\S+)\(-?\d*\) is not a registered function/op", r"operator \1 is of no standard opset; see --trust for operator libraries"),
-    (r"Opset (\d+) is under development.*support for domain (\S+) is till opset (\d+)", r"opset \1 of \2 is newer than \3"),
+    (
+        r"Could not find an implementation for (\w+)\((\d+)\)",
+        r"no kernel computes operator \1 of opset \2 with these dtypes",
+    ),
+    (
+        r"(\S+)\(-?\d*\) is not a registered function/op",
+        r"operator \1 is of no standard opset; see --trust for operator libraries",
+    ),
+    (
+        r"Opset (\d+) is under development.*support for domain (\S+) is till opset (\d+)",
+        r"opset \1 of \2 is newer than \3",
+    ),
     (r"Unsupported model IR version: (\d+), max supported IR version: (\d+)", r"IR version \1 is newer than \2"),
 )
 
@@ -122,14 +132,14 @@ class Adapter(ModelFile):
         outputs = [tensor.name for tensor in session.get_outputs()]
         signature = self.signature(model)
         if any(tensor.dtype == "bfloat16" for tensor in (*signature.inputs, *signature.outputs)):
-            return lambda *arrays: self._run_values(session, dict(zip(inputs, arrays)), outputs)
+            return lambda *arrays: self.run_values(session, dict(zip(inputs, arrays)), outputs)
 
         def run(*arrays: Array) -> dict[str, Any]:
             return dict(zip(outputs, session.run(outputs, dict(zip(inputs, arrays)))))
 
         return run
 
-    def _run_values(self, session: Any, feed: Mapping[str, Any], outputs: list[str]) -> dict[str, Any]:
+    def run_values(self, session: Any, feed: Mapping[str, Any], outputs: list[str]) -> dict[str, Any]:
         """Run a session with tensors of ONNX Runtime's own class, which has bfloat16."""
         make = self.ort.OrtValue
         values = {
@@ -139,6 +149,9 @@ class Adapter(ModelFile):
             for name, value in feed.items()
         }
         return {name: _read(value) for name, value in zip(outputs, session.run_with_ort_values(outputs, values))}
+
+    def node_values(self, model: OnnxModel, inputs: Mapping[str, Any], folder: Path) -> dict[str, str]:
+        return node_values(self, model, inputs, folder)
 
     def signature(self, model: OnnxModel) -> Signature:
         session = self.session(model, "ORT_ENABLE_ALL")

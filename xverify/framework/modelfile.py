@@ -137,6 +137,13 @@ class ModelFile(Framework):
         """The inputs and outputs of an opened file. For a float64 model their dtype is float64."""
         raise NotImplementedError
 
+    def node_values(self, model: Any, inputs: Mapping[str, Any], folder: Path) -> dict[str, str]:
+        """Compute one case node by node, and write the value of every node: name of a value -> file name in the folder.
+
+        inputs: name -> native input. Raises Unsupported when the runtime does not show the values of nodes.
+        """
+        raise Unsupported(f"{self.runtime} does not show the values of nodes")
+
     def cause(self, error: Exception) -> tuple[type[SubjectError], str]:
         """The kind of an exception that the runtime raised, and its cause in one line."""
         return Failed, first_line(error)

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any, cast
 
 from .conditions import Environment, Host, InputsSummary, NoiseSummary, ReferenceSummary, Settings, WeightsSummary
+from .figures import Figures
 from .layers import LayerError, Layers
 from .training import Check, Curve, Training
 from .verdicts import Outcome, SpeedVerdict, Verdict, settle_verdict
@@ -213,6 +214,9 @@ class Row:
     weights_digest: of the weights that were read back from the subject.
     weights_route: how the weights came into the framework.
     environment: versions and settings of the framework, by name.
+    figures: for a model file, output -> the figures that people decide a deployment by.
+    matched: for a model file, the inputs and outputs that it calls otherwise than the reference, or whose axes have another order.
+    notes: what else there is to know about the row.
     """
 
     subject: str
@@ -230,6 +234,9 @@ class Row:
     memory: Memory = Memory()
     environment: Environment = field(default_factory=dict)
     training: Training | None = None
+    figures: dict[str, Figures] = field(default_factory=dict)
+    matched: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..errors import Failed
+from ..errors import Failed, NotInstalled, SubjectError
+from ..framework.modelfile import ModelFile
+from ..verdict.findings import ReplayReport
 from ..weights import npz
 from ..workload.keys import case_key
 from .messages_graph import (
@@ -38,3 +42,105 @@ class GraphWork:
             EvaluateGraph: self.evaluate,
             ReplayGraph: self.replay,
         }
+
+    # -- in the worker of a runtime -----------------------------------------------------------------------------------
+
+    def capture(self, request: CaptureNodes) -> NodesCaptured:
+        """Compute one case node by node, and write the value of every node."""
+        form = self.state.framework
+        if not isinstance(form, ModelFile):
+            raise Failed(f"{form.name} does not open model files")
+        model = self.state.model
+        arrays = npz.OnDisk(Path(request.inputs))
+        inputs = {
+            tensor.name: form.to_input(tensor.name, arrays[case_key(request.case, tensor.name)], None)
+            for tensor in form.signature(model).inputs
+        }
+        with form.inference():
+            try:
+                return NodesCaptured(form.node_values(model, inputs, Path(request.folder)))
+            except (SubjectError, MemoryError):
+                raise
+            except ModuleNotFoundError as error:
+                raise NotInstalled(f"{error.name} is not installed, which reads the nodes of a file") from None
+            except Exception as error:
+                kind, cause = form.cause(error)
+                raise kind(f"its nodes cannot be computed one by one: {cause}") from error
+
+    # -- in the worker that evaluates graphs --------------------------------------------------------------------------
+
+    def describe(self, request: DescribeGraph) -> GraphDescribed:
+        """Read what the graph tells about itself."""
+        from ..replay.graph.describe import precision, vocabulary
+
+        graph = self._graph(request.file)
+        return GraphDescribed(vocabulary(graph), len(graph.nodes), precision(graph))
+
+    def evaluate(self, request: EvaluateGraph) -> GraphEvaluated:
+        """Compute the outputs of every case in float64, with their noise floors."""
+        from ..replay.graph.noise import noise
+
+        graph, floors = self._graph(request.file), dict[str, OutputFloor]()
+        results: dict[str, Any] = {}
+        for case, inputs in enumerate(_cases(request.inputs)):
+            for name, found in noise(graph, inputs, request.seed).items():
+                key = case_key(case, name)
+                results[key] = np.asarray(found.exact)
+                size = float(np.sqrt(np.mean(np.square(results[key], dtype=np.float64)))) if results[key].size else 0.0
+                floors[key] = OutputFloor(found.floor, size)
+        npz.save_file(results, Path(request.path))
+        return GraphEvaluated(floors)
+
+    def replay(self, request: ReplayGraph) -> Replayed:
+        """Compute every node again in float64 from the values that a runtime gave it."""
+        from ..replay.graph.replay import replay
+
+        graph, folder = self._graph(request.file), Path(request.folder)
+        inputs = list(_cases(request.inputs))[request.case]
+        found = replay(graph, inputs, _Files(folder, request.values), request.seed)
+        compared = Counter(finding.layer for finding in found.findings)
+        return Replayed(
+            ReplayReport(
+                findings=found.findings,
+                compared=dict.fromkeys(compared, 1),
+                missing=dict.fromkeys((*found.missing, *found.unsupported), 1),
+                explained=dict(found.explained),
+            )
+        )
+
+    def _graph(self, file: str) -> Any:
+        """The graph of a file, read once. Its type is not named here, because its module imports onnx and torch."""
+        if file not in self.graphs:
+            try:
+                import onnx
+            except ModuleNotFoundError:
+                raise NotInstalled("onnx is not installed, which reads ONNX files: pip install onnx") from None
+            from ..replay.graph.model import Graph
+
+            self.graphs[file] = Graph(onnx.load(file), str(Path(file).parent))
+        return self.graphs[file]
+
+
+class _Files(Mapping[str, Any]):
+    """The arrays of a folder, each read when it is looked up."""
+
+    def __init__(self, folder: Path, files: Mapping[str, str]) -> None:
+        self.folder, self.files = folder, files
+
+    def __getitem__(self, name: str) -> Any:
+        return np.load(self.folder / self.files[name], allow_pickle=False)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.files)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+
+def _cases(path: str) -> Iterator[dict[str, Any]]:
+    """The inputs of every case: name -> array."""
+    arrays = npz.OnDisk(Path(path))
+    count = 1 + max((int(key.partition("/")[0]) for key in arrays), default=-1)
+    for case in range(count):
+        begin = f"{case}/"
+        yield {key.removeprefix(begin): np.array(arrays[key]) for key in arrays if key.startswith(begin)}

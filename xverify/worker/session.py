@@ -1,7 +1,7 @@
 """The worker: a process for one framework, one model and one mode (``python -m xverify.worker``).
 
 It needs only numpy and its framework, so it runs under any interpreter that has these. Replays also need greenlet. The handlers of
-the requests are in ``building``, ``timing``, ``reference``, ``training``, ``training_reference`` and ``files``.
+the requests are in ``building``, ``timing``, ``reference``, ``training``, ``training_reference``, ``files`` and ``graph``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from . import codec
 from .building import Building
 from .codec import Hello, MessageError, Refusal, Reply, ReplyType, Request
 from .files import FileWork
+from .graph import GraphWork
 from .messages import Stop
 from .reference import ReferenceWork
 from .state import Handlers, State
@@ -37,6 +38,7 @@ class Session:
             Timing(self.state),
             ReferenceWork(self.state),
             FileWork(self.state),
+            GraphWork(self.state),
             self.training,
             TrainingReference(self.state),
         )

@@ -1,0 +1,68 @@
+"""The verdicts on a file: does the runtime compute what the file says, and does the file say what the reference says?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ..results.figures import Figures
+from ..results.records import Error
+from ..results.verdicts import Verdict
+from ..verdict.outputs import compare
+from ..weights.canonical import Array
+from .computing import Computed
+from .figures import figures
+from .meaning import Meaning, joined
+
+RUNTIME, CONVERSION = "runtime", "conversion"  # the two questions; the rows of a result file have them as tasks
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The answer to one question. figures: output -> its figures."""
+
+    error: Error
+    figures: Mapping[str, Figures]
+
+
+def runtime(computed: Computed, own: Meaning | None, cases: int, format: str) -> Judged:
+    """Does the runtime compute what the file says? own: the file's meaning; None where the format has none."""
+    if own is None:
+        reason = f"nothing tells what a {format} means in float64: name a reference with --against"
+        return Judged(Error(Verdict.UNTESTED, reason=reason), {})
+    return _judged(computed.own, own, own.floors, cases)
+
+
+def conversion(computed: Computed, reference: Meaning, own: Meaning | None, cases: int) -> Judged:
+    """Does the file say what the reference says? The noise floor is that of the reference and of the file together."""
+    floors = joined([reference.floors, _renamed(own.floors if own else None, computed)])
+    judged = _judged(computed.outputs, reference, floors or None, cases)
+    if computed.missing and judged.error.verdict < Verdict.UNTESTED:
+        reason = f"the file has no output for {', '.join(computed.missing)} of the reference"
+        return replace(judged, error=replace(judged.error, verdict=Verdict.UNTESTED, reason=reason))
+    return judged
+
+
+def _renamed(floors: Mapping[str, float] | None, computed: Computed) -> dict[str, float]:
+    """The floors of a file's outputs under the reference's names."""
+    names = {own: reference for reference, own in computed.names.items()}
+    found = {}
+    for key, floor in (floors or {}).items():
+        case, _, name = key.partition("/")
+        if name in names:
+            found[f"{case}/{names[name]}"] = floor
+    return found
+
+
+def _judged(outputs: Mapping[str, Array], meaning: Meaning, floors: Mapping[str, float] | None, cases: int) -> Judged:
+    """Compare outputs with their meaning, which has the same names."""
+    names = [key[2:] for key in meaning.outputs if key.startswith("0/") and key in outputs]
+    # The file's own dtype is the expected one: another precision than the reference's is no fault of a file.
+    expected = {name: outputs[f"0/{name}"].dtype.name for name in names}
+    error = compare(outputs, meaning.outputs, meaning.float32, expected, range(cases), floors)
+    found = {
+        name: figures((meaning.outputs[f"{case}/{name}"], outputs[f"{case}/{name}"]) for case in range(cases))
+        for name in names
+        if all(meaning.outputs[f"{case}/{name}"].shape == outputs[f"{case}/{name}"].shape for case in range(cases))
+    }
+    return Judged(error, found)

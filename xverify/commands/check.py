@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import argparse
+
+from ..checking.options import GROUPS, WHAT, CheckDisplay, CheckSettings
+from ..workload.declaration import declared
+from . import _arguments
+from ._arguments import Parser
+
+HELP = "check model files: does the runtime compute what the file says, and does the file say what a reference says"
+GROUP = "verify and time"
+EXAMPLE = """examples:
+  xverify check model.onnx
+      does ONNX Runtime compute what the file says?
+  xverify check model.onnx --on onnxruntime,openvino
+  xverify check model.tflite --against model.onnx
+      does the conversion still compute the same?
+  xverify check int8.onnx fp16.onnx --against model.onnx --accept "top1>=0.99,sqnr>=30"
+      the figures decide, for files in lower precision
+  xverify check model.onnx --shape x=1x3x224x224 --input-range 0,1
+  xverify check model.onnx --against test_data_set_0
+      recorded inputs and outputs"""
+
+SETTINGS = declared(CheckSettings)
+OPTIONS = (*SETTINGS, *declared(CheckDisplay))
+
+
+def add_arguments(parser: Parser) -> None:
+    for title in GROUPS:
+        parser.group(title)
+    parser.group(WHAT).add_argument(
+        "files", metavar="FILE", nargs="+",
+        help="model files: .onnx, SavedModel, .keras, .h5, .tflite, TorchScript, .pt2, OpenVINO",
+    )  # fmt: skip
+    _arguments.add(parser, OPTIONS)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Check the files, print the report, and return the exit code of the verdict."""
+    from ..checking.api import check
+    from ..report.check import render
+    from ..report.progress import progress_listener
+    from ..report.terminal import console
+
+    asked = _arguments.values(args, OPTIONS)
+    with progress_listener(args.quiet) as listener:
+        settings = {option.name: asked[option.name] for option in SETTINGS}
+        result = check(args.files, json=args.json, listener=listener, **settings)
+    render(result, console(), quiet=args.quiet, by_node=args.nodes)
+    return result.exit_code

@@ -1,0 +1,123 @@
+"""Print the result of a check of model files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.markup import escape
+
+from ..results.figures import Figures
+from ..results.records import Result, Row
+from ..results.verdicts import Verdict
+from . import layers, numbers
+from .notes import coverage
+from .style import STYLES, coloured
+from .tables import Column, FirstThatFits, narrower, table
+
+QUESTIONS = {"runtime": "computes what the file says", "conversion": "says what the reference says"}
+
+
+def render(result: Result, console: Console, quiet: bool = False, by_node: bool = False) -> None:
+    """Print a result. quiet: print the last line alone. by_node: also print every node."""
+    if not quiet:
+        _print_report(result, console, by_node)
+    equal = sum(row.error is not None and row.error.verdict <= Verdict.EQUAL for row in result.rows)
+    seconds = result.timeline.get("total_seconds", 0.0)
+    text = f"{escape(result.model)}: {equal} of {len(result.rows)} answers EQUAL; {seconds:.1f} s"
+    console.print(f"{coloured(result.verdict)} {text}", soft_wrap=True)
+
+
+def _print_report(result: Result, console: Console, by_node: bool) -> None:
+    shown = [column for column in COLUMNS if column.title in ALWAYS or _known(result, column)]
+    title = f"{result.model}, {result.inputs.cases} input cases ({result.inputs.kind})"
+    console.print(FirstThatFits(table(each, result.rows, escape(title)) for each in narrower(shown, DISPENSABLE)))
+    for row in result.rows:
+        reason = row.reason or (row.error.reason if row.error else None)
+        if reason:
+            style = STYLES.get(row.error.verdict if row.error else "", "red")
+            console.print(f"  [{style}]{escape(row.subject)}[/], {row.task}: {escape(reason)}", soft_wrap=True)
+    if by_node:
+        for row in result.rows:
+            layers.render(row, console)
+    for line in footer(result):
+        console.print(f"[dim]{escape(line)}[/]", soft_wrap=True)
+
+
+def footer(result: Result) -> Iterator[str]:
+    """The sentences under the table."""
+    meant = [f"{name}: {says}" for name, says in QUESTIONS.items() if name in result.tasks]
+    yield f"Answers: {'; '.join(meant)}"
+    reference = result.reference
+    yield f"Compared with: {reference.framework}; noise floor: {reference.floor}"
+    for row in result.rows:
+        if row.task == result.tasks[-1]:
+            yield from (f"Matched: {row.subject}: {pair}" for pair in row.matched)
+            yield from (f"Note: {row.subject}: {note}" for note in row.notes)
+        found = row.error.layers if row.error else None
+        if found is not None and found.known:
+            yield f"Nodes: {row.subject}: {coverage(found)}"
+    yield from (f"Note: {note}" for note in result.notes)
+
+
+def _known(result: Result, column: Column[Row]) -> bool:
+    return any(column.cell(row) != numbers.ABSENT for row in result.rows)
+
+
+def _worst(row: Row, name: str, best_is_large: bool) -> float | None:
+    values = [getattr(figures, name) for figures in row.figures.values()]
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    return min(known) if best_is_large else max(known)
+
+
+def _figure(name: str, best_is_large: bool, places: int | None) -> Column[Row]:
+    """The column of one figure, of the worst output."""
+
+    def cell(row: Row) -> str:
+        value = _worst(row, name, best_is_large)
+        if value is None:
+            return numbers.ABSENT
+        if not math.isfinite(value):
+            return "∞"
+        return numbers.error(value) if places is None else numbers.decimals(value, places)
+
+    return Column(TITLES.get(name, name), cell)
+
+
+def _ratio(row: Row) -> str:
+    value = row.error.noise_ratio if row.error else None
+    if value is None:
+        return numbers.ABSENT
+    return numbers.layer_ratio(value)
+
+
+def _nodes(row: Row) -> str:
+    found = row.error.layers if row.error else None
+    if found is None or not found.compared:
+        return numbers.ABSENT
+    wrong = sum(layer.verdict == Verdict.DIFFERENT for layer in found.layers)
+    return f"[red]{wrong} of {found.known} differ[/]" if wrong else f"{found.compared}/{found.known}"
+
+
+TITLES = {"sqnr": "SQNR dB", "max_abs": "max |Δ|", "kl": "KL", "top1": "top-1", "top5": "top-5"}
+assert set(TITLES) <= set(Figures.__dataclass_fields__)
+COLUMNS: tuple[Column[Row], ...] = (
+    Column("file", lambda row: escape(row.subject), left=True),
+    Column("runtime", lambda row: row.framework, left=True),
+    Column("question", lambda row: row.task, left=True),
+    Column("relative error", lambda row: numbers.error(row.error.rel_rms if row.error else None)),
+    Column("residual / noise floor", _ratio, short="× floor"),
+    _figure("max_abs", best_is_large=False, places=None),
+    _figure("sqnr", best_is_large=True, places=1),
+    _figure("cosine", best_is_large=True, places=6),
+    _figure("top1", best_is_large=True, places=3),
+    _figure("top5", best_is_large=True, places=3),
+    _figure("kl", best_is_large=False, places=None),
+    Column("nodes", _nodes),
+    Column("verdict", lambda row: coloured(row.error.verdict if row.error else row.status), left=True),
+)
+ALWAYS = ("file", "runtime", "question", "verdict")
+DISPENSABLE = ("cosine", "KL", "top-5", "max |Δ|", "SQNR dB", "top-1", "nodes", "runtime")

@@ -1,0 +1,24 @@
+"""Figures that people decide a deployment by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The figures of one output over all input cases; None where a figure has no meaning for it.
+
+    top1, top5: share of items whose best class is the reference's best class, or among its best five.
+    kl: mean Kullback-Leibler divergence of the class probabilities from the reference's, in nats.
+    sqnr: power of the reference / power of the difference, in decibels.
+    cosine: cosine of the angle between the outputs, the smallest over items.
+    max_abs: largest absolute difference, in the unit of the output.
+    """
+
+    top1: float | None = None
+    top5: float | None = None
+    kl: float | None = None
+    sqnr: float | None = None
+    cosine: float | None = None
+    max_abs: float | None = None
