@@ -38,7 +38,7 @@ class Cases:
     @property
     def digest(self) -> str:
         """The digest of all arrays."""
-        return digest({name: array for name, array in self.arrays.items()})
+        return digest(dict(self.arrays))
 
 
 @dataclass(frozen=True)

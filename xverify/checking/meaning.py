@@ -90,7 +90,7 @@ def pooled(floors: Mapping[str, float], outputs: Outputs) -> dict[str, float]:
 
 
 def perturbed_meaning(opened: Opened, inputs: Path, outputs: Outputs, seed: int) -> Meaning:
-    """The meaning of a reference without a float64 evaluation: what its runtime computes, and how far rounding of the inputs moves it."""
+    """The meaning of a reference without a float64 evaluation: what its runtime computes, with the effect of rounded inputs."""
     changed = compute(opened, _perturbed(inputs, seed), "perturbed")
     says = f"{opened.path.name} on {opened.form.runtime} in its own precision"
     return Meaning(outputs, changed, perturbation_floors(outputs, changed), False, "float32", says)

@@ -157,7 +157,7 @@ class Check:
     # -- one candidate ------------------------------------------------------------------------------------------------
 
     def _rows(self, candidate: Candidate) -> list[Row]:
-        """The rows of one candidate: what the runtime makes of the file and, with --against, what the file makes of the reference."""
+        """The rows of one candidate, one for each question."""
         questions = (RUNTIME,) if self.settings.against is None else (RUNTIME, CONVERSION)
         answers: dict[str, Judged] = {}
         with candidate.stage(self.listener, "computing"):
@@ -300,7 +300,7 @@ class Check:
     def _accepted(self, rows: Sequence[Row], verdict: Outcome) -> tuple[Outcome, list[str]]:
         """The outcome by the conditions of --accept, and a sentence about each that does not hold.
 
-        The conditions take the place of the verdict on outputs that differ. A row that is INVALID or could not run stays what it is.
+        The conditions take the place of the verdict on outputs that differ. A row that is INVALID or could not run stays so.
         """
         question = RUNTIME if self.settings.against is None else CONVERSION
         asked = [row for row in rows if row.task == question and row.error is not None]

@@ -1,4 +1,4 @@
-"""Requests about ONNX graphs: to the runtime that computes one, and to the worker that evaluates it in float64; see ``messages``."""
+"""Requests about ONNX graphs, to the runtime of one and to the worker that evaluates it in float64; see ``messages``."""
 
 from __future__ import annotations
 

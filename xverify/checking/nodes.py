@@ -1,0 +1,37 @@
+"""The verdict on every node of an ONNX file."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from ..errors import SubjectError
+from ..results.layers import Layers
+from ..verdict.layers import summarise
+from ..worker.messages_graph import CaptureNodes, ReplayGraph
+from ..worker.process import Worker
+from .subject import Opened
+
+CASE = 0  # the case on which nodes are judged
+
+
+def judge_nodes(opened: Opened, inputs: Path, graphs: Worker | None, nodes: int, seed: int) -> Layers | None:
+    """Compute every node again in float64 from the values that the runtime gave it. None for a file that is no ONNX graph.
+
+    inputs: the input cases. graphs: the worker that evaluates graphs. nodes: number of nodes.
+    """
+    if not opened.is_onnx or graphs is None:
+        return None
+    folder = opened.worker.folder / "nodes"
+    folder.mkdir()
+    file = str(opened.path.resolve())
+    try:
+        captured = opened.worker.ask(CaptureNodes(inputs=str(inputs), case=CASE, folder=str(folder)))
+        question = ReplayGraph(file, str(inputs), CASE, str(folder), captured.files, seed)
+        report = graphs.ask(question).report
+    except SubjectError as error:
+        return Layers(known=nodes, subject=opened.label, stopped=f"the nodes could not be checked: {error}")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    known = list(dict.fromkeys([*report.compared, *report.missing]))
+    return summarise(report, known, opened.label)
