@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ..errors import SubjectError
+from ..errors import Failed, SubjectError
 from ..results.records import Layers
 from ..verdict.findings import Rounding
 from ..worker import messages, messages_reference
@@ -47,12 +47,14 @@ def replay_layers(replay: LayerReplay, truth: Truth, worker: Worker, subject: st
     folder = worker.folder / "layers"
     try:
         captured = replay.capture(worker, folder)
+        broken = captured.reply.broken
         if not captured.reply.records:
+            if broken:
+                raise Failed(f"the captured pass failed: {broken}")
             return ReplayedLayers(Layers(known=len(replay.layers), subject=subject, mode=adapter.captured_mode))
         layers, roundings = replay.replay(captured, subject)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    broken = captured.reply.broken
     stopped = layers.stopped or (f"the captured pass failed: {broken}" if broken else "")
     layers = replace(layers, mode=adapter.captured_mode, stopped=stopped)
     returned = _returned(process, replay.prepared, worker) if borrowed else {}
