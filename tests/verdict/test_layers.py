@@ -43,7 +43,8 @@ def test_the_first_layer_with_the_worst_verdict_is_named():
 
 def test_another_precision_is_drift():
     explained = {"a": Explanation("TF32 arithmetic", "rounds to TF32", rounding=True)}
-    layers = summarise(reply(found("a", "output", 900.0), compared={"a": 1}, explained=explained), ["a"], "jittor")
+    rounded = found("a", "output", 900.0, rounding=explained["a"])
+    layers = summarise(reply(rounded, compared={"a": 1}, explained=explained), ["a"], "jittor")
     assert layers.verdict == "DRIFT"
     assert layers.first.says() == "a: rounds to TF32"
 
