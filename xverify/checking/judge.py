@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ..results.figures import Figures
+from ..results.layers import Layers
 from ..results.records import Error
 from ..results.verdicts import Verdict
 from ..verdict.outputs import compare
@@ -18,6 +19,20 @@ RUNTIME, CONVERSION = "runtime", "conversion"  # the two questions; the rows of 
 
 
 @dataclass(frozen=True)
+class Output:
+    """An output of a file. dtype: numpy's name of its dtype."""
+
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """The outputs that are compared, by name."""
+
+    outputs: Mapping[str, Output]
+
+
+@dataclass(frozen=True)
 class Judged:
     """The answer to one question. figures: output -> its figures."""
 
@@ -25,12 +40,16 @@ class Judged:
     figures: Mapping[str, Figures]
 
 
-def runtime(computed: Computed, own: Meaning | None, cases: int, format: str) -> Judged:
-    """Does the runtime compute what the file says? own: the file's meaning; None where the format has none."""
+def runtime(computed: Computed, own: Meaning | None, cases: int, layers: Layers | None, format: str) -> Judged:
+    """Does the runtime compute what the file says?
+
+    own: the file's meaning; None where the format has none. layers: the verdicts on its nodes; None without any.
+    format: what a file of this format is called.
+    """
     if own is None:
-        reason = f"nothing tells what a {format} means in float64: name a reference with --against"
+        reason = f"there is no evaluation of this {format} in float64: name a reference with --against"
         return Judged(Error(Verdict.UNTESTED, reason=reason), {})
-    return _judged(computed.own, own, own.floors, cases)
+    return _judged(computed.own, own, own.floors, cases, layers)
 
 
 def conversion(computed: Computed, reference: Meaning, own: Meaning | None, cases: int) -> Judged:
@@ -54,12 +73,18 @@ def _renamed(floors: Mapping[str, float] | None, computed: Computed) -> dict[str
     return found
 
 
-def _judged(outputs: Mapping[str, Array], meaning: Meaning, floors: Mapping[str, float] | None, cases: int) -> Judged:
+def _judged(
+    outputs: Mapping[str, Array],
+    meaning: Meaning,
+    floors: Mapping[str, float] | None,
+    cases: int,
+    layers: Layers | None = None,
+) -> Judged:
     """Compare outputs with their meaning, which has the same names."""
     names = [key[2:] for key in meaning.outputs if key.startswith("0/") and key in outputs]
     # The file's own dtype is the expected one: another precision than the reference's is no fault of a file.
-    expected = {name: outputs[f"0/{name}"].dtype.name for name in names}
-    error = compare(outputs, meaning.outputs, meaning.float32, expected, range(cases), floors)
+    expected = Outputs({name: Output(outputs[f"0/{name}"].dtype.name) for name in names})
+    error = compare(outputs, meaning.outputs, meaning.float32, expected, range(cases), floors, layers)
     found = {
         name: figures((meaning.outputs[f"{case}/{name}"], outputs[f"{case}/{name}"]) for case in range(cases))
         for name in names

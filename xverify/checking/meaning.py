@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -25,12 +25,11 @@ Outputs = Mapping[str, Array]
 class Meaning:
     """The outputs that a file is compared with.
 
-    outputs: "case/name" -> exact array. float32: the same as its own runtime computes it.
+    outputs: "case/name" -> exact array. float32: the same in the precision of a runtime; equal bits are IDENTICAL.
     floors: "case/name" -> rms of the noise; None: unknown.
     modelled: whether the floors are those of every node; otherwise inputs and weights were perturbed only.
     precision: "float64" or "float32".
     says: where the outputs come from, as a phrase.
-    problem: why the exact outputs could not be computed, where others took their place; "" otherwise.
     """
 
     outputs: Outputs
@@ -39,23 +38,23 @@ class Meaning:
     modelled: bool
     precision: str
     says: str
-    problem: str = ""
-    notes: tuple[str, ...] = field(default=())
 
 
-def own_meaning(opened: Opened, inputs: Path, outputs: Outputs, graphs: Worker | None, seed: int) -> Meaning | None:
-    """The meaning of a file: its graph in float64. None where the format has no evaluation in float64.
+def own_meaning(
+    opened: Opened, inputs: Path, outputs: Outputs, graphs: Worker | None, seed: int, notes: list[str]
+) -> Meaning | None:
+    """The meaning of a file: its graph in float64. None where there is no evaluation of it in float64.
 
     inputs: its input cases. outputs: what its runtime computed from them. graphs: the worker that evaluates ONNX graphs.
+    notes: gets a sentence when the evaluation failed.
     """
-    problem = ""
     if opened.is_onnx and graphs is not None:
         try:
             return _evaluated(opened, inputs, outputs, graphs, seed)
         except (Crashed, TimedOut):
             raise
         except SubjectError as error:
-            problem = str(error)
+            notes.append(f"{opened.label} could not be evaluated in float64: {error}")
     try:
         exact = compute(opened, inputs, "float64", float64=True)
         perturbed = compute(opened, _perturbed(inputs, seed), "perturbed", float64=True)
@@ -63,7 +62,7 @@ def own_meaning(opened: Opened, inputs: Path, outputs: Outputs, graphs: Worker |
         return None
     floors = perturbation_floors(exact, perturbed)
     says = f"{opened.path.name} in float64"
-    return Meaning(exact, outputs, floors, False, "float64", says, problem)
+    return Meaning(exact, Rounded(exact, outputs), floors, False, "float64", says)
 
 
 def _evaluated(opened: Opened, inputs: Path, outputs: Outputs, graphs: Worker, seed: int) -> Meaning:
@@ -71,7 +70,24 @@ def _evaluated(opened: Opened, inputs: Path, outputs: Outputs, graphs: Worker, s
     question = EvaluateGraph(file=str(opened.path.resolve()), inputs=str(inputs), path=str(path), seed=seed)
     reply = graphs.ask(question)
     floors = {key: each.floor for key, each in reply.floors.items()}
-    return Meaning(npz.OnDisk(path), outputs, pooled(floors, npz.OnDisk(path)), True, "float64", "its graph in float64")
+    exact = npz.OnDisk(path)
+    return Meaning(exact, Rounded(exact, outputs), pooled(floors, exact), True, "float64", "its graph in float64")
+
+
+class Rounded(Mapping[str, Array]):
+    """Exact outputs, each rounded to the dtype of another one when it is looked up: what a perfect runtime returns."""
+
+    def __init__(self, exact: Outputs, like: Outputs) -> None:
+        self.exact, self.like = exact, like
+
+    def __getitem__(self, key: str) -> Array:
+        return self.exact[key].astype(self.like[key].dtype if key in self.like else np.float32)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.exact)
+
+    def __len__(self) -> int:
+        return len(self.exact)
 
 
 def pooled(floors: Mapping[str, float], outputs: Outputs) -> dict[str, float]:

@@ -25,6 +25,7 @@ from .computing import Cases, Computed, compute_alone, compute_matched, make_cas
 from .figures import Condition, unmet
 from .judge import CONVERSION, RUNTIME, Judged, conversion, runtime
 from .meaning import Meaning, own_meaning, perturbed_meaning
+from .nodes import judge_nodes
 from .options import CheckSettings
 from .reference import is_recorded, read
 from .subject import Opened, make_worker, open_file
@@ -179,8 +180,10 @@ class Check:
             computed = compute_matched(opened, cases, target.meaning, self.settings)
         candidate.cases, candidate.computed = cases, computed
         self.listener.phase(candidate.label, "evaluating it in float64")
-        own = own_meaning(opened, computed.inputs, computed.own, self.graphs, self.settings.seed)
-        found = {RUNTIME: runtime(computed, own, cases.count, opened.form.title)}
+        own = own_meaning(opened, computed.inputs, computed.own, self.graphs, self.settings.seed, self.notes)
+        self.listener.phase(candidate.label, "evaluating every node in float64")
+        layers = judge_nodes(opened, computed.inputs, self.graphs, 0, self.settings.seed)
+        found = {RUNTIME: runtime(computed, own, cases.count, layers, opened.form.title)}
         if target is not None:
             found[CONVERSION] = conversion(computed, target.meaning, own, cases.count)
         return found
@@ -218,7 +221,7 @@ class Check:
             computed = compute_alone(opened, cases)
             self.listener.phase("reference", "evaluating it in float64")
             seed = self.settings.seed
-            meaning = own_meaning(opened, computed.inputs, computed.own, self.graphs, seed)
+            meaning = own_meaning(opened, computed.inputs, computed.own, self.graphs, seed, self.notes)
             return cases, meaning or perturbed_meaning(opened, computed.inputs, computed.own, seed)
         except SubjectError as error:
             raise UsageError(f"--against {against.path}: {error}") from None

@@ -9,17 +9,38 @@ import hashlib
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+from typing import Protocol
+
 import numpy as np
 
 from ..results.records import Error, Layers, TensorError
 from ..results.verdicts import Verdict
 from ..weights.canonical import Array
 from ..workload.keys import case_key
-from ..workload.spec import ModelSpec
 from . import limits as rule
 from .judgement import OWN_DRIFT, OWN_EQUAL, Context, conclusion, judged, measure
 
 Arrays = Mapping[str, Array]
+
+
+class DescribedOutput(Protocol):
+    """An output, as far as its comparison needs it; a TensorSpec is one."""
+
+    @property
+    def dtype(self) -> str:
+        """numpy's name of its dtype."""
+        ...
+
+
+class Described(Protocol):
+    """What says which outputs are expected; a ModelSpec is one."""
+
+    @property
+    def outputs(self) -> Mapping[str, DescribedOutput]:
+        """The outputs by name."""
+        ...
+
+
 
 PART = 2**18  # values that are processed at a time: their float64 copies stay in the processor's cache
 UNSTEADY = 1e-3  # relative change; another order of the terms in a parallel sum changes an output far less
@@ -45,7 +66,7 @@ def compare(
     outputs: Arrays,
     truth: Arrays,
     float32: Arrays,
-    spec: ModelSpec,
+    spec: Described,
     cases: Sequence[int],
     floors: Mapping[str, float] | None = None,
     layers: Layers | None = None,
@@ -141,7 +162,7 @@ def unsteady(outputs: Arrays, again: Arrays) -> float:
     return worst
 
 
-def _strange(outputs: Arrays, expected: Iterable[tuple[int, str]], spec: ModelSpec) -> list[str]:
+def _strange(outputs: Arrays, expected: Iterable[tuple[int, str]], spec: Described) -> list[str]:
     """A message about outputs that the spec does not name; [] when there are none."""
     keys = {case_key(case, name) for case, name in expected}
     names = sorted({key.split("/", 1)[1] for key in set(outputs) - keys})
@@ -156,7 +177,7 @@ def _tensor(
     outputs: Arrays,
     truth: Arrays,
     float32: Arrays,
-    spec: ModelSpec,
+    spec: Described,
     floors: Mapping[str, float] | None,
     rounding_floors: Mapping[str, float] | None,
 ) -> TensorError:
@@ -244,7 +265,7 @@ def _quotient(error: float, floor: float) -> float:
     return error / floor if floor else (0.0 if error == 0 else math.inf)
 
 
-def constant_outputs(truth: Arrays, spec: ModelSpec, cases: Sequence[int]) -> tuple[str, ...]:
+def constant_outputs(truth: Arrays, spec: Described, cases: Sequence[int]) -> tuple[str, ...]:
     """The outputs that have one value everywhere, or are the same in all cases, so that no fault could show in them."""
     keys = {name: [case_key(case, name) for case in cases] for name in spec.outputs}
     return tuple(name for name, own in keys.items() if _is_constant(truth, own))
