@@ -14,6 +14,7 @@ from conftest import FAULTY, MODEL, SPEC, counts, hear_interrupts, write_folder
 
 import xverify as package
 from xverify.progress import Listener
+from xverify.results.verdicts import Verdict
 
 FAST = ("--warmup", 2, "--rerun", 16)
 
@@ -153,6 +154,33 @@ def test_a_constant_output_is_inconclusive(xverify, tmp_path):
     done = compared(xverify, tmp_path, model=dead)
     assert done.code == 4
     assert done.row("honest")["error"]["verdict"] == "UNTESTED"
+
+
+TWO = SPEC.replace("outputs={", 'outputs={"constant": TensorSpec(("N", 3)), ')
+
+
+def two_outputs(constant, factor):
+    """The model with a constant as its first output. factor: of its second output."""
+    return MODEL.replace("return h @", f"return np.full_like(h[:, :3], {constant}), {factor} * h @")
+
+
+@pytest.mark.parametrize(
+    ("constant", "factor", "code", "verdicts", "says"),
+    [
+        (0.5, 1000, 1, {"constant": "UNTESTED", "y": "DIFFERENT"}, "y, case"),
+        (0.5, 1, 4, {"constant": "UNTESTED", "y": "IDENTICAL"}, "output 'constant' of the reference is the same for every input"),
+        (0.6, 1, 1, {"constant": "DIFFERENT", "y": "IDENTICAL"}, "is the same for every input, and this one is another"),
+    ],
+)  # fmt: skip
+def test_every_output_is_judged_by_itself(xverify, tmp_path, constant, factor, code, verdicts, says):
+    folder = write_folder(tmp_path / "port", spec=TWO, model=two_outputs(0.5, 1))
+    (folder / "honest.py").write_text(two_outputs(constant, factor))
+    done = xverify("run", folder, "--subjects", "numpy,honest", *FAST)
+    error = done.row("honest")["error"]
+    assert done.code == code
+    assert {tensor["output"]: tensor["verdict"] for tensor in error["tensors"]} == verdicts
+    assert error["verdict"] == max(map(Verdict, verdicts.values()))
+    assert says in error["reason"]
 
 
 def test_input_cases_without_a_timed_call_are_computed_too(xverify, tmp_path):

@@ -5,18 +5,19 @@ import json
 import pytest
 
 from xverify.commands import mutate
-from xverify.mutation.records import Score, Trial, TrialOutcome
+from xverify.mutation.records import Score, Trial
 from xverify.report.tables import markdown
+from xverify.results.verdicts import Verdict
 
 
-def trial(outcome="CAUGHT", found="fc", explained="bias missing", **changes):
+def trial(verdict="DIFFERENT", found="fc", explained="bias missing", **changes):
     values = {"model": "m", "kind": "bias missing", "layer": "fc", "says": "has no bias", "visible": 100.0} | changes
-    verdict = "DIFFERENT" if outcome == "CAUGHT" else "EQUAL"
-    return Trial(**values, outcome=TrialOutcome(outcome), verdict=verdict, found=found, explained=explained)
+    return Trial(**values, verdict=Verdict(verdict), found=found, explained=explained)
 
 
-MISSED = trial("MISSED", None, None)
-UNTESTED = trial("UNTESTED", None, None, visible=0.5)
+MISSED = trial("EQUAL", None, None)
+UNTESTED = trial("EQUAL", None, None, visible=0.5)
+DRIFTS = trial("DRIFT", kind="float16 weights", explained="float16 weights")
 
 
 def test_a_trial_is_located_in_its_own_layer_and_understood_by_its_own_kind():
@@ -29,12 +30,25 @@ def test_a_trial_is_located_in_its_own_layer_and_understood_by_its_own_kind():
     assert not trial(kind="float16 weights", explained="TF32 arithmetic").understood
 
 
+def test_a_drift_is_caught_only_when_the_report_names_the_fault():
+    assert (DRIFTS.outcome, DRIFTS.fails, DRIFTS.drifts) == ("CAUGHT", False, True)
+    assert (trial().outcome, trial().fails, trial().drifts) == ("CAUGHT", True, False)
+    for unnamed in (trial("DRIFT", explained=None), trial("DRIFT", explained="eps"), trial("DRIFT", found="relu")):
+        assert (unnamed.outcome, unnamed.located, unnamed.understood) == ("MISSED", False, False)
+    assert trial("DRIFT", explained=None, visible=20.0).outcome == "UNTESTED"
+    assert trial("INVALID", found=None, explained=None).outcome == "CAUGHT"
+    score = Score("m", (trial(), DRIFTS, trial("DRIFT", explained=None)), 1, ())
+    assert (score.fails, score.drifts) == (1, 1)
+    assert mutate.table([score]) == [["m", "3", "2", "1", "1", "2", "2", "0", "1", "1", "0"]]
+
+
 def test_a_score_in_json_has_the_names_that_files_have():
     score = Score("m", (trial(), trial(found="relu"), MISSED, UNTESTED, trial(visible=float("inf"))), 3, ("alarm",))
     found = json.loads(json.dumps(score.to_dict(), allow_nan=False))
     trials = found.pop("trials")
     assert found == {
-        "model": "m", "planted": 5, "caught": 3, "untested": 1, "missed": 1, "layer_named": 2, "explained": 2,
+        "model": "m", "planted": 5, "caught": 3, "untested": 1, "missed": 1, "exit_1": 3, "drift_named": 0,
+        "layer_named": 2, "explained": 2,
         "clean_runs": 3, "false_alarms": ["alarm"],
     }  # fmt: skip
     assert list(trials[0]) == [
@@ -46,12 +60,12 @@ def test_a_score_in_json_has_the_names_that_files_have():
 
 def test_the_table_has_a_sum_row_only_for_several_models():
     one, other = Score("a", (trial(), MISSED), 2, ()), Score("b", (trial(found="relu"),), 3, ("alarm",))
-    assert mutate.table([one]) == [["a", "2", "1", "1", "1", "0", "1", "2", "0"]]
-    assert mutate.table([one, other])[-1] == ["all", "3", "2", "1", "1", "0", "1", "5", "1"]
+    assert mutate.table([one]) == [["a", "2", "1", "1", "0", "1", "1", "0", "1", "2", "0"]]
+    assert mutate.table([one, other])[-1] == ["all", "3", "2", "2", "0", "1", "1", "0", "1", "5", "1"]
     head, rule, row = markdown(mutate.COLUMNS, mutate.table([one]))
-    assert head.startswith("| model | planted | caught | layer named |")
-    assert rule == "|---" + "|---:" * 8 + "|"
-    assert row == "| a | 2 | 1 | 1 | 1 | 0 | 1 | 2 | 0 |"
+    assert head.startswith("| model | planted | caught | exit 1 | DRIFT, named | layer named |")
+    assert rule == "|---" + "|---:" * 10 + "|"
+    assert row == "| a | 2 | 1 | 1 | 0 | 1 | 1 | 0 | 1 | 2 | 0 |"
 
 
 def test_a_trial_that_was_not_explained_is_printed(capsys):

@@ -44,5 +44,5 @@ def test_the_noise_of_an_output_is_relative_to_its_size_the_same_in_every_case(t
     relative = math.sqrt((3e-7**2 + 4e-7**2) / 2)
     assert found.noise_floors == {"0/y": pytest.approx(relative), "1/y": pytest.approx(100 * relative)}
     assert (found.layers, found.tested, found.untested) == (("fc",), ("fc.weight",), ("fc.bias",))
-    assert (found.precision, found.replay_problem, found.constant) == ("float64", "", False)
+    assert (found.precision, found.replay_problem, found.constant) == ("float64", "", ())
     assert found.outputs["1/y"].tolist() == [[100.0, -100.0]]

@@ -1,5 +1,6 @@
 """The questions of the training-parity checks to workers, and the use of their answers."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -73,9 +74,10 @@ def test_layers_are_judged_once_for_subjects_that_build_the_same_model(tmp_path)
         parity.observe(learners[0])
     observed = [parity.observe(each) for each in learners[1:]]
     assert [each.captured for each in observed] == [None, None]
-    parity._replay = lambda learner, captured: ((captured.loss,), Layers(known=1, subject=learner.label))
+    judged = Layers(known=1, compared=1)
+    parity._replay = lambda learner, captured: ((captured.loss,), replace(judged, subject=learner.label))
     for each, seen in zip(learners[1:], observed):
-        assert parity._judge_layers(each, seen.captured) == ((0.5,), Layers(known=1, subject="torch:1"))
+        assert parity._judge_layers(each, seen.captured) == ((0.5,), replace(judged, subject="torch:1"))
     # The first subject crashed after capturing its layers, so they were not judged. The second must capture its own, the third not.
     assert [each.asked for each in subjects] == [
         ["CaptureTraining", "TrainingStep"],
@@ -83,3 +85,23 @@ def test_layers_are_judged_once_for_subjects_that_build_the_same_model(tmp_path)
         ["TrainingStep", "ReleaseMemory"],
     ]
     assert process.worker.asked == [], "observe must not use the process of the reference"
+
+
+def test_a_capture_that_fails_is_tried_with_the_next_subject_of_the_build(tmp_path):
+    request = SimpleNamespace(optimizer=optimizer("sgd"), seed=0, cases=1)
+    process = ReferenceProcess(request, None, Subject(tmp_path / "reference"), Listener())
+    parity = TrainingParity(process, SimpleNamespace(few_training=tmp_path / "few.npz"))
+    parity.layers, parity.states = ("fc",), (TrainingState("", "", 0),)
+    fails, works, later = (learner(f"torch:{name}", Subject(tmp_path / name)) for name in ("fails", "works", "later"))
+    fails.worker.ANSWERS = Subject.ANSWERS | {"CaptureTraining": TrainingCaptured((), False, 0.5)}
+    observed = [parity.observe(each) for each in (fails, works, later)]
+    assert [each.captured if isinstance(each.captured, str) else bool(each.captured) for each in observed] == [
+        "no layer could be captured", True, False,
+    ]  # fmt: skip
+    checks, layers = parity._judge_layers(fails, observed[0].captured)
+    assert [check.verdict for check in checks] == ["UNTESTED", "UNTESTED"]
+    assert (layers.subject, layers.stopped) == ("torch:fails", "no layer could be captured")
+    done = Layers(known=1, compared=1, subject="torch:works")
+    parity._replay = lambda learner, captured: ((captured.loss,), done)
+    assert parity._judge_layers(works, observed[1].captured) == ((0.5,), done)
+    assert parity._judge_layers(later, observed[2].captured) == ((0.5,), done)

@@ -43,9 +43,37 @@ def test_the_first_layer_with_the_worst_verdict_is_named():
 
 def test_another_precision_is_drift():
     explained = {"a": Explanation("TF32 arithmetic", "rounds to TF32", rounding=True)}
-    layers = summarise(reply(found("a", "output", 900.0), compared={"a": 1}, explained=explained), ["a"], "jittor")
+    rounded = found("a", "output", 900.0, rounding=explained["a"])
+    layers = summarise(reply(rounded, compared={"a": 1}, explained=explained), ["a"], "jittor")
     assert layers.verdict == "DRIFT"
     assert layers.first.says() == "a: rounds to TF32"
+
+
+def test_another_precision_explains_one_finding_and_no_other():
+    rounding = Explanation("TF32 arithmetic", "rounds to TF32", rounding=True)
+    explained, wrong, given = (found("a", "output", ratio) for ratio in (900.0, 700.0, 500.0))
+    explained = replace(explained, rounding=rounding)
+    for other in (wrong, replace(given, what="input"), replace(wrong, reason="another shape")):
+        layers = summarise(reply(explained, other, compared={"a": 2}, explained={"a": rounding}), ["a"], "jittor")
+        assert (layers.verdict, layers.rounding, layers.first.explanation) == ("DIFFERENT", False, None)
+    assert layers.first.faulty == "output"
+    eps = Explanation("eps", "behaves as eps=0.001")
+    both = reply(replace(given, what="input"), found("a", "output", 300.0), compared={"a": 1}, explained={"a": eps})
+    first = summarise(both, ["a"], "jittor").first
+    assert first.says().startswith("Fault before `a`: the input of `a` is already wrong, 500 x")
+    assert first.says().endswith("; besides, a behaves as eps=0.001")
+
+
+def test_layers_are_complete_when_every_call_of_every_called_layer_was_compared():
+    def layers(compared, missing=(), stopped=""):
+        report = ReplayReport((), dict.fromkeys(compared, 1), dict.fromkeys(missing, 1), stopped=stopped)
+        return summarise(report, ["a", "b"], "jittor")
+
+    assert layers("ab").complete
+    assert layers("a").complete, "b is not called"
+    assert layers("a").uncalled == ("b",)
+    for incomplete in (layers("a", "b"), layers("ab", "b"), layers("ab", stopped="it ended"), layers("")):
+        assert not incomplete.complete
 
 
 def test_layers_match_by_order_shape_and_kind():

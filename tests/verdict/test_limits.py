@@ -78,6 +78,16 @@ def test_limits_of_an_output(rho, layers, verdict):
     assert rule.classify_output(rho, layers) == verdict
 
 
+@pytest.mark.parametrize(
+    ("rho", "complete", "away", "verdict"),
+    [(2.9, False, math.inf, "EQUAL"), (5, False, 0, "DRIFT"), (15, False, 0, "DIFFERENT"), (15, True, 0, "EQUAL"),
+     (15, True, 2.9, "EQUAL"), (15, True, 5, "DRIFT"), (15, True, 11, "DIFFERENT"), (5, True, 11, "DRIFT"),
+     (15, True, math.inf, "DIFFERENT"), (31, True, 0, "DIFFERENT"), (math.nan, True, 0, "DIFFERENT")],
+)  # fmt: skip
+def test_clean_layers_excuse_an_output_only_where_all_were_compared_in_that_callable(rho, complete, away, verdict):
+    assert rule.classify_output(rho, "EQUAL", complete, away) == verdict
+
+
 @given(st.floats(1e-3, 1e3), st.integers(1, 10_000))
 def test_the_ratio_does_not_depend_on_the_unit(scale, terms):
     residual, perturbed, own, size = (np.array([a, b]) * UNIT**2 for a, b in ((9, 4), (1, 2), (1, 1), (2, 5)))

@@ -10,7 +10,7 @@ import typing
 import pytest
 
 from xverify.framework.capture import LayerCall
-from xverify.verdict.findings import Explanation, Finding, ReplayReport, StepTruth
+from xverify.verdict.findings import Explanation, Finding, ReplayReport, Rounding, StepTruth
 from xverify.verdict.layers import Place
 from xverify.worker import codec, messages_reference
 from xverify.worker.codec import Hello, MessageError, Refusal
@@ -20,7 +20,10 @@ from xverify.workload.optimizers import optimizer
 
 CALL = LayerCall("fc", 0, ("0.npy",), ("1.npy",), (None, "2.npy"), ("3.npy",))
 REPORT = ReplayReport(
-    (Finding("fc", 0, 1, "Linear", "output", math.inf, 2.0, 784, None, 0.5, 1e-300, "another shape"),),
+    (
+        Finding("fc", 0, 1, "Linear", "output", math.inf, 2.0, 784, None, 0.5, 1e-300, "another shape"),
+        Finding("fc", 1, 0, "Linear", "output", 50.0, 2.0, rounding=Explanation("TF32 weights", "has", True)),
+    ),
     {"fc": 2},
     {"relu": 1},
     {"fc": Explanation("eps", "behaves as eps=1e-05", True)},
@@ -37,6 +40,7 @@ SAMPLES = {
     ReplayReport: REPORT,
     Place: Place("fc", "Linear", (4, 8), ()),
     TrainingState: STATE,
+    Rounding: Rounding("fc", 1, "bfloat16 weights"),
     messages_reference.OutputFloor: messages_reference.OutputFloor(0.0, 1.0),
     messages_reference.Fault: messages_reference.Fault("fc", 0, "eps", "behaves as", False),
     StepTruth: StepTruth(2.0, 1e-6, {"a": 1e-6}, {"a": 1.0}, {}, {"bn": 8}, {"bn": None}),

@@ -36,7 +36,10 @@ OPTIONS = (
     Option("markdown", bool, False, "print the table as Markdown", group=OUTPUT),
     named("quiet", help="print only the table"),
 )
-COLUMNS = ("model", "planted", "caught", "layer named", "explained", "UNTESTED", "missed", "clean runs", "false alarms")
+COLUMNS = (
+    *("model", "planted", "caught", "exit 1", "DRIFT, named", "layer named", "explained"),
+    *("UNTESTED", "missed", "clean runs", "false alarms"),
+)
 
 
 def add_arguments(parser: Parser) -> None:
@@ -83,7 +86,9 @@ def _counts(score: Score) -> list[int]:
     caught, untested, missed = map(score.count, TrialOutcome)
     planted = len(score.trials)
     assert planted == caught + untested + missed
-    return [planted, caught, score.located, score.understood, untested, missed, score.clean, len(score.alarms)]
+    assert caught == score.fails + score.drifts
+    named = [score.located, score.understood]
+    return [planted, caught, score.fails, score.drifts, *named, untested, missed, score.clean, len(score.alarms)]
 
 
 def _print(scores: list[Score], quiet: bool) -> None:

@@ -12,8 +12,9 @@ from ..errors import Crashed, Failed, SubjectError, Unsupported
 from ..progress import Listener
 from ..reference.build import Export, Prepared
 from ..reference.layers import LayerReplay
+from ..reference.replayed import ReplayedLayers, replay_layers
 from ..reference.truth import Truth
-from ..results.records import Error, Layers, ProcessRun, Row, Speed, Training
+from ..results.records import Error, ProcessRun, Row, Speed, Training
 from ..results.verdicts import Verdict
 from ..timing.noise import Gate
 from ..timing.speed import Measurements
@@ -55,6 +56,7 @@ class Candidate:
         self.warmed: Warmed | None = None
         self.timed = Timed()
         self.measured = Measured()
+        self.replayed: ReplayedLayers | None = None
         self.error: Error | None = None
         self.training: Training | None = None
 
@@ -278,26 +280,24 @@ class Candidate:
 
     # -- judging ------------------------------------------------------------------------------------------------------
 
-    def replay(self, replay: LayerReplay) -> Layers:
-        """Judge the layers. Raises SubjectError when the replay fails; the timed outputs are valid nevertheless."""
-        folder = self.worker.folder / "layers"
-        self.listener.phase(self.label, "capturing its layers")
-        try:
-            captured = replay.capture(self.worker, folder)
-            if not captured.reply.records:
-                return Layers(known=len(replay.layers), subject=self.label)
-            return replay.replay(captured, self.label)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+    def replay(self, replay: LayerReplay, truth: Truth, borrowed: bool) -> ReplayedLayers:
+        """Judge the layers. Raises SubjectError when the replay fails; the timed outputs are valid nevertheless.
 
-    def judge(self, prepared: Prepared, truth: Truth, layers: Layers | None) -> None:
-        """Compare the outputs of the last timed calls with the reference. layers: of its replay, or None."""
+        borrowed: whether a callable that is not the captured one will be judged by these layers.
+        """
+        self.listener.phase(self.label, "capturing its layers")
+        return replay_layers(replay, truth, self.worker, self.label, borrowed)
+
+    def judge(self, prepared: Prepared, truth: Truth, replayed: ReplayedLayers | None) -> None:
+        """Compare the outputs of the last timed calls with the reference. replayed: its replay, or None."""
+        self.replayed = replayed
         if not self.alive:
             return
         error = self._wrong_weights(prepared)
         if error is None:
             second = self.measured.repeated.second
-            error = judging.outputs(self.timed.outputs, truth, self.folder.spec, self.request.cases, layers, second)
+            kept, cases = self.timed.outputs, self.request.cases
+            error = judging.outputs(kept, truth, self.folder.spec, cases, self.subject, replayed, second)
             error = replace(error, timed_cases=self.measured.timed_cases)
         self.error = error
 
@@ -307,7 +307,7 @@ class Candidate:
             return
         found = self._wrong_weights(prepared)
         if found is None:
-            found = judging.later_outputs(self.timed.outputs, truth, self.folder.spec, self.error.layers)
+            found = judging.later_outputs(self.timed.outputs, truth, self.folder.spec, self.subject, self.replayed)
         if found.verdict > self.error.verdict:
             reason = f"in process run {self.run + 1}: {found.reason}"
             self.error = replace(found, reason=reason, timed_cases=self.error.timed_cases)

@@ -1,39 +1,131 @@
-"""Judge the outputs of a candidate, which are read from files. No process is asked for anything."""
+"""Judge the layers of all candidates, and the outputs of each. Outputs are read from files."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from ..errors import SubjectError
+from ..reference.layers import LayerReplay
+from ..reference.replayed import ReplayedLayers
 from ..reference.truth import Truth
 from ..results.records import Error, Layers
 from ..results.verdicts import Verdict
 from ..verdict.outputs import UNSTEADY, compare, unsteady
 from ..weights import npz
 from ..workload.spec import ModelSpec
+from .stages import Subject
+
+if TYPE_CHECKING:
+    from .candidate import Candidate
+
+BuildKey = tuple[str, str]  # Subject.build_key
+
+
+def replay_all(
+    candidates: Sequence[Candidate], replay: LayerReplay, truth: Truth, time_left: Callable[[], bool]
+) -> dict[BuildKey, ReplayedLayers]:
+    """Judge the layers of every framework, once for all its modes that build the same model.
+
+    When the capture of one mode fails, the next one is tried. Every worker is closed when it is no longer needed.
+
+    time_left: whether there is still time for another capture.
+    """
+    builds: dict[BuildKey, list[Candidate]] = {}
+    for candidate in candidates:
+        builds.setdefault(candidate.subject.build_key, []).append(candidate)
+    found = {}
+    for key, modes in builds.items():
+        alive = [each for each in modes if each.alive]
+        if alive and replay.layers:
+            found[key] = _replay_build(alive, replay, truth, time_left)
+        for each in modes:
+            each.worker.close()
+    return found
+
+
+def _replay_build(
+    modes: Sequence[Candidate], replay: LayerReplay, truth: Truth, time_left: Callable[[], bool]
+) -> ReplayedLayers:
+    """Judge the layers of one model, captured from the first of these modes in which that succeeds.
+
+    The mode in which a capture runs comes first, because its layers are then those of a callable that was timed.
+    """
+    known, failed = len(replay.layers), dict[str, str]()
+    modes = sorted(modes, key=lambda each: each.subject.mode != each.subject.adapter.captured_mode)
+    for mode in modes:
+        if not time_left():
+            reason = "--max-seconds left no time to check the layers"
+            return ReplayedLayers(Layers(known=known, subject=mode.label, stopped=reason, failed=failed))
+        own = mode.subject.mode == mode.subject.adapter.captured_mode
+        try:
+            found = mode.replay(replay, truth, borrowed=len(modes) > 1 or not own)
+        except SubjectError as error:
+            failed[mode.label] = str(error)
+            continue
+        if found.layers.compared or found.layers.stopped:
+            return replace(found, layers=replace(found.layers, failed=failed))
+        failed[mode.label] = "no layer could be captured"
+    if set(failed.values()) == {"no layer could be captured"}:  # the framework does not show its layers
+        return ReplayedLayers(Layers(known=known, subject=modes[0].label))
+    reasons = "; ".join(f"{label}: {reason}" for label, reason in failed.items())
+    stopped = f"the layers could not be checked: {reasons}"
+    return ReplayedLayers(Layers(known=known, subject=modes[0].label, stopped=stopped, failed=failed))
 
 
 def outputs(
-    kept: Mapping[int, Path], truth: Truth, spec: ModelSpec, cases: int, layers: Layers | None, second: Path | None
+    kept: Mapping[int, Path],
+    truth: Truth,
+    spec: ModelSpec,
+    cases: int,
+    subject: Subject,
+    replayed: ReplayedLayers | None,
+    second: Path | None,
 ) -> Error:
     """Compare the outputs of every case with the reference.
 
-    kept: input case -> file of its outputs. layers: the verdicts on the layers; None without a replay.
+    kept: input case -> file of its outputs. cases: number of cases. replayed: the replay of its framework; None without one.
     second: the outputs of a second call on one of the inputs. When they differ from the first, a random operation is on.
     """
-    mine = npz.OnDisk(*kept.values())
-    error = compare(mine, truth.outputs, truth.float32, spec, range(cases), truth.noise_floors, layers, truth.constant)
+    error = _compare(kept, truth, spec, range(cases), subject, replayed)
     if error.verdict != Verdict.DIFFERENT or second is None:
         return error
-    share = unsteady(mine, npz.OnDisk(second))
+    share = unsteady(npz.OnDisk(*kept.values()), npz.OnDisk(second))
     if share <= UNSTEADY:
         return error
     reason = f"two calls on one input differ by {share:.2g} of the result: dropout or another random operation is on"
     return replace(error, verdict=Verdict.INVALID, reason=f"{reason}; {error.reason}")
 
 
-def later_outputs(kept: Mapping[int, Path], truth: Truth, spec: ModelSpec, layers: Layers | None) -> Error:
-    """Compare the outputs of a later process run, which may have kept fewer input cases."""
-    mine = npz.OnDisk(*kept.values())
-    return compare(mine, truth.outputs, truth.float32, spec, sorted(kept), truth.noise_floors, layers, truth.constant)
+def later_outputs(
+    kept: Mapping[int, Path], truth: Truth, spec: ModelSpec, subject: Subject, replayed: ReplayedLayers | None
+) -> Error:
+    """Compare the outputs of a later process run with the reference; it may have kept fewer input cases."""
+    return _compare(kept, truth, spec, sorted(kept), subject, replayed)
+
+
+def _compare(
+    kept: Mapping[int, Path],
+    truth: Truth,
+    spec: ModelSpec,
+    cases: Sequence[int],
+    subject: Subject,
+    replayed: ReplayedLayers | None,
+) -> Error:
+    returned = None
+    if replayed is not None and not replayed.of_callable(subject.label, subject.mode):
+        returned = npz.OnDisk(*replayed.returned.values())
+    return compare(
+        npz.OnDisk(*kept.values()),
+        truth.outputs,
+        truth.float32,
+        spec,
+        cases,
+        truth.noise_floors,
+        None if replayed is None else replayed.layers,
+        truth.constant,
+        returned,
+        None if replayed is None else replayed.rounding_floors,
+    )

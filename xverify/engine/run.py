@@ -22,7 +22,7 @@ from ..reference import build, summary, truth
 from ..reference.build import Export, Prepared, ReferenceProcess
 from ..reference.layers import LayerReplay
 from ..results import file as result_file
-from ..results.records import Host, Layers, Result, overall
+from ..results.records import Host, Result, overall
 from ..timing import noise, plan
 from ..timing.speed import speeds
 from ..training.parity import Observed, TrainingParity
@@ -31,7 +31,7 @@ from ..worker import messages
 from ..worker.process import Worker
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
-from . import rounds
+from . import judging, rounds
 from .candidate import Candidate
 from .repeat import another_run_helps, faultless
 from .resume import Earlier
@@ -306,7 +306,10 @@ class Run:
             self._judge_training(self.prepared)
             return
         found = self.truth = truth.evaluate(self.process, self.prepared, self.float32)
-        layers = self._replay(LayerReplay(self.process, self.prepared, found.layers))
+        replay = LayerReplay(self.process, self.prepared, found.layers)
+        layers = judging.replay_all(
+            self.candidates, replay, found, lambda: self.clock.left is None or self.clock.left > 0
+        )
         with ThreadPoolExecutor(host.cores()) as pool:  # numpy's loops release the interpreter's lock
             judged = [
                 pool.submit(each.judge, self.prepared, found, layers.get(each.subject.build_key))
@@ -347,26 +350,6 @@ class Run:
             candidate.judge_training(parity, prepared, observed)
             candidate.worker.close()
             observed = coming
-
-    def _replay(self, replay: LayerReplay) -> dict[tuple[str, str], Layers]:
-        """Judge the layers of every framework, once for all its modes that build the same model."""
-        done: dict[tuple[str, str], Layers] = {}
-        for candidate in self.candidates:
-            key = candidate.subject.build_key
-            if candidate.alive and replay.layers and key not in done:
-                done[key] = self._replayed(candidate, replay)
-            candidate.worker.close()
-        return done
-
-    def _replayed(self, candidate: Candidate, replay: LayerReplay) -> Layers:
-        """Replay the layers of this candidate. When the replay fails, the verdict on the outputs is valid nevertheless."""
-        known, label = len(replay.layers), candidate.label
-        if self.clock.left is not None and self.clock.left <= 0:
-            return Layers(known=known, subject=label, stopped="--max-seconds left no time to check the layers")
-        try:
-            return candidate.replay(replay)
-        except SubjectError as error:
-            return Layers(known=known, subject=label, stopped=f"the layers could not be checked: {error}")
 
     # -- processes ----------------------------------------------------------------------------------------------------
 

@@ -127,6 +127,8 @@ class Framework:
     mode_options: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     # The mode that a bare framework name means, e.g. "eager" for ``jittor``; None: subjects are always written with their mode.
     implicit_mode: ClassVar[str | None] = None
+    # The mode in which ``capture`` runs the model; "" when it runs the model as none of the modes does.
+    captured_mode: ClassVar[str] = "eager"
     # The modes that run when the user names no subject.
     default_modes: ClassVar[tuple[str, ...]] = ()
     # How weights reach the framework: "onnx" (from the reference's ONNX export, when there is one) or "canonical" (directly).

@@ -17,6 +17,7 @@ class Jax(Framework):
     """The base class of adapters whose tensors are JAX's. A subclass adds how a model is built and called."""
 
     isolated = "jax"
+    captured_mode = ""  # inner functions are not compiled during a capture
     devices = ("cpu", "cuda")
 
     def __init__(self, threads: int, device: str) -> None:

@@ -34,6 +34,7 @@ class Adapter(Framework):
     implicit_mode = "all"
     default_modes = ("all",)
     runs_export = True
+    captured_mode = ""  # no operators are fused in a captured session
 
     def __init__(self, threads: int, device: str) -> None:
         import onnx

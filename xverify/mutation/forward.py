@@ -17,7 +17,6 @@ from ..reference.layers import LayerReplay
 from ..reference.request import resolve
 from ..results.records import Layers
 from ..results.verdicts import Verdict
-from ..verdict import limits
 from ..verdict.layers import summarise
 from ..worker import messages, messages_reference
 from ..worker.messages_reference import Fault
@@ -25,7 +24,7 @@ from ..worker.process import Worker
 from ..workload.options import RunSettings
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
-from .records import Score, Trial, TrialOutcome
+from .records import Score, Trial
 from .workers import reference_and_port
 
 SEEDS = 5  # of clean runs
@@ -138,7 +137,6 @@ class _Pair:
             layer=fault.layer,
             says=fault.says,
             visible=found.visible,
-            outcome=_outcome(found),
             verdict=found.layers.verdict,
             found=place,
             explained=kind,
@@ -154,9 +152,3 @@ class _Pair:
         report = self.replay.report(captured, planted)
         kinds = {layer: explained.kind for layer, explained in report.explained.items()}
         return _Judgement(summarise(report, self.replay.layers, "torch:eager"), report.visible, kinds)
-
-
-def _outcome(found: _Judgement) -> TrialOutcome:
-    if found.layers.first is not None:
-        return TrialOutcome.CAUGHT
-    return TrialOutcome.UNTESTED if found.visible < limits.VISIBLE else TrialOutcome.MISSED

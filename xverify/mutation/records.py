@@ -6,6 +6,9 @@ import math
 from dataclasses import asdict, dataclass
 from enum import Enum
 
+from ..results.verdicts import Verdict
+from ..verdict import limits
+
 # Kinds of the catalogue that compute the same: float16 and TF32 both keep ten bits of the mantissa.
 ALIKE = {
     f"{a} {what}": (f"{b} {what}",)
@@ -17,9 +20,9 @@ ALIKE = {
 class TrialOutcome(str, Enum):
     """The outcome of a planted fault."""
 
-    CAUGHT = "CAUGHT"  # the verdict is not EQUAL
-    UNTESTED = "UNTESTED"  # the fault changes the output of its layer too little to be noticed
-    MISSED = "MISSED"  # the verdict is EQUAL, although the fault is large enough to be noticed
+    CAUGHT = "CAUGHT"  # xverify run would exit with 1, or the verdict is DRIFT and the report names the fault
+    UNTESTED = "UNTESTED"  # not caught; the fault changes the output of its layer too little to be noticed
+    MISSED = "MISSED"  # not caught, although the fault is large enough to be noticed
 
     __str__ = str.__str__
     __hash__ = str.__hash__
@@ -32,7 +35,7 @@ class Trial:
     layer: the layer in which it was planted; for training code, the check that it should break.
     says: a description of the fault.
     visible: the change of the layer's exact output by the fault, in noise floors.
-    verdict: of the port with the fault.
+    verdict: of the port with the fault, as ``xverify run`` would give it.
     found: the place of the first difference: a layer, its input, or a check; None when nothing differs.
     explained: the kind of fault that the report names; None when it names none.
     explanation: the explanation in the report.
@@ -43,11 +46,32 @@ class Trial:
     layer: str
     says: str
     visible: float
-    outcome: TrialOutcome
-    verdict: str
+    verdict: Verdict
     found: str | None = None
     explained: str | None = None
     explanation: str | None = None
+
+    @property
+    def named(self) -> bool:
+        """Whether the report names the right kind of fault in the right place."""
+        return self.found == self.layer and self.explained in {self.kind, *ALIKE.get(self.kind, ())}
+
+    @property
+    def fails(self) -> bool:
+        """Whether ``xverify run`` would exit with 1."""
+        return self.verdict.fails
+
+    @property
+    def drifts(self) -> bool:
+        """Whether the fault is caught by a warning only: a DRIFT that names it."""
+        return self.verdict == Verdict.DRIFT and self.named
+
+    @property
+    def outcome(self) -> TrialOutcome:
+        """Whether the fault was caught."""
+        if self.fails or self.drifts:
+            return TrialOutcome.CAUGHT
+        return TrialOutcome.UNTESTED if self.visible < limits.VISIBLE else TrialOutcome.MISSED
 
     @property
     def located(self) -> bool:
@@ -56,12 +80,16 @@ class Trial:
 
     @property
     def understood(self) -> bool:
-        """Whether the report names the right kind of fault in the right place."""
-        return self.located and self.explained in {self.kind, *ALIKE.get(self.kind, ())}
+        """Whether the fault was caught and named."""
+        return self.located and self.named
 
     def to_dict(self) -> dict[str, object]:
         """JSON values; infinity, which JSON cannot hold, becomes null."""
-        return {**asdict(self), "visible": self.visible if math.isfinite(self.visible) else None}
+        values = asdict(self)
+        first = {name: values.pop(name) for name in ("model", "kind", "layer", "says", "visible")}
+        if not math.isfinite(self.visible):
+            first["visible"] = None
+        return {**first, "outcome": self.outcome.value, **values}
 
 
 @dataclass(frozen=True)
@@ -81,6 +109,14 @@ class Score:
         return sum(trial.outcome == outcome for trial in self.trials)
 
     @property
+    def fails(self) -> int:
+        return sum(trial.fails for trial in self.trials)
+
+    @property
+    def drifts(self) -> int:
+        return sum(trial.drifts for trial in self.trials)
+
+    @property
     def located(self) -> int:
         return sum(trial.located for trial in self.trials)
 
@@ -94,6 +130,8 @@ class Score:
             "model": self.model,
             "planted": len(self.trials),
             **{outcome.lower(): self.count(outcome) for outcome in TrialOutcome},
+            "exit_1": self.fails,
+            "drift_named": self.drifts,
             "layer_named": self.located,
             "explained": self.understood,
             "clean_runs": self.clean,

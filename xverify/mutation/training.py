@@ -23,7 +23,7 @@ from ..workload.options import RunSettings
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
 from .mistakes import MISTAKES, Mistake
-from .records import Score, Trial, TrialOutcome
+from .records import Score, Trial
 from .workers import reference_and_port
 
 SEEDS = 2  # of clean runs, each with every optimizer that a mistake is made with
@@ -112,7 +112,6 @@ def _trial(model: str, mistake: Mistake, checks: list[Check]) -> Trial:
         layer=mistake.check,
         says=mistake.kind,
         visible=float("inf"),
-        outcome=TrialOutcome.CAUGHT if broken else TrialOutcome.MISSED,
         verdict=Verdict.worst((Verdict(check.verdict) for check in broken), default=Verdict.EQUAL),
         found=broken[0].name if broken else None,
         explained=mistake.kind if understood else None,

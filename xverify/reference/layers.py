@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ..results.records import Layers
-from ..verdict.findings import ReplayReport
+from ..verdict.findings import ReplayReport, Rounding
 from ..verdict.layers import Place, match, summarise
 from ..worker import messages, messages_reference
 from ..worker.process import Worker
@@ -87,10 +87,14 @@ class LayerReplay:
         ]
         return match(mine, theirs, reply.channels_last)
 
-    def replay(self, captured: Captured, subject: str) -> Layers:
-        """Judge every captured layer. subject: the subject that was captured."""
+    def replay(self, captured: Captured, subject: str) -> tuple[Layers, tuple[Rounding, ...]]:
+        """Judge every captured layer. Returns the verdicts, and the roundings that explain findings.
+
+        subject: the subject that was captured.
+        """
         self.process.phase(f"replaying the layers of {subject}")
-        return summarise(self.report(captured), self.layers, subject, captured.matched)
+        report = self.report(captured)
+        return summarise(report, self.layers, subject, captured.matched), report.roundings
 
     def report(self, captured: Captured, planted: tuple[str, int] | None = None) -> ReplayReport:
         """Replay the captured layers, and return what is found.

@@ -29,7 +29,7 @@ class Truth:
     noise_floors: rms of the noise of all layers in every output; None when the layers cannot be replayed.
     layers: the canonical layers; empty when they cannot be replayed. replay_problem: why they cannot, "" when they can.
     tested, untested: the weights and constants in which a fault would show in the outputs, and those in which it would not.
-    constant: whether some output of the reference is the same for every input.
+    constant: the outputs of the reference that are the same for every input.
     """
 
     outputs: Outputs
@@ -40,7 +40,7 @@ class Truth:
     replay_problem: str = ""
     tested: tuple[str, ...] = ()
     untested: tuple[str, ...] = ()
-    constant: bool = False
+    constant: tuple[str, ...] = ()
 
 
 def compute_float32(process: ReferenceProcess, prepared: Prepared) -> Outputs:
@@ -62,7 +62,7 @@ def evaluate(process: ReferenceProcess, prepared: Prepared, float32: Outputs) ->
     except Unsupported:
         found = _perturbed(process, prepared, float32)
     spec, cases = process.folder.spec, range(process.request.cases)
-    constant = verdict.is_constant(found.outputs, spec, cases)
+    constant = verdict.constant_outputs(found.outputs, spec, cases)
     return replace(found, constant=constant)
 
 
@@ -93,21 +93,31 @@ def _with_noise_floors(process: ReferenceProcess, prepared: Prepared, float32: O
     exact: Outputs = npz.OnDisk(path)
     if prepared.few_inputs != prepared.inputs:
         exact, _ = _outputs(process, "float64", prepared.inputs, prepared.weights)
-    floors: dict[str, float] = {}
-    for name in process.folder.spec.outputs:
-        keys = [key for case in range(process.request.cases) if (key := case_key(case, name)) in reply.floors]
-        found = [reply.floors[key] for key in keys]
-        relative = [each.floor / each.size if each.size else 0.0 for each in found]
-        pooled = math.sqrt(sum(value**2 for value in relative) / len(relative)) if relative else 0.0
-        floors.update({key: pooled * each.size for key, each in zip(keys, found)})
     return Truth(
         exact,
         float32,
-        noise_floors=floors,
+        noise_floors=pooled_floors(process, reply.floors),
         layers=layers,
         tested=tuple(reply.tested),
         untested=tuple(reply.untested),
     )
+
+
+def pooled_floors(
+    process: ReferenceProcess, measured: Mapping[str, messages_reference.OutputFloor]
+) -> dict[str, float]:
+    """The floors of all outputs, each the same share of the size of its output in every case.
+
+    measured: "case/name" -> floor and size, as a worker measured them.
+    """
+    floors: dict[str, float] = {}
+    for name in process.folder.spec.outputs:
+        keys = [key for case in range(process.request.cases) if (key := case_key(case, name)) in measured]
+        found = [measured[key] for key in keys]
+        relative = [each.floor / each.size if each.size else 0.0 for each in found]
+        pooled = math.sqrt(sum(value**2 for value in relative) / len(relative)) if relative else 0.0
+        floors.update({key: pooled * each.size for key, each in zip(keys, found)})
+    return floors
 
 
 def _outputs(

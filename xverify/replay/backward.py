@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -178,17 +178,28 @@ class BackwardReplay:
         loss_of(backward_pass.switch(None), target).backward()
 
     def _settle_explanations(self, rounded: Mapping[str, Explanation]) -> None:
-        """Keep an explanation only where it explains all of a layer's findings, and add those of the forward replay."""
-        worst = {
-            each.layer: max(each.ratio, each.channel_ratio) for each in self.findings if each.what == INPUT_GRADIENT
-        }
-        for finding in self.findings:
-            wrong = finding.verdict != Verdict.EQUAL and finding.what.startswith(GRADIENT_OF)
-            if wrong and finding.ratio > worst.get(finding.layer, 0.0):
-                # Rounding in the sums of a layer changes the gradients of its weights by no more than that of its input.
+        """Decide which gradients a rounding of their layer explains, besides those that it reproduces.
+
+        Rounding in the sums of a layer changes the gradients of its weights by no more than that of its input. A DRIFT has the
+        same cause as a rounding that the forward replay found in its layer.
+        """
+        worst: dict[str, float] = {}
+        for each in self.findings:
+            if each.what == INPUT_GRADIENT and each.rounding is not None:
+                worst[each.layer] = max(worst.get(each.layer, 0.0), each.ratio, each.channel_ratio)
+        for place, finding in enumerate(self.findings):
+            if finding.verdict == Verdict.EQUAL or finding.rounding is not None:
+                continue
+            known, of_weight = self.explained.get(finding.layer), finding.what != INPUT_GRADIENT
+            if finding.what.startswith(GRADIENT_OF):
+                within = of_weight and finding.ratio <= worst.get(finding.layer, 0.0)
+                if known is not None and known.rounding and within:
+                    self.findings[place] = replace(finding, rounding=known)
+                    continue
                 self.explained.pop(finding.layer, None)
             if finding.verdict == Verdict.DRIFT and finding.layer in rounded:
                 self.explained.setdefault(finding.layer, rounded[finding.layer])
+                self.findings[place] = replace(finding, rounding=rounded[finding.layer])
 
     # -- one layer ----------------------------------------------------------------------------------------------------
 
@@ -244,6 +255,7 @@ class BackwardReplay:
             x = as_float64(call.inputs[0])
             if gradient_has_rounded_sums(layer, x, upstream, captured, floors, finding):
                 self.explained[call.layer] = ROUNDED_SUMS
+                finding = replace(finding, rounding=ROUNDED_SUMS)
         self.findings.append(finding)
 
     def _place(self, layer: str, call: int, index: int, what: str) -> Place:
@@ -299,10 +311,10 @@ class BackwardReplay:
                 continue  # no gradient reached this layer in another pass
             floors = Floors(found.exact, found.noise[Arithmetic.PERTURBED], found.noise[Arithmetic.FLOAT32])
             finding = judge(self._place(layer, call, index, UPSTREAM), found.captured, floors, 1, found.axis)
+            if finding.verdict != Verdict.EQUAL:
+                outputs = map(self.capture.load, self.capture.records[layer, call].outputs)
+                logits = next((y for y in outputs if y.shape == found.captured.shape), None)
+                if logits is not None and is_through_maximum(finding, logits, found.captured, floors, found.axis):
+                    self.explained[layer] = THROUGH_MAXIMUM
+                    finding = replace(finding, rounding=THROUGH_MAXIMUM)
             self.findings.append(finding)
-            if finding.verdict == Verdict.EQUAL:
-                continue
-            outputs = map(self.capture.load, self.capture.records[layer, call].outputs)
-            logits = next((y for y in outputs if y.shape == found.captured.shape), None)
-            if logits is not None and is_through_maximum(finding, logits, found.captured, floors, found.axis):
-                self.explained[layer] = THROUGH_MAXIMUM

@@ -27,6 +27,7 @@ from ..verdict import limits
 from ..verdict.findings import INPUT, OUTPUT, Finding, ReplayReport
 from ..verdict.limits import UNIT
 from ..weights.canonical import Array
+from .explained_roundings import with_rounding
 from .explanation import Explainer
 from .floors import MEASURED_CALLS, FloorMeter
 from .layer_kinds import COPIES, channel_axis, may_overwrite, summed_terms
@@ -271,9 +272,12 @@ class Replay:
         for index, (output, each) in enumerate(zip(outputs, floors)):
             place = Place(pause.layer, pause.call, index, type(layer).__name__, OUTPUT)
             finding = judge(place, output, each, terms, channel_axis(layer, output.dim()))
+            if finding.verdict != Verdict.EQUAL:
+                if index == 0:
+                    self.explainer.explain(finding, output, each, args)
+                known = self.explainer.explained.get(pause.layer)
+                finding = with_rounding(self.models, known, finding, output, each, args)
             self.findings.append(finding)
-            if finding.verdict != Verdict.EQUAL and index == 0:
-                self.explainer.explain(finding, output, each, args)
 
     def _report_shape(self, pause: Pause, captured: Tensor, floors: Floors, args: Any) -> None:
         """Report and explain an output of another shape. The replay cannot continue after it."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ..results.records import Layers, Result, Row
 from ..verdict import limits
-from ..verdict.outputs import OWN_EQUAL
+from ..verdict.judgement import OWN_EQUAL
 
 PHASES = ("starting", "warming", "timing", "judging")
 FEW = 4  # names in a sentence
@@ -42,6 +42,8 @@ def coverage(layers: Layers) -> str:
     if layers.matched:
         pairs = ", ".join(f"{canonical} = {own}" for canonical, own in layers.matched.items())
         text += f"; matched by order and shape: {pairs}"
+    for subject, reason in layers.failed.items() if layers.compared else ():
+        text += f"; {subject} could not be captured: {reason}"
     return text + (f"; {layers.stopped}" if layers.stopped else "")
 
 
@@ -117,7 +119,7 @@ def _layers(result: Result) -> Iterator[str]:
         if found is None or not found.compared:
             why = (found.stopped if found else "") or "the framework does not show its layers"
             yield f"  {row.subject}: no layer checked, only the outputs: {why}"
-        elif found.missing or found.matched or found.stopped:
+        elif found.missing or found.matched or found.stopped or found.failed:
             yield f"  {row.subject}: {coverage(found)}"
     untested = reference.untested
     if untested:

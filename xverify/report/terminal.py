@@ -85,10 +85,11 @@ def _reasons(row: Row, too_noisy: str | None) -> Iterator[tuple[str, str]]:
     """
     reason = row.reason or (row.error.reason if row.error and row.training is None else None)
     drifts = row.error is not None and row.error.verdict == Verdict.DRIFT
+    equal = row.error is not None and row.error.verdict <= Verdict.EQUAL and row.reason is None
     if reason:
-        yield ("yellow" if drifts else "red"), reason
+        yield ("dim" if equal else "yellow" if drifts else "red"), reason
     speed = row.speed
     if speed is None or speed.reason is None or speed.reason == too_noisy:
         return
-    if speed.verdict in ("REFUSED", "AMBIGUOUS") and (drifts or not reason):
+    if speed.verdict in ("REFUSED", "AMBIGUOUS") and (drifts or equal or not reason):
         yield STYLES[speed.verdict], speed.reason

@@ -59,9 +59,10 @@ class LayerError:
             _, is_output, output = self.layer.partition(OUTPUT)
             what = f"the output `{output}`" if is_output else f"`{self.layer}`"
             where = what if is_output else f"the input of {what}"
-            if not (self.explanation or self.reason):
+            if not self.reason:
                 place = f"between `{before}` and {what}" if before else f"before {what}"
-                return f"Fault {place}: {where} is already wrong, {size}"
+                also = f"; besides, {self.layer} {self.explanation}" if self.explanation else ""
+                return f"Fault {place}: {where} is already wrong, {size}{also}"
         if self.explanation or self.reason:
             return f"{where}: {self.explanation or self.reason}"
         return f"{where} differs first: {size}"
@@ -76,6 +77,10 @@ class Layers:
     subject: the subject that was captured.
     stopped: why the replay ended early; "" when it did not.
     matched: canonical name -> the framework's own name, where layers were matched by order and shape.
+    mode: the mode in which the captured pass ran; "" when it ran in none of the framework's modes.
+    failed: subjects that build the same model and could not be captured -> the reason.
+    partial: layers of which some call was not captured.
+    uncalled: layers that the reference does not call on these inputs, so that there is nothing to capture.
     """
 
     layers: tuple[LayerError, ...] = ()
@@ -85,6 +90,15 @@ class Layers:
     subject: str = ""
     stopped: str = ""
     matched: dict[str, str] = field(default_factory=dict)
+    mode: str = ""
+    failed: dict[str, str] = field(default_factory=dict)
+    partial: tuple[str, ...] = ()
+    uncalled: tuple[str, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether every call of every layer of the reference was compared, and the replay reached its end."""
+        return self.compared > 0 and not (self.stopped or self.partial or set(self.missing) - set(self.uncalled))
 
     @property
     def verdict(self) -> Verdict:

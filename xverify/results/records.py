@@ -92,6 +92,9 @@ class TensorError:
     mean_abs, max_abs, rel_rms, float32_ratio, noise_ratio: see ``Error``.
     reason: why it cannot be compared; None when it can.
     identical: whether it is the reference's float32 output to the last bit.
+    rounding_ratio: rms of the difference / the noise of all layers with the roundings that explain some of them; None when no
+        layer is explained by a rounding.
+    verdict: of this output by itself; None in the files of earlier versions.
     """
 
     case: int
@@ -103,6 +106,8 @@ class TensorError:
     reason: str | None = None
     noise_ratio: float | None = None
     identical: bool = False
+    rounding_ratio: float | None = None
+    verdict: Verdict | None = None
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from .. import host
 from ..results.records import Check
 from ..results.verdicts import Verdict
 from ..verdict import limits
-from ..verdict.outputs import OWN_DRIFT, OWN_EQUAL
+from ..verdict.judgement import OWN_DRIFT, OWN_EQUAL
 from ..workload.optimizers import VARIANTS, Optimizer
 from . import optimizer_check
 from .step import OWN, STATISTICS, Distance, Parameter, Statistic, Step, rms

@@ -155,7 +155,8 @@ class TrainingParity:
         captured = None
         if learner.build_key not in self._captured:
             captured = self._capture(learner)
-            self._captured.add(learner.build_key)
+            if not isinstance(captured, str):  # otherwise the next subject of this build is tried
+                self._captured.add(learner.build_key)
         step = self._step(learner, 0)
         learner.worker.ask(messages.ReleaseMemory())
         return Observed(captured, step)
@@ -201,7 +202,8 @@ class TrainingParity:
 
     def judge_again(self, learner: Learner, error: Error) -> Error:
         """Judge the first step of a later process run. Returns ``error``, or the error that the later process run shows."""
-        local = Local.of(self._judge_layers(learner, None)[0])
+        judged = self._replayed.get(learner.build_key) or self._judge_layers(learner, None)
+        local = Local.of(judged[0])
         checks = self._judge_step(learner, 0, self._step(learner, 0), local, [], Distance())
         broken = next((check for check in checks if check.verdict.fails), None)
         if broken is None or error.verdict.fails:
@@ -213,10 +215,16 @@ class TrainingParity:
     def _judge_layers(
         self, learner: Learner, captured: TrainingCaptured | str | None
     ) -> tuple[tuple[Check, ...], Layers]:
-        """The forward and backward checks, made once for all modes that build the same model."""
+        """The forward and backward checks, made once for all modes that build the same model.
+
+        When they fail for one mode, the next one is tried.
+        """
         key = learner.build_key
-        if key not in self._replayed:
-            self._replayed[key] = self._replay(learner, self._capture(learner) if captured is None else captured)
+        earlier = self._replayed.get(key)
+        if earlier is None or not earlier[1].compared:
+            found = self._replay(learner, self._capture(learner) if captured is None else captured)
+            if earlier is None or found[1].compared:
+                self._replayed[key] = found
         return self._replayed[key]
 
     def _capture(self, learner: Learner) -> TrainingCaptured | str:

@@ -29,6 +29,7 @@ class Finding:
     mean_abs, max_abs: absolute difference from the exact values, in the tensor's own unit.
     rel_rms: rms of the difference / rms of the exact values.
     reason: why no ratio could be computed, for example because the shapes differ; None when one was computed.
+    rounding: the rounding that brings this very tensor under the limits; None when there is none.
     """
 
     layer: str
@@ -43,6 +44,7 @@ class Finding:
     max_abs: float | None = None
     rel_rms: float | None = None
     reason: str | None = None
+    rounding: Explanation | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -51,6 +53,11 @@ class Finding:
             return Verdict.DIFFERENT
         backward = self.what.startswith(GRADIENT)
         return classify(self.ratio, self.channel_ratio, EQUAL_BACKWARD_R if backward else EQUAL_R)
+
+    @property
+    def counts_as(self) -> Verdict:
+        """The verdict that counts: another precision that explains this finding makes a DIFFERENT a DRIFT."""
+        return min(self.verdict, Verdict.DRIFT) if self.rounding is not None else self.verdict
 
     @property
     def computed_by_layer(self) -> bool:
@@ -73,6 +80,15 @@ class Explanation:
 
 
 @dataclass(frozen=True)
+class Rounding:
+    """A rounding that explains one call of a layer. kind: its name in the catalogue of faults."""
+
+    layer: str
+    call: int
+    kind: str
+
+
+@dataclass(frozen=True)
 class ReplayReport:
     """What one replay found, forward or backward.
 
@@ -91,6 +107,12 @@ class ReplayReport:
     explained: Mapping[str, Explanation] = field(default_factory=dict)
     visible: float = 0.0
     stopped: str = ""
+
+    @property
+    def roundings(self) -> tuple[Rounding, ...]:
+        """The roundings that explain findings, one for each call of a layer."""
+        found = (Rounding(each.layer, each.call, each.rounding.kind) for each in self.findings if each.rounding)
+        return tuple(dict.fromkeys(found))
 
 
 @dataclass(frozen=True)

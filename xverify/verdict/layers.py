@@ -35,12 +35,16 @@ def summarise(
         subject=subject,
         stopped=report.stopped,
         matched=dict(matched or {}),
+        partial=tuple(name for name in known if name in report.missing and name in report.compared),
+        uncalled=tuple(name for name in known if not (name in report.missing or name in report.compared)),
     )
 
 
 def _layer(name: str, findings: Sequence[Finding], calls: int, explanation: Explanation | None) -> LayerError:
-    worst = max(findings, key=lambda finding: (finding.verdict, finding.ratio))
-    rounding = explanation is not None and explanation.rounding
+    worst = max(findings, key=lambda finding: (finding.counts_as, finding.ratio))
+    away = [finding for finding in findings if finding.verdict != Verdict.EQUAL]
+    if worst.rounding is not None or (explanation is not None and explanation.rounding):
+        explanation = worst.rounding  # a rounding says nothing about a finding that it does not explain
     return LayerError(
         layer=name,
         kind=worst.kind,
@@ -48,7 +52,7 @@ def _layer(name: str, findings: Sequence[Finding], calls: int, explanation: Expl
         ratio=max((finding.ratio for finding in findings if finding.computed_by_layer), default=0.0),
         channel_ratio=max((finding.channel_ratio for finding in findings), default=0.0),
         input_ratio=max((finding.ratio for finding in findings if not finding.computed_by_layer), default=0.0),
-        verdict=Verdict.DRIFT if rounding else worst.verdict,
+        verdict=worst.counts_as,
         faulty=worst.what,
         terms=worst.terms,
         mean_abs=worst.mean_abs,
@@ -56,7 +60,7 @@ def _layer(name: str, findings: Sequence[Finding], calls: int, explanation: Expl
         rel_rms=worst.rel_rms,
         reason=worst.reason,
         explanation=explanation.says if explanation is not None else None,
-        rounding=rounding,
+        rounding=bool(away) and all(finding.rounding is not None for finding in away),
     )
 
 

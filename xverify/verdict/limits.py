@@ -71,19 +71,32 @@ def classify(ratio: float, channel_ratio: float = 0.0, equal: float = EQUAL_R) -
     return Verdict.EQUAL if ratio <= equal and channel_ratio <= EQUAL_C else Verdict.DRIFT
 
 
-def classify_output(rho: float, layers: Verdict | None) -> Verdict:
-    """The verdict on the outputs of a model.
+def classify_rho(rho: float, coherent: bool = False, away: float = 0.0) -> Verdict:
+    """The verdict on one output of a model.
 
     rho: residual / noise of all layers.
-    layers: the worst verdict on a layer; None when no layer was compared.
+    coherent: whether every layer of the reference was compared in the captured callable, and is EQUAL.
+    away: distance from what the captured callable returned for the same input / noise of all layers; 0 for that very callable.
 
     Rounding errors that have the same sign in every layer add up to more than the noise model predicts. When all layers are EQUAL,
-    rho may therefore be up to COHERENT_RHO.
+    rho may therefore be up to COHERENT_RHO. A callable that was not captured itself must then be near the one that was.
     """
-    if layers is not None and layers in (Verdict.DIFFERENT, Verdict.INVALID):
-        return Verdict(layers)
+    plain = _plain(rho)
+    return min(plain, _plain(away)) if coherent and rho <= COHERENT_RHO else plain
+
+
+def _plain(rho: float) -> Verdict:
     if rho <= EQUAL_RHO:
-        return Verdict.EQUAL if layers is None else Verdict(layers)
-    if layers == Verdict.EQUAL:
-        return Verdict.EQUAL if rho <= COHERENT_RHO else Verdict.DIFFERENT
+        return Verdict.EQUAL
     return Verdict.DRIFT if rho <= DRIFT_RHO else Verdict.DIFFERENT
+
+
+def classify_output(rho: float, layers: Verdict | None, complete: bool = True, away: float = 0.0) -> Verdict:
+    """The verdict on a model: the worse of that on an output and that on the layers.
+
+    layers: the worst verdict on a layer; None when no layer was compared.
+    complete: whether every layer of the reference was compared.
+    rho, away: see ``classify_rho``.
+    """
+    found = classify_rho(rho, complete and layers == Verdict.EQUAL, away)
+    return found if layers is None else max(found, Verdict(layers))

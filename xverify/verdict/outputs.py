@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -17,21 +17,24 @@ from ..weights.canonical import Array
 from ..workload.keys import case_key
 from ..workload.spec import ModelSpec
 from . import limits as rule
+from .judgement import OWN_DRIFT, OWN_EQUAL, Context, conclusion, judged, measure
 
 Arrays = Mapping[str, Array]
 
 PART = 2**18  # values that are processed at a time: their float64 copies stay in the processor's cache
 UNSTEADY = 1e-3  # relative change; another order of the terms in a parallel sum changes an output far less
-OWN_EQUAL, OWN_DRIFT = 10.0, 30.0  # limits where the noise floor is the error of one float32 run
 
 RULE = (
     "Every layer is computed again in float64 from the inputs that the framework gave it. R is its residual / its noise floor, "
     "which is measured there; C is the same for its worst channel. rho is the residual of the model's outputs / the noise of all "
-    "layers. "
+    "layers. Every output and every layer has its own verdict, and the worst counts. "
     "IDENTICAL: the same as the reference's float32 outputs to the last bit. "
     f"EQUAL: R <= {rule.EQUAL_R:g}, C <= {rule.EQUAL_C:g} and rho <= {rule.EQUAL_RHO:g} "
-    f"(up to {rule.COHERENT_RHO:g} when every layer is EQUAL). "
-    f"DRIFT, a warning: R <= {rule.DRIFT_R:g}, C <= {rule.DRIFT_C:g}, rho <= {rule.DRIFT_RHO:g}. DIFFERENT: more than that. "
+    f"(up to {rule.COHERENT_RHO:g} when every layer was compared and is EQUAL; in a callable that was not captured itself, only "
+    f"where its outputs are within {rule.EQUAL_RHO:g} x this noise of what the captured one returned). "
+    f"DRIFT, a warning: R <= {rule.DRIFT_R:g}, C <= {rule.DRIFT_C:g}, rho <= {rule.DRIFT_RHO:g}; or findings that another "
+    f"precision reproduces, with rho <= {rule.EQUAL_RHO:g} against the noise with that precision in place. "
+    "DIFFERENT: more than that. "
     "INVALID: weights, coverage, shape, dtype or NaN pattern are wrong. UNTESTED: an output of the reference is constant. Without "
     "a float64 replay the noise floor is the error of one float32 run, and the limits on the outputs are "
     f"{OWN_EQUAL:g} and {OWN_DRIFT:g}."
@@ -46,7 +49,9 @@ def compare(
     cases: Sequence[int],
     floors: Mapping[str, float] | None = None,
     layers: Layers | None = None,
-    constant: bool | None = None,
+    constant: Collection[str] | None = None,
+    returned: Arrays | None = None,
+    rounding_floors: Mapping[str, float] | None = None,
 ) -> Error:
     """Judge the outputs of one subject. All arrays are named "case/output".
 
@@ -57,27 +62,25 @@ def compare(
     cases: the input cases to compare.
     floors: rms of the noise of all layers in each output; when omitted, the error of ``float32`` is the noise floor.
     layers: what a replay of the subject's framework found; omitted when there was none.
-    constant: the result of ``is_constant``; computed when omitted.
+    constant: the result of ``constant_outputs``; computed when omitted.
+    returned: what the captured callable returned, when it is another than the one that computed ``outputs``.
+    rounding_floors: ``floors`` with the roundings that explain some layers; omitted when none does.
     """
     expected = [(case, name) for case in cases for name in spec.outputs]
-    tensors = [_tensor(case, name, outputs, truth, float32, spec, floors) for case, name in expected]
+    context = Context(
+        modelled=floors is not None,
+        layers=layers if layers is not None and layers.compared else None,
+        constant=frozenset(constant_outputs(truth, spec, cases) if constant is None else constant),
+        borrowed=returned is not None,
+        away=_distances(outputs, returned or {}, floors or {}),
+    )
+    tensors = [
+        judged(_tensor(case, name, outputs, truth, float32, spec, floors, rounding_floors), context)
+        for case, name in expected
+    ]
     compared = [tensor for tensor in tensors if tensor.mean_abs is not None]
-    worst = max(compared, key=_measure, default=None)
-    rho = math.inf if worst is None else _measure(worst)
-    problems = [*_strange(outputs, expected, spec), *(tensor.reason for tensor in tensors if tensor.reason)]
-    verdict: Verdict
-    reason: str | None
-    if problems:
-        verdict, reason = Verdict.INVALID, problems[0]
-    elif is_constant(truth, spec, cases) if constant is None else constant:
-        verdict = Verdict.UNTESTED
-        reason = "an output of the reference is the same for every input: no fault could show in it"
-    elif all(tensor.identical for tensor in compared):
-        verdict, reason = Verdict.IDENTICAL, None
-    elif floors is None:
-        verdict, reason = _without_noise_model(rho, worst)
-    else:
-        verdict, reason = _with_layers(rho, worst, layers)
+    strange = _strange(outputs, expected, spec)
+    verdict, reason = (Verdict.INVALID, strange[0]) if strange else conclusion(tensors, context)
     return Error(
         verdict=verdict,
         reason=reason,
@@ -85,12 +88,38 @@ def compare(
         max_abs=max((tensor.max_abs or 0.0 for tensor in compared), default=None),
         rel_rms=max((tensor.rel_rms or 0.0 for tensor in compared), default=None),
         float32_ratio=max((tensor.float32_ratio or 0.0 for tensor in compared), default=None),
-        noise_ratio=rho if compared and floors is not None else None,
+        noise_ratio=max(map(measure, compared)) if compared and floors is not None else None,
         compared=len(compared),
         expected=len(expected),
         tensors=tuple(tensors),
         layers=layers,
     )
+
+
+def _distances(outputs: Arrays, returned: Arrays, floors: Mapping[str, float]) -> dict[str, float]:
+    """Output -> largest rms distance from what the captured callable returned, / the noise of all layers.
+
+    An output that is missing, has another shape, or is not finite in the same places is infinitely far away.
+    """
+    found: dict[str, float] = {}
+    for key in returned:
+        name = key.split("/", 1)[1]
+        if key in floors and key in outputs:
+            found[name] = max(found.get(name, 0.0), _distance(outputs[key], returned[key], floors[key]))
+    return found
+
+
+def _distance(ours: Array, theirs: Array, floor: float) -> float:
+    if ours.shape != theirs.shape:
+        return math.inf
+    squares, values = [], 0
+    for a, b in _parts(ours, theirs):
+        away = np.where(a == b, 0.0, a.astype(np.float64) - b)  # the same infinity is no distance
+        away = away[~(np.isnan(a) & np.isnan(b))] if a.dtype.kind == "f" else away
+        squares.append(float(np.square(away).sum()))
+        values += away.size
+    distance = _quotient(math.sqrt(math.fsum(squares) / max(1, values)), floor)
+    return math.inf if math.isnan(distance) else distance
 
 
 def unsteady(outputs: Arrays, again: Arrays) -> float:
@@ -121,42 +150,6 @@ def _strange(outputs: Arrays, expected: Iterable[tuple[int, str]], spec: ModelSp
     return [f"returns {', '.join(names)}, which spec.py does not name (it names {', '.join(spec.outputs)})"]
 
 
-def _without_noise_model(ratio: float, worst: TensorError | None) -> tuple[Verdict, str | None]:
-    """The verdict where the error of one float32 run is the noise floor, and its reason unless it is EQUAL."""
-    if ratio <= OWN_EQUAL:
-        return Verdict.EQUAL, None
-    verdict = Verdict.DRIFT if ratio <= OWN_DRIFT else Verdict.DIFFERENT
-    return verdict, f"{_place(worst)} is {ratio:.3g} x float32's own (limit {OWN_EQUAL:g})"
-
-
-def _with_layers(rho: float, worst: TensorError | None, layers: Layers | None) -> tuple[Verdict, str | None]:
-    """The verdict on the layers and the outputs together, and its reason unless it is EQUAL."""
-    first = layers.first if layers is not None and layers.compared else None
-    verdict = rule.classify_output(rho, None if layers is None or not layers.compared else layers.verdict)
-    if layers is not None and layers.rounding:
-        verdict = Verdict.DRIFT  # another precision is a warning, however much it changes the outputs
-    if verdict == Verdict.EQUAL:
-        return verdict, None
-    if first is not None and first.verdict == verdict:
-        assert layers is not None
-        others = [layers.describe(layer) for layer in layers.layers if layer is not first and layer.explanation]
-        return verdict, "; ".join([layers.describe(first), *others[:2]])
-    limit = rule.EQUAL_RHO if verdict == Verdict.DRIFT else rule.DRIFT_RHO
-    reason = f"{_place(worst)} is {rho:.3g} x the noise of all layers (limit {limit:g})"
-    if layers is not None and layers.compared and first is None:
-        reason += "; every layer that was compared is EQUAL"
-    return verdict, reason
-
-
-def _place(tensor: TensorError | None) -> str:
-    return f"{tensor.output}, case {tensor.case}: error" if tensor is not None else "error"
-
-
-def _measure(tensor: TensorError) -> float:
-    ratio = tensor.float32_ratio if tensor.noise_ratio is None else tensor.noise_ratio
-    return math.inf if ratio is None else ratio
-
-
 def _tensor(
     case: int,
     name: str,
@@ -165,8 +158,9 @@ def _tensor(
     float32: Arrays,
     spec: ModelSpec,
     floors: Mapping[str, float] | None,
+    rounding_floors: Mapping[str, float] | None,
 ) -> TensorError:
-    """Compare one output of one input case."""
+    """Compare one output of one input case. The arguments are those of ``compare``."""
     key = case_key(case, name)
     if key not in outputs:
         return TensorError(case, name, reason=f"output {name!r} is missing: spec.py names {', '.join(spec.outputs)}")
@@ -176,23 +170,39 @@ def _tensor(
     if ours.dtype.name != spec.outputs[name].dtype:
         reason = f"output {name!r} is {ours.dtype.name}, spec.py says {spec.outputs[name].dtype}"
         return TensorError(case, name, reason=reason)
+    floor, rounding_floor = (None if each is None else each[key] for each in (floors, rounding_floors))
     if ours.dtype.kind != "f":
-        return _whole_numbers(case, name, ours, theirs)
-    return _floating(case, name, ours, theirs, float32[key], None if floors is None else floors[key])
+        return _whole_numbers(case, name, ours, theirs, rounding_floor)
+    return _floating(case, name, ours, theirs, float32[key], floor, rounding_floor)
 
 
-def _whole_numbers(case: int, name: str, ours: Array, theirs: Array) -> TensorError:
-    """Compare integers or booleans, which have no rounding. mean_abs and rel_rms are the share of values that differ."""
+def _whole_numbers(case: int, name: str, ours: Array, theirs: Array, rounding_floor: float | None) -> TensorError:
+    """Compare integers or booleans, which have no rounding. mean_abs and rel_rms are the share of values that differ.
+
+    rounding_floor: the share that differs when the explained roundings are in place; None when there are none.
+    """
     different = int(np.count_nonzero(ours != theirs))
     share = different / ours.size
     ratio = math.inf if different else 0.0
-    return TensorError(case, name, share, float(different > 0), share, ratio, identical=not different)
+    rounding = None if rounding_floor is None else _quotient(share, rounding_floor)
+    return TensorError(
+        case, name, share, float(different > 0), share, ratio, identical=not different, rounding_ratio=rounding
+    )
 
 
-def _floating(case: int, name: str, ours: Array, theirs: Array, single: Array, floor: float | None) -> TensorError:
+def _floating(
+    case: int,
+    name: str,
+    ours: Array,
+    theirs: Array,
+    single: Array,
+    floor: float | None,
+    rounding_floor: float | None,
+) -> TensorError:
     """Compare floating-point numbers of one shape.
 
     theirs: the exact values. single: the reference's own float32 values. floor: rms of the noise; None when it is not modelled.
+    rounding_floor: the same with the explained roundings in place; None when there are none.
     """
     values, absolute, largest, identical = 0, [], 0.0, True
     squares: list[tuple[float, ...]] = []  # sums for each part: of the exact values, of float32's error, of our error
@@ -226,6 +236,7 @@ def _floating(case: int, name: str, ours: Array, theirs: Array, single: Array, f
         float32_ratio=_quotient(error, own),
         noise_ratio=None if floor is None else _quotient(error, floor),
         identical=identical,
+        rounding_ratio=None if rounding_floor is None else _quotient(error, rounding_floor),
     )
 
 
@@ -233,15 +244,16 @@ def _quotient(error: float, floor: float) -> float:
     return error / floor if floor else (0.0 if error == 0 else math.inf)
 
 
-def is_constant(truth: Arrays, spec: ModelSpec, cases: Sequence[int]) -> bool:
-    """Whether an output has one value everywhere, or is the same in all cases, so that no fault could show in it."""
-    for name in spec.outputs:
-        keys = [case_key(case, name) for case in cases]
-        if _all_same(truth[key] for key in keys):
-            return True
-        if len(keys) > 1 and all(_alike(truth, keys, values) for values in (PART, None)):
-            return True
-    return False
+def constant_outputs(truth: Arrays, spec: ModelSpec, cases: Sequence[int]) -> tuple[str, ...]:
+    """The outputs that have one value everywhere, or are the same in all cases, so that no fault could show in them."""
+    keys = {name: [case_key(case, name) for case in cases] for name in spec.outputs}
+    return tuple(name for name, own in keys.items() if _is_constant(truth, own))
+
+
+def _is_constant(truth: Arrays, keys: Sequence[str]) -> bool:
+    if _all_same(truth[key] for key in keys):
+        return True
+    return len(keys) > 1 and all(_alike(truth, keys, values) for values in (PART, None))
 
 
 def _alike(truth: Arrays, keys: Sequence[str], values: int | None) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..framework.capture import LayerCall
-from ..verdict.findings import ReplayReport
+from ..verdict.findings import ReplayReport, Rounding
 from ..verdict.layers import Place
 from .codec import Reply, Request
 from .messages import Done
@@ -136,6 +136,23 @@ class NoiseFloors(Request[FloorsMeasured]):
     path: str
     weights: str
     seed: int
+
+
+@dataclass(frozen=True)
+class RoundingsMeasured(Reply):
+    """floors: "case/name" -> change of this output by the roundings (as ``floor``), and its size."""
+
+    floors: dict[str, OutputFloor]
+
+
+@dataclass(frozen=True)
+class MeasureRoundings(Request[RoundingsMeasured]):
+    """Compute the outputs of every case in float64, with and without these roundings of layers, and compare them."""
+
+    inputs: str
+    weights: str
+    seed: int
+    roundings: tuple[Rounding, ...]
 
 
 @dataclass(frozen=True)

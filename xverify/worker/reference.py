@@ -24,6 +24,7 @@ from .messages_reference import (
     LayersOrdered,
     OutputFloor,
     Replayed,
+    RoundingsMeasured,
 )
 from .state import Handlers, State
 
@@ -50,6 +51,7 @@ class ReferenceWork:
             messages.ListLayers: self.list_layers,
             messages.LayerOrder: self.layer_order,
             messages.NoiseFloors: self.noise_floors,
+            messages.MeasureRoundings: self.measure_roundings,
             messages.Replay: self.replay,
             messages.ListFaults: self.list_faults,
             messages.PlantFault: self.plant_fault,
@@ -136,6 +138,17 @@ class ReferenceWork:
                 floors[name] = OutputFloor(floor.rms(), rms(floor.exact))
         npz.save_file(results, Path(request.path))
         return FloorsMeasured(floors, tuple(coverage.untested), tuple(coverage.tested))
+
+    def measure_roundings(self, request: messages.MeasureRoundings) -> RoundingsMeasured:
+        """Measure how much the roundings that explain some layers change the outputs of every case."""
+        from ..replay.explained_roundings import output_changes
+
+        state, floors = self.state, {}
+        models = state.replayed_models(request.weights, request.seed)
+        for case, native in enumerate(state.native_cases(request.inputs)):
+            found = output_changes(models, request.roundings, native, list(state.outputs))
+            floors.update({case_key(case, name): OutputFloor(*values) for name, values in found.items()})
+        return RoundingsMeasured(floors)
 
     def replay(self, request: messages.Replay) -> Replayed:
         """Replay the capture of another framework; see replay.forward."""

@@ -1,0 +1,94 @@
+"""What the verdict on outputs needs of a replay.
+
+This is the verdicts on the layers, what the captured callable returned, and the noise with the roundings that explain layers.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ..errors import Failed, SubjectError
+from ..results.records import Layers
+from ..verdict.findings import Rounding
+from ..worker import messages, messages_reference
+from ..worker.process import Worker
+from .build import Prepared, ReferenceProcess
+from .layers import LayerReplay
+from .truth import Truth, pooled_floors
+
+
+@dataclass(frozen=True)
+class ReplayedLayers:
+    """The result of a replay, for every subject that builds the captured model.
+
+    returned: input case -> file with what the captured callable returned; empty when it is not known.
+    rounding_floors: the noise floors of the outputs with the roundings that explain some layers; None when none does.
+    """
+
+    layers: Layers
+    returned: Mapping[int, Path] = field(default_factory=dict)
+    rounding_floors: Mapping[str, float] | None = None
+
+    def of_callable(self, subject: str, mode: str) -> bool:
+        """Whether these are the layers of this very callable. A capture may run in another mode than the subject."""
+        return (subject, mode) == (self.layers.subject, self.layers.mode)
+
+
+def replay_layers(replay: LayerReplay, truth: Truth, worker: Worker, subject: str, borrowed: bool) -> ReplayedLayers:
+    """Capture the layers of a subject and judge them. Raises SubjectError when that fails.
+
+    subject: the subject of this worker. borrowed: whether a callable that is not the captured one will be judged by these layers.
+    """
+    process, adapter = replay.process, worker.adapter
+    folder = worker.folder / "layers"
+    try:
+        captured = replay.capture(worker, folder)
+        broken = captured.reply.broken
+        if not captured.reply.records:
+            if broken:
+                raise Failed(f"the captured pass failed: {broken}")
+            return ReplayedLayers(Layers(known=len(replay.layers), subject=subject, mode=adapter.captured_mode))
+        layers, roundings = replay.replay(captured, subject)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    stopped = layers.stopped or (f"the captured pass failed: {broken}" if broken else "")
+    layers = replace(layers, mode=adapter.captured_mode, stopped=stopped)
+    returned = _returned(process, replay.prepared, worker) if borrowed else {}
+    floors = rounding_floors(process, replay.prepared, roundings, truth.noise_floors or {}) if roundings else None
+    return ReplayedLayers(layers, returned, floors)
+
+
+def _returned(process: ReferenceProcess, prepared: Prepared, worker: Worker) -> dict[int, Path]:
+    """Let the captured callable compute every input case, without recording layers; {} when it fails."""
+    found = {}
+    for case in range(process.request.cases):
+        folder = process.space / f"returned-{worker.folder.name}-{case}"
+        folder.mkdir()
+        question = messages.Capture(inputs=str(prepared.inputs), case=case, folder=str(folder), wanted=())
+        try:
+            broken = worker.ask(question).broken
+        except SubjectError as error:
+            broken = str(error)
+        if broken:
+            return {}
+        found[case] = folder / "outputs.npz"
+    return found
+
+
+def rounding_floors(
+    process: ReferenceProcess, prepared: Prepared, roundings: tuple[Rounding, ...], floors: Mapping[str, float]
+) -> dict[str, float]:
+    """The noise floors of the outputs when these roundings are in place at their layers. floors: without them."""
+    process.phase("measuring what the explained roundings come to")
+    question = messages_reference.MeasureRoundings(
+        inputs=str(prepared.few_inputs),
+        weights=str(prepared.weights),
+        seed=process.request.seed,
+        roundings=roundings,
+    )
+    changes = pooled_floors(process, process.worker.ask(question).floors)
+    return {key: math.hypot(floor, changes[key]) for key, floor in floors.items()}

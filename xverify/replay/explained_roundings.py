@@ -1,0 +1,125 @@
+"""Holds an explanation by another precision to what it says: it counts for a finding that it reproduces, and for no other.
+
+Two questions are answered here. Does the rounding that explains a layer also reproduce this tensor of this call? And how far do the
+explained roundings together change the outputs of the whole model?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..results.verdicts import Verdict
+from ..verdict.findings import Explanation, Finding, Rounding
+from .faults import catalogue
+from .faults.fault import PortFault
+from .layer_kinds import channel_axis, summed_terms
+from .rounded_sums import ROUNDED_SUMS, output_has_rounded_sums
+from .stepping import Models, SteppingPass
+from .structures import as_float64, flatten, map_tensors
+from .tensors import Floors, Place, judge
+
+
+def with_rounding(
+    models: Models, known: Explanation | None, finding: Finding, captured: Tensor, floors: Floors, args: Any
+) -> Finding:
+    """The finding on an output, with the rounding that reproduces this very output, when there is one.
+
+    known: the explanation of the layer; when it is a rounding, it is tried first, and then every other precision.
+    captured: the output, in the reference's layout.
+    args: the arguments of this call, in float64.
+    """
+    if known is None or not known.rounding or finding.reason is not None:
+        return finding
+    layer = models.layers[finding.layer]
+    if known.kind == ROUNDED_SUMS.kind:
+        found = output_has_rounded_sums(layer, as_float64(flatten(args)[0]), captured, floors, finding)
+        return replace(finding, rounding=ROUNDED_SUMS) if found else finding
+    for fault in sorted(_roundings(layer), key=lambda fault: fault.kind != known.kind):
+        if _reproduces(models, fault, finding, captured, floors, args):
+            return replace(finding, rounding=Explanation(fault.kind, fault.says, rounding=True))
+    return finding
+
+
+def _roundings(layer: nn.Module) -> list[PortFault]:
+    return [fault for fault in catalogue.explanatory_faults(layer) if fault.rounding]
+
+
+def _reproduces(
+    models: Models, fault: PortFault, finding: Finding, captured: Tensor, floors: Floors, args: Any
+) -> bool:
+    """Whether the captured output is EQUAL to that of the layer with this rounding."""
+    layer = models.layers[finding.layer]
+    outputs = flatten(_computed(models, layer, fault, map_tensors(args, Tensor.clone)))
+    if finding.index >= len(outputs) or outputs[finding.index].shape != captured.shape:
+        return False
+    output = outputs[finding.index]
+    place = Place(finding.layer, finding.call, finding.index, finding.kind, finding.what)
+    terms, axis = summed_terms(layer, flatten(args)), channel_axis(layer, output.dim())
+    return judge(place, captured, floors.of(output), terms, axis).verdict == Verdict.EQUAL
+
+
+def _computed(models: Models, layer: nn.Module, fault: PortFault, args: Any) -> Any:
+    return fault.forward(layer, models.forwards[layer], *args[0], **args[1])
+
+
+# -- the whole model --------------------------------------------------------------------------------------------------
+
+
+class RoundedModel:
+    """The reference in float64, with roundings in place at some calls of its layers.
+
+    A call after the last one that is listed, which another input may lead to, has the rounding of the last one.
+    """
+
+    def __init__(self, models: Models, roundings: Iterable[Rounding]) -> None:
+        self.models = models
+        self.faults: dict[str, dict[int, PortFault]] = {}
+        for each in roundings:
+            found = [fault for fault in _roundings(models.layers[each.layer]) if fault.kind == each.kind]
+            if found:
+                self.faults.setdefault(each.layer, {})[each.call] = found[0]
+
+    def outputs(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """The outputs of the model."""
+        running, answer = SteppingPass(self.models.float64_model, [as_float64(tensor) for tensor in inputs]), None
+        with torch.no_grad():
+            while True:
+                pause = running.switch(answer)
+                if pause.error is not None:
+                    raise pause.error
+                if not pause.layer:
+                    return flatten(pause.args)
+                answer = self._answer(pause.layer, pause.call, pause.args)
+
+    def _answer(self, name: str, call: int, args: Any) -> Any:
+        """The output of one call of a layer."""
+        layer, faults = self.models.layers[name], self.faults.get(name, {})
+        fault = faults.get(call, faults[max(faults)] if faults and call > max(faults) else None)
+        return self.models.compute(layer, args) if fault is None else _computed(self.models, layer, fault, args)
+
+
+def output_changes(
+    models: Models, roundings: Iterable[Rounding], inputs: Sequence[Tensor], names: Sequence[str]
+) -> Mapping[str, tuple[float, float]]:
+    """Output -> (rms of its change when these roundings are in place, rms of the output itself).
+
+    For whole numbers: (share of values that change, 1).
+    """
+    exact, rounded = RoundedModel(models, ()).outputs(inputs), RoundedModel(models, roundings).outputs(inputs)
+    return {name: _change(y, other) for name, y, other in zip(names, exact, rounded)}
+
+
+def _change(exact: Tensor, rounded: Tensor) -> tuple[float, float]:
+    if not exact.is_floating_point():
+        return float((exact != rounded).double().mean()), 1.0
+    finite = torch.isfinite(exact) & torch.isfinite(rounded)
+    exact, rounded = exact[finite], rounded[finite]
+    count = max(1, exact.numel())
+    norms = (float(torch.linalg.vector_norm(tensor)) for tensor in (rounded - exact, exact))
+    change, size = (norm / count**0.5 for norm in norms)
+    return change, size
