@@ -23,7 +23,7 @@ from ..worker.messages_training import TrainingPrepared
 from ..worker.process import Worker
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
-from . import building, judging, measuring
+from . import building, checking, judging, measuring
 from .stages import Built, History, Measured, Subject, Timed, TimedBlock, Warmed
 
 
@@ -290,14 +290,25 @@ class Candidate:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
+    def call_differently(self, prepared: Prepared, truth: Truth) -> None:
+        """Find out where two calls on one input differ, if they do, and call the model as its users do.
+
+        It is the last use of the process, because a user's call may change running statistics.
+        """
+        if self.active and not truth.random:
+            with self._stage():
+                case, second = self.timed.samples[-1].case, self.measured.repeated.second
+                calls = checking.further_calls(self.worker, self.timed.outputs, case, second, prepared, truth)
+                self.measured = replace(self.measured, calls=calls)
+
     def judge(self, prepared: Prepared, truth: Truth, layers: Layers | None) -> None:
         """Compare the outputs of the last timed calls with the reference. layers: of its replay, or None."""
         if not self.alive:
             return
         error = self._wrong_weights(prepared)
         if error is None:
-            second = self.measured.repeated.second
-            error = judging.outputs(self.timed.outputs, truth, self.folder.spec, self.request.cases, layers, second)
+            calls = self.measured.calls
+            error = judging.outputs(self.timed.outputs, truth, self.folder.spec, self.request.cases, layers, calls)
             error = replace(error, timed_cases=self.measured.timed_cases)
         self.error = error
 

@@ -9,31 +9,78 @@ from pathlib import Path
 from ..reference.truth import Truth
 from ..results.records import Error, Layers
 from ..results.verdicts import Verdict
-from ..verdict.outputs import UNSTEADY, compare, unsteady
+from ..verdict.outputs import compare
+from ..verdict.steadiness import Change, change
 from ..weights import npz
 from ..workload.spec import ModelSpec
+from .stages import Calls
 
 
 def outputs(
-    kept: Mapping[int, Path], truth: Truth, spec: ModelSpec, cases: int, layers: Layers | None, second: Path | None
+    kept: Mapping[int, Path], truth: Truth, spec: ModelSpec, cases: int, layers: Layers | None, calls: Calls
 ) -> Error:
     """Compare the outputs of every case with the reference.
 
     kept: input case -> file of its outputs. layers: the verdicts on the layers; None without a replay.
-    second: the outputs of a second call on one of the inputs. When they differ from the first, a random operation is on.
+    calls: further calls on one of the inputs. When one of them differs from the first, the result is not that of the model alone.
     """
     mine = npz.OnDisk(*kept.values())
-    error = compare(mine, truth.outputs, truth.float32, spec, range(cases), truth.noise_floors, layers, truth.constant)
-    if error.verdict != Verdict.DIFFERENT or second is None:
+    error = _compare(mine, truth, spec, range(cases), layers)
+    if truth.random:
+        return replace(error, verdict=Verdict.INVALID, reason=truth.random)
+    if error.verdict == Verdict.INVALID:
         return error
-    share = unsteady(mine, npz.OnDisk(second))
-    if share <= UNSTEADY:
-        return error
-    reason = f"two calls on one input differ by {share:.2g} of the result: dropout or another random operation is on"
-    return replace(error, verdict=Verdict.INVALID, reason=f"{reason}; {error.reason}")
+    found = repeated(kept, calls.second, truth)
+    # Where a layer rounds its values to another precision, a difference in the last place can become one of that precision.
+    coarse = error.verdict == Verdict.DIFFERENT or (layers is not None and layers.rounding)
+    if found.large if coarse else found.random:
+        return replace(error, verdict=Verdict.INVALID, reason=_randomness(error, found, calls))
+    return _called_as_user(error, mine, truth, spec, layers, calls)
+
+
+def repeated(kept: Mapping[int, Path], second: Path | None, truth: Truth) -> Change:
+    """How much a second call on one input differs from the first. second: the file of its outputs; None: there was none."""
+    if second is None:
+        return Change()
+    return change(npz.OnDisk(*kept.values()), npz.OnDisk(second), truth.outputs, truth.float32, truth.noise_floors)
 
 
 def later_outputs(kept: Mapping[int, Path], truth: Truth, spec: ModelSpec, layers: Layers | None) -> Error:
     """Compare the outputs of a later process run, which may have kept fewer input cases."""
-    mine = npz.OnDisk(*kept.values())
-    return compare(mine, truth.outputs, truth.float32, spec, sorted(kept), truth.noise_floors, layers, truth.constant)
+    return _compare(npz.OnDisk(*kept.values()), truth, spec, sorted(kept), layers)
+
+
+def _compare(mine: npz.OnDisk, truth: Truth, spec: ModelSpec, cases: range | list[int], layers: Layers | None) -> Error:
+    return compare(mine, truth.outputs, truth.float32, spec, cases, truth.noise_floors, layers, truth.constant)
+
+
+def _randomness(error: Error, found: Change, calls: Calls) -> str:
+    """Why the result of a random subject is INVALID."""
+    where = f", first in {calls.random_place}" if calls.random_place else ""
+    reason = f"two calls on one input differ by {found.share:.2g} of the result{where}: dropout or another random operation is on"
+    if error.verdict == Verdict.DIFFERENT:
+        return f"{reason}; {error.reason}"
+    return f"{reason} ({found.ratio:.3g} x the noise floor, limit {found.limit:g}), so no verdict on one call holds"
+
+
+def _called_as_user(
+    error: Error, mine: npz.OnDisk, truth: Truth, spec: ModelSpec, layers: Layers | None, calls: Calls
+) -> Error:
+    """The same, but at least DRIFT when the model gives something worse to a user who calls it without xverify's arguments.
+
+    The verdict stays a warning, because a model with layers for data augmentation is right although such a call applies them.
+    """
+    if calls.user is None:
+        return error
+    theirs = npz.OnDisk(calls.user)
+    found = _compare(theirs, truth, spec, [calls.case], layers)
+    if found.verdict <= max(error.verdict, Verdict.EQUAL):
+        return error
+    by = change(mine, theirs, truth.outputs, truth.float32, truth.noise_floors)
+    size = f" by {by.share:.2g} of the result" if by.ratio else ""
+    reason = (
+        f"{error.verdict} holds for the model with training=False, as predict calls it. Called as model(x), without this "
+        f"argument, it differs{size} and is {found.verdict}: a layer is given training=True, or has it as its default"
+    )
+    earlier = f"; {error.reason}" if error.reason else ""
+    return replace(error, verdict=max(error.verdict, Verdict.DRIFT), reason=reason + earlier)

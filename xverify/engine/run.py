@@ -306,7 +306,7 @@ class Run:
             self._judge_training(self.prepared)
             return
         found = self.truth = truth.evaluate(self.process, self.prepared, self.float32)
-        layers = self._replay(LayerReplay(self.process, self.prepared, found.layers))
+        layers = self._replay(LayerReplay(self.process, self.prepared, found.layers), found)
         with ThreadPoolExecutor(host.cores()) as pool:  # numpy's loops release the interpreter's lock
             judged = [
                 pool.submit(each.judge, self.prepared, found, layers.get(each.subject.build_key))
@@ -348,13 +348,14 @@ class Run:
             candidate.worker.close()
             observed = coming
 
-    def _replay(self, replay: LayerReplay) -> dict[tuple[str, str], Layers]:
+    def _replay(self, replay: LayerReplay, found: truth.Truth) -> dict[tuple[str, str], Layers]:
         """Judge the layers of every framework, once for all its modes that build the same model."""
         done: dict[tuple[str, str], Layers] = {}
         for candidate in self.candidates:
             key = candidate.subject.build_key
             if candidate.alive and replay.layers and key not in done:
                 done[key] = self._replayed(candidate, replay)
+            candidate.call_differently(replay.prepared, found)
             candidate.worker.close()
         return done
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import host
-from ..errors import Crashed, SubjectError, Unsupported, WeightsError
+from ..errors import Crashed, SubjectError, TimedOut, Unsupported, WeightsError
 from ..framework import discovery
+from ..framework.adapter import Framework
 from ..progress import Listener
 from ..weights import check, digest, load_file, normal_form, npz
 from ..weights import onnx as onnx_weights
@@ -19,8 +20,10 @@ from ..weights import torch as torch_weights
 from ..weights.canonical import Array
 from ..worker import messages, messages_reference
 from ..worker.command import interpreter
+from ..worker.messages_soundness import BuildAgain
 from ..worker.process import Worker
 from ..workload import datasets, probe
+from ..workload.options import OWN_WEIGHTS
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
 
@@ -42,6 +45,11 @@ class ReferenceProcess:
     def framework(self) -> str:
         """The framework that is the reference."""
         return self.request.reference
+
+    @property
+    def adapter(self) -> type[Framework]:
+        """The adapter of this framework."""
+        return self.worker.adapter
 
     @property
     def space(self) -> Path:
@@ -69,6 +77,7 @@ class Prepared:
     environment: versions and settings of the reference's framework.
     fused_parameters: weight that some framework of the run stores as a sum -> canonical names of the weights in this sum.
         weights_digest is then the digest of the weights with these sums.
+    replaced_weights: a sentence about weights that the model file brought, and that probe weights replace; "" when there are none.
     """
 
     weights: Path
@@ -83,6 +92,7 @@ class Prepared:
     few_training: Path
     environment: Mapping[str, Any]
     fused_parameters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    replaced_weights: str = ""
 
     def in_normal_form(self, fused_parameters: Mapping[str, tuple[str, ...]]) -> Prepared:
         """The same with the digest of the weights' normal form (see weights.normal_form)."""
@@ -124,6 +134,7 @@ def prepare(process: ReferenceProcess) -> Prepared:
     process.phase("building the model")
     built = process.worker.ask(build_question(process.folder, process.framework, None))
     shapes = {name: tuple(shape) for name, shape in built.shapes.items()}
+    replaced = _replaced_weights(process, len(shapes)) if request.weights is None else ""
     training = space / "training.npz"
     inputs, kind = _inputs(process, training)
     npz.save_file(inputs, space / "inputs.npz")
@@ -147,6 +158,29 @@ def prepare(process: ReferenceProcess) -> Prepared:
         training=training,
         few_training=few_training,
         environment=environment,
+        replaced_weights=replaced,
+    )
+
+
+def _replaced_weights(process: ReferenceProcess, known: int) -> str:
+    """A sentence about the weights that the model file brings itself and that probe weights replace; "" when there are none.
+
+    known: the number of weights of the model.
+    """
+    try:
+        brought = process.worker.ask(BuildAgain()).brought
+    except (Crashed, TimedOut):
+        raise
+    except SubjectError:  # whoever cannot build twice is told so when the float64 model is built
+        return ""
+    if not brought:
+        return ""
+    file = process.folder.file(process.adapter.reads())
+    names = ", ".join(brought[:3]) + (", …" if len(brought) > 3 else "")
+    return (
+        f"this run uses probe weights in place of those that {file.name if file else 'the model file'} brings: {len(brought)} of "
+        f"{known} weights are the same in two builds, as from a file or a fixed seed ({names}). Probe weights show more faults; "
+        f"--weights {OWN_WEIGHTS} keeps the file's own"
     )
 
 
@@ -187,8 +221,14 @@ def _is_statistic(name: str) -> bool:
 def _weights(
     process: ReferenceProcess, shapes: Mapping[str, tuple[int, ...]], path: Path, inputs: Path
 ) -> tuple[dict[str, Array], str]:
-    """The canonical weights and where they come from: the user's file, or probe weights with calibrated batch norms."""
+    """The canonical weights and where they come from: a file, the model itself, or probe weights with calibrated batch norms."""
     request, given = process.request, process.request.weights
+    if given == OWN_WEIGHTS:
+        process.worker.ask(messages.Save(path=str(path)))
+        arrays = npz.load_file(path)
+        source = f"the weights that build() of {process.framework} makes"
+        check(arrays, shapes, source=source)
+        return arrays, source
     if given is not None:
         process.phase(f"reading {given}")
         arrays = _read_file(process, Path(given))
