@@ -1,4 +1,4 @@
-"""Through the command line: a random reference, randomness that a port hides, a precision that is claimed, weights that a file brings."""
+"""Through the command line: randomness, the precision that a reference claims, and weights that a file brings."""
 
 import subprocess
 import sys
@@ -10,6 +10,7 @@ from conftest import MODEL, SPEC, write_folder
 from xverify.weights import digest
 
 FAST = ("--warmup", 2, "--rerun", 16)
+NOISE = "h = ({} np.random.standard_normal(h.shape)).astype(h.dtype)\n        return h @"
 
 NET = """
 import torch
@@ -39,10 +40,8 @@ def run(xverify, folder, subjects, *extra):
 
 
 def test_nothing_is_compared_with_a_random_reference(xverify, tmp_path):
-    noisy = MODEL.replace("return h @", "return 0.1 * np.random.standard_normal((len(x), 3)) + h @")
-    folder = write_folder(
-        tmp_path / "port", ("numpy",), model=noisy.replace("return 0.1 *", "return x.dtype.type(0.1) *")
-    )
+    noisy = MODEL.replace("return h @", NOISE.format("h + 0.1 *"))
+    folder = write_folder(tmp_path / "port", ("numpy",), model=noisy)
     write_folder(folder, ("honest",))
     done = run(xverify, folder, "numpy,honest")
     assert (done.code, done.result["verdict"]) == (1, "FAIL")
@@ -92,9 +91,7 @@ def test_a_random_layer_of_the_reference_is_named_in_training_too(xverify, tmp_p
 
 
 def test_a_subject_whose_calls_differ_by_more_than_rounding_is_invalid_however_little(xverify, tmp_path):
-    noisy = MODEL.replace(
-        "return h @", "h = h * (1 + 1e-6 * np.random.standard_normal(h.shape)).astype(h.dtype)\n        return h @"
-    )
+    noisy = MODEL.replace("return h @", NOISE.format("h + 1e-6 * h *"))
     folder = write_folder(tmp_path / "port", ("numpy",))
     write_folder(folder, ("honest",), model=noisy)
     done = run(xverify, folder, "numpy,honest")
@@ -153,7 +150,6 @@ keras.Model(x, keras.layers.Dense(3, name="fc2")(h)).save(sys.argv[1])
 @pytest.mark.slow
 def test_a_keras_model_that_is_loaded_from_a_file(xverify, tmp_path):
     folder = write_folder(tmp_path / "port", ("tensorflow",), model=LOADS)
-    # xverify reads a copy of no other file, so the model file lies beside tensorflow.py.
     subprocess.run([sys.executable, "-c", SAVES, folder / "model.keras"], check=True, capture_output=True)
     done = run(xverify, folder, "tensorflow:eager")
     assert done.code == 0, done.out

@@ -249,7 +249,7 @@ class Framework:
         return {}
 
     def random_operation(self, model: Any, inputs: tuple[Any, ...], folder: Path) -> str:
-        """The first operation of a pass that draws random numbers, and its line in a file of ``folder``; "" when it is not known."""
+        """The first operation of a pass that draws random numbers, with its line in a file of ``folder``; "" when not known."""
         return ""
 
     def user_call(self, model: Any) -> Callable[..., Any] | None:

@@ -88,7 +88,7 @@ class Adapter(OnTorch):
     def random_operation(self, model: Any, inputs: tuple[Any, ...], folder: Path) -> str:
         torch, found = self.torch, list[str]()
 
-        class Watch(torch.overrides.TorchFunctionMode):  # type: ignore[misc, name-defined]
+        class Watch(torch.overrides.TorchFunctionMode):  # type: ignore[name-defined]
             def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
                 before = torch.get_rng_state()
                 result = function(*args, **(kwargs or {}))
