@@ -87,6 +87,20 @@ def test_a_random_layer_of_the_reference_is_named_in_training_too(xverify, tmp_p
     assert run(xverify, folder, "torch:eager,torch_port:eager").code == 0  # it is off in inference
 
 
+def test_a_constant_that_build_draws_is_random_too(xverify, tmp_path):
+    drawn = MODEL.replace(
+        "self.weights = {", "self.scale = np.random.random(6).astype(np.float32)\n        self.weights = {"
+    )
+    folder = write_folder(
+        tmp_path / "port", ("numpy",), model=drawn.replace("h = np.tanh(", "h = self.scale * np.tanh(")
+    )
+    write_folder(folder, ("honest",))
+    done = run(xverify, folder, "numpy,honest")
+    assert (done.code, done.result["verdict"]) == (1, "FAIL")
+    assert "two models that build() of numpy.py makes first differ in the model" in done.result["reference"]["random"]
+    assert "although they have the same weights" in done.out
+
+
 # -- a random subject ---------------------------------------------------------------------------------------------------
 
 

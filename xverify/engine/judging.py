@@ -31,11 +31,20 @@ def outputs(
     if error.verdict == Verdict.INVALID:
         return error
     found = repeated(kept, calls.second, truth)
-    # Where a layer rounds its values to another precision, a difference in the last place can become one of that precision.
-    coarse = error.verdict == Verdict.DIFFERENT or (layers is not None and layers.rounding)
-    if found.large if coarse else found.random:
+    if _counts(found, error):
         return replace(error, verdict=Verdict.INVALID, reason=_randomness(error, found, calls))
     return _called_as_user(error, mine, truth, spec, layers, calls)
+
+
+def _counts(found: Change, error: Error) -> bool:
+    """Whether the difference between two calls is what the result is to be called.
+
+    A result that is wrong anyway keeps its reason, unless most of its error changes from call to call. Where a layer rounds its
+    values to another precision, a difference in the last place can become one of that precision.
+    """
+    if error.verdict == Verdict.DIFFERENT:
+        return found.large or (found.random and found.share > (error.rel_rms or 0.0) / 2)
+    return found.large if error.layers is not None and error.layers.rounding else found.random
 
 
 def repeated(kept: Mapping[int, Path], second: Path | None, truth: Truth) -> Change:

@@ -12,7 +12,6 @@ from typing import Any
 from .. import host
 from ..errors import Crashed, SubjectError, TimedOut, Unsupported, WeightsError
 from ..framework import discovery
-from ..framework.adapter import Framework
 from ..progress import Listener
 from ..weights import check, digest, load_file, normal_form, npz
 from ..weights import onnx as onnx_weights
@@ -47,11 +46,6 @@ class ReferenceProcess:
         return self.request.reference
 
     @property
-    def adapter(self) -> type[Framework]:
-        """The adapter of this framework."""
-        return self.worker.adapter
-
-    @property
     def space(self) -> Path:
         """The folder of the reference's files."""
         return self.worker.folder
@@ -78,6 +72,7 @@ class Prepared:
     fused_parameters: weight that some framework of the run stores as a sum -> canonical names of the weights in this sum.
         weights_digest is then the digest of the weights with these sums.
     replaced_weights: a sentence about weights that the model file brought, and that probe weights replace; "" when there are none.
+    random: why nothing can be compared with the model, because two builds of it differ; "" when they do not.
     """
 
     weights: Path
@@ -93,6 +88,7 @@ class Prepared:
     environment: Mapping[str, Any]
     fused_parameters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     replaced_weights: str = ""
+    random: str = ""
 
     def in_normal_form(self, fused_parameters: Mapping[str, tuple[str, ...]]) -> Prepared:
         """The same with the digest of the weights' normal form (see weights.normal_form)."""
@@ -134,7 +130,6 @@ def prepare(process: ReferenceProcess) -> Prepared:
     process.phase("building the model")
     built = process.worker.ask(build_question(process.folder, process.framework, None))
     shapes = {name: tuple(shape) for name, shape in built.shapes.items()}
-    replaced = _replaced_weights(process, len(shapes)) if request.weights is None else ""
     training = space / "training.npz"
     inputs, kind = _inputs(process, training)
     npz.save_file(inputs, space / "inputs.npz")
@@ -144,6 +139,7 @@ def prepare(process: ReferenceProcess) -> Prepared:
         npz.save_file(probe.first_items(inputs, process.folder.spec, JUDGED_ITEMS), few_inputs)
         if request.trains:
             few_training = fewer_items(process, training, JUDGED_ITEMS)
+    replaced, random = _build_twice(process, few_inputs, len(shapes))
     arrays, source = _weights(process, shapes, space / "weights.npz", space / "inputs.npz")
     npz.save_file(arrays, space / "weights.npz")
     return Prepared(
@@ -159,29 +155,38 @@ def prepare(process: ReferenceProcess) -> Prepared:
         few_training=few_training,
         environment=environment,
         replaced_weights=replaced,
+        random=random,
     )
 
 
-def _replaced_weights(process: ReferenceProcess, known: int) -> str:
-    """A sentence about the weights that the model file brings itself and that probe weights replace; "" when there are none.
+def _build_twice(process: ReferenceProcess, inputs: Path, known: int) -> tuple[str, str]:
+    """(a sentence about weights that probe weights replace, why the model is random); each is "" when there is nothing to say.
 
-    known: the number of weights of the model.
+    inputs: a file of input cases. known: the number of weights of the model.
     """
     try:
-        brought = process.worker.ask(BuildAgain()).brought
+        found = process.worker.ask(BuildAgain(inputs=str(inputs), case=0, folder=str(process.space / "built-again")))
     except (Crashed, TimedOut):
         raise
-    except SubjectError:  # whoever cannot build twice is told so when the float64 model is built
-        return ""
-    if not brought:
-        return ""
-    file = process.folder.file(process.adapter.reads())
-    names = ", ".join(brought[:3]) + (", …" if len(brought) > 3 else "")
-    return (
-        f"this run uses probe weights in place of those that {file.name if file else 'the model file'} brings: {len(brought)} of "
-        f"{known} weights are the same in two builds, as from a file or a fixed seed ({names}). Probe weights show more faults; "
-        f"--weights {OWN_WEIGHTS} keeps the file's own"
-    )
+    except SubjectError:  # the model cannot be built or called; later requests say so
+        return "", ""
+    file = process.folder.file(process.worker.adapter.reads())
+    name = file.name if file else "the model file"
+    replaced = random = ""
+    if found.brought and process.request.weights is None:
+        names = ", ".join(found.brought[:3]) + (", …" if len(found.brought) > 3 else "")
+        replaced = (
+            f"this run uses probe weights in place of those that {name} brings: {len(found.brought)} of {known} weights are "
+            f"the same in two builds, as from a file or a fixed seed ({names}). Probe weights show more faults; --weights "
+            f"{OWN_WEIGHTS} keeps the file's own"
+        )
+    if found.place:
+        random = (
+            f"the reference is random: two models that build() of {name} makes first differ in {found.place}, by "
+            f"{found.share:.2g} of the values, although they have the same weights. build() draws a constant that is no weight, "
+            "or the model is random in every call; nothing can be compared until it is fixed"
+        )
+    return replaced, random
 
 
 def _inputs(process: ReferenceProcess, training: Path) -> tuple[dict[str, Array], str]:

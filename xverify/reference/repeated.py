@@ -33,7 +33,7 @@ def training_randomness(process: ReferenceProcess, prepared: Prepared) -> str:
     Dropout layers have been disabled.
     """
     found = process.worker.ask(replace(_question(process, prepared), training=True))
-    return randomness(process, found) if found.place else ""
+    return randomness(process, found) if found.place else prepared.random
 
 
 def _question(process: ReferenceProcess, prepared: Prepared) -> Repeat:

@@ -65,6 +65,8 @@ def evaluate(process: ReferenceProcess, prepared: Prepared, float32: Outputs) ->
     repeated, problem = run_twice(process, prepared)
     if repeated.place:
         return Truth(float32, float32, precision="float32", random=randomness(process, repeated))
+    if prepared.random:
+        return Truth(float32, float32, precision="float32", random=prepared.random)
     process.phase("computing in float64, and the noise of every layer")
     found = _evaluated(process, prepared, float32, problem)
     spec, cases = process.folder.spec, range(process.request.cases)

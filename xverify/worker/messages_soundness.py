@@ -44,17 +44,31 @@ class Repeat(Request[Repeated]):
 
 @dataclass(frozen=True)
 class BuiltAgain(Reply):
-    """brought: canonical names of the weights that are the same in two builds, and that no constant initialiser explains."""
+    """How two builds compare.
+
+    brought: canonical names of the weights that are the same in both, and that no constant initialiser explains.
+    place: the first layer, or the code between two layers, in which the two models differ on one input although they have the same
+        weights; "" when they agree.
+    share: rms of this difference / rms of the values.
+    """
 
     brought: tuple[str, ...]
+    place: str
+    share: float
 
 
 @dataclass(frozen=True)
 class BuildAgain(Request[BuiltAgain]):
-    """Build the model a second time, and compare its weights with those of the first build.
+    """Build the model a second time, and compare the two models: their weights, and what they compute with the same weights.
 
-    It must be asked before weights are loaded. The second model is dropped.
+    It must be asked before weights are loaded. The second model is dropped, and the first keeps its weights.
+
+    inputs: an array file. folder: a folder for the arrays of two passes, which is needed only when they differ.
     """
+
+    inputs: str
+    case: int
+    folder: str
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from ..verdict.limits import UNIT, growth
 from ..weights import npz
 from ..weights.canonical import Array
 from ..weights.names import rename_layers
+from ..workload import probe
 from . import messages_soundness as messages
 from .messages_soundness import BuiltAgain, CalledAsUser, Repeated
 from .state import Handlers, State
@@ -57,12 +58,17 @@ class Soundness:
         }
 
     def repeat(self, request: messages.Repeat) -> Repeated:
-        """Run two passes and compare them. The arrays are written only when digests show a difference."""
-        state = self.state
+        """Run two passes and compare them."""
+        state, folder = self.state, Path(request.folder)
         model = self._float64_model(request) if request.float64 else state.model
         inputs = state.native_cases(request.inputs, request.float64)[request.case]
+        folder.mkdir(exist_ok=True)
         with self._training(model, request):
-            return self._compare(model, inputs, request)
+            found = self._pass(model, inputs, request.case, Digests(folder, state.plain_array))
+            precisions = tuple(self._other_precision(model, found)) if request.float64 else ()
+            place, share = self._compare((model, model), inputs, request.case, folder, found)
+            operation = state.framework.random_operation(model, inputs, state.source.folder) if place else ""
+        return Repeated(place + (f" ({operation})" if operation else ""), share, precisions)
 
     @contextmanager
     def _training(self, model: Any, request: messages.Repeat) -> Iterator[None]:
@@ -78,21 +84,23 @@ class Soundness:
             model.eval()
             self.state.write_weights(model, npz.load_file(Path(request.weights)))
 
-    def _compare(self, model: Any, inputs: tuple[Any, ...], request: messages.Repeat) -> Repeated:
-        state, folder = self.state, Path(request.folder)
-        folder.mkdir(exist_ok=True)
-        first, second = (self._pass(model, inputs, request.case, Digests(folder, state.plain_array)) for _ in range(2))
-        precisions = tuple(self._other_precision(model, first)) if request.float64 else ()
+    def _compare(
+        self, models: tuple[Any, Any], inputs: tuple[Any, ...], case: int, folder: Path, first: Pass
+    ) -> tuple[str, float]:
+        """Where a pass of each of two models, or two passes of one, first differ, and by what share; ("", 0.0) when they agree.
+
+        first: a pass of the first model with digests. Arrays are written only when the digests of the second pass differ.
+        """
+        second = self._pass(models[1], inputs, case, Digests(folder, self.state.plain_array))
         if first.records == second.records and _same(first.outputs, second.outputs):
-            return Repeated("", 0.0, precisions)
-        first = self._written_pass(model, inputs, request.case, folder / "first")
+            return "", 0.0
+        first = self._written_pass(models[0], inputs, case, folder / "first")
         for attempt in range(ATTEMPTS):
-            second = self._written_pass(model, inputs, request.case, folder / f"again-{attempt}")
+            second = self._written_pass(models[1], inputs, case, folder / f"again-{attempt}")
             place, share = first_difference(first, second)
             if place:
-                operation = state.framework.random_operation(model, inputs, state.source.folder)
-                return Repeated(place + (f" ({operation})" if operation else ""), share, precisions)
-        return Repeated("", 0.0, precisions)
+                return place, share
+        return "", 0.0
 
     def _float64_model(self, request: messages.Repeat) -> Any:
         state = self.state
@@ -130,20 +138,30 @@ class Soundness:
         yield from _clauses("output", {name: array.dtype.name for name, array in found.outputs.items()})
 
     def build_again(self, request: messages.BuildAgain) -> BuiltAgain:
-        """Build the model again, and name the weights that a file or a fixed seed gives it.
+        """Build the model again, name the weights that a file or a fixed seed gives it, and run both models with the same weights.
 
         Random initialisers draw other values in the second build. Constant initialisers give one value, or two (an LSTM's bias
         with ones for its forget gate, an identity matrix), and are not counted.
         """
-        state, framework = self.state, self.state.framework
-        first = framework.save_weights(state.model)
-        again = framework.save_weights(framework.build(state.source, state.options))
+        state, framework, folder = self.state, self.state.framework, Path(request.folder)
+        model, other = state.model, framework.build(state.source, state.options)
+        first, again = framework.save_weights(model), framework.save_weights(other)
         brought = [
             state.canonical_names[name]
             for name, array in first.items()
             if name in again and np.array_equal(array, again[name]) and not _constant(array)
         ]
-        return BuiltAgain(tuple(brought))
+        folder.mkdir(exist_ok=True)
+        weights = probe.weights(state.shapes, seed=0)
+        try:
+            for each in (model, other):
+                state.write_weights(each, weights)
+            inputs = state.native_cases(request.inputs)[request.case]
+            found = self._pass(model, inputs, request.case, Digests(folder, state.plain_array))
+            place, share = self._compare((model, other), inputs, request.case, folder, found)
+        finally:
+            framework.load_weights(model, first)
+        return BuiltAgain(tuple(brought), place, share)
 
     def call_as_user(self, request: messages.CallAsUser) -> CalledAsUser:
         """Call the model without xverify's arguments. A model that cannot be called so fails loudly for its users, too."""
