@@ -24,7 +24,7 @@ from ..worker.messages_training import TrainingPrepared
 from ..worker.process import Worker
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
-from . import building, judging, measuring
+from . import building, checking, judging, measuring
 from .stages import Built, History, Measured, Subject, Timed, TimedBlock, Warmed
 
 
@@ -288,6 +288,17 @@ class Candidate:
         self.listener.phase(self.label, "capturing its layers")
         return replay_layers(replay, truth, self.worker, self.label, borrowed)
 
+    def call_differently(self, prepared: Prepared, truth: Truth) -> None:
+        """Find out where two calls on one input differ, if they do, and call the model as its users do.
+
+        It is the last use of the process, because a user's call may change running statistics.
+        """
+        if self.active and not truth.random:
+            with self._stage():
+                case, second = self.timed.samples[-1].case, self.measured.repeated.second
+                calls = checking.further_calls(self.worker, self.timed.outputs, case, second, prepared, truth)
+                self.measured = replace(self.measured, calls=calls)
+
     def judge(self, prepared: Prepared, truth: Truth, replayed: ReplayedLayers | None) -> None:
         """Compare the outputs of the last timed calls with the reference. replayed: its replay, or None."""
         self.replayed = replayed
@@ -295,9 +306,15 @@ class Candidate:
             return
         error = self._wrong_weights(prepared)
         if error is None:
-            second = self.measured.repeated.second
-            kept, cases = self.timed.outputs, self.request.cases
-            error = judging.outputs(kept, truth, self.folder.spec, cases, self.subject, replayed, second)
+            error = judging.outputs(
+                self.timed.outputs,
+                truth,
+                self.folder.spec,
+                self.request.cases,
+                self.subject,
+                replayed,
+                self.measured.calls,
+            )
             error = replace(error, timed_cases=self.measured.timed_cases)
         self.error = error
 

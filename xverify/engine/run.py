@@ -31,7 +31,7 @@ from ..worker import messages
 from ..worker.process import Worker
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
-from . import judging, rounds
+from . import replaying, rounds
 from .candidate import Candidate
 from .repeat import another_run_helps, faultless
 from .resume import Earlier
@@ -307,7 +307,7 @@ class Run:
             return
         found = self.truth = truth.evaluate(self.process, self.prepared, self.float32)
         replay = LayerReplay(self.process, self.prepared, found.layers)
-        layers = judging.replay_all(
+        layers = replaying.replay_all(
             self.candidates, replay, found, lambda: self.clock.left is None or self.clock.left > 0
         )
         with ThreadPoolExecutor(host.cores()) as pool:  # numpy's loops release the interpreter's lock

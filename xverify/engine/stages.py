@@ -132,6 +132,22 @@ class Timed:
 
 
 @dataclass(frozen=True)
+class Calls:
+    """Further calls on one input, which are compared with the timed one.
+
+    case: the input case.
+    second: the file of a second call of the timed callable; None when there was none.
+    user: the file of a call as the model's users make it; None when the timed callable is called in the same way.
+    random_place: where two passes differ, in words; "" when they agree, or were not compared.
+    """
+
+    case: int = 0
+    second: Path | None = None
+    user: Path | None = None
+    random_place: str = ""
+
+
+@dataclass(frozen=True)
 class Repeated:
     """One more call on each input case after the timed blocks.
 
@@ -149,8 +165,10 @@ class Measured:
     """What is measured once, after the timed blocks of the first process run.
 
     timed_cases: number of input cases whose outputs are those of timed calls.
+    calls: further calls on one input, made when the layers have been captured.
     """
 
     timed_cases: int = 0
     repeated: Repeated = field(default_factory=Repeated)
+    calls: Calls = field(default_factory=Calls)
     memory: Memory = field(default_factory=Memory)

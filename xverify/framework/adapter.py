@@ -243,6 +243,24 @@ class Framework:
         """The number of graphs that were traced or compiled for this callable; None when its mode makes no graphs."""
         return None
 
+    def precisions(self, model: Any) -> Mapping[str, str]:
+        """The dtype of every weight as the model holds it: native name -> for example "float64". {}: they are not accessible.
+
+        Only a reference needs it. A model that was asked for in float64 may hold other weights, because its file makes them so.
+        """
+        return {}
+
+    def random_operation(self, model: Any, inputs: tuple[Any, ...], folder: Path) -> str:
+        """The first operation of a pass that draws random numbers, with its line in a file of ``folder``; "" when not known."""
+        return ""
+
+    def user_call(self, model: Any) -> Callable[..., Any] | None:
+        """The model as its users call it, as a function of native inputs, where the modes call it with further arguments.
+
+        None: the modes call it as its users do.
+        """
+        return None
+
     def calibrate(self, model: Any, inputs: tuple[Any, ...]) -> None:
         """Set the running statistics of batch norms to those of these native inputs. Only a reference needs it."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -80,6 +81,24 @@ class Adapter(OnTorch):
     def save_weights(self, model: Any) -> dict[str, Array]:
         arrays: dict[str, Array] = weights.from_model(model)
         return arrays
+
+    def precisions(self, model: Any) -> dict[str, str]:
+        return {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in model.state_dict().items()}
+
+    def random_operation(self, model: Any, inputs: tuple[Any, ...], folder: Path) -> str:
+        torch, found = self.torch, list[str]()
+
+        class Watch(torch.overrides.TorchFunctionMode):  # type: ignore[name-defined]
+            def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                before = torch.get_rng_state()
+                result = function(*args, **(kwargs or {}))
+                if not found and not torch.equal(before, torch.get_rng_state()):
+                    found.append(function.__name__ + _line_in(folder))
+                return result
+
+        with self.inference(), Watch():
+            model(*inputs)
+        return "".join(found)
 
     def to_native(self, array: Array, layout: str | None) -> Any:
         return self.torch.from_numpy(np.array(array)).to(self.device)
@@ -164,6 +183,14 @@ class Adapter(OnTorch):
         found = self.torch.autograd.grad(loss, [*nodes, *parameters.values()], allow_unused=True)
         tensor_gradients, parameter_gradients = found[: len(nodes)], found[len(nodes) :]
         return BackwardPass(logits, float(loss.detach()), tensor_gradients, _by_name(parameters, parameter_gradients))
+
+
+def _line_in(folder: Path) -> str:
+    """The innermost line of a file in this folder that is being executed, as " in torch.py, line 12"; "" when there is none."""
+    for frame in reversed(traceback.extract_stack()):
+        if Path(frame.filename).is_relative_to(folder):
+            return f" in {Path(frame.filename).relative_to(folder)}, line {frame.lineno}"
+    return ""
 
 
 def _by_name(parameters: Mapping[str, Any], gradients: Sequence[Any]) -> dict[str, Array]:

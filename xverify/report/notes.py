@@ -12,6 +12,12 @@ PHASES = ("starting", "warming", "timing", "judging")
 FEW = 4  # names in a sentence
 
 
+def warnings(result: Result) -> Iterator[str]:
+    """The sentences above the table: what changes the meaning of every row."""
+    if result.weights.replaced:
+        yield f"Note: {result.weights.replaced}"
+
+
 def footer(result: Result) -> Iterator[str]:
     """The sentences under the table, one in each line."""
     digest = result.weights.digest
@@ -91,13 +97,17 @@ def _training(result: Result) -> str:
 
 def _outputs(result: Result) -> str:
     reference = result.reference
+    if reference.random:
+        return "Outputs: not compared, because the reference is random"
     name, floor, limit = "residual / float32's (× float32's)", reference.floor, OWN_EQUAL
     if reference.layers:
         name, limit = "residual / noise floor (× floor)", limits.EQUAL_RHO
         floor = "the rounding of all layers, modelled and measured"
+    precision = "float64, but not in every part" if reference.precision == "mixed" else reference.precision
+    why = f" ({reference.precision_problem})" if reference.precision_problem else ""
     return (
         f"Outputs: {result.inputs.cases} input cases checked against {reference.framework} in "
-        f"{reference.precision}; {name} divides the error by {floor}; a value up to {limit:g} is EQUAL"
+        f"{precision}{why}; {name} divides the error by {floor}; a value up to {limit:g} is EQUAL"
     )
 
 
@@ -105,6 +115,9 @@ def _layers(result: Result) -> Iterator[str]:
     """The layers and weights that were checked, and those that were not."""
     reference = result.reference
     known = reference.layers
+    if reference.random:
+        yield "Layers: none checked, because the reference is random"
+        return
     if not known:
         why = f"{reference.framework} is the reference, and only torch's modules are replayed"
         yield f"Layers: none checked: {reference.replay_problem or why}"

@@ -12,7 +12,7 @@ from rich.text import Text
 from ..results.records import Result, Row
 from ..results.verdicts import Verdict
 from . import curves, layers
-from .notes import footer, where_time_went
+from .notes import footer, warnings, where_time_went
 from .rows import details as details_table
 from .rows import summary
 from .style import STYLES, coloured
@@ -60,6 +60,8 @@ def render(
 
 
 def _print_report(result: Result, console: Console, by_layer: bool, details: bool) -> None:
+    for warning in warnings(result):
+        console.print(f"[yellow]{escape(warning)}[/]", soft_wrap=True)
     console.print(summary(result))
     if details:
         console.print(details_table(result))

@@ -61,6 +61,7 @@ class WeightsSummary:
     tensors, parameters: number of parameter tensors, and of values in them.
     statistics: number of running statistics, which are not parameters.
     source: the weight file, or how the weights were made.
+    replaced: a sentence about weights that the model file brought, and that probe weights replace; "" when there are none.
     normal_form: name of a fused parameter -> names of the parameters whose sum it is.
     """
 
@@ -69,6 +70,7 @@ class WeightsSummary:
     parameters: int = 0
     statistics: int = 0
     source: str = ""
+    replaced: str = ""
     normal_form: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
@@ -91,7 +93,9 @@ class ReferenceSummary:
     """The reference that the subjects are compared with.
 
     framework: name of the reference framework.
-    precision: precision of the exact outputs, "float64" or "float32".
+    precision: precision of the exact outputs: "float64", "float32", or "mixed" when some of the model is not float64.
+    precision_problem: why it is not float64; "" when it is.
+    random: why nothing can be compared with the reference, because it is random; "" when it is not.
     floor: what the noise floor is, in words.
     onnx: "exported", "not needed", or why there is no export.
     environment: versions and settings of the framework, by name.
@@ -110,6 +114,8 @@ class ReferenceSummary:
     tested: int = 0
     untested: tuple[str, ...] = ()
     replay_problem: str = ""
+    precision_problem: str = ""
+    random: str = ""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ import numpy as np
 
 from ..errors import Crashed, SubjectError, TimedOut
 from ..reference.build import Prepared, ReferenceProcess, fewer_items
+from ..reference.repeated import training_randomness
 from ..results.records import Check, Curve, Error, Layers, Training
 from ..results.verdicts import Verdict
 from ..verdict.findings import StepTruth
@@ -105,6 +106,7 @@ class TrainingParity:
         self.few = prepared.few_training
         self.band = Band()
         self.no_curve = ""
+        self.random = ""
         self._truths: dict[int, StepTruth] = {}
         self._gradient_floors: dict[tuple[int, float], Mapping[str, float]] = {}
         self._captured: set[tuple[str, ...]] = set()
@@ -121,6 +123,10 @@ class TrainingParity:
         self.layers = self.worker.ask(messages_reference.ListLayers()).layers
         start = TrainingState(weights=str(self.prepared.weights), optimizer_state="", steps=0)
         self.states = (start,)
+        self._phase("running twice on one input, to see whether it is random")
+        self.random = training_randomness(self.process, self.prepared)
+        if self.random:  # nothing that it computes could be compared
+            return
         quick = self.request.effort == "quick"
         if not (quick and seconds > LONG_STEP):
             second_step = self._prepare_reference()
@@ -163,6 +169,9 @@ class TrainingParity:
 
     def judge(self, learner: Learner, observed: Observed) -> tuple[Error, Training]:
         """Run all checks of a subject. Returns its verdict and the record of the checks."""
+        if self.random:
+            check = Check("forward", 0, Verdict.INVALID, says=self.random)
+            return Error(Verdict.INVALID, self.random), Training(self.optimizer.says(), checks=(check,))
         by_layer, layers = self._judge_layers(learner, observed.captured)
         local = Local.of(by_layer)
         known = len(self.prepared.shapes)

@@ -122,25 +122,6 @@ def _distance(ours: Array, theirs: Array, floor: float) -> float:
     return math.inf if math.isnan(distance) else distance
 
 
-def unsteady(outputs: Arrays, again: Arrays) -> float:
-    """The largest relative difference, in rms, between the outputs of two calls on the same input.
-
-    outputs, again: the outputs of the two calls, by name. Only floating-point outputs that both have in one shape are compared.
-    """
-    worst = 0.0
-    for key in again:
-        if key not in outputs or outputs[key].shape != again[key].shape or outputs[key].dtype.kind != "f":
-            continue
-        squares = [
-            (float(np.square(a.astype(np.float64) - b).sum()), float(np.square(b, dtype=np.float64).sum()))
-            for a, b in _parts(outputs[key], again[key])
-        ]
-        change, size = (math.fsum(column) for column in zip(*squares))
-        if size and math.isfinite(change):
-            worst = max(worst, math.sqrt(change / size))
-    return worst
-
-
 def _strange(outputs: Arrays, expected: Iterable[tuple[int, str]], spec: ModelSpec) -> list[str]:
     """A message about outputs that the spec does not name; [] when there are none."""
     keys = {case_key(case, name) for case, name in expected}

@@ -1,7 +1,7 @@
 """The worker: a process for one framework, one model and one mode (``python -m xverify.worker``).
 
 It needs only numpy and its framework, so it runs under any interpreter that has these. Replays also need greenlet. The handlers of
-the requests are in ``building``, ``timing``, ``reference``, ``training`` and ``training_reference``.
+the requests are in ``building``, ``timing``, ``soundness``, ``reference``, ``training`` and ``training_reference``.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from .building import Building
 from .codec import Hello, MessageError, Refusal, Reply, ReplyType, Request
 from .messages import Stop
 from .reference import ReferenceWork
+from .soundness import Soundness
 from .state import Handlers, State
 from .timing import Timing
 from .training import TrainingSession
@@ -35,6 +36,7 @@ class Session:
             Building(self.state),
             Timing(self.state),
             ReferenceWork(self.state),
+            Soundness(self.state),
             self.training,
             TrainingReference(self.state),
         )

@@ -22,6 +22,7 @@ WHAT, HOW, MACHINE, TRAINING, OUTPUT = GROUPS
 TASKS = ("forward", "train")
 EFFORTS = ("quick", "standard", "rigorous")
 DEVICES = ("cpu", "cuda")
+OWN_WEIGHTS = "own"  # in the place of a weight file: keep what the reference's build() makes
 OPTIMIZERS = ("sgd", "adam", "adamw", "rmsprop")
 
 
@@ -51,8 +52,8 @@ class CommonSettings:
         "forward", f"one or more of: {', '.join(TASKS)}", group=WHAT, metavar="LIST", choices=TASKS, many=True
     )
     weights: FilePath | None = option(
-        None, "trained weights: .safetensors .npz .pt .pth .pkl .onnx", group=WHAT, metavar="FILE", path="read",
-        unset="the model's own, else drawn from the seed",
+        None, "trained weights: .safetensors .npz .pt .pth .pkl .onnx; own: what the reference's build() makes",
+        group=WHAT, metavar="FILE", path="read", instead=(OWN_WEIGHTS,), unset="the folder's, else drawn from the seed",
     )  # fmt: skip
     trust: bool = option(False, "also read weight files that can run code when they are read", group=WHAT)
     batch: int | None = option(None, "items a call", group=HOW, metavar="N", least=1, unset="the model's own")
