@@ -16,12 +16,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..framework.capture import LayerCall
+from ..frameworks._float64 import float64_arithmetic
 from ..results.verdicts import Verdict
 from ..verdict import limits
 from ..verdict.findings import INPUT, OUTPUT, Finding, ReplayReport
@@ -31,6 +33,7 @@ from .explanation import Explainer
 from .floors import MEASURED_CALLS, FloorMeter
 from .layer_kinds import COPIES, channel_axis, may_overwrite, summed_terms
 from .layout import nearest
+from .operations import perturbed_arithmetic
 from .perturbation import Noise
 from .stepping import Models, Pause, SteppingPass
 from .structures import as_float32, as_float64, flatten, map_tensors, unflatten
@@ -101,10 +104,12 @@ class Replay:
         self.visit = visit
         float64_inputs = [as_float64(tensor) for tensor in inputs]
         self.meter.items = float64_inputs[0].shape[0] if float64_inputs and float64_inputs[0].dim() else 0
-        self.passes = [SteppingPass(self.models.float64_model, float64_inputs)]
+        self.passes = [SteppingPass(self.models.float64_model, float64_inputs, float64_arithmetic)]
         if not self.single_pass:
+            perturbed_inputs = [self.noise.perturbed(tensor) for tensor in float64_inputs]
+            rounding = partial(perturbed_arithmetic, self.noise)
             self.passes += [
-                SteppingPass(self.models.float64_model, [self.noise.perturbed(tensor) for tensor in float64_inputs]),
+                SteppingPass(self.models.float64_model, perturbed_inputs, rounding),
                 SteppingPass(self.models.float32_model, [as_float32(tensor) for tensor in inputs]),
             ]
         with torch.no_grad():

@@ -91,7 +91,7 @@ class ReferenceWork:
         state.write_weights(model, npz.load_file(Path(request.weights)))
         cases = state.native_cases(request.inputs, request.float64)
         results: dict[str, Array] = {}
-        with framework.inference():
+        with framework.float64_arithmetic() if request.float64 else framework.inference():
             mode = next(iter(framework.modes))
             call = framework.modes[mode](framework, model, cases[0])
             for case, native in enumerate(cases):
