@@ -29,7 +29,6 @@ from .alternative_gradients import THROUGH_MAXIMUM, is_through_maximum, judge_wi
 from .captured_call import CapturedCall, captured_call
 from .layer_kinds import BATCH_NORMS, channel_axis, may_overwrite, summed_gradient_terms
 from .parameter_gradients import ParameterGradients
-from .operations import perturbed_arithmetic
 from .perturbation import Arithmetic, Noise, perturbed_layer
 from .rounded_sums import ROUNDED_SUMS, gradient_has_rounded_sums
 from .stepping import Models, SteppingPass
@@ -85,7 +84,7 @@ class _BackwardPass(SteppingPass):
         models, float32 = replay.models, arithmetic is Arithmetic.FLOAT32
         code = nullcontext if float32 else float64_arithmetic
         if arithmetic is Arithmetic.PERTURBED:
-            code = partial(perturbed_arithmetic, replay.noise)
+            code = partial(models.perturbed_code, replay.noise)
         super().__init__(models.float32_model if float32 else models.float64_model, inputs, code)
         self.layers = models.float32_layers if float32 else models.layers
         self.replay, self.kind = replay, arithmetic

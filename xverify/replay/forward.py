@@ -33,7 +33,6 @@ from .explanation import Explainer
 from .floors import MEASURED_CALLS, FloorMeter
 from .layer_kinds import COPIES, channel_axis, may_overwrite, summed_terms
 from .layout import nearest
-from .operations import perturbed_arithmetic
 from .perturbation import Noise
 from .stepping import Models, Pause, SteppingPass
 from .structures import as_float32, as_float64, flatten, map_tensors, unflatten
@@ -107,7 +106,7 @@ class Replay:
         self.passes = [SteppingPass(self.models.float64_model, float64_inputs, float64_arithmetic)]
         if not self.single_pass:
             perturbed_inputs = [self.noise.perturbed(tensor) for tensor in float64_inputs]
-            rounding = partial(perturbed_arithmetic, self.noise)
+            rounding = partial(self.models.perturbed_code, self.noise)
             self.passes += [
                 SteppingPass(self.models.float64_model, perturbed_inputs, rounding),
                 SteppingPass(self.models.float32_model, [as_float32(tensor) for tensor in inputs]),

@@ -1,8 +1,8 @@
-"""The operations of the reference's own code (glue code, and layers that are not torch's), in the arithmetic of a pass.
+"""The operations of the reference's own code, which is glue code and layers that are not torch's, with their rounding.
 
-``float64_arithmetic`` computes them in float64. ``perturbed_arithmetic`` also perturbs the result of each operation by its own rounding, and what it sums
-up by the growth of rounding in a sum. The pass then contains the conditioning of this code: for an angle t·f, with t up to 1000, one
-unit roundoff of f is 1000 unit roundoffs of the angle, although the inputs are whole numbers that have no rounding.
+The perturbed pass perturbs the result of each of these operations by its own rounding, and what a sum adds up by the growth of
+rounding in a sum. So the pass contains the conditioning of this code: for an angle t·f with t up to 1000, one unit roundoff of
+f is up to 1000 unit roundoffs of the angle, although the inputs are whole numbers, which have no rounding.
 """
 
 from __future__ import annotations
@@ -23,18 +23,21 @@ from .perturbation import Noise
 from .structures import flatten, map_tensors
 
 # Operations that copy, select or compare values, or whose results float32 holds exactly.
-COPIES = frozenset(
-    """_to_copy clone copy copy_ lift_fresh detach contiguous _unsafe_view _reshape_copy view_copy cat stack split chunk
-    index index_put index_put_ index_select index_copy gather take embedding where masked_fill masked_fill_ masked_select
-    masked_scatter scatter scatter_ select_scatter slice_scatter constant_pad_nd reflection_pad1d reflection_pad2d
-    replication_pad1d replication_pad2d flip roll rot90 repeat repeat_interleave tile tril triu diag_embed
-    relu relu_ threshold clamp clamp_ clamp_min clamp_max hardtanh maximum minimum max min amax amin fmax fmin
-    max_pool2d_with_indices max_pool3d_with_indices adaptive_max_pool2d sort topk kthvalue median cummax cummin argsort unique
-    neg neg_ abs sign sgn floor ceil round trunc relu6 zeros zeros_like ones ones_like new_zeros new_ones empty empty_like
-    new_empty empty_strided fill fill_ zero_ eye one_hot bernoulli native_dropout
-    pixel_shuffle pixel_unshuffle upsample_nearest1d upsample_nearest2d _upsample_nearest_exact2d im2col
-    _local_scalar_dense item complex view_as_complex view_as_real real imag conj""".split()
-)
+COPIES = frozenset((
+    "_to_copy", "clone", "copy", "copy_", "lift_fresh", "detach", "contiguous", "_unsafe_view", "_reshape_copy",
+    "view_copy", "cat", "stack", "split", "chunk", "index", "index_put", "index_put_", "index_select", "index_copy",
+    "gather", "take", "embedding", "where", "masked_fill", "masked_fill_", "masked_select", "masked_scatter",
+    "scatter", "scatter_", "select_scatter", "slice_scatter", "constant_pad_nd", "reflection_pad1d",
+    "reflection_pad2d", "replication_pad1d", "replication_pad2d", "flip", "roll", "rot90", "repeat",
+    "repeat_interleave", "tile", "tril", "triu", "diag_embed", "relu", "relu_", "threshold", "clamp", "clamp_",
+    "clamp_min", "clamp_max", "hardtanh", "maximum", "minimum", "max", "min", "amax", "amin", "fmax", "fmin",
+    "max_pool2d_with_indices", "max_pool3d_with_indices", "adaptive_max_pool2d", "sort", "topk", "kthvalue", "median",
+    "cummax", "cummin", "argsort", "unique", "neg", "neg_", "abs", "sign", "sgn", "floor", "ceil", "round", "trunc",
+    "relu6", "zeros", "zeros_like", "ones", "ones_like", "new_zeros", "new_ones", "empty", "empty_like", "new_empty",
+    "empty_strided", "fill", "fill_", "zero_", "eye", "one_hot", "bernoulli", "native_dropout", "pixel_shuffle",
+    "pixel_unshuffle", "upsample_nearest1d", "upsample_nearest2d", "_upsample_nearest_exact2d", "im2col",
+    "_local_scalar_dense", "item", "complex", "view_as_complex", "view_as_real", "real", "imag", "conj",
+))  # fmt: skip
 # Operations that sum up all values of their first argument, or those of the axes that they are given.
 REDUCTIONS = frozenset(("sum", "mean", "prod", "var", "std", "var_mean", "logsumexp", "linalg_vector_norm", "norm"))
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,7 @@ from .layer_kinds import is_torch_layer, leaves
 from .operations import perturbed_arithmetic
 from .perturbation import Noise, perturbed_layer
 from .structures import flatten
+from .tables import Tables, replaced
 
 Shape = tuple[int, ...]
 
@@ -99,6 +100,7 @@ class Models:
     Their layers are intercepted until ``release`` is called: within a SteppingPass they pause, elsewhere they compute.
 
     seed: seed of the perturbations.
+    perturbed_tables: tables of the float64 model with the rounding of the code that computes them (see ``tables``).
     layers, float32_layers: the layers of the two models by name.
     forwards: the ``forward`` of each layer of both models, before it was intercepted.
     """
@@ -106,6 +108,7 @@ class Models:
     float64_model: nn.Module
     float32_model: nn.Module
     seed: int = 0
+    perturbed_tables: Tables = field(default_factory=dict)
     layers: dict[str, nn.Module] = field(init=False)
     float32_layers: dict[str, nn.Module] = field(init=False)
     forwards: dict[nn.Module, Callable[..., Any]] = field(init=False)
@@ -141,8 +144,19 @@ class Models:
         if isinstance(layer, nn.Upsample) and layer.mode == "bilinear" and layer.scale_factor is not None:
             return _perturbed_upsample(layer, args[0][0], noise, size)
         name = next(name for name, other in self.layers.items() if other is layer)
-        with perturbed_layer(layer, self.float32_layers[name], noise, size), self._arithmetic(layer, noise):
+        own = {("", key): table for (owner, key), table in self.perturbed_tables.items() if owner == name}
+        with (
+            replaced(layer, own),
+            perturbed_layer(layer, self.float32_layers[name], noise, size),
+            self._arithmetic(layer, noise),
+        ):
             return self.forwards[layer](*args[0], **args[1])
+
+    @contextmanager
+    def perturbed_code(self, noise: Noise) -> Iterator[None]:
+        """The context of a perturbed pass: every operation of the float64 model's own code rounds."""
+        with replaced(self.float64_model, self.perturbed_tables), perturbed_arithmetic(noise):
+            yield
 
     def _arithmetic(self, layer: nn.Module, noise: Noise | None = None) -> AbstractContextManager[Any]:
         """The arithmetic of a layer's own code. noise: perturbs each operation; None: nothing is perturbed."""

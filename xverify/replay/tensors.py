@@ -116,7 +116,8 @@ def judge(place: Place, captured: Tensor, floors: Floors, terms: int, axis: int)
     if not math.isfinite(mean):
         return _judge_finite_part(place, captured, floors, terms, axis)
     sizes = mean_squares(exact, axis) if floors.sizes is None else floors.sizes
-    ratio, channel_ratio = limits.ratios(squares, floors.perturbation, floors.float32_error, sizes, terms)
+    values = exact.numel() // max(1, len(squares))
+    ratio, channel_ratio = limits.ratios(squares, floors.perturbation, floors.float32_error, sizes, terms, values)
     size, error = math.sqrt(float(sizes.mean())), math.sqrt(float(squares.mean()))
     relative = error / size if size else error
     return Finding(

@@ -94,7 +94,9 @@ class _Step:
 def _step(model: nn.Module, inputs: Sequence[Tensor], target: Tensor) -> _Step:
     """Compute a step; parameters that have no influence have gradients of zero."""
     parameters = dict(model.named_parameters())
-    with float64_arithmetic() if parameters and next(iter(parameters.values())).dtype == torch.float64 else nullcontext():
+    with (
+        float64_arithmetic() if parameters and next(iter(parameters.values())).dtype == torch.float64 else nullcontext()
+    ):
         outputs = model(*inputs)
     loss = loss_of(outputs, target)
     found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
