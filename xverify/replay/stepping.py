@@ -22,6 +22,7 @@ from ..frameworks._float64 import float64_arithmetic, given_arithmetic
 from .layer_kinds import is_torch_layer, leaves
 from .operations import perturbed_arithmetic
 from .perturbation import Noise, perturbed_layer
+from .source import Spot, spots
 from .structures import flatten
 from .tables import Tables, replaced
 
@@ -47,12 +48,14 @@ class Pause:
     call: which call of that layer, from 0.
     args: (positional, keyword) arguments of the layer; at the end, the outputs of the model.
     error: the exception that ended the pass.
+    spots: the lines of the model's code that call the layer, the outermost first.
     """
 
     layer: str
     call: int
     args: Any
     error: BaseException | None = None
+    spots: Sequence[Spot] = ()
 
 
 class SteppingPass(greenlet.greenlet):
@@ -90,7 +93,7 @@ class SteppingPass(greenlet.greenlet):
         """Pause within the pass, and return the output of this layer that ``switch`` is given."""
         call = self.calls[layer]
         self.calls[layer] += 1
-        return self.parent.switch(Pause(layer, call, args))
+        return self.parent.switch(Pause(layer, call, args, spots=spots()))
 
 
 @dataclass

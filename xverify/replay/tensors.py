@@ -30,12 +30,14 @@ class Capture:
     channels_last: whether the framework keeps images as N,H,W,C.
     records: (layer, call) -> the names of its files.
     mapped: whether large arrays are mapped into memory instead of being read.
+    watched: the layers whose calls would have been captured.
     """
 
     folder: Path = Path()
     channels_last: bool = False
     records: Mapping[tuple[str, int], LayerCall] = field(default_factory=dict)
     mapped: bool = False
+    watched: frozenset[str] = frozenset()
 
     def load(self, file: str) -> Tensor:
         """The array of this file."""

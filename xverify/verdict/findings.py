@@ -29,6 +29,9 @@ class Finding:
     mean_abs, max_abs: absolute difference from the exact values, in the tensor's own unit.
     rel_rms: rms of the difference / rms of the exact values.
     reason: why no ratio could be computed, for example because the shapes differ; None when one was computed.
+    after: for glue code that differs, the layer that was compared before it; "" for the inputs of the model.
+    source: for glue code that differs, the lines of the reference between the calls of both layers; "" where they are unknown.
+    joined: why the glue code before the layer is judged together with it; "" when it is not.
     """
 
     layer: str
@@ -43,6 +46,9 @@ class Finding:
     max_abs: float | None = None
     rel_rms: float | None = None
     reason: str | None = None
+    after: str = ""
+    source: str = ""
+    joined: str = ""
 
     @property
     def verdict(self) -> Verdict:

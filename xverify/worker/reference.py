@@ -144,7 +144,7 @@ class ReferenceWork:
 
         state, case, folder = self.state, request.case, Path(request.folder)
         records = {(record.name, record.call): record for record in request.records}
-        captured = Capture(folder, request.channels_last, records)
+        captured = Capture(folder, request.channels_last, records, watched=frozenset(request.watched))
         arrays = npz.load_file(folder / "outputs.npz") if (folder / "outputs.npz").is_file() else {}
         outputs = {name: arrays.get(case_key(case, name)) for name in state.outputs}
         models = state.replayed_models(request.weights, request.seed)
