@@ -109,11 +109,12 @@ def _written(pads: Pads) -> str:
 
 
 def _crop(whole: Tensor, offsets: Sequence[int], sizes: Sequence[int]) -> Tensor:
-    return whole[(..., *(slice(start, start + size) for start, size in zip(offsets, sizes)))]
+    return _part(whole, [slice(start, start + size) for start, size in zip(offsets, sizes)])
 
 
 def _part(image: Tensor, sides: Sequence[slice]) -> Tensor:
-    return image[(..., *tuple(sides))]
+    index = (..., *sides)
+    return image[index]
 
 
 def _offsets(whole: Tensor, exact: Tensor, extra: Sequence[int], expected: Sequence[int]) -> tuple[int, ...]:
@@ -141,10 +142,10 @@ def _wrong_border(layer: Any, whole: Tensor, inside: Tensor, geometry: _Geometry
         right = nn.functional.pad(inside, flat, value=border)
     else:
         right = nn.functional.pad(inside, flat, mode=mode)
-    given, right = whole[(..., *used)], right[(..., *used)]
+    given, right = _part(whole, used), _part(right, used)
     if given.shape != right.shape:  # rows behind the image that the reference pads and the port leaves out are not used
         sides = [slice(0, min(a, b)) for a, b in zip(given.shape[2:], right.shape[2:])]
-        given, right = given[(..., *sides)], right[(..., *sides)]
+        given, right = _part(given, sides), _part(right, sides)
     wrong = given != right
     if isinstance(layer, nn.modules.pooling._MaxPoolNd) and bool(wrong.any()):
         wrong &= given > inside.min()  # a smaller value is never a maximum

@@ -31,9 +31,6 @@ class Spot:
         path = Path(self.code.co_filename)
         return f"{path.parent.name}/{path.name}" if "site-packages" in path.parts else path.name
 
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
-
 
 def spots() -> tuple[Spot, ...]:
     """The lines of the model's code that are being executed, the outermost first."""
@@ -50,16 +47,14 @@ def lines_between(first: Sequence[Spot], second: Sequence[Spot]) -> str:
     """The lines between two calls, such as "torch.py:17-19"; "" where they are unknown.
 
     first, second: the spots of the two calls. Without a first one, the lines begin where the model's code begins; without a second
-    one, they end where it ends.
+    one, they end where it ends. Where the calls are in different functions, these are the rest of the first function, the lines
+    of their caller, and the beginning of the second function.
     """
     if not first and not second:
         return ""
-    if not first:
-        start = Spot(second[0].frame, second[0].code, second[0].code.co_firstlineno)
-        first = (start,)
-    elif not second:
-        last = max(line for *_, line in first[0].code.co_lines() if line is not None)
-        second = (Spot(first[0].frame, first[0].code, last),)
+    outer = (first or second)[0]
+    first = first or (Spot(outer.frame, outer.code, _lines(outer.code)[0]),)
+    second = second or (Spot(outer.frame, outer.code, _lines(outer.code)[-1]),)
     depth = 0
     for mine, theirs in zip(first, second):
         if (mine.frame, mine.code) != (theirs.frame, theirs.code):
@@ -67,8 +62,15 @@ def lines_between(first: Sequence[Spot], second: Sequence[Spot]) -> str:
         depth += 1
         if mine.line != theirs.line:
             break
-    a, b = first[-1], second[-1]
-    if len(first) == len(second) == depth:
-        low, high = sorted((a.line, b.line))
-        return f"{a}" if low == high else f"{a.file}:{low}-{high}"
-    return f"{a} to {b}"
+    parts = [(spot.file, spot.line, _lines(spot.code)[-1]) for spot in reversed(first[depth:])]
+    if depth:
+        low, high = sorted((first[depth - 1].line, second[depth - 1].line))
+        parts.append((first[depth - 1].file, low, high))
+    parts += [(spot.file, _lines(spot.code)[0], spot.line) for spot in second[depth:]]
+    return ", ".join(f"{file}:{low}" if low == high else f"{file}:{low}-{high}" for file, low, high in parts)
+
+
+def _lines(code: CodeType) -> list[int]:
+    """The lines of a function's body, in order."""
+    found = sorted({line for *_, line in code.co_lines() if line is not None})
+    return [line for line in found if line > code.co_firstlineno] or found

@@ -62,7 +62,7 @@ class LayerError:
         size = f"{worst:.3g} x its noise floor (worst channel {self.channel_ratio:.3g} x)"
         what = self.explanation or self.reason
         if self.faulty == "input":
-            return f"Fault {self.place(before)}: {self._given} {what or f'is already wrong, {size}'}"
+            return f"Fault {self.place(before)}: {self._given}{f': {what}' if what else f' is already wrong, {size}'}"
         where = self.layer if self.faulty == "output" else f"{self.layer}, {self.faulty}"
         told = f"{where}: {what}" if what else f"{where} differs first: {size}"
         return f"{told} ({self.joined}; {self.place(before)} or in it)" if self.joined else told
