@@ -90,12 +90,12 @@ def test_another_order_of_summing_is_equal(ported):
         (
             "self.relu(self.bn(self.conv(x)))",
             "self.relu(self.bn(self.conv(x * 1.001)))",
-            "Fault before `conv`: the input of `conv` is already wrong",
+            "Fault between the model's inputs and `conv` (torch.py:",
         ),
         (
             "return self.fc(x)",
             "return self.fc(x) + 0.01",
-            "Fault between `fc` and the output `y`: the output `y` is already wrong",
+            "Fault between `fc` and the output `y` (torch.py:",
         ),
         ("3, 1, 1, bias", "3, 2, 1, bias", "conv: has stride 2; the reference 1"),
     ],

@@ -99,3 +99,15 @@ def test_the_ratio_does_not_depend_on_the_unit(scale, terms):
 
 def test_a_tensor_of_another_shape_is_different():
     assert Finding("conv", 0, 0, "Conv2d", "output", 0.0, 0.0, reason="other shape").verdict == "DIFFERENT"
+
+
+def test_a_channel_of_few_values_has_no_verdict_of_its_own():
+    """With an honest floor that is measured on m values of two kinds, C exceeds its limit once in a million from m = 4."""
+    stats = pytest.importorskip("scipy.stats")
+    tail = [stats.f.sf(rule.EQUAL_C**2, m, 2 * m) for m in (rule.LEAST_VALUES - 1, rule.LEAST_VALUES)]
+    assert tail[1] < 1e-6 < tail[0]
+    residual = np.array([1.0, 1.0, 500.0**2]) * UNIT**2
+    arguments = (residual, None, None, np.ones(3), 1)
+    assert rule.ratios(*arguments, values=2)[1] == 0
+    assert rule.ratios(*arguments, values=rule.LEAST_VALUES)[1] > rule.EQUAL_C
+    assert rule.ratios(*arguments, values=2)[0] == rule.ratios(*arguments)[0]

@@ -225,6 +225,10 @@ class Framework:
         """The context manager for every forward pass that is timed or compared."""
         return nullcontext()
 
+    def float64_arithmetic(self) -> AbstractContextManager[Any]:
+        """The context manager for a forward pass of a float64 model, whose code may ask for float32 by name."""
+        return self.inference()
+
     def device_memory(self) -> dict[str, float]:
         """Memory of the device in MiB; {} on the CPU, and where the framework does not report it.
 

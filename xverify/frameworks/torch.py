@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib.util
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,9 @@ class Adapter(OnTorch):
         return super().refuses(folder, mode)
 
     def build(self, source: Source, options: Mapping[str, Any], float64: bool = False) -> Any:
-        model = self.define(source, options).eval().to(self.device)
+        # Tables that the constructor computes, and that are no weights, must be exact in a float64 model.
+        with self.float64_arithmetic() if float64 else nullcontext():
+            model = self.define(source, options).eval().to(self.device)
         return model.double() if float64 else model
 
     def load_weights(self, model: Any, arrays: dict[str, Array]) -> None:
@@ -116,6 +118,13 @@ class Adapter(OnTorch):
     def inference(self) -> AbstractContextManager[Any]:
         context: AbstractContextManager[Any] = self.torch.inference_mode()
         return context
+
+    @contextmanager
+    def float64_arithmetic(self) -> Iterator[None]:
+        from xverify.frameworks._float64 import float64_arithmetic
+
+        with self.torch.no_grad(), float64_arithmetic():
+            yield
 
     def graph_count(self, call: Callable[..., Any]) -> int | None:
         if not hasattr(call, "_orig_mod"):  # torch.compile keeps the original module in this attribute

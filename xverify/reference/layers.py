@@ -101,6 +101,7 @@ class LayerReplay:
 
         planted: (layer, index) of a fault that was planted in the captured model; the replay measures how visible it is.
         """
+        canonical = {own: name for name, own in captured.matched.items()}
         question = messages_reference.Replay(
             folder=str(captured.folder),
             records=captured.reply.records,
@@ -110,5 +111,7 @@ class LayerReplay:
             weights=str(self.prepared.weights),
             seed=self.process.request.seed,
             planted=planted,
+            # After an error of the framework, layers were not called for another reason.
+            watched=() if captured.reply.broken else tuple(canonical.get(own, own) for own in captured.reply.kinds),
         )
         return self.process.worker.ask(question).report

@@ -15,33 +15,35 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..framework.capture import LayerCall
+from ..frameworks._float64 import float64_arithmetic
 from ..results.verdicts import Verdict
 from ..verdict import limits
 from ..verdict.findings import INPUT, OUTPUT, Finding, ReplayReport
 from ..verdict.limits import UNIT
 from ..weights.canonical import Array
+from .blame import Blame
 from .explained_roundings import with_rounding
 from .explanation import Explainer
 from .floors import MEASURED_CALLS, FloorMeter
+from .inputs import Given, InputJudge, NeedsFloor, glue_floors
 from .layer_kinds import COPIES, channel_axis, may_overwrite, summed_terms
 from .layout import nearest
+from .padding import without_padding
 from .perturbation import Noise
 from .stepping import Models, Pause, SteppingPass
 from .structures import as_float32, as_float64, flatten, map_tensors, unflatten
-from .tensors import Capture, Floors, Place, equal, judge, mean_squares, stretches
+from .tensors import Capture, Floors, Place, equal, judge
 
 MODEL_OUTPUT = "(output)"  # in the place of a layer's name
-
-
-class NeedsFloor(Exception):
-    """Glue code does not agree to the last bit, and a single pass cannot tell how much of the difference is rounding."""
 
 
 def replay_forward(
@@ -86,6 +88,8 @@ class Replay:
         self.noise = Noise(models.seed)
         self.meter = FloorMeter(models, self.noise)
         self.explainer = Explainer(models, capture)
+        self.blame = Blame(models, capture)
+        self.input_judge = InputJudge(models, capture, self.blame)
         self.findings: list[Finding] = []
         self.compared: Counter[str] = Counter()
         self.missing: Counter[str] = Counter()
@@ -102,10 +106,12 @@ class Replay:
         self.visit = visit
         float64_inputs = [as_float64(tensor) for tensor in inputs]
         self.meter.items = float64_inputs[0].shape[0] if float64_inputs and float64_inputs[0].dim() else 0
-        self.passes = [SteppingPass(self.models.float64_model, float64_inputs)]
+        self.passes = [SteppingPass(self.models.float64_model, float64_inputs, float64_arithmetic)]
         if not self.single_pass:
+            perturbed_inputs = [self.noise.perturbed(tensor) for tensor in float64_inputs]
+            rounding = partial(self.models.perturbed_code, self.noise)
             self.passes += [
-                SteppingPass(self.models.float64_model, [self.noise.perturbed(tensor) for tensor in float64_inputs]),
+                SteppingPass(self.models.float64_model, perturbed_inputs, rounding),
                 SteppingPass(self.models.float32_model, [as_float32(tensor) for tensor in inputs]),
             ]
         with torch.no_grad():
@@ -123,7 +129,10 @@ class Replay:
             if self.single_pass and not equal(floors.exact, returned):
                 raise NeedsFloor
             place = Place(f"{MODEL_OUTPUT} {name}", 0, index, "", INPUT)
-            self.findings.append(judge(place, returned, floors, 1, max(0, returned.dim() - 1)))
+            finding = judge(place, returned, floors, 1, max(0, returned.dim() - 1))
+            if finding.verdict != Verdict.EQUAL:
+                self.findings += self.blame.never_ran([returned], None)
+            self.findings.append(self.blame.located(finding, Pause("", 0, ())))
 
     def report(self) -> ReplayReport:
         """The report on all findings."""
@@ -175,14 +184,7 @@ class Replay:
         """The model's outputs with their floors; a single pass measures none."""
         if self.single_pass:
             return [Floors(output, None, None) for output in flatten(outputs[0])]
-        return [self._glue_floors(each, each[0].dim() - 1) for each in zip(*map(flatten, outputs))]
-
-    def _glue_floors(self, values: Sequence[Tensor], axis: int) -> Floors:
-        """The floor of what glue code computes, from its results in all passes."""
-        if self.single_pass:
-            raise NeedsFloor
-        exact, perturbed, float32 = values
-        return Floors(exact, mean_squares(perturbed, axis, exact=exact), mean_squares(float32, axis, exact=exact))
+        return [glue_floors(each, each[0].dim() - 1) for each in zip(*map(flatten, outputs))]
 
     # -- a layer that was not captured --------------------------------------------------------------------------------
 
@@ -190,6 +192,7 @@ class Replay:
         """Each pass computes the layer itself."""
         name = pauses[0].layer
         self.missing[name] += 1
+        self.blame.skip(pauses[0])
         layer = self.models.layers[name]
         # The length of the sums depends on the inputs, which an in-place layer overwrites.
         size = UNIT * limits.growth(summed_terms(layer, flatten(pauses[0].args)))
@@ -220,22 +223,17 @@ class Replay:
         """Judge the inputs and outputs of a layer. Returns its output for each pass; None when the replay has to stop."""
         name = pauses[0].layer
         layer = self.models.layers[name]
-        inputs, matched = self._judge_inputs(pauses, files.inputs)
-        args = unflatten(pauses[0].args, inputs)
-        result, overwritten = self._compute(layer, args)
-        floors = self.meter.measure(name, args, flatten(result))
-        if self.planted is not None and self.planted[0] == name:
-            self.visible = max(self.visible, self.explainer.visibility(layer, self.planted[1], args, floors[0]))
-        outputs = self._match_outputs([self.capture.load(file) for file in files.outputs], floors, layer)
-        if floors and not outputs:
-            if not matched:
+        given = self.input_judge.judge(pauses, files.inputs)
+        self.findings += given.findings
+        with without_padding(layer, self.models.float32_layers[name]) if given.unpadded else nullcontext():
+            found = self._judge_computed(pauses, files, given)
+        if found is None:
+            if not given.matched:
                 # The layer works in another layout, such as time before batch: it is judged as part of the glue code.
                 return self._step_by_itself(pauses)
-            self.compared[name] += 1
-            self._report_shape(pauses[0], self.capture.load(files.outputs[0]), floors[0], args)
             return None
-        self.compared[name] += 1
-        self._judge_outputs(pauses[0], outputs, floors, args)
+        result, floors, outputs, overwritten = found
+        self.blame.compared(pauses[0])
         outputs += [each.exact for each in floors[len(outputs) :]]
         answers = self._answers(outputs)
         for pause, answer in zip(pauses, answers):
@@ -243,6 +241,43 @@ class Replay:
                 if changed:  # all code that uses the input of an in-place layer sees its output
                     tensor.copy_(answer[0])
         return [unflatten(result, answer) for answer in answers]
+
+    def _judge_computed(
+        self, pauses: list[Pause], files: LayerCall, given: Given
+    ) -> tuple[Any, Sequence[Floors], list[Tensor], list[bool]] | None:
+        """Judge what a layer computes from what it was given. Returns None when its captured outputs fit none of the reference.
+
+        Otherwise: the exact result, its floors, the captured outputs, and which arguments the layer overwrites.
+        """
+        name = pauses[0].layer
+        layer = self.models.layers[name]
+        args = unflatten(pauses[0].args, given.inputs)
+        result, overwritten = self._compute(layer, args)
+        floors = self.meter.measure(name, args, flatten(result))
+        if self.planted is not None and self.planted[0] == name:
+            self.visible = max(self.visible, self.explainer.visibility(layer, self.planted[1], args, floors[0]))
+        outputs = self._match_outputs([self.capture.load(file) for file in files.outputs], floors, layer)
+        if floors and not outputs:
+            if given.matched:
+                self.compared[name] += 1
+                self._report_shape(pauses[0], self.capture.load(files.outputs[0]), floors[0], args)
+            return None
+        self.compared[name] += 1
+        before = len(self.findings)
+        self._judge_outputs(pauses[0], outputs, floors, args)
+        if given.joined:
+            self._blame_joined(before, pauses[0], given)
+        return result, floors, outputs, overwritten
+
+    def _blame_joined(self, first: int, pause: Pause, given: Given) -> None:
+        """Say of the findings from this index on that they judge the glue code before the layer as well."""
+        found = [replace(finding, joined=given.joined) for finding in self.findings[first:]]
+        if any(finding.verdict != Verdict.EQUAL for finding in found):
+            found = [self.blame.located(finding, pause) for finding in found]
+            found = [*self.blame.never_ran(given.captured, self.models.layers[pause.layer]), *found]
+        else:
+            self.blame.right()
+        self.findings[first:] = found
 
     def _compute(self, layer: nn.Module, args: Any) -> tuple[Any, list[bool]]:
         """The exact output of a layer, and which of its arguments it overwrites; the given arguments stay as they are."""
@@ -296,44 +331,3 @@ class Replay:
             ]
             answers += [perturbed, [as_float32(tensor) for tensor in outputs]]
         return answers
-
-    # -- glue code ----------------------------------------------------------------------------------------------------
-
-    def _judge_inputs(self, pauses: list[Pause], files: Sequence[str]) -> tuple[list[Tensor], int]:
-        """The inputs that the framework gave the layer, in the reference's layout and float64, and how many were captured.
-
-        Each input is compared with the one that the reference's glue code computes from earlier captured outputs. An input that
-        was not captured, or that has another shape (for example an image that was padded before), is replaced by the
-        reference's own; the layer is then judged together with the glue code before it.
-        """
-        name, call = pauses[0].layer, pauses[0].call
-        layer = self.models.layers[name]
-        captured = [self.capture.load(file) for file in files]
-        inputs: list[Tensor] = []
-        matched = 0
-        for index, values in enumerate(zip(*(flatten(pause.args) for pause in pauses))):
-            exact = values[0]
-            same_kind = [tensor for tensor in captured if tensor.is_floating_point() == exact.is_floating_point()]
-            found = nearest(same_kind, exact, layer, self.capture.channels_last)
-            if found is None:
-                inputs.append(exact)
-                continue
-            captured = [other for other in captured if other is not found[0]]
-            matched += 1
-            self._judge_input(Place(name, call, index, type(layer).__name__, INPUT), found[1], values, layer)
-            same = exact.is_floating_point() and all(
-                torch.equal(a, b.double()) for a, b in stretches(exact, found[1], axis=-1)
-            )
-            inputs.append(exact if same else as_float64(found[1]))
-        return inputs, matched
-
-    def _judge_input(self, place: Place, captured: Tensor, values: Sequence[Tensor], layer: nn.Module) -> None:
-        """Judge one input. values: what the glue code of each pass computed."""
-        exact = values[0]
-        if equal(exact, captured):
-            self.findings.append(place.identical())
-            return
-        axis = channel_axis(layer, captured.dim())
-        # Whole numbers, such as indices, have no rounding.
-        floors = self._glue_floors(values, axis) if exact.is_floating_point() else Floors(exact, None, None)
-        self.findings.append(judge(place, captured, floors, 1, axis))

@@ -39,9 +39,14 @@ def is_training_norm(layer: nn.Module) -> bool:
     return isinstance(layer, BATCH_NORMS) and layer.training
 
 
+def is_torch_layer(layer: nn.Module) -> bool:
+    """Whether the layer's class is one of torch's, so that its own code is known."""
+    return type(layer).__module__.startswith("torch.nn.")
+
+
 def may_overwrite(layer: nn.Module) -> bool:
     """Whether the layer may overwrite its input."""
-    return bool(getattr(layer, "inplace", False)) or not type(layer).__module__.startswith("torch.nn.")
+    return bool(getattr(layer, "inplace", False)) or not is_torch_layer(layer)
 
 
 def summed_terms(layer: nn.Module, inputs: Sequence[Tensor]) -> int:
@@ -63,7 +68,7 @@ def summed_terms(layer: nn.Module, inputs: Sequence[Tensor]) -> int:
         return int(inputs[0].shape[-1 if layer.dim is None else layer.dim])
     if isinstance(layer, nn.Embedding):
         return 1
-    if not type(layer).__module__.startswith("torch.nn.") and inputs and inputs[0].dim():
+    if not is_torch_layer(layer) and inputs and inputs[0].dim():
         return int(max(inputs[0].shape[-1], *(math.prod(p.shape[1:]) for p in layer.parameters() if p.dim() > 1), 1))
     return max((math.prod(weight.shape[1:]) for weight in layer.parameters() if weight.dim() > 1), default=1)
 

@@ -61,6 +61,9 @@ def _layer(name: str, findings: Sequence[Finding], calls: int, explanation: Expl
         reason=worst.reason,
         explanation=explanation.says if explanation is not None else None,
         rounding=bool(away) and all(finding.rounding is not None for finding in away),
+        after=worst.after,
+        source=worst.source,
+        joined=next((finding.joined for finding in findings if finding.joined), ""),
     )
 
 
