@@ -22,13 +22,15 @@ import torch
 from torch import Tensor, nn
 
 from ..framework.capture import LayerCall
-from ..results.verdicts import Verdict
 from ..verdict import limits
 from ..verdict.findings import INPUT, OUTPUT, Finding, ReplayReport
 from ..verdict.limits import UNIT
 from ..weights.canonical import Array
+from . import fused_steps
+from .call_order import CallMatcher, count_calls, in_reference_order
 from .explanation import Explainer
 from .floors import MEASURED_CALLS, FloorMeter
+from .fused import FusedLayers
 from .layer_kinds import COPIES, channel_axis, may_overwrite, summed_terms
 from .layout import nearest
 from .perturbation import Noise
@@ -56,15 +58,26 @@ def replay_forward(
     outputs: what the framework returned, by name; None where an output is missing.
     planted: a fault that the capture is known to have, as (layer, index in ``catalogue.plantable_faults``).
     """
+    return replayed(models, capture, inputs, outputs, planted).report()
+
+
+def replayed(
+    models: Models,
+    capture: Capture,
+    inputs: Sequence[Tensor],
+    outputs: Mapping[str, Array | None],
+    planted: tuple[str, int] | None = None,
+) -> Replay:
+    """The finished replay; the arguments are those of ``replay_forward``."""
     # suppress drops the exception, which would keep the first replay's tensors in memory during the second replay.
     with suppress(NeedsFloor):
-        return _replay(Replay(models, capture, planted, single_pass=True), inputs, outputs)
-    return _replay(Replay(models, capture, planted), inputs, outputs)
+        return _finished(Replay(models, capture, planted, single_pass=True), inputs, outputs)
+    return _finished(Replay(models, capture, planted), inputs, outputs)
 
 
-def _replay(replay: Replay, inputs: Sequence[Tensor], outputs: Mapping[str, Array | None]) -> ReplayReport:
+def _finished(replay: Replay, inputs: Sequence[Tensor], outputs: Mapping[str, Array | None]) -> Replay:
     replay.judge_outputs(outputs, replay.run(inputs))
-    return replay.report()
+    return replay
 
 
 class Replay:
@@ -84,7 +97,9 @@ class Replay:
         self.models, self.capture, self.planted, self.single_pass = models, capture, planted, single_pass
         self.noise = Noise(models.seed)
         self.meter = FloorMeter(models, self.noise)
-        self.explainer = Explainer(models, capture)
+        self.fused = FusedLayers(models, self.noise)
+        self.explainer = Explainer(models, capture, self.fused)
+        self.calls = CallMatcher(capture, lambda: count_calls(models, self.inputs))
         self.findings: list[Finding] = []
         self.compared: Counter[str] = Counter()
         self.missing: Counter[str] = Counter()
@@ -92,13 +107,14 @@ class Replay:
         self.stopped = ""
         self.passes: list[SteppingPass] = []
         self.visit: Callable[[str, Any], None] | None = None
+        self.inputs: Sequence[Tensor] = ()
 
     def run(self, inputs: Sequence[Tensor], visit: Callable[[str, Any], None] | None = None) -> list[Floors]:
         """Replay on these inputs. Returns the exact outputs of the model with their floors; [] when the replay had to stop.
 
         visit: called with (layer, arguments in float64) at the first calls of each layer that was not captured.
         """
-        self.visit = visit
+        self.visit, self.inputs = visit, inputs
         float64_inputs = [as_float64(tensor) for tensor in inputs]
         self.meter.items = float64_inputs[0].shape[0] if float64_inputs and float64_inputs[0].dim() else 0
         self.passes = [SteppingPass(self.models.float64_model, float64_inputs)]
@@ -122,7 +138,8 @@ class Replay:
             if self.single_pass and not equal(floors.exact, returned):
                 raise NeedsFloor
             place = Place(f"{MODEL_OUTPUT} {name}", 0, index, "", INPUT)
-            self.findings.append(judge(place, returned, floors, 1, max(0, returned.dim() - 1)))
+            finding = judge(place, returned, floors, 1, max(0, returned.dim() - 1))
+            fused_steps.add_passed_on(self, finding, returned, floors.exact)
 
     def report(self) -> ReplayReport:
         """The report on all findings."""
@@ -133,7 +150,12 @@ class Replay:
             dict(self.explainer.explained),
             self.visible,
             self.stopped,
+            (*self.fused.notes(), *self.calls.notes()),
         )
+
+    def capture_in_order(self) -> Capture:
+        """The capture with its calls numbered as in the reference, without the layers that end in an activation."""
+        return in_reference_order(self.capture, self.calls, frozenset(self.fused.activations))
 
     # -- stepping -----------------------------------------------------------------------------------------------------
 
@@ -165,7 +187,11 @@ class Replay:
 
     def _step(self, pauses: list[Pause]) -> list[Any] | None:
         """The output of the layer for each pass; None when the replay has to stop."""
-        files = self.capture.records.get((pauses[0].layer, pauses[0].call))
+        first = pauses[0]
+        fused = self.fused.given_to(first)
+        if fused is not None:
+            return fused_steps.step_activation(self, pauses, fused)
+        files = self.calls.take(first.layer, first.call, first.args, self.models.layers[first.layer])
         if files is None or not files.outputs:  # without outputs, the framework failed within this layer
             return self._step_by_itself(pauses)
         return self._step_captured(pauses, files)
@@ -176,19 +202,27 @@ class Replay:
             return [Floors(output, None, None) for output in flatten(outputs[0])]
         return [self._glue_floors(each, each[0].dim() - 1) for each in zip(*map(flatten, outputs))]
 
-    def _glue_floors(self, values: Sequence[Tensor], axis: int) -> Floors:
-        """The floor of what glue code computes, from its results in all passes."""
+    def need_all_passes(self) -> None:
+        """Raise NeedsFloor in a single pass."""
         if self.single_pass:
             raise NeedsFloor
+
+    def _glue_floors(self, values: Sequence[Tensor], axis: int) -> Floors:
+        """The floor of what glue code computes, from its results in all passes."""
+        self.need_all_passes()
         exact, perturbed, float32 = values
         return Floors(exact, mean_squares(perturbed, axis, exact=exact), mean_squares(float32, axis, exact=exact))
 
     # -- a layer that was not captured --------------------------------------------------------------------------------
 
     def _step_by_itself(self, pauses: list[Pause]) -> list[Any]:
-        """Each pass computes the layer itself."""
+        """Each pass computes the layer itself, because it was not captured."""
+        self.missing[pauses[0].layer] += 1
+        return self.compute_in_each_pass(pauses)
+
+    def compute_in_each_pass(self, pauses: list[Pause]) -> list[Any]:
+        """What the reference's layer returns in each pass."""
         name = pauses[0].layer
-        self.missing[name] += 1
         layer = self.models.layers[name]
         # The length of the sums depends on the inputs, which an in-place layer overwrites.
         size = UNIT * limits.growth(summed_terms(layer, flatten(pauses[0].args)))
@@ -234,9 +268,13 @@ class Replay:
             self._report_shape(pauses[0], self.capture.load(files.outputs[0]), floors[0], args)
             return None
         self.compared[name] += 1
-        self._judge_outputs(pauses[0], outputs, floors, args)
+        findings = self._judge_outputs(pauses[0], outputs, floors, args)
+        fused = fused_steps.fused_layer(self, findings, outputs, floors, args)
+        if fused is not None:
+            return fused_steps.step_fused(self, fused, findings, outputs, floors)
+        self.findings += findings
         outputs += [each.exact for each in floors[len(outputs) :]]
-        answers = self._answers(outputs)
+        answers = self.answers(outputs)
         for pause, answer in zip(pauses, answers):
             for tensor, changed in zip(flatten(pause.args), overwritten):
                 if changed:  # all code that uses the input of an in-place layer sees its output
@@ -264,16 +302,20 @@ class Replay:
             outputs.append(found[1])
         return outputs
 
-    def _judge_outputs(self, pause: Pause, outputs: list[Tensor], floors: Sequence[Floors], args: Any) -> None:
-        """Judge every captured output, and explain a wrong first one."""
+    def _judge_outputs(self, pause: Pause, outputs: list[Tensor], floors: Sequence[Floors], args: Any) -> list[Finding]:
+        """Judge every captured output."""
         layer = self.models.layers[pause.layer]
-        terms = summed_terms(layer, flatten(args))
-        for index, (output, each) in enumerate(zip(outputs, floors)):
-            place = Place(pause.layer, pause.call, index, type(layer).__name__, OUTPUT)
-            finding = judge(place, output, each, terms, channel_axis(layer, output.dim()))
-            self.findings.append(finding)
-            if finding.verdict != Verdict.EQUAL and index == 0:
-                self.explainer.explain(finding, output, each, args)
+        terms, kind = summed_terms(layer, flatten(args)), type(layer).__name__
+        return [
+            judge(
+                Place(pause.layer, pause.call, index, kind, OUTPUT),
+                output,
+                each,
+                terms,
+                channel_axis(layer, output.dim()),
+            )
+            for index, (output, each) in enumerate(zip(outputs, floors))
+        ]
 
     def _report_shape(self, pause: Pause, captured: Tensor, floors: Floors, args: Any) -> None:
         """Report and explain an output of another shape. The replay cannot continue after it."""
@@ -282,7 +324,7 @@ class Replay:
         self.findings.append(Place(pause.layer, pause.call, 0, kind, OUTPUT).incomparable(reason))
         self.explainer.explain(self.findings[-1], captured, floors, args)
 
-    def _answers(self, outputs: list[Tensor]) -> list[list[Tensor]]:
+    def answers(self, outputs: list[Tensor]) -> list[list[Tensor]]:
         """The outputs of a captured layer in the arithmetic of each pass: exact, perturbed, float32."""
         answers = [[as_float64(tensor) for tensor in outputs]]
         if not self.single_pass:
@@ -332,4 +374,4 @@ class Replay:
         axis = channel_axis(layer, captured.dim())
         # Whole numbers, such as indices, have no rounding.
         floors = self._glue_floors(values, axis) if exact.is_floating_point() else Floors(exact, None, None)
-        self.findings.append(judge(place, captured, floors, 1, axis))
+        fused_steps.add_passed_on(self, judge(place, captured, floors, 1, axis), captured, exact)
