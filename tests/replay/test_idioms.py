@@ -132,7 +132,7 @@ def test_a_layer_that_ends_in_an_activation_is_judged_together_with_it(tmp_path,
     assert not accused(report)
     assert not report.explained
     assert layers.missing == ()
-    assert [finding.ratio for finding in report.findings if finding.layer == "fc1" and finding.what == "output"][0] < 4
+    assert next(each.ratio for each in report.findings if each.layer == "fc1" and each.what == "output") < 4
     (note,) = report.notes
     assert note.startswith("fc1 was judged together with the activation ")
     assert ("act after it" in note) == as_layer
@@ -198,3 +198,134 @@ def test_dropout_is_named_where_it_is_on(tmp_path):
 
 
 # -- images, sequences, shared layers ---------------------------------------------------------------------------------
+
+
+# -- images, sequences, and layers that are called in another order ---------------------------------------------------
+
+
+class GlobalAveragePooling2D(nn.Module):
+    """Keras' layer, which returns (N, C)."""
+
+    def forward(self, x):
+        return x.mean((2, 3))
+
+
+class Images(nn.Module):
+    def __init__(self, port=False):
+        super().__init__()
+        self.conv1 = Conv2D(3, 8, 3, 1, 1, activation=F.silu) if port else nn.Conv2d(3, 8, 3, 1, 1)
+        self.conv2 = Conv2D(8, 8, 3, 1, 1, activation=F.relu) if port else nn.Conv2d(8, 8, 3, 1, 1)
+        self.relu = nn.ReLU(inplace=True)
+        self.avgpool = GlobalAveragePooling2D() if port else nn.AdaptiveAvgPool2d(1)
+        self.fc = nn.Linear(8, 5)
+
+
+class TorchImages(Images):
+    def forward(self, x):
+        x = F.silu(self.conv1(x))
+        x = self.relu(self.conv2(x)) + x
+        x = self.relu(x - 0.5)
+        return self.fc(self.relu(self.avgpool(x).flatten(1) - 0.1))
+
+
+class KerasImages(Images):
+    """Two of the three calls of the shared ReLU remain: the first is in the convolution."""
+
+    def __init__(self):
+        super().__init__(port=True)
+
+    def forward(self, x):
+        x = self.conv1(x)
+        x = self.conv2(x) + x
+        x = self.relu(x - 0.5)
+        return self.fc(self.relu(self.avgpool(x) - 0.1))
+
+
+class FewerLayers(Images):
+    """Functions stand for the first and the last call of the shared ReLU."""
+
+    def forward(self, x):
+        x = F.silu(self.conv1(x))
+        x = F.relu(self.conv2(x)) + x
+        x = self.relu(x - 0.5)
+        return self.fc(F.relu(self.avgpool(x).flatten(1) - 0.1))
+
+
+@pytest.mark.parametrize("port", [KerasImages, FewerLayers])
+def test_a_shared_activation_may_be_called_less_often(tmp_path, port):
+    report, layers = judge(tmp_path, TorchImages(), port(), rows(4, 3, 6, 6))
+    assert not accused(report)
+    assert not report.explained
+    assert layers.missing == ()
+    assert report.compared["relu"] == (3 if port is KerasImages else 1)
+
+
+class Sequence(nn.Module):
+    def __init__(self, kind, after):
+        super().__init__()
+        self.lstm, self.after = kind(4, 6, batch_first=True), after
+        self.fc = nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.fc(self.after(self.lstm(x)[0]))
+
+
+def test_an_lstm_may_end_in_an_activation(tmp_path):
+    report, _ = judge(tmp_path, Sequence(nn.LSTM, F.relu), Sequence(Lstm, lambda x: x), rows(3, 5, 4))
+    assert not accused(report)
+    assert report.notes == (
+        "lstm was judged together with the activation ReLU after it, because the port's layer ends in it",
+    )
+    port = Sequence(Lstm, lambda x: x)
+    (tmp_path / "other").mkdir()
+    report, _ = judge(tmp_path / "other", Sequence(nn.LSTM, torch.tanh), port, rows(3, 5, 4))
+    assert [(layer, what) for layer, what, _ in accused(report)] == [("fc", "input")]
+
+
+class Towers(nn.Module):
+    """Two inputs pass through the same layers; the outputs are (left, right)."""
+
+    def __init__(self, order="left, right", swapped=False):
+        super().__init__()
+        self.fc1, self.act, self.fc2 = nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 4)
+        self.order, self.swapped = order, swapped
+
+    def tower(self, x):
+        return self.fc2(self.act(self.fc1(x)))
+
+    def forward(self, left, right):
+        if self.order == "left, right":
+            left, right = self.tower(left), self.tower(right)
+        elif self.order == "right, left":
+            right = self.tower(right)
+            left = self.tower(left)
+        else:  # layer by layer
+            left, right = (self.fc2(y) for y in [self.act(self.fc1(x)) for x in (right, left)][::-1])
+        return (right, left) if self.swapped else (left, right)
+
+
+@pytest.mark.parametrize("order", ["right, left", "layer by layer"])
+def test_a_shared_layer_may_be_called_in_another_order(tmp_path, order):
+    inputs = rows(6, 8), rows(6, 8).flip(0) + 1
+    report, _ = judge(tmp_path, Towers(), Towers(order), *inputs)
+    assert not accused(report)
+    assert report.compared == {"fc1": 2, "act": 2, "fc2": 2}
+    assert any(
+        note
+        == "the port calls fc1 in another order: its calls were compared in the order 2, 1, by the tensors that each was given"
+        for note in report.notes
+    )
+    (tmp_path / "same").mkdir()
+    report, _ = judge(tmp_path / "same", Towers(), Towers(), *inputs)
+    assert (report.notes, accused(report)) == ((), [])
+
+
+def test_a_fault_of_a_shared_layer_is_found_in_another_order(tmp_path):
+    inputs = rows(6, 8), rows(6, 8).flip(0) + 1
+    report, _ = judge(
+        tmp_path, Towers(), Towers("right, left"), *inputs, planted=lambda port: port.fc1.bias.data.zero_()
+    )
+    assert {layer for layer, *_ in accused(report)} == {"fc1"}
+    (tmp_path / "glue").mkdir()
+    report, _ = judge(tmp_path / "glue", Towers(), Towers("right, left", swapped=True), *inputs)
+    assert {layer for layer, *_ in accused(report)} == {"(output) y0", "(output) y1"}

@@ -1,7 +1,7 @@
 """Finds the captured call that corresponds to a call of the reference, where a port calls a layer in another order.
 
-Two towers that share a layer may be written in either order. The number of a call then says nothing, but the tensors that the call was
-given do: the reference's glue code computes them from earlier captured outputs.
+Two towers that share a layer may be written in either order. The number of a call then says nothing, but the tensors that the
+call was given do: the reference's glue code computes them from earlier captured outputs.
 """
 
 from __future__ import annotations

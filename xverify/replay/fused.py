@@ -1,9 +1,9 @@
 """Captured layers that end in an activation, which the reference computes after the layer.
 
-``Dense(16, activation="relu")`` returns relu(layer(x)), where the reference has a linear layer and a ReLU. The layer is judged together
-with the activation, and the replay continues with what the reference's own layer returns. Whether the reference applies the
-same activation is therefore decided by its own code: by its next layer where that is an activation, and elsewhere by the glue code
-before the next captured layer.
+``Dense(16, activation="relu")`` returns relu(layer(x)), where the reference has a linear layer and a ReLU. The layer is judged
+together with the activation, and the replay continues with what the reference's own layer returns. Whether the reference applies
+the same activation is therefore decided by its own code: by its next layer where that is an activation, and elsewhere by the
+glue code before the next captured layer.
 """
 
 from __future__ import annotations

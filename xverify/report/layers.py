@@ -55,6 +55,8 @@ def render(row: Row, out: Console, only_faults: bool = False) -> None:
         if layer.explanation or layer.reason:
             out.print(f"  {escape(layer.layer)}: {escape(layer.explanation or layer.reason or '')}")
     out.print(f"  layers: {escape(coverage(layers))}")
+    for note in layers.notes:
+        out.print(f"  note: {escape(note)}")
 
 
 def _table(layers: list[LayerError]) -> Table:

@@ -76,6 +76,7 @@ class Layers:
     subject: the subject that was captured.
     stopped: why the replay ended early; "" when it did not.
     matched: canonical name -> the framework's own name, where layers were matched by order and shape.
+    notes: sentences on how layers and calls were compared where the port is written in another way than the reference.
     """
 
     layers: tuple[LayerError, ...] = ()
@@ -85,6 +86,7 @@ class Layers:
     subject: str = ""
     stopped: str = ""
     matched: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> Verdict:

@@ -17,6 +17,7 @@ from ..weights.canonical import Array
 from ..workload.keys import case_key
 from ..workload.spec import ModelSpec
 from . import limits as rule
+from .swapped import swapped_outputs
 
 Arrays = Mapping[str, Array]
 
@@ -78,6 +79,9 @@ def compare(
         verdict, reason = _without_noise_model(rho, worst)
     else:
         verdict, reason = _with_layers(rho, worst, layers)
+    if verdict.fails and len(spec.outputs) > 1:
+        swapped = swapped_outputs(outputs, truth, list(spec.outputs), cases)
+        reason = f"{swapped}; {reason}" if swapped else reason
     return Error(
         verdict=verdict,
         reason=reason,
