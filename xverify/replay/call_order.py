@@ -25,6 +25,8 @@ NEAR = 1e-3  # relative distance; a call was given these tensors only when none 
 MARGIN = 100.0  # a later call is chosen only when it is nearer by this factor than the next one in order
 MOST_CALLS = 64  # calls of one layer that are searched
 
+MARGIN_OF_FAULTS = 2.0  # the same factor where the order is known to differ, and a fault moves the tensors away
+
 CallKey = tuple[str, int]  # (layer, call)
 
 
@@ -37,11 +39,13 @@ class CallMatcher:
 
     count: function that returns the number of the reference's calls of each layer; it is called only when it is needed.
     assigned: (layer, call of the reference) -> the captured call.
+    in_order: whether no call of another order has been found so far.
     """
 
     def __init__(self, capture: Capture, count: Callable[[], Mapping[str, int]]) -> None:
         self.capture, self.count = capture, count
         self.assigned: dict[CallKey, LayerCall] = {}
+        self.in_order = True
         self.captured = Counter(name for name, _ in capture.records)
         self._unused: dict[str, list[LayerCall]] = defaultdict(list)
         for (name, _), record in sorted(capture.records.items(), key=lambda item: item[0]):
@@ -69,6 +73,9 @@ class CallMatcher:
         found = sorted((self._distance(call, args, layer), place) for place, call in enumerate(calls))
         (best, place), second = found[0], found[1][0] if len(found) > 1 else math.inf
         if best <= NEAR and best * MARGIN <= second:
+            self.in_order = self.in_order and place == 0
+            return place
+        if not self.in_order and best * MARGIN_OF_FAULTS <= second:
             return place
         name = calls[0].name
         return None if self.captured[name] < self._number_of_calls[name] else 0

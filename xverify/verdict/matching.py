@@ -116,10 +116,10 @@ def _worth(mine: Place, theirs: Place, channels_last: bool) -> int:
         turned = (other[0], other[-1], *other[1:-1]) if channels_last and len(other) > 2 else other
         if own not in (other, turned):
             return 0
-    own, other = _kind(mine.kind), _kind(theirs.kind)
-    if own == other:
+    kinds = {_kind(mine.kind), _kind(theirs.kind)}
+    if len(kinds) == 1:
         return SAME_KIND
-    return 0 if {own, other} <= KINDS else SAME_SHAPE
+    return 0 if kinds <= KINDS else SAME_SHAPE
 
 
 def _kind(name: str) -> str:
