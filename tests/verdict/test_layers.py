@@ -94,6 +94,8 @@ def test_layers_of_different_known_kinds_are_no_match():
     assert match(mine, theirs, channels_last=False).names == {}
     unknown = [Place("g", "Activation", (2, 4), (2, 4))]
     assert match(mine, unknown, channels_last=False).names == {"relu": "g"}
-    two = [*mine, Place("drop", "Dropout", (2, 4), (2, 4))]
+    added = [Place("g", "Add", (2, 4), (2, 4))]
+    assert match(mine, added, channels_last=False).names == {}
+    two = [*mine, Place("tanh", "Tanh", (2, 4), (2, 4)), Place("drop", "Dropout", (2, 4), (2, 4))]
     found = match(two, unknown, channels_last=False)
-    assert (found.names, set(found.doubtful)) == ({}, {"relu", "drop"})
+    assert (found.names, set(found.doubtful)) == ({}, {"relu", "tanh"})

@@ -13,12 +13,21 @@ MOST_NAMED = 3  # layers for which a message shows a line of names.toml
 OTHER_KINDS = {
     "dense": "linear", "convolution": "conv", "transposedconv": "convtranspose", "batchnormalization": "batchnorm",
     "layernormalization": "layernorm", "groupnormalization": "groupnorm", "averagepooling": "avgpool", "maxpooling": "maxpool",
-    "globalaveragepooling": "adaptiveavgpool", "globalmaxpooling": "adaptivemaxpool", "pool": "maxpool", "upsampling": "upsample",
+    "globalaveragepooling": "adaptiveavgpool", "globalmaxpooling": "adaptivemaxpool", "upsampling": "upsample",
     "swish": "silu", "hardsilu": "hardswish", "spatialdropout": "dropout",
 }  # fmt: skip
-KINDS = frozenset(OTHER_KINDS.values()) | {
-    "relu", "relu6", "leakyrelu", "prelu", "gelu", "elu", "selu", "sigmoid", "hardsigmoid", "tanh", "softmax", "logsoftmax",
-    "softplus", "mish", "flatten", "identity", "embedding", "lstm", "lstmcell", "gru", "grucell", "rnn", "instancenorm", "zeropad",
+ACTIVATIONS = frozenset({
+    "relu", "relu6", "leakyrelu", "prelu", "gelu", "elu", "selu", "celu", "silu", "sigmoid", "hardsigmoid", "hardswish", "tanh",
+    "softmax", "logsoftmax", "softplus", "softsign", "mish",
+})  # fmt: skip
+# Kinds that stand for several of torch's.
+GENERIC_KINDS = {"activation": ACTIVATIONS, "pool": frozenset({"maxpool", "avgpool"})}
+# Kinds that are known beside those: layers of torch, and layers of Keras that are glue code in torch.
+KNOWN = frozenset(OTHER_KINDS.values()) | ACTIVATIONS | {
+    "flatten", "unflatten", "identity", "dropout", "embedding", "lstm", "lstmcell", "gru", "grucell", "rnn", "instancenorm",
+    "conv", "maxpool", "avgpool", "adaptiveavgpool", "adaptivemaxpool",
+    "add", "subtract", "multiply", "average", "maximum", "minimum", "concatenate", "concat", "dot", "reshape", "permute",
+    "repeatvector", "zeropadding", "cropping", "rescaling", "lambda", "getitem", "timedistributed", *GENERIC_KINDS,
 }  # fmt: skip
 
 
@@ -116,10 +125,15 @@ def _worth(mine: Place, theirs: Place, channels_last: bool) -> int:
         turned = (other[0], other[-1], *other[1:-1]) if channels_last and len(other) > 2 else other
         if own not in (other, turned):
             return 0
-    kinds = {_kind(mine.kind), _kind(theirs.kind)}
-    if len(kinds) == 1:
+    return _worth_of_kinds(_kind(mine.kind), _kind(theirs.kind))
+
+
+def _worth_of_kinds(mine: str, theirs: str) -> int:
+    """What a pair of these kinds is worth: two different kinds are a pair only where neither is known, as classes of a model."""
+    if mine == theirs:
         return SAME_KIND
-    return 0 if kinds <= KINDS else SAME_SHAPE
+    generic = mine in GENERIC_KINDS.get(theirs, ())
+    return SAME_SHAPE if generic or not {mine, theirs} & KNOWN else 0
 
 
 def _kind(name: str) -> str:
