@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -30,10 +30,13 @@ from ..verdict import limits
 from ..verdict.findings import INPUT, OUTPUT, Finding, ReplayReport
 from ..verdict.limits import UNIT
 from ..weights.canonical import Array
+from . import fused_steps
 from .blame import Blame
+from .call_order import CallMatcher, count_calls, in_reference_order
 from .explained_roundings import with_rounding
 from .explanation import Explainer
 from .floors import MEASURED_CALLS, FloorMeter
+from .fused import FusedLayer, FusedLayers
 from .inputs import Given, InputJudge, NeedsFloor, glue_floors
 from .layer_kinds import COPIES, channel_axis, may_overwrite, summed_terms
 from .layout import nearest
@@ -59,15 +62,44 @@ def replay_forward(
     outputs: what the framework returned, by name; None where an output is missing.
     planted: a fault that the capture is known to have, as (layer, index in ``catalogue.plantable_faults``).
     """
+    return replayed(models, capture, inputs, outputs, planted).report()
+
+
+def replayed(
+    models: Models,
+    capture: Capture,
+    inputs: Sequence[Tensor],
+    outputs: Mapping[str, Array | None],
+    planted: tuple[str, int] | None = None,
+) -> Replay:
+    """The finished replay; the arguments are those of ``replay_forward``."""
     # suppress drops the exception, which would keep the first replay's tensors in memory during the second replay.
     with suppress(NeedsFloor):
-        return _replay(Replay(models, capture, planted, single_pass=True), inputs, outputs)
-    return _replay(Replay(models, capture, planted), inputs, outputs)
+        return _finished(Replay(models, capture, planted, single_pass=True), inputs, outputs)
+    return _finished(Replay(models, capture, planted), inputs, outputs)
 
 
-def _replay(replay: Replay, inputs: Sequence[Tensor], outputs: Mapping[str, Array | None]) -> ReplayReport:
+def _finished(replay: Replay, inputs: Sequence[Tensor], outputs: Mapping[str, Array | None]) -> Replay:
     replay.judge_outputs(outputs, replay.run(inputs))
-    return replay.report()
+    return replay
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """A captured call of a layer that was compared.
+
+    result: the exact result of the reference's layer. floors: of its outputs. outputs: the captured ones.
+    overwritten: which arguments the layer overwrites.
+    findings: the comparisons of the outputs.
+    fused: the call as one of a layer that ends in an activation; None when it does not.
+    """
+
+    result: Any
+    floors: Sequence[Floors]
+    outputs: list[Tensor]
+    overwritten: list[bool]
+    findings: list[Finding]
+    fused: FusedLayer | None
 
 
 class Replay:
@@ -87,7 +119,9 @@ class Replay:
         self.models, self.capture, self.planted, self.single_pass = models, capture, planted, single_pass
         self.noise = Noise(models.seed)
         self.meter = FloorMeter(models, self.noise)
-        self.explainer = Explainer(models, capture)
+        self.fused = FusedLayers(models, self.noise)
+        self.explainer = Explainer(models, capture, self.fused)
+        self.calls = CallMatcher(capture, lambda: count_calls(models, self.inputs))
         self.blame = Blame(models, capture)
         self.input_judge = InputJudge(models, capture, self.blame)
         self.findings: list[Finding] = []
@@ -97,13 +131,14 @@ class Replay:
         self.stopped = ""
         self.passes: list[SteppingPass] = []
         self.visit: Callable[[str, Any], None] | None = None
+        self.inputs: Sequence[Tensor] = ()
 
     def run(self, inputs: Sequence[Tensor], visit: Callable[[str, Any], None] | None = None) -> list[Floors]:
         """Replay on these inputs. Returns the exact outputs of the model with their floors; [] when the replay had to stop.
 
         visit: called with (layer, arguments in float64) at the first calls of each layer that was not captured.
         """
-        self.visit = visit
+        self.visit, self.inputs = visit, inputs
         float64_inputs = [as_float64(tensor) for tensor in inputs]
         self.meter.items = float64_inputs[0].shape[0] if float64_inputs and float64_inputs[0].dim() else 0
         self.passes = [SteppingPass(self.models.float64_model, float64_inputs, float64_arithmetic)]
@@ -132,7 +167,8 @@ class Replay:
             finding = judge(place, returned, floors, 1, max(0, returned.dim() - 1))
             if finding.verdict != Verdict.EQUAL:
                 self.findings += self.blame.never_ran([returned], None)
-            self.findings.append(self.blame.located(finding, Pause("", 0, ())))
+            finding = self.blame.located(finding, Pause("", 0, ()))
+            fused_steps.add_passed_on(self, finding, returned, floors.exact)
 
     def report(self) -> ReplayReport:
         """The report on all findings."""
@@ -143,7 +179,12 @@ class Replay:
             dict(self.explainer.explained),
             self.visible,
             self.stopped,
+            (*self.fused.notes(), *self.calls.notes()),
         )
+
+    def capture_in_order(self) -> Capture:
+        """The capture with its calls numbered as in the reference, without the layers that end in an activation."""
+        return in_reference_order(self.capture, self.calls, frozenset(self.fused.activations))
 
     # -- stepping -----------------------------------------------------------------------------------------------------
 
@@ -175,7 +216,11 @@ class Replay:
 
     def _step(self, pauses: list[Pause]) -> list[Any] | None:
         """The output of the layer for each pass; None when the replay has to stop."""
-        files = self.capture.records.get((pauses[0].layer, pauses[0].call))
+        first = pauses[0]
+        fused = self.fused.given_to(first)
+        if fused is not None:
+            return fused_steps.step_activation(self, pauses, fused)
+        files = self.calls.take(first.layer, first.call, first.args, self.models.layers[first.layer])
         if files is None or not files.outputs:  # without outputs, the framework failed within this layer
             return self._step_by_itself(pauses)
         return self._step_captured(pauses, files)
@@ -186,13 +231,22 @@ class Replay:
             return [Floors(output, None, None) for output in flatten(outputs[0])]
         return [glue_floors(each, each[0].dim() - 1) for each in zip(*map(flatten, outputs))]
 
+    def need_all_passes(self) -> None:
+        """Raise NeedsFloor in a single pass."""
+        if self.single_pass:
+            raise NeedsFloor
+
     # -- a layer that was not captured --------------------------------------------------------------------------------
 
     def _step_by_itself(self, pauses: list[Pause]) -> list[Any]:
-        """Each pass computes the layer itself."""
-        name = pauses[0].layer
-        self.missing[name] += 1
+        """Each pass computes the layer itself, because it was not captured."""
+        self.missing[pauses[0].layer] += 1
         self.blame.skip(pauses[0])
+        return self.compute_in_each_pass(pauses)
+
+    def compute_in_each_pass(self, pauses: list[Pause]) -> list[Any]:
+        """What the reference's layer returns in each pass."""
+        name = pauses[0].layer
         layer = self.models.layers[name]
         # The length of the sums depends on the inputs, which an in-place layer overwrites.
         size = UNIT * limits.growth(summed_terms(layer, flatten(pauses[0].args)))
@@ -225,33 +279,32 @@ class Replay:
         layer = self.models.layers[name]
         given = self.input_judge.judge(pauses, files.inputs)
         self.findings += given.findings
+        for captured, exact in given.wrong:
+            fused_steps.explain_passed_on(self, name, captured, exact)
         with without_padding(layer, self.models.float32_layers[name]) if given.unpadded else nullcontext():
-            found = self._judge_computed(pauses, files, given)
+            found = self._compare_outputs(pauses[0], files, given)
         if found is None:
             if not given.matched:
                 # The layer works in another layout, such as time before batch: it is judged as part of the glue code.
                 return self._step_by_itself(pauses)
             return None
-        result, floors, outputs, overwritten = found
         self.blame.compared(pauses[0])
-        outputs += [each.exact for each in floors[len(outputs) :]]
-        answers = self._answers(outputs)
+        if found.fused is not None:
+            return fused_steps.step_fused(self, found.fused, found.findings, found.outputs, found.floors)
+        self.findings += self._blamed(found.findings, pauses[0], given) if given.joined else found.findings
+        outputs = [*found.outputs, *(each.exact for each in found.floors[len(found.outputs) :])]
+        answers = self.answers(outputs)
         for pause, answer in zip(pauses, answers):
-            for tensor, changed in zip(flatten(pause.args), overwritten):
+            for tensor, changed in zip(flatten(pause.args), found.overwritten):
                 if changed:  # all code that uses the input of an in-place layer sees its output
                     tensor.copy_(answer[0])
-        return [unflatten(result, answer) for answer in answers]
+        return [unflatten(found.result, answer) for answer in answers]
 
-    def _judge_computed(
-        self, pauses: list[Pause], files: LayerCall, given: Given
-    ) -> tuple[Any, Sequence[Floors], list[Tensor], list[bool]] | None:
-        """Judge what a layer computes from what it was given. Returns None when its captured outputs fit none of the reference.
-
-        Otherwise: the exact result, its floors, the captured outputs, and which arguments the layer overwrites.
-        """
-        name = pauses[0].layer
+    def _compare_outputs(self, pause: Pause, files: LayerCall, given: Given) -> _Compared | None:
+        """Judge what a layer computes from what it was given; None when its captured outputs fit none of the reference."""
+        name = pause.layer
         layer = self.models.layers[name]
-        args = unflatten(pauses[0].args, given.inputs)
+        args = unflatten(pause.args, given.inputs)
         result, overwritten = self._compute(layer, args)
         floors = self.meter.measure(name, args, flatten(result))
         if self.planted is not None and self.planted[0] == name:
@@ -260,24 +313,28 @@ class Replay:
         if floors and not outputs:
             if given.matched:
                 self.compared[name] += 1
-                self._report_shape(pauses[0], self.capture.load(files.outputs[0]), floors[0], args)
+                self._report_shape(pause, self.capture.load(files.outputs[0]), floors[0], args)
             return None
         self.compared[name] += 1
-        before = len(self.findings)
-        self._judge_outputs(pauses[0], outputs, floors, args)
-        if given.joined:
-            self._blame_joined(before, pauses[0], given)
-        return result, floors, outputs, overwritten
+        findings = self._judge_outputs(pause, outputs, floors, args)
+        fused = fused_steps.fused_layer(self, findings, outputs, floors, args)
+        known = self.explainer.explained.get(name)
+        findings = [
+            finding
+            if finding.verdict == Verdict.EQUAL
+            else with_rounding(self.models, known, finding, output, each, args)
+            for finding, output, each in zip(findings, outputs, floors)
+        ]
+        return _Compared(result, floors, outputs, overwritten, findings, fused)
 
-    def _blame_joined(self, first: int, pause: Pause, given: Given) -> None:
-        """Say of the findings from this index on that they judge the glue code before the layer as well."""
-        found = [replace(finding, joined=given.joined) for finding in self.findings[first:]]
-        if any(finding.verdict != Verdict.EQUAL for finding in found):
-            found = [self.blame.located(finding, pause) for finding in found]
-            found = [*self.blame.never_ran(given.captured, self.models.layers[pause.layer]), *found]
-        else:
+    def _blamed(self, findings: Sequence[Finding], pause: Pause, given: Given) -> list[Finding]:
+        """The findings on a layer that say that they judge the glue code before it as well."""
+        found = [replace(finding, joined=given.joined) for finding in findings]
+        if all(finding.verdict == Verdict.EQUAL for finding in found):
             self.blame.right()
-        self.findings[first:] = found
+            return found
+        found = [self.blame.located(finding, pause) for finding in found]
+        return [*self.blame.never_ran(given.captured, self.models.layers[pause.layer]), *found]
 
     def _compute(self, layer: nn.Module, args: Any) -> tuple[Any, list[bool]]:
         """The exact output of a layer, and which of its arguments it overwrites; the given arguments stay as they are."""
@@ -300,19 +357,20 @@ class Replay:
             outputs.append(found[1])
         return outputs
 
-    def _judge_outputs(self, pause: Pause, outputs: list[Tensor], floors: Sequence[Floors], args: Any) -> None:
-        """Judge every captured output, and explain a wrong first one."""
+    def _judge_outputs(self, pause: Pause, outputs: list[Tensor], floors: Sequence[Floors], args: Any) -> list[Finding]:
+        """Judge every captured output."""
         layer = self.models.layers[pause.layer]
-        terms = summed_terms(layer, flatten(args))
-        for index, (output, each) in enumerate(zip(outputs, floors)):
-            place = Place(pause.layer, pause.call, index, type(layer).__name__, OUTPUT)
-            finding = judge(place, output, each, terms, channel_axis(layer, output.dim()))
-            if finding.verdict != Verdict.EQUAL:
-                if index == 0:
-                    self.explainer.explain(finding, output, each, args)
-                known = self.explainer.explained.get(pause.layer)
-                finding = with_rounding(self.models, known, finding, output, each, args)
-            self.findings.append(finding)
+        terms, kind = summed_terms(layer, flatten(args)), type(layer).__name__
+        return [
+            judge(
+                Place(pause.layer, pause.call, index, kind, OUTPUT),
+                output,
+                each,
+                terms,
+                channel_axis(layer, output.dim()),
+            )
+            for index, (output, each) in enumerate(zip(outputs, floors))
+        ]
 
     def _report_shape(self, pause: Pause, captured: Tensor, floors: Floors, args: Any) -> None:
         """Report and explain an output of another shape. The replay cannot continue after it."""
@@ -321,7 +379,7 @@ class Replay:
         self.findings.append(Place(pause.layer, pause.call, 0, kind, OUTPUT).incomparable(reason))
         self.explainer.explain(self.findings[-1], captured, floors, args)
 
-    def _answers(self, outputs: list[Tensor]) -> list[list[Tensor]]:
+    def answers(self, outputs: list[Tensor]) -> list[list[Tensor]]:
         """The outputs of a captured layer in the arithmetic of each pass: exact, perturbed, float32."""
         answers = [[as_float64(tensor) for tensor in outputs]]
         if not self.single_pass:

@@ -42,6 +42,7 @@ class Given:
     joined: why the glue code before the layer is judged together with it; "" when every input was compared.
     findings: one finding for each input that was compared.
     captured: all captured inputs.
+    wrong: for each wrong input, what was captured and what the reference's glue code computes.
     """
 
     inputs: list[Tensor] = field(default_factory=list)
@@ -50,6 +51,7 @@ class Given:
     joined: str = ""
     findings: list[Finding] = field(default_factory=list)
     captured: list[Tensor] = field(default_factory=list)
+    wrong: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
 
 class InputJudge:
@@ -88,6 +90,8 @@ class InputJudge:
         if found is not None:
             given.matched += 1
             given.findings.append(self.judge_one(place, found[1], values, channel_axis(layer, exact.dim())))
+            if given.findings[-1].verdict != Verdict.EQUAL:
+                given.wrong.append((found[1], exact))
             given.inputs.append(_in_float64(found[1], exact))
             return found[0]
         padded = padded_image(same_kind, exact, layer, self.capture.channels_last)

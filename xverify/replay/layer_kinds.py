@@ -20,6 +20,11 @@ SPATIAL = (
     nn.modules.pooling._MaxPoolNd, nn.modules.pooling._AvgPoolNd, nn.modules.pooling._AdaptiveAvgPoolNd, nn.Upsample,
     nn.PixelShuffle, nn.Dropout2d,
 )  # fmt: skip
+# Activations: layers that compute every value from the input alone, without weights.
+ACTIVATION_LAYERS = (
+    nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.Hardtanh, nn.GELU, nn.SiLU, nn.Hardswish, nn.Hardsigmoid, nn.Sigmoid, nn.Tanh, nn.ELU,
+    nn.SELU, nn.CELU, nn.Softplus, nn.Softsign, nn.Mish, nn.LogSigmoid, nn.Softmax, nn.LogSoftmax,
+)  # fmt: skip
 # Layers that treat all items of a batch (axis 0) alike and independently, except for a batch norm in training.
 ITEMWISE = (*SPATIAL, nn.Linear, nn.LayerNorm, nn.GELU, nn.SiLU, nn.Hardswish, nn.Hardsigmoid, nn.Sigmoid, nn.Tanh)
 

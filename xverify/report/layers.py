@@ -59,6 +59,8 @@ def render(row: Row, out: Console, only_faults: bool = False) -> None:
         elif layer.verdict != Verdict.EQUAL and layer.joined:
             out.print(f"  {escape(layer.layer)}: {escape(layer.joined)}")
     out.print(f"  layers: {escape(coverage(layers))}")
+    for note in layers.notes:
+        out.print(f"  note: {escape(note)}")
 
 
 def _table(layers: list[LayerError]) -> Table:

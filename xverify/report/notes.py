@@ -10,6 +10,7 @@ from ..verdict.judgement import OWN_EQUAL
 
 PHASES = ("starting", "warming", "timing", "judging")
 FEW = 4  # names in a sentence
+MOST_NOTES = 3  # notes on the layers of one subject
 
 
 def warnings(result: Result) -> Iterator[str]:
@@ -134,12 +135,22 @@ def _layers(result: Result) -> Iterator[str]:
             yield f"  {row.subject}: no layer checked, only the outputs: {why}"
         elif found.missing or found.matched or found.stopped or found.failed:
             yield f"  {row.subject}: {coverage(found)}"
+        yield from _other_ways(row, found)
     untested = reference.untested
     if untested:
         yield (
             f"UNTESTED: {len(untested)} of {len(untested) + reference.tested} weights and constants; a fault in them "
             f"would not show on these inputs: {few(untested)}"
         )
+
+
+def _other_ways(row: Row, found: Layers | None) -> Iterator[str]:
+    """How layers were compared where the port is written in another way. xverify explain shows every note."""
+    notes = found.notes if found else ()
+    for note in notes[:MOST_NOTES]:
+        yield f"  {row.subject}: {note}"
+    if len(notes) > MOST_NOTES:
+        yield f"  {row.subject}: and {len(notes) - MOST_NOTES} more such notes; xverify explain FILE.json shows all"
 
 
 # -- speed ------------------------------------------------------------------------------------------------------------

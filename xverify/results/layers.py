@@ -97,6 +97,7 @@ class Layers:
     failed: subjects that build the same model and could not be captured -> the reason.
     partial: layers of which some call was not captured.
     uncalled: layers that the reference does not call on these inputs, so that there is nothing to capture.
+    notes: sentences on how layers and calls were compared where the port is written in another way than the reference.
     """
 
     layers: tuple[LayerError, ...] = ()
@@ -110,6 +111,7 @@ class Layers:
     failed: dict[str, str] = field(default_factory=dict)
     partial: tuple[str, ...] = ()
     uncalled: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def complete(self) -> bool:

@@ -105,6 +105,7 @@ class ReplayReport:
     visible: size of the change that a planted fault makes to the exact output of its layer, in noise floors; 0 when no fault
         was planted.
     stopped: why the replay ended early; "" when it did not.
+    notes: sentences on how layers and calls of the port were compared where it is written in another way.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -113,6 +114,7 @@ class ReplayReport:
     explained: Mapping[str, Explanation] = field(default_factory=dict)
     visible: float = 0.0
     stopped: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def roundings(self) -> tuple[Rounding, ...]:

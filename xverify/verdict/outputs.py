@@ -18,6 +18,7 @@ from ..workload.keys import case_key
 from ..workload.spec import ModelSpec
 from . import limits as rule
 from .judgement import OWN_DRIFT, OWN_EQUAL, Context, conclusion, judged, measure
+from .swapped import swapped_outputs
 
 Arrays = Mapping[str, Array]
 
@@ -81,6 +82,9 @@ def compare(
     compared = [tensor for tensor in tensors if tensor.mean_abs is not None]
     strange = _strange(outputs, expected, spec)
     verdict, reason = (Verdict.INVALID, strange[0]) if strange else conclusion(tensors, context)
+    if verdict.fails and len(spec.outputs) > 1:
+        swapped = swapped_outputs(outputs, truth, list(spec.outputs), cases)
+        reason = f"{swapped}; {reason}" if swapped else reason
     return Error(
         verdict=verdict,
         reason=reason,

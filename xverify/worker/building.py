@@ -59,7 +59,8 @@ class Building:
         state.model = state.framework.build(state.source, state.options)
         seconds = state.clock() - begun
         own = state.framework.save_weights(state.model)
-        state.canonical_names = rename(own, state.names)
+        layers = list(state.framework.layers(state.model)) if state.names else []
+        state.canonical_names = rename(own, state.names, layers)
         state.shapes = {state.canonical_names[name]: array.shape for name, array in own.items()}
         state.fused_parameters = state.framework.fused_parameters(state.model)
         return Built(seconds, state.shapes, state.fused_parameters)

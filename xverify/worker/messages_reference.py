@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..framework.capture import LayerCall
 from ..verdict.findings import ReplayReport, Rounding
-from ..verdict.layers import Place
+from ..verdict.matching import Place
 from .codec import Reply, Request
 from .messages import Done
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import WeightsError
-from ..verdict.layers import Place
+from ..verdict.matching import Place
 from ..weights import load_file, npz
 from ..weights.canonical import Array
 from ..workload.keys import case_key

@@ -63,7 +63,7 @@ class State:
     def write_weights(self, model: Any, arrays: canonical.Arrays) -> None:
         """Load canonical arrays into a model. Raises WeightsError when they do not fit it."""
         arrays = canonical.normal_form(arrays, self.fused_parameters)
-        canonical.check(arrays, self.shapes, source="the weights")
+        canonical.check(arrays, self.shapes, source="the weights", table=self.framework.reads())
         self.framework.load_weights(model, {own: arrays[name] for own, name in self.canonical_names.items()})
 
     def native_cases(self, path: str, float64: bool = False) -> list[tuple[Any, ...]]:
