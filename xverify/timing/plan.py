@@ -55,6 +55,7 @@ def plan(
     rerun: int | None,
     most: int = EFFORTS["quick"].rounds,
     seconds: float = RUN_SECONDS,
+    limit: float | None = None,
 ) -> Plan:
     """Plan the rounds of one process run and the calls of each block.
 
@@ -64,10 +65,16 @@ def plan(
         alternates between blocks of n and of 2n calls, each for a whole cycle of cases (see ``statistics.vanished``).
     most: greatest number of rounds.
     seconds: time for all rounds. Independently of ``most`` and ``seconds``, there are at least MIN_ROUNDS rounds.
+    limit: seconds after which no further round begins. When ``rerun`` calls take longer, the rounds are shorter, so that the run
+        can end near its limit; None without a limit.
     """
     if rerun is not None:
         fastest = min(seconds_per_call.values())
-        rounds = min(rerun, max(cases, min(LITERAL_ROUNDS, int(rerun * fastest / BLOCK_SECONDS))))
+        rounds = max(cases, min(LITERAL_ROUNDS, int(rerun * fastest / BLOCK_SECONDS)))
+        if limit is not None:
+            whole = rerun * sum(seconds_per_call.values())
+            rounds = max(rounds, math.ceil(LITERAL_ROUNDS * whole / limit) if whole > limit > 0 else rounds)
+        rounds = min(rerun, rounds)
         share = [rerun // rounds + (index < rerun % rounds) for index in range(rounds)]
         return Plan(rounds, dict.fromkeys(seconds_per_call, share))
     calls = {name: calls_a_block(t) for name, t in seconds_per_call.items()}
