@@ -34,11 +34,14 @@ def test_orders_are_counterbalanced():
     assert len({tuple(order) for order in orders}) > 2
 
 
-def test_seconds_per_call_is_all_seconds_over_all_calls():
-    blocks = [Sample(0, 0, 3, 3.3), Sample(1, 0, 1, 0.9)]
+def test_seconds_per_call_is_the_median_over_rounds_and_the_mean_over_process_runs():
+    blocks = [Sample(0, 0, 3, 3.3), Sample(1, 0, 1, 0.9), Sample(2, 0, 2, 8.0)]
     found = timing.seconds_per_call(blocks)
-    assert found.mean == pytest.approx(4.2 / 4)
+    assert found.mean == pytest.approx(1.1)
     assert found.low < found.mean < found.high
+    both = timing.seconds_per_call([*blocks, *(Sample(index, 0, 1, 4.4, 1) for index in range(3))])
+    assert both.mean == pytest.approx(2.2), "the geometric mean, as of ratios"
+    assert timing.process_run_seconds(blocks) == pytest.approx([1.1])
 
 
 def test_one_block_has_no_interval():

@@ -40,8 +40,7 @@ def why_not_counted(row: Row) -> str | None:
     """Why the speed of this row does not count, in a few words. "" when the row's verdict says so; None when it counts."""
     if row.speed is None or row.speed.counted:
         return None
-    why = row.speed.not_counted or ""
-    return "" if row.error is not None and why == row.error.verdict else why
+    return "" if row.error is not None and row.error.verdict.fails else row.speed.not_counted or ""
 
 
 def not_counted(figure: str, why: str) -> str:
