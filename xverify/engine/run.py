@@ -204,11 +204,11 @@ class Run:
         begun = time.monotonic()
         with self.clock.doing("warming"):
             active = [each for each in self.candidates if each.active]
-            most = (
-                self.clock.share(4 * len(active)) if active else None
-            )  # half of the rest is for timing, a quarter for judging
+            # In the first process run, half of the rest is for timing, and a quarter for judging. A later one was begun because it
+            # fits, so its warm-up is not shortened to save time.
+            parts = 1 if self.run_seconds else 4
             for candidate in active:
-                candidate.warm(self.prepared, self.export, most)
+                candidate.warm(self.prepared, self.export, self.clock.share(parts * len(active)))
                 if candidate.warmed is not None and candidate.warmed.cut:
                     self._cut(f"the warm-up of {candidate.label} after {candidate.warmed.calls} calls")
         with self.clock.doing("timing"):
@@ -230,7 +230,8 @@ class Run:
 
     def _cut(self, what: str) -> None:
         """Note that --max-seconds ended something early."""
-        self.notes.append(f"--max-seconds {self.request.max_seconds:g} ended {what}")
+        note = f"--max-seconds {self.request.max_seconds:g} ended {what}"
+        self.notes += [note] if note not in self.notes else []
 
     def _figures(self) -> Iterator[str]:
         """The speed of every candidate so far, in words."""
