@@ -20,6 +20,16 @@ def test_rerun_gives_exactly_this_number_of_calls():
         assert all(len(calls) == plan.rounds and min(calls) >= 1 for calls in plan.calls.values())
 
 
+def test_rounds_are_shorter_when_a_limit_ends_them_early():
+    calls = {"fast": 1e-4, "slow": 0.2}
+    whole = planning.plan(calls, cases=4, rerun=1000)
+    assert planning.plan(calls, cases=4, rerun=1000, limit=1e4) == whole
+    for limit, longest in ((20.0, 1.0), (1.0, 0.2), (0.0, 0.2)):
+        plan = planning.plan(calls, cases=4, rerun=1000, limit=limit)
+        assert sum(plan.calls["slow"]) == 1000
+        assert max(plan.calls["slow"]) * 0.2 <= longest + 1e-9
+
+
 def test_blocks_last_long_enough_and_use_every_case():
     plan = planning.plan({"fast": 1e-5, "slow": 0.7}, cases=4, rerun=None)
     assert plan.rounds >= max(4, planning.MIN_ROUNDS)
