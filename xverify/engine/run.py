@@ -221,12 +221,12 @@ class Run:
         with self.clock.doing("judging"):
             for candidate in self.candidates:
                 candidate.finish()
-        self.run_seconds.append(time.monotonic() - begun)
-        if self.file is not None:
-            self._write(self.result())
-        done = max((len(each.process_runs) for each in self.candidates), default=0)
-        if done:
-            self.listener.process_run_done(done, self.effort.least, "; ".join(self._figures()))
+            self.run_seconds.append(time.monotonic() - begun)
+            if self.file is not None:
+                self._write(self.result())
+            done = max((len(each.process_runs) for each in self.candidates), default=0)
+            if done:
+                self.listener.process_run_done(done, self.effort.least, "; ".join(self._figures()))
 
     def _cut(self, what: str) -> None:
         """Note that --max-seconds ended something early."""
