@@ -20,6 +20,16 @@ def test_rerun_gives_exactly_this_number_of_calls():
         assert all(len(calls) == plan.rounds and min(calls) >= 1 for calls in plan.calls.values())
 
 
+def test_rounds_are_shorter_when_a_limit_ends_them_early():
+    calls = {"fast": 1e-4, "slow": 0.2}
+    whole = planning.plan(calls, cases=4, rerun=1000)
+    assert planning.plan(calls, cases=4, rerun=1000, limit=1e4) == whole
+    for limit, longest in ((20.0, 1.0), (1.0, 0.2), (0.0, 0.2)):
+        plan = planning.plan(calls, cases=4, rerun=1000, limit=limit)
+        assert sum(plan.calls["slow"]) == 1000
+        assert max(plan.calls["slow"]) * 0.2 <= longest + 1e-9
+
+
 def test_blocks_last_long_enough_and_use_every_case():
     plan = planning.plan({"fast": 1e-5, "slow": 0.7}, cases=4, rerun=None)
     assert plan.rounds >= max(4, planning.MIN_ROUNDS)
@@ -34,11 +44,14 @@ def test_orders_are_counterbalanced():
     assert len({tuple(order) for order in orders}) > 2
 
 
-def test_seconds_per_call_is_all_seconds_over_all_calls():
-    blocks = [Sample(0, 0, 3, 3.3), Sample(1, 0, 1, 0.9)]
+def test_seconds_per_call_is_the_median_over_rounds_and_the_mean_over_process_runs():
+    blocks = [Sample(0, 0, 3, 3.3), Sample(1, 0, 1, 0.9), Sample(2, 0, 2, 8.0)]
     found = timing.seconds_per_call(blocks)
-    assert found.mean == pytest.approx(4.2 / 4)
+    assert found.mean == pytest.approx(1.1)
     assert found.low < found.mean < found.high
+    both = timing.seconds_per_call([*blocks, *(Sample(index, 0, 1, 4.4, 1) for index in range(3))])
+    assert both.mean == pytest.approx(2.2), "the geometric mean, as of ratios"
+    assert timing.process_run_seconds(blocks) == pytest.approx([1.1])
 
 
 def test_one_block_has_no_interval():

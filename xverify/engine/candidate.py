@@ -162,14 +162,17 @@ class Candidate:
             digest = self.worker.ask(messages.Digest(fused_parameters=dict(fused_parameters))).digest
             self.built = replace(self.built, weights_digest=digest)
 
-    def warm(self, prepared: Prepared, export: Export) -> None:
-        """Make the first two steps and warm up. Both are timed, so nothing else may run on the machine."""
+    def warm(self, prepared: Prepared, export: Export, most: float | None = None) -> None:
+        """Make the first two steps and warm up. Both are timed, so nothing else may run on the machine.
+
+        most: greatest number of seconds of the warm-up; None without a limit.
+        """
         if not self.active:
             return
         with self._stage("first step, warming up"):
             steps = self._first_steps(prepared, export)
             trained = steps if isinstance(steps, TrainingPrepared) else None
-            found = measuring.warm_up(self.worker, self.request, steps.second_step_seconds, self.first_run)
+            found = measuring.warm_up(self.worker, self.request, steps.second_step_seconds, self.first_run, most)
             self.warmed = Warmed(
                 first_step_seconds=steps.first_step_seconds,
                 second_step_seconds=steps.second_step_seconds,
@@ -179,7 +182,8 @@ class Candidate:
                 steady=found.steady,
                 graph_count=self.worker.ask(messages.GraphCount()).graph_count,
                 page_faults=self.worker.page_faults(),
-                average_rss_mib=found.average_rss_mib,
+                rss_mib=found.rss_mib,
+                cut=found.cut,
                 optimizer=trained.optimizer if trained else None,
                 dropout_disabled=trained.dropout_disabled if trained else (),
             )
@@ -251,15 +255,13 @@ class Candidate:
 
     def _measure(self, warmed: Warmed) -> None:
         """Measure what is measured only in the first process run: memory, and a second call on every input case."""
-        timed, peak = self.timed, self.timed.peak_rss_mib
+        timed, peak = self.timed, self.timed.peak_rss_mib or self.worker.peak_rss_mib()
         self.measured = Measured(timed_cases=len(timed.outputs))
-        if self.request.trains:  # a training step cannot be repeated, because it changes the weights
-            peak = self.worker.peak_rss_mib()
-        else:
+        if not self.request.trains:  # a training step cannot be repeated, because it changes the weights
             again = measuring.call_again(self.worker, self.request.cases, timed.samples[-1].case, set(timed.outputs))
             self.measured = replace(self.measured, repeated=again)
             self.timed = replace(timed, outputs={**timed.outputs, **again.outputs})
-        memory = measuring.memory(self.worker, peak, warmed.average_rss_mib, self.request.device)
+        memory = measuring.memory(self.worker, peak, warmed.rss_mib, self.request.device)
         self.measured = replace(self.measured, memory=memory)
         self.worker.ask(messages.ReleaseMemory())
 
@@ -382,7 +384,6 @@ class Candidate:
             subject=self.label,
             batch=self.request.batch,
             cases=self.request.cases,
-            literal=self.request.rerun is not None,
             samples=self.samples + self.timed.samples,
             process_runs=self.process_runs,
             current=None if finished else self.process_run(),

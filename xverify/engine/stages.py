@@ -76,7 +76,8 @@ class Warmed:
     calls, seconds: of the warm-up. steady: whether the speed became steady; None when the user gave the number of calls.
     seconds_per_call: of a call at the end of the warm-up.
     graph_count: graphs made so far; None for a mode that makes none. page_faults: of the process so far; None when unknown.
-    average_rss_mib: mean resident memory during the warm-up; None when it was not sampled.
+    rss_mib: samples of resident memory during its first calls; empty when it was not sampled.
+    cut: whether it ended early for --max-seconds.
     optimizer, dropout_disabled: for training: the settings that the framework uses, and the layers whose dropout was disabled.
     """
 
@@ -88,7 +89,8 @@ class Warmed:
     steady: bool | None
     graph_count: int | None
     page_faults: int | None
-    average_rss_mib: float | None = None
+    rss_mib: tuple[float, ...] = ()
+    cut: bool = False
     optimizer: Optimizer | None = None
     dropout_disabled: tuple[str, ...] = ()
 

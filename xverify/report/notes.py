@@ -20,7 +20,21 @@ def warnings(result: Result) -> Iterator[str]:
 
 
 def footer(result: Result) -> Iterator[str]:
-    """The sentences under the table, one in each line."""
+    """The sentences under the table, one in each line. With several tasks, each is marked with its task, unless all share it."""
+    parts = [(part, list(_sentences(part))) for part in result.by_task()]
+    told: set[str] = set()
+    for part, sentences in parts:
+        for sentence in sentences:
+            if all(sentence in others for _, others in parts):
+                yield from [sentence] if sentence not in told else []
+                told.add(sentence)
+            else:
+                yield f"{part.tasks[0]}: {sentence}"
+    yield from (f"Note: {note}" for note in result.notes)
+
+
+def _sentences(result: Result) -> Iterator[str]:
+    """The sentences about one task."""
     digest = result.weights.digest
     if digest:
         yield _weights(result, digest)
@@ -33,9 +47,10 @@ def footer(result: Result) -> Iterator[str]:
             yield _normal_form(result)
         routes = sorted({row.weights_route for row in result.rows if row.weights_route})
         yield f"Weight routes: {'; '.join(routes)}"
-    yield from (f"Note: {note}" for note in result.notes)
     yield _speed(result)
     yield "Time ratio: this row's time over the first row's, paired by round"
+    if result.settings.rerun is not None:
+        yield "Elapsed: all timed rounds together, also noisy ones; the other figures of speed are medians of the quiet rounds"
     if result.noise.rounds:
         yield _noise(result)
     yield from (_full_memory(row) for row in result.rows if row.memory.nearly_full)

@@ -141,3 +141,19 @@ class NoiseSummary:
     canary_seconds: tuple[float, ...] = ()
     limit: float = 0.0
     missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What one task of a run with several tasks was measured with: the fields of a result that each task has for itself.
+
+    timeline: activity -> seconds that the task spent on it.
+    """
+
+    settings: Settings = field(default_factory=Settings)
+    weights: WeightsSummary = field(default_factory=WeightsSummary)
+    inputs: InputsSummary = field(default_factory=InputsSummary)
+    reference: ReferenceSummary = field(default_factory=ReferenceSummary)
+    noise: NoiseSummary = field(default_factory=NoiseSummary)
+    timeline: dict[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()

@@ -82,26 +82,34 @@ def clean(samples: Iterable[Sample]) -> list[Sample]:
     return [sample for sample in everything if not sample.dropped] or everything
 
 
-def seconds_per_call(samples: Sequence[Sample]) -> Interval:
-    """Seconds per call: all timed seconds divided by all calls.
+def seconds_per_call(samples: Sequence[Sample], baseline: Sequence[Sample] = ()) -> Interval:
+    """Seconds per call: the geometric mean, over process runs, of the median over the rounds of each.
 
+    This is the estimator of ``ratio``. With a baseline, the seconds are those of the baseline times the ratio to it. So the
+    seconds of two subjects never contradict their ratio, even when the machine changes its speed between two rounds.
     The interval counts process runs. With one process run it counts blocks.
+
+    baseline: samples of the subject that ratios refer to; without it, or when no round has both, the subject's own rounds count.
     """
-    mean = _rate(samples)
-    if len(by_process_run(samples)) > 1:
-        spread = interval(process_run_seconds(samples))
-    else:
-        spread = interval([sample.seconds / sample.calls for sample in samples])
-    return Interval(mean, max(0.0, mean - (spread.mean - spread.low)), mean + (spread.high - spread.mean))
+    own = [statistics.median(logs) for logs in _log_seconds(samples).values()]
+    counted = own if len(own) > 1 else next(iter(_log_seconds(samples).values()))
+    found = ratio(samples, baseline)
+    mean = math.exp(statistics.fmean(own)) if found is None else found.mean * seconds_per_call(baseline).mean
+    spread = math.exp(interval(counted).half)
+    return Interval(mean, mean / spread, mean * spread)
 
 
 def process_run_seconds(samples: Sequence[Sample]) -> list[float]:
-    """Seconds per call of each process run."""
-    return [_rate(found) for found in by_process_run(samples).values()]
+    """Seconds per call of each process run: the median over its rounds."""
+    return [math.exp(statistics.median(logs)) for logs in _log_seconds(samples).values()]
 
 
-def _rate(samples: Sequence[Sample]) -> float:
-    return math.fsum(sample.seconds for sample in samples) / sum(sample.calls for sample in samples)
+def _log_seconds(samples: Sequence[Sample]) -> dict[int, list[float]]:
+    """Number of the process run -> log(seconds per call) of each of its rounds."""
+    return {
+        run: [math.log(sample.seconds / sample.calls) for sample in found]
+        for run, found in by_process_run(samples).items()
+    }
 
 
 def by_process_run(samples: Iterable[Sample]) -> dict[int, list[Sample]]:

@@ -42,7 +42,7 @@ from ..worker.process import Worker
 from ..workload.optimizers import Optimizer
 from .checks import Local, judge_gradients, judge_loss, judge_statistics, judge_update
 from .conclusion import layer_check, training_error
-from .curve import Band, band, judge_curve
+from .curve import REPLICAS, Band, band, judge_curve
 from .step import Distance, Step
 
 # By effort: after how many steps of the reference its state is used for the checks; and the number of steps of the loss curve.
@@ -112,12 +112,14 @@ class TrainingParity:
         self._captured: set[tuple[str, ...]] = set()
         self._replayed: dict[tuple[str, ...], tuple[tuple[Check, ...], Layers]] = {}
 
-    def prepare(self, curve: bool = True, seconds: float = 0.0) -> None:
+    def prepare(self, curve: bool = True, seconds: float = 0.0, left: float | None = None) -> None:
         """Train the reference, to get the states that checks start from and the band for loss curves.
 
         curve: whether to draw the loss curve; without it, only ``judge_steps`` may be called.
         seconds: duration of a step of the reference; 0.0 when it is not known. When it is too long for a quick run, the reference
             is not trained at all.
+        left: seconds until --max-seconds is over; None without a limit. When they are too few for the curves of the reference
+            and its replicas, the reference is not trained either, and the first state alone is judged.
         Raises Failed when the reference's own loss is not finite.
         """
         self.layers = self.worker.ask(messages_reference.ListLayers()).layers
@@ -128,6 +130,12 @@ class TrainingParity:
         if self.random:  # nothing that it computes could be compared
             return
         quick = self.request.effort == "quick"
+        if left is not None and left <= seconds * (1 + REPLICAS) * CURVE[self.request.effort]:
+            self.no_curve = (
+                f"--max-seconds {self.request.max_seconds:g} left no time for the loss curve and for later steps"
+            )
+            self.few = fewer_items(self.process, self.prepared.training, FEW_ITEMS)
+            return
         if not (quick and seconds > LONG_STEP):
             second_step = self._prepare_reference()
             seconds = seconds or second_step
