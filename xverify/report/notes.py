@@ -10,6 +10,11 @@ from ..verdict.outputs import OWN_EQUAL
 
 PHASES = ("starting", "warming", "timing", "judging")
 FEW = 4  # names in a sentence
+# Policy of memory allocation -> what it means.
+ALLOCATION = {
+    "keep": "--allocator keep: what a subject frees stays with it",
+    "system": "--allocator system: the C library's own rule, as in a plain script",
+}
 
 
 def footer(result: Result) -> Iterator[str]:
@@ -28,6 +33,7 @@ def footer(result: Result) -> Iterator[str]:
         yield f"Weight routes: {'; '.join(routes)}"
     yield from (f"Note: {note}" for note in result.notes)
     yield _speed(result)
+    yield from _allocation(result)
     yield "Time ratio: this row's time over the first row's, paired by round"
     if result.noise.rounds:
         yield _noise(result)
@@ -142,6 +148,20 @@ def _speed(result: Result) -> str:
             "the interval is within that process"
         )
     return f"Speed: {result.host.cpu}, {result.settings.threads} threads; {meaning}"
+
+
+def _allocation(result: Result) -> Iterator[str]:
+    """The policy of memory allocation, and the page faults of each subject's calls."""
+    faults = []
+    for row in result.rows:
+        runs = row.speed.launches if row.speed else ()
+        counts = sorted(each.faults_per_call for each in runs if each.faults_per_call is not None)
+        if counts:
+            ends = dict.fromkeys(f"{count:,.0f}" for count in (counts[0], counts[-1]))
+            faults.append(f"{row.subject} {' to '.join(ends)}")
+    if faults:
+        policy = ALLOCATION.get(result.settings.allocator, "no stated policy")
+        yield f"Memory: {policy}; page faults a call: {', '.join(faults)}"
 
 
 def _noise(result: Result) -> str:

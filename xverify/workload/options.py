@@ -22,6 +22,7 @@ WHAT, HOW, MACHINE, TRAINING, OUTPUT = GROUPS
 TASKS = ("forward", "train")
 EFFORTS = ("quick", "standard", "rigorous")
 DEVICES = ("cpu", "cuda")
+ALLOCATORS = ("keep", "system")
 OPTIMIZERS = ("sgd", "adam", "adamw", "rmsprop")
 
 
@@ -81,6 +82,12 @@ class CommonSettings:
         (), "cores that the subjects may use, e.g. 0,1", group=MACHINE, metavar="LIST", parse=_cores, unset="all"
     )
     device: str = option("cpu", f"one of: {', '.join(DEVICES)}", group=MACHINE, metavar="DEVICE", choices=DEVICES)
+    allocator: str = option(
+        "keep",
+        "keep: freed memory stays with every subject, so a warm call has no page faults; "
+        "system: the C library's own rule, as in a plain script",
+        group=MACHINE, metavar="POLICY", choices=ALLOCATORS,
+    )  # fmt: skip
     python: Mapping[str, str] | None = option(
         None, "run a framework in another interpreter; may be repeated", group=MACHINE, metavar="FRAMEWORK=PATH",
         parse=_interpreter, repeatable=True,
