@@ -16,8 +16,12 @@ from .canonical import Array, Arrays
 SUFFIXES = (".npz",)
 npy: Any = np.lib.format  # its functions have no types
 MAPPED = 2**16  # bytes; larger arrays are mapped into memory, smaller ones are read
-ALIGNED = 64  # bytes; the values of every array that is written begin at a multiple of it, so that a mapped array is aligned
-LOCAL_HEADER = 30 + 20  # bytes of a zip member before its data, without its name: the header and the field of 64-bit sizes
+ALIGNED = (
+    64  # bytes; the values of every array that is written begin at a multiple of it, so that a mapped array is aligned
+)
+LOCAL_HEADER = (
+    30 + 20
+)  # bytes of a zip member before its data, without its name: the header and the field of 64-bit sizes
 PADDING = 0xD935  # the identifier of a field that only fills space
 
 

@@ -60,4 +60,6 @@ def without_effect() -> str | None:
     """A sentence when the policy changes nothing on this system; None when it has an effect."""
     if glibc_version() is not None:
         return None
-    return "--allocator has no effect here: it sets variables of glibc's allocator, and this system has another C library"
+    return (
+        "--allocator has no effect here: it sets variables of glibc's allocator, and this system has another C library"
+    )
