@@ -102,10 +102,8 @@ def _pairs(worker: Worker, cases: int) -> tuple[tuple[float, float], ...]:
 def _enough(pairs: Sequence[tuple[tuple[float, float], float]], seconds: float) -> bool:
     """Whether no more pairs are needed. pairs: each with its delay. seconds: since the first of them began."""
     quiet = sum(delay <= LIMIT for _, delay in pairs)
-    return (
-        (quiet >= PAIRS
-        and (seconds >= LEAST_SECONDS or len(pairs) >= MOST_PAIRS))
-        or (seconds >= MOST_SECONDS and len(pairs) >= PAIRS)
+    return (quiet >= PAIRS and (seconds >= LEAST_SECONDS or len(pairs) >= MOST_PAIRS)) or (
+        seconds >= MOST_SECONDS and len(pairs) >= PAIRS
     )
 
 

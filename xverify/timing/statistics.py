@@ -13,6 +13,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from ..results.records import Sample
 from .plan import Effort
@@ -53,9 +54,15 @@ class Estimate:
     @property
     def half(self) -> float:
         """Half the width of the 95% Student-t interval."""
-        from scipy import stats  # late: `xverify --help` and `list` need no statistics
+        return student(self.freedom) * self.error
 
-        return float(stats.t.ppf((1 + CONFIDENCE) / 2, self.freedom)) * self.error
+
+@cache
+def student(freedom: float) -> float:
+    """Student's quantile for a two-sided interval of CONFIDENCE, with this number of degrees of freedom."""
+    from scipy import stats  # late: `xverify --help` and `list` need no statistics
+
+    return float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom))
 
 
 def estimate(values: Sequence[float]) -> Estimate:
