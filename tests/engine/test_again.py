@@ -19,7 +19,10 @@ from xverify.worker.messages import Block, Done, Timed, Warm, Warmed
 
 
 class Fake:
-    """A worker that answers from memory. call, fixed: seconds of a call and of a block. remembers: whether it computes an input once."""
+    """A worker that answers from memory.
+
+    call, fixed: seconds of a call and of a block. remembers: whether it computes an input only when the call before had another.
+    """
 
     folder = Path()
     pid = os.getpid()

@@ -29,7 +29,8 @@ KEPT = 4  # blocks whose outputs are read again
 class Again:
     """What was measured again; every field is empty when its first measurement was not suspicious.
 
-    blocks: blocks of no call, of n and of 2n calls. pairs: seconds of a call on a new input and of the same call again, of quiet pairs.
+    blocks: blocks of no call, of n and of 2n calls.
+    pairs: seconds of a call on a new input and of the same call again, of quiet pairs.
     unfinished: how much longer the first reading of outputs took than the second, for each block.
     """
 

@@ -29,7 +29,7 @@ from ..workload import probe
 from ..workload.spec import find_model
 from .check import Check
 from .overhead import OVERHEAD
-from .script import LEAST_CALLS, SECONDS, WARM_SECONDS
+from .script import LEAST_CALLS, SECONDS, WARM_CALLS, WARM_SECONDS
 from .simulation import CHANCE
 
 FRAMEWORK, MODEL, BATCH, SIZE = "torch", "resnet50", 4, 224
@@ -104,7 +104,7 @@ def _harness(policy: str, cores: Sequence[int]) -> Timed:
         npz.save_file(probe.inputs(folder.spec, BATCH, seed=0, cases=1), inputs)
         worker.ask(Load(str(weights)))
         worker.ask(Prepare(str(inputs), "eager"))
-        worker.ask(Warm(calls=1, seconds=WARM_SECONDS))
+        worker.ask(Warm(calls=WARM_CALLS, seconds=WARM_SECONDS))
         before, begun = worker.page_faults(), time.perf_counter()
         seconds: list[float] = []
         while time.perf_counter() - begun < SECONDS or len(seconds) < LEAST_CALLS:

@@ -14,8 +14,8 @@ import os
 import sys
 import time
 
-WARM_SECONDS, SECONDS = 1.5, 4.0
-LEAST_CALLS = 8
+WARM_CALLS, WARM_SECONDS = 5, 1.5
+LEAST_CALLS, SECONDS = 8, 4.0
 
 
 def faults() -> int:
@@ -44,9 +44,10 @@ def main() -> None:
     x = torch.rand(int(batch), 3, int(size), int(size))
     seconds: list[float] = []
     with torch.inference_mode():
-        begun = time.perf_counter()
-        while time.perf_counter() - begun < WARM_SECONDS:
+        warmed, begun = 0, time.perf_counter()
+        while time.perf_counter() - begun < WARM_SECONDS or warmed < WARM_CALLS:
             model(x)
+            warmed += 1
         before, begun = faults(), time.perf_counter()
         while time.perf_counter() - begun < SECONDS or len(seconds) < LEAST_CALLS:
             start = time.perf_counter()

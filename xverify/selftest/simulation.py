@@ -25,6 +25,7 @@ from dataclasses import dataclass
 
 from ..timing import plan
 from ..timing import statistics as timing
+from ..timing.statistics import student
 from .check import Check
 
 SIMULATED = 5000  # runs
@@ -59,7 +60,7 @@ def simulate(draw: Callable[[], float], spread: float) -> Simulated:
         found = timing.interval(medians)
         covered += found.low <= 0.0 <= found.high
         widths.append(found.half / (z * spread / math.sqrt(len(medians))))
-        bounds.append(timing.student(len(medians) - 1) / z)
+        bounds.append(student(len(medians) - 1) / z)
     return Simulated(covered / SIMULATED, tuple(widths), tuple(bounds))
 
 
