@@ -214,14 +214,53 @@ def samples_of_two_block_sizes(small, large, generator):
 def test_vanished_work_is_detected_in_blocks_of_twice_the_calls():
     generator = random.Random(5)
     assert timing.vanished(samples_of_two_block_sizes(1.0, 2.0, generator=generator)) is None
-    assert timing.vanished(samples_of_two_block_sizes(1.0, 1.0, generator=generator)) == pytest.approx(1.0, rel=0.05)
-    assert timing.vanished(samples_of_two_block_sizes(1.0, 1.7, generator=generator)) == pytest.approx(1.7, rel=0.05)
+    assert timing.vanished(samples_of_two_block_sizes(1.0, 1.0, generator=generator)).ratio == pytest.approx(
+        1.0, rel=0.05
+    )
+    assert timing.vanished(samples_of_two_block_sizes(1.0, 1.7, generator=generator)).ratio == pytest.approx(
+        1.7, rel=0.05
+    )
     assert timing.vanished(samples([1.0] * 8)) is None, "blocks of one size allow no comparison"
 
 
 def test_noisy_rounds_are_no_evidence_of_vanished_work():
     stalled = samples_of_two_block_sizes(1.0, 1.1, generator=random.Random(5))
     assert timing.vanished([replace(sample, dropped="another process used a core") for sample in stalled]) is None
+
+
+@pytest.mark.parametrize(
+    ("call", "fixed"), [(0.4, 0.06), (0.4, 0.7), (0.02, 0.03), (4e-3, 7e-3), (20e-6, 200e-6), (1e-6, 100e-6)]
+)
+def test_a_fixed_time_of_a_block_is_no_vanished_work(call, fixed):
+    """Blocks of honest calls, of which each block takes some time whatever its calls."""
+    generator, calls = random.Random(3), planning.calls_a_block(call)
+    blocks = [
+        Sample(index, index % 4, size, (fixed + size * call) * generator.gauss(1.0, 0.003), launch)
+        for launch in range(3)
+        for index, size in enumerate([calls] * 4 + [2 * calls] * 4)
+    ]
+    assert timing.vanished(blocks) is None
+
+
+@pytest.mark.parametrize("work", [0.4, 4e-3, 0.02])
+def test_calls_that_only_one_call_of_a_block_computes_are_vanished_work(work):
+    """A block computes one call; the others return at once."""
+    generator, calls = random.Random(3), planning.calls_a_block(work)
+    blocks = [
+        Sample(index, index % 4, size, (work + size * 1e-6) * generator.gauss(1.0, 0.003))
+        for index, size in enumerate([calls] * 4 + [2 * calls] * 4)
+    ]
+    found = timing.vanished(blocks)
+    assert found is not None
+    assert found.fixed == pytest.approx(work, rel=0.02)
+
+
+def test_results_are_remembered_only_when_nearly_every_quiet_pair_shows_it():
+    assert timing.remembered([(4e-3, 1e-6)] * 20, seconds=1e-6) == (4e-3, 1e-6)
+    assert timing.remembered([(4e-3, 1e-6)] * 19 + [(4e-3, 4e-3)], seconds=1e-6), "one repetition was interrupted"
+    assert timing.remembered([(4e-3, 1e-6)] * 3 + [(5e-5, 4e-5)] * 17, seconds=1e-6) is None, "three were interrupted"
+    assert timing.remembered([(4e-3, 1e-6)] * 2, seconds=1e-6) is None, "too few"
+    assert timing.remembered([(0.061, 0.06)] * 20, seconds=1e-3) is None, "every block takes 60 ms, whatever its calls"
 
 
 def test_a_much_longer_call_on_a_new_input_is_detected():

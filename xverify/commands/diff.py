@@ -47,6 +47,7 @@ SETTINGS = (
     "threads",
     "pin",
     "device",
+    "allocator",
     "seed",
     "cases",
     "weights",

@@ -25,6 +25,7 @@ from ..worker.process import Worker
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
 from . import building, checking, judging, measuring
+from .again import Again, measure_again
 from .stages import Built, History, Measured, Subject, Timed, TimedBlock, Warmed
 
 
@@ -57,6 +58,7 @@ class Candidate:
         self.timed = Timed()
         self.measured = Measured()
         self.replayed: ReplayedLayers | None = None
+        self.again = Again()
         self.error: Error | None = None
         self.training: Training | None = None
 
@@ -251,7 +253,10 @@ class Candidate:
             per_call = (faults - before) / calls if faults is not None and before is not None else None
             run = self.process_run()
             assert run is not None
-            self.process_runs += (replace(run, retraces=retraces, faults_per_call=per_call),)
+            again = measure_again(self.worker, self.measurements(), self.run)
+            self.again = replace(again, pairs=again.pairs or self.again.pairs)
+            run = replace(run, retraces=retraces, faults_per_call=per_call, repeated_blocks=again.blocks)
+            self.process_runs += (run,)
 
     def _measure(self, warmed: Warmed) -> None:
         """Measure what is measured only in the first process run: memory, and a second call on every input case."""
@@ -389,8 +394,9 @@ class Candidate:
             current=None if finished else self.process_run(),
             verdict=self.error.verdict if self.error else None,
             ended=None if self.alive else f"it ended in process run {self.run + 1}: {self.failure}",
-            unfinished=self.timed.unfinished,
+            unfinished=self.timed.unfinished + self.again.unfinished,
             new_input_seconds=self.measured.repeated.new_input_seconds,
+            new_input_pairs=self.again.pairs,
         )
 
     def row(self, speed: Speed | None) -> Row:

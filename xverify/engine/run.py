@@ -372,6 +372,7 @@ class Run:
             request.pin,
             patient=reference,
             beat=lambda seconds, line: self.listener.beat(label, seconds, line),
+            allocator=None if reference else request.allocator,  # nothing of the reference is timed
         )
         self.workers.append(worker)
         return worker

@@ -11,6 +11,11 @@ from ..verdict.judgement import OWN_EQUAL
 PHASES = ("starting", "warming", "timing", "judging")
 FEW = 4  # names in a sentence
 MOST_NOTES = 3  # notes on the layers of one subject
+# Policy of memory allocation -> what it means.
+ALLOCATION = {
+    "keep": "--allocator keep: what a subject frees stays with it",
+    "system": "--allocator system: the C library's own rule, as in a plain script",
+}
 
 
 def warnings(result: Result) -> Iterator[str]:
@@ -48,6 +53,7 @@ def _sentences(result: Result) -> Iterator[str]:
         routes = sorted({row.weights_route for row in result.rows if row.weights_route})
         yield f"Weight routes: {'; '.join(routes)}"
     yield _speed(result)
+    yield from _allocation(result)
     yield "Time ratio: this row's time over the first row's, paired by round"
     if result.settings.rerun is not None:
         yield "Elapsed: all timed rounds together, also noisy ones; the other figures of speed are medians of the quiet rounds"
@@ -183,6 +189,20 @@ def _speed(result: Result) -> str:
             "the interval is within that process"
         )
     return f"Speed: {result.host.cpu}, {result.settings.threads} threads; {meaning}"
+
+
+def _allocation(result: Result) -> Iterator[str]:
+    """The policy of memory allocation, and the page faults of each subject's calls."""
+    faults = []
+    for row in result.rows:
+        runs = row.speed.launches if row.speed else ()
+        counts = sorted(each.faults_per_call for each in runs if each.faults_per_call is not None)
+        if counts:
+            ends = dict.fromkeys(f"{count:,.0f}" for count in (counts[0], counts[-1]))
+            faults.append(f"{row.subject} {' to '.join(ends)}")
+    if faults:
+        policy = ALLOCATION.get(result.settings.allocator, "no stated policy")
+        yield f"Memory: {policy}; page faults a call: {', '.join(faults)}"
 
 
 def _noise(result: Result) -> str:

@@ -38,6 +38,7 @@ class Settings(Request):
     """The settings of a run. The fields are those of the request, so a new option is in the file as soon as it is declared.
 
     folder_digest: digest of the files of the model folder.
+    allocator: as in ``CommonSettings``; "unstated" in the file of a run whose subjects had no stated policy.
     """
 
     model: str = ""
@@ -46,6 +47,7 @@ class Settings(Request):
     batch: int = 0
     threads: int = 0
     folder_digest: str = ""
+    allocator: str = "unstated"
 
     @classmethod
     def of(cls, request: Request, folder_digest: str) -> Settings:

@@ -81,6 +81,7 @@ class ProcessRun:
     steady: whether the call time had become steady when warm-up ended; None when the user gave the number of calls.
     retraces: number of graphs that were made during timing; None for a mode that makes no graphs.
     faults_per_call: page faults per call.
+    repeated_blocks: blocks that were timed again to confirm that 2n calls take less than twice the time of n calls.
     """
 
     launch: int
@@ -93,6 +94,7 @@ class ProcessRun:
     steady: bool | None = None
     retraces: int | None = None
     faults_per_call: float | None = None
+    repeated_blocks: tuple[Sample, ...] = ()
 
 
 @dataclass(frozen=True)

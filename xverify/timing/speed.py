@@ -36,6 +36,7 @@ class Measurements:
     ended: why the candidate ended early; None when it did not.
     unfinished: for each kept block, how much longer the first reading of its outputs took than the second, in seconds.
     new_input_seconds: the fastest single call on another input than the call before, in seconds; 0.0 when not measured.
+    new_input_pairs: seconds of such a call, and of the same call again, where they were measured again without noise.
     """
 
     subject: str
@@ -48,6 +49,7 @@ class Measurements:
     ended: str | None = None
     unfinished: tuple[float, ...] = ()
     new_input_seconds: float = 0.0
+    new_input_pairs: tuple[tuple[float, float], ...] = ()
 
     @property
     def unavoidable_seconds(self) -> float:
@@ -186,13 +188,20 @@ def fault(candidate: Measurements) -> Refusal | None:
 
 
 def _skipped_work(candidate: Measurements, seconds: float) -> str | None:
-    """Why some calls cannot have done their work; None when there is no sign of it. seconds: duration of a timed call."""
-    growth = timing.vanished(candidate.samples)
-    if growth is not None:
-        return f"WORK_VANISHED: 2n calls take {growth:.2f} times as long as n calls, so not every call does its work"
-    if timing.amortised(candidate.new_input_seconds, seconds):
+    """The figures that show calls without their work; None when they were not seen twice. seconds: duration of a timed call."""
+    again = [sample for run in candidate.process_runs for sample in run.repeated_blocks]
+    first, growth = timing.vanished(candidate.samples), timing.vanished(again)
+    if first is not None and growth is not None:
         return (
-            f"WORK_VANISHED: a call on a new input takes {candidate.new_input_seconds:.2g} s, and on the same input again "
-            f"{seconds:.2g} s: something remembers results"
+            f"WORK_VANISHED: 2n calls take {first.ratio:.2f} times as long as n calls, and {growth.ratio:.2f} times when timed "
+            f"again. A block of {growth.calls} calls takes {growth.fixed:.2g} s whatever its calls, and one more call adds "
+            f"{growth.call:.2g} s"
+        )
+    pair = timing.remembered(candidate.new_input_pairs, seconds)
+    if pair is not None:
+        return (
+            f"WORK_VANISHED: a call on a new input takes {candidate.new_input_seconds:.2g} s, and {seconds:.2g} s in a block on "
+            f"one input. Seen again: {pair[0]:.2g} s on a new input, and {pair[1]:.2g} s when that call is repeated (medians of "
+            f"{len(candidate.new_input_pairs)} pairs)"
         )
     return None

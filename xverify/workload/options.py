@@ -23,6 +23,7 @@ TASKS = ("forward", "train")
 EFFORTS = ("quick", "standard", "rigorous")
 DEVICES = ("cpu", "cuda")
 OWN_WEIGHTS = "own"  # in the place of a weight file: keep what the reference's build() makes
+ALLOCATORS = ("keep", "system")
 OPTIMIZERS = ("sgd", "adam", "adamw", "rmsprop")
 
 
@@ -82,6 +83,12 @@ class CommonSettings:
         (), "cores that the subjects may use, e.g. 0,1", group=MACHINE, metavar="LIST", parse=_cores, unset="all"
     )
     device: str = option("cpu", f"one of: {', '.join(DEVICES)}", group=MACHINE, metavar="DEVICE", choices=DEVICES)
+    allocator: str = option(
+        "keep",
+        "keep: freed memory stays with every subject, so a warm call has no page faults; "
+        "system: the C library's own rule, as in a plain script",
+        group=MACHINE, metavar="POLICY", choices=ALLOCATORS,
+    )  # fmt: skip
     python: Mapping[str, str] | None = option(
         None, "run a framework in another interpreter; may be repeated", group=MACHINE, metavar="FRAMEWORK=PATH",
         parse=_interpreter, repeatable=True,
