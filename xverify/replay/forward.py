@@ -288,10 +288,11 @@ class Replay:
                 # The layer works in another layout, such as time before batch: it is judged as part of the glue code.
                 return self._step_by_itself(pauses)
             return None
-        self.blame.compared(pauses[0])
         if found.fused is not None:
+            self.blame.compared(pauses[0])
             return fused_steps.step_fused(self, found.fused, found.findings, found.outputs, found.floors)
         self.findings += self._blamed(found.findings, pauses[0], given) if given.joined else found.findings
+        self.blame.compared(pauses[0])
         outputs = [*found.outputs, *(each.exact for each in found.floors[len(found.outputs) :])]
         answers = self.answers(outputs)
         for pause, answer in zip(pauses, answers):

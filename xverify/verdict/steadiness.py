@@ -10,7 +10,8 @@ import numpy as np
 
 from ..weights.canonical import Array
 from . import limits as rule
-from .outputs import OWN_EQUAL, PART, UNSTEADY, Arrays
+from .judgement import OWN_EQUAL
+from .outputs import PART, UNSTEADY, Arrays
 
 
 @dataclass(frozen=True)
