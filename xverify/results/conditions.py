@@ -61,8 +61,8 @@ class WeightsSummary:
     tensors, parameters: number of parameter tensors, and of values in them.
     statistics: number of running statistics, which are not parameters.
     source: the weight file, or how the weights were made.
-    replaced: a sentence about weights that the model file brought, and that probe weights replace; "" when there are none.
     normal_form: name of a fused parameter -> names of the parameters whose sum it is.
+    replaced: a sentence about weights that the model file brought, and that probe weights replace; "" when there are none.
     """
 
     digest: str | None = None
@@ -70,8 +70,8 @@ class WeightsSummary:
     parameters: int = 0
     statistics: int = 0
     source: str = ""
-    replaced: str = ""
     normal_form: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    replaced: str = ""
 
 
 @dataclass(frozen=True)
