@@ -11,11 +11,13 @@ from torch import Tensor
 from ..verdict.findings import Explanation
 from ..verdict.limits import UNIT
 
+LEAST_SCALE = 1.005  # dropout makes the values that it keeps larger; an activation such as ReLU keeps them as they are
 DROPPED_SLACK = (
-    0.1  # of scale · (1 − p) around 1: the share of zeros varies around p, most where whole channels are dropped
+    0.1  # of scale · (1 − p) around 1, beside the variation of a random share: whole channels may be dropped
 )
-INDEPENDENCE_SLACK = 0.25  # largest difference between the shares of kept values; a ReLU has 1
-ENOUGH_VALUES = 16  # least number of values for a share
+INDEPENDENCE_SLACK = 0.25  # least difference that counts between two shares of kept values; a ReLU has 1
+DEVIATIONS = 3.0  # standard deviations by which a random share may vary
+ENOUGH_VALUES = 4  # least number of values for a share
 
 # Whether the captured tensor agrees with another exact one to within the noise.
 Fits = Callable[[Tensor], bool]
@@ -47,7 +49,8 @@ def _dropped(captured: Tensor, exact: Tensor, fits: Fits) -> Explanation | None:
     if not 0.01 < share < 0.99:
         return None
     scale = float((y * x)[kept].sum()) / float(x[kept].square().sum() or 1.0)
-    if abs(scale * (1 - share) - 1) > DROPPED_SLACK or not _is_independent(kept, x):
+    slack = DROPPED_SLACK + DEVIATIONS * math.sqrt(share / (1 - share) / kept.numel())
+    if scale < LEAST_SCALE or abs(scale * (1 - share) - 1) > slack or not _is_independent(kept, x, share):
         return None
     if not fits(torch.where(kept, scale * x, 0.0)):
         return None
@@ -55,12 +58,18 @@ def _dropped(captured: Tensor, exact: Tensor, fits: Fits) -> Explanation | None:
     return Explanation("dropout left on", says)
 
 
-def _is_independent(kept: Tensor, x: Tensor) -> bool:
-    """Whether positive and negative values, and small and large ones, are kept about equally often."""
-    large = x.abs() > x.abs().median()
-    for part in (x > 0, large):
-        shares = [float(kept[where].double().mean()) for where in (part, ~part) if int(where.sum()) >= ENOUGH_VALUES]
-        if len(shares) == 2 and abs(shares[0] - shares[1]) > INDEPENDENCE_SLACK:
+def _is_independent(kept: Tensor, x: Tensor, share: float) -> bool:
+    """Whether positive and negative values, and small and large ones, are kept about equally often.
+
+    share: the share of values that are not kept.
+    """
+    for part in (x > 0, x.abs() > x.abs().median()):
+        counts = [int(part.sum()), int((~part).sum())]
+        if min(counts) < ENOUGH_VALUES:
+            continue
+        deviation = math.sqrt(share * (1 - share) * sum(1 / count for count in counts))
+        apart = abs(float(kept[part].double().mean()) - float(kept[~part].double().mean()))
+        if apart > max(INDEPENDENCE_SLACK, min(DEVIATIONS * deviation, 0.9)):
             return False
     return True
 
