@@ -257,7 +257,7 @@ def vanished(samples: Sequence[Sample]) -> Growth | None:
 
 def _by_case(samples: Sequence[Sample]) -> list[dict[int, list[float]]]:
     """For each process run and input case: number of calls -> seconds of its quiet blocks."""
-    result = []
+    result: list[dict[int, list[float]]] = []
     for found in by_process_run([sample for sample in samples if not sample.dropped]).values():
         by_case: dict[int, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
         for sample in found:
