@@ -82,8 +82,6 @@ def test_intervals_that_are_too_narrow_or_too_wide_fail(monkeypatch, factor, pas
     monkeypatch.setattr(simulation, "SIMULATED", 1500)
     student = statistics.student
     monkeypatch.setattr(statistics, "student", lambda freedom: factor * student(freedom))
-    # The limits are those of the right interval.
-    monkeypatch.setattr(simulation, "student", student)
     generator = random.Random(7)
     checks = list(simulation.simulated_checks(recorded(lambda: generator.gauss(0, 0.004))))
     assert [check.passed for check in checks] == passed, checks
