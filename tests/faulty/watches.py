@@ -1,4 +1,4 @@
-"""Each call sleeps for two seconds, and writes how much processor time its parent process used meanwhile."""
+"""Each call sleeps for two seconds, and writes its folder and how much processor time its parent process used meanwhile."""
 
 import os
 import time
@@ -18,7 +18,7 @@ def eager(framework, model, example):
         before = parent_seconds()
         time.sleep(2.0)
         with open(os.environ["WATCH_FILE"], "a") as file:
-            file.write(f"{parent_seconds() - before}\n")
+            file.write(f"{Path.cwd().name} {parent_seconds() - before}\n")
         return model(*inputs)
 
     return call
