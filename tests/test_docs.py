@@ -205,8 +205,9 @@ def test_the_table_of_mutations_is_one_that_the_command_prints():
     head, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
     assert tuple(head) == COLUMNS
     for row in rows:
-        planted, caught, _, _, untested, missed, *_ = map(int, row[1:])
+        planted, caught, fails, drifts, _, _, untested, missed, *_ = map(int, row[1:])
         assert planted == caught + untested + missed
+        assert caught == fails + drifts
     assert rows[-1][0] == "all"
     assert [sum(map(int, column)) for column in list(zip(*rows[:-1]))[1:]] == list(map(int, rows[-1][1:]))
 

@@ -84,13 +84,16 @@ def normal_form(arrays: Mapping[str, Array], fused_parameters: Mapping[str, Iter
     return result
 
 
-def check(arrays: Mapping[str, Array], expected: Mapping[str, tuple[int, ...]], source: str = "weights") -> None:
+def check(
+    arrays: Mapping[str, Array], expected: Mapping[str, tuple[int, ...]], source: str = "weights", table: str = ""
+) -> None:
     """Raise WeightsError unless names and shapes are exactly those of the model.
 
     The message lists missing and unexpected names in sorted order, and suggests the nearest name.
 
     expected: canonical name -> shape.
     source: the name of the arrays in the message.
+    table: the table of names.toml in which the model's names can be given; "" where there is none.
     """
     missing = sorted(set(expected) - set(arrays))
     extra = sorted(set(arrays) - set(expected))
@@ -111,7 +114,27 @@ def check(arrays: Mapping[str, Array], expected: Mapping[str, tuple[int, ...]], 
     hint = ""
     if missing and extra:
         hint = f"; {extra[0]!r} is not in the model{nearest(extra[0], missing)}"
+    if missing and extra and table:
+        hint = f"{hint.rstrip('.')}; {_line_for_names(extra[0], np.shape(arrays[extra[0]]), missing, expected, table)}"
     raise WeightsError(f"{source} do not fit the model: " + ", ".join(parts) + hint)
+
+
+def _line_for_names(
+    name: str, shape: tuple[int, ...], missing: list[str], expected: Mapping[str, tuple[int, ...]], table: str
+) -> str:
+    """What to write into names.toml for a weight whose layer has another name in the model.
+
+    name, shape: of the weight. missing: names of the model that got no weight.
+    """
+    layer, _, kind = name.rpartition(".")
+    fitting = [other for other in missing if other.rpartition(".")[2] == kind and tuple(expected[other]) == shape]
+    own = [other.rpartition(".")[0] or other for other in fitting]
+    line = f'"{layer or name}" = "{own[0] if own else "its name there"}"'
+    others = f" (or {', '.join(own[1:MOST_LISTED])})" if len(own) > 1 else ""
+    return (
+        "give the layers of the model the reference's names, or write in names.toml of the model folder which is which: "
+        f"under [{table}], {line}{others}"
+    )
 
 
 def _some(names: list[str]) -> str:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from xverify.errors import WeightsError
+from xverify.errors import WeightsError, nearest
 
 
-def rename(names: Mapping[str, object], table: Mapping[str, str]) -> dict[str, str]:
+def rename(names: Mapping[str, object], table: Mapping[str, str], layers: Iterable[str] = ()) -> dict[str, str]:
     """Native name -> canonical name, for each of these native names.
 
     names: the native names of the parameters.
     table: canonical -> native name, for a whole parameter ("fc1.weight") or for a layer ("fc1"), which renames all parameters of
         the layer. The longest matching entry decides.
+    layers: the native names of the layers; an entry may name a layer without parameters.
     Raises WeightsError for an entry that matches nothing.
     """
     canonical_of = {value: key for key, value in table.items()}
@@ -22,10 +23,12 @@ def rename(names: Mapping[str, object], table: Mapping[str, str]) -> dict[str, s
         prefix = _prefix(name, canonical_of)
         used.add(prefix)
         result[name] = canonical_of[prefix] + name.removeprefix(prefix) if prefix else name
+    used |= {_prefix(layer, canonical_of) for layer in layers}
     unused = sorted(set(canonical_of) - used)
     if unused:
         raise WeightsError(
             f"names.toml: {canonical_of[unused[0]]!r} is said to be {unused[0]!r}, which does not exist in the model"
+            f"{nearest(unused[0], [*names, *layers])}"
         )
     return result
 

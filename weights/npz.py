@@ -16,6 +16,13 @@ from .canonical import Array, Arrays
 SUFFIXES = (".npz",)
 npy: Any = np.lib.format  # its functions have no types
 MAPPED = 2**16  # bytes; larger arrays are mapped into memory, smaller ones are read
+ALIGNED = (
+    64  # bytes; the values of every array that is written begin at a multiple of it, so that a mapped array is aligned
+)
+LOCAL_HEADER = (
+    30 + 20
+)  # bytes of a zip member before its data, without its name: the header and the field of 64-bit sizes
+PADDING = 0xD935  # the identifier of a field that only fills space
 
 
 def load_file(path: Path, trust: bool = False) -> Arrays:
@@ -64,5 +71,10 @@ def save_file(arrays: Arrays, path: Path) -> None:
     # Not with np.savez: it appends .npz to the path, and the name of a tensor could collide with its arguments.
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         for name, array in arrays.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                npy.write_array(member, np.asarray(array), allow_pickle=False)
+            member = zipfile.ZipInfo(f"{name}.npy")
+            begins = archive.fp.tell() + LOCAL_HEADER + len(member.filename.encode()) + 4  # type: ignore[union-attr]
+            fill = -begins % ALIGNED
+            member.external_attr = 0o600 << 16  # as zipfile sets it for a new member
+            member.extra = struct.pack("<HH", PADDING, fill) + bytes(fill)
+            with archive.open(member, "w", force_zip64=True) as file:
+                npy.write_array(file, np.asarray(array), allow_pickle=False)

@@ -10,7 +10,10 @@ class Listener:
         """A step has begun. subject: a subject, or "reference". doing: what it does, as a phrase."""
 
     def beat(self, subject: str, seconds: float, line: str) -> None:
-        """The step continues. seconds: its duration so far. line: the last line that its worker printed."""
+        """The step continues. This is never called while a block of calls is timed.
+
+        seconds: its duration so far. line: the last line that its worker printed.
+        """
 
     def timing(self, done: int, total: int, seconds_left: float) -> None:
         """A round of timed blocks is complete. done, total: number of rounds. seconds_left: estimated time for the rest."""

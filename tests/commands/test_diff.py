@@ -126,6 +126,18 @@ def test_relative_removes_the_effect_of_a_slower_machine(diff):
     assert diff(slower, "--anyway").code == 1
 
 
+def test_nothing_is_compared_with_a_refused_baseline(diff):
+    def refuse(new):
+        new["rows"][0]["speed"].update(verdict="REFUSED", reason="WORK_VANISHED: some calls did no work")
+
+    done = diff(refuse, "--relative")
+    assert done.code == 4, done.out
+    assert "torch:eager: refused now: WORK_VANISHED: some calls did no work" in done.out
+    assert "jittor: the baseline torch:eager has no speed that counts now: WORK_VANISHED" in done.out
+    assert "BASELINE" not in done.out
+    assert "1.000" not in done.out
+
+
 def test_a_file_that_is_no_result_is_refused(xverify, tmp_path):
     (tmp_path / "x.json").write_text("{}")
     done = xverify("diff", tmp_path / "x.json", tmp_path / "none.json")

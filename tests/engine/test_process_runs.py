@@ -47,8 +47,10 @@ def test_a_standard_run_has_six_process_runs_and_a_verdict_on_speed(xverify, fol
         assert process_runs_of(each) == [run["launch"] for run in each["speed"]["launches"]]
         assert each["speed"]["calls"] == 16 * len(each["speed"]["launches"])
         assert each["speed"]["elapsed_seconds"] == pytest.approx(
-            each["speed"]["calls"] * each["speed"]["seconds_per_step"]
+            sum(sample["seconds"] for sample in each["speed"]["samples"])
         )
+        first = done.row("numpy")["speed"]
+        assert first["fps"] / each["speed"]["fps"] == pytest.approx(each["speed"]["ratio"])
     low, high = row["speed"]["ratio_ci"]
     assert low <= row["speed"]["ratio"] <= high
     assert "process runs a subject; intervals are over process runs" in done.out
@@ -150,6 +152,57 @@ def test_a_run_ends_within_its_budget_and_notes_what_was_left_out(xverify, folde
         or (done.row("numpy")["speed"]["noisy"])
     )
     assert len(done.row("honest")["speed"]["launches"]) < 12
+
+
+@pytest.mark.parametrize(
+    "calls", [(), ("--warmup", 2, "--rerun", 1000), ("--warmup", 1000, "--rerun", 16)], ids=["free", "rerun", "warmup"]
+)
+def test_warm_up_and_timing_end_within_the_budget_and_are_noted(xverify, folder, calls):
+    write_folder(folder, ("sluggish",))
+    arguments = ("run", folder, "--subjects", "numpy,sluggish", *calls)
+    done = xverify(*arguments, "--max-seconds", 6)
+    assert done.code == 0, done.err
+    timeline = done.result["timeline"]
+    assert timeline["warming_seconds"] + timeline["timing_seconds"] < 6, "without a limit they take over 10 s"
+    row, notes = done.row("sluggish"), " ".join(done.result["notes"])
+    assert row["error"]["compared"] == row["error"]["expected"] == 4
+    assert len(row["speed"]["samples"]) >= 1
+    if calls[:2] == ("--warmup", 1000):
+        assert row["speed"]["warmup_calls"] < 1000
+        assert "--max-seconds 6 ended the warm-up of sluggish after" in notes
+    elif calls:
+        assert row["speed"]["calls"] < 1000
+        assert "--max-seconds 6 ended the timing after" in notes
+    else:
+        assert row["speed"]["launches"][0]["steady"] is False
+        assert row["speed"]["not_counted"] in ("NO_STEADY_STATE", "TOO NOISY")
+    assert ("was exceeded" in notes) == (timeline["total_seconds"] > 6)
+
+
+def test_a_budget_that_cannot_be_kept_is_noted_with_what_took_how_long(xverify, folder):
+    write_folder(folder, ("sluggish",))
+    done = xverify("run", folder, "--subjects", "numpy,sluggish", "--max-seconds", 0.5)
+    assert done.code == 0, done.err
+    [note] = [note for note in done.result["notes"] if "was exceeded" in note]
+    timeline = done.result["timeline"]
+    assert note.startswith(f"--max-seconds 0.5 was exceeded: the run took {timeline['total_seconds']:.1f} s (")
+    for phase in ("starting", "warming", "timing", "judging"):
+        assert f"{timeline[phase + '_seconds']:.1f} s {phase}" in note
+    assert f"Note: {note}" in done.out
+    assert [row["error"]["verdict"] for row in done.result["rows"]] == ["IDENTICAL", "IDENTICAL"]
+
+
+@pytest.mark.parametrize("calls", [(), ("--warmup", 2, "--rerun", 16), ("--warmup", 0, "--rerun", 4)])
+def test_peak_memory_is_never_below_average_memory(xverify, folder, calls):
+    write_folder(folder, ("hoards",))
+    done = xverify("run", folder, "--subjects", "numpy,hoards", *calls)
+    assert done.code == 0, done.err
+    for row in done.result["rows"]:
+        memory = row["memory"]
+        assert memory["peak_rss_mib"] >= memory["average_rss_mib"] > 1
+    hoards, honest = (done.row(name)["memory"] for name in ("hoards", "numpy"))
+    if calls[:2] != ("--warmup", 0):  # without a warm-up, memory can only be sampled after outputs were read
+        assert hoards["average_rss_mib"] < honest["average_rss_mib"] + 60, "what reading outputs takes is left out"
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system binds no process to cores")

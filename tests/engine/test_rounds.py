@@ -41,7 +41,7 @@ class Quiet(rounds.Gate):
 def interleaved(monkeypatch, *candidates):
     monkeypatch.setattr(rounds, "Gate", Quiet)
     request, _ = resolve("mlp", ["numpy"], RunSettings(cases=2))
-    gate = rounds.interleave(candidates, request, plan.EFFORTS["quick"], None, Listener())
+    gate = rounds.interleave(candidates, request, plan.EFFORTS["quick"], None, Listener()).gate
     return gate, [{sample.round: sample.dropped for sample in each.timed.samples} for each in candidates]
 
 

@@ -13,7 +13,9 @@ import pytest
 from conftest import FAULTY, MODEL, SPEC, counts, hear_interrupts, write_folder
 
 import xverify as package
+from xverify.commands._main import main
 from xverify.progress import Listener
+from xverify.results.verdicts import Verdict
 
 FAST = ("--warmup", 2, "--rerun", 16)
 
@@ -36,7 +38,7 @@ def test_two_honest_frameworks_pass(xverify, tmp_path):
         speed = row["speed"]
         assert speed["calls"] == sum(sample["calls"] for sample in speed["samples"]) == 16
         assert speed["warmup_calls"] == 2
-        assert speed["elapsed_seconds"] == pytest.approx(16 * speed["seconds_per_step"])
+        assert speed["elapsed_seconds"] == pytest.approx(sum(sample["seconds"] for sample in speed["samples"]))
         assert speed["fps"] == pytest.approx(4 / speed["seconds_per_step"])
         assert row["memory"]["peak_rss_mib"] >= row["memory"]["import_rss_mib"] > 1
     assert done.result["weights"]["parameters"] == 6 * 8 + 6 + 3 * 6 + 3
@@ -46,6 +48,9 @@ def test_two_honest_frameworks_pass(xverify, tmp_path):
     assert sum(spent) < timeline["total_seconds"]
     assert counts(done.row("numpy"), "BASELINE")
     assert done.row("numpy")["speed"]["ratio"] == 1.0
+    first, second = (done.row(subject)["speed"] for subject in ("numpy", "honest"))
+    assert first["fps"] / second["fps"] == pytest.approx(second["ratio"]), "speed and ratio are of the same rounds"
+    assert "Elapsed: all timed rounds together, also noisy ones" in done.out
 
 
 def test_the_digest_depends_on_the_seed_alone(xverify, tmp_path):
@@ -94,7 +99,21 @@ def test_a_graph_that_is_traced_again_while_it_is_timed_is_refused(xverify, tmp_
     assert row["speed"]["verdict"] == "REFUSED"
     assert row["speed"]["reason"].startswith("retraced 4 times while it was timed: ")
     assert "retraces: retraced 4 times" in done.out
+    assert (row["speed"]["counted"], row["speed"]["not_counted"]) == (False, "retraced while timed")
+    assert "not counted: retraced while timed" in done.out
     assert done.row("honest")["speed"]["retraces"] is None
+
+
+def test_speeds_of_a_noisy_machine_are_struck_out(port, tmp_path, faulty_frameworks, monkeypatch, capsys):
+    write_folder(port, ("numpy", "honest"))
+    monkeypatch.setattr("xverify.timing.noise.Seen.refusal", lambda seen: "9 of 16 rounds were noisy")
+    file = tmp_path / "r.json"
+    assert main(["run", str(port), "--subjects", "numpy,honest", "--json", str(file), *map(str, FAST)]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.count("not counted: TOO NOISY") == 2
+    for row in json.loads(file.read_text())["rows"]:
+        assert (row["speed"]["verdict"], row["speed"]["counted"], row["speed"]["noisy"]) == ("REFUSED", False, True)
+        assert row["speed"]["not_counted"] == "TOO NOISY"
 
 
 @pytest.mark.parametrize(
@@ -153,6 +172,33 @@ def test_a_constant_output_is_inconclusive(xverify, tmp_path):
     done = compared(xverify, tmp_path, model=dead)
     assert done.code == 4
     assert done.row("honest")["error"]["verdict"] == "UNTESTED"
+
+
+TWO = SPEC.replace("outputs={", 'outputs={"constant": TensorSpec(("N", 3)), ')
+
+
+def two_outputs(constant, factor):
+    """The model with a constant as its first output. factor: of its second output."""
+    return MODEL.replace("return h @", f"return np.full_like(h[:, :3], {constant}), {factor} * h @")
+
+
+@pytest.mark.parametrize(
+    ("constant", "factor", "code", "verdicts", "says"),
+    [
+        (0.5, 1000, 1, {"constant": "UNTESTED", "y": "DIFFERENT"}, "y, case"),
+        (0.5, 1, 4, {"constant": "UNTESTED", "y": "IDENTICAL"}, "output 'constant' of the reference is the same for every input"),
+        (0.6, 1, 1, {"constant": "DIFFERENT", "y": "IDENTICAL"}, "is the same for every input, and this one is another"),
+    ],
+)  # fmt: skip
+def test_every_output_is_judged_by_itself(xverify, tmp_path, constant, factor, code, verdicts, says):
+    folder = write_folder(tmp_path / "port", spec=TWO, model=two_outputs(0.5, 1))
+    (folder / "honest.py").write_text(two_outputs(constant, factor))
+    done = xverify("run", folder, "--subjects", "numpy,honest", *FAST)
+    error = done.row("honest")["error"]
+    assert done.code == code
+    assert {tensor["output"]: tensor["verdict"] for tensor in error["tensors"]} == verdicts
+    assert error["verdict"] == max(map(Verdict, verdicts.values()))
+    assert says in error["reason"]
 
 
 def test_input_cases_without_a_timed_call_are_computed_too(xverify, tmp_path):

@@ -41,7 +41,7 @@ FAST = ("--subjects", "torch:eager,torch_port:eager", "--warmup", 1, "--rerun", 
 
 @pytest.fixture
 def ported(xverify, tmp_path):
-    def run(*changes, extra=(), model=MODEL, folder="port"):
+    def run(*changes, extra=(), model=MODEL, folder="port", fast=FAST):
         port = model
         for old, new in changes:
             assert old in port
@@ -50,7 +50,7 @@ def ported(xverify, tmp_path):
         path.mkdir()
         for name, text in (("spec", SPEC), ("torch", model), ("torch_port", port)):
             (path / f"{name}.py").write_text(text)
-        return xverify("run", path, *FAST, *extra)
+        return xverify("run", path, *fast, *extra)
 
     return run
 
@@ -90,12 +90,12 @@ def test_another_order_of_summing_is_equal(ported):
         (
             "self.relu(self.bn(self.conv(x)))",
             "self.relu(self.bn(self.conv(x * 1.001)))",
-            "Fault before `conv`: the input of `conv` is already wrong",
+            "Fault between the model's inputs and `conv` (torch.py:",
         ),
         (
             "return self.fc(x)",
             "return self.fc(x) + 0.01",
-            "Fault between `fc` and the output `y`: the output `y` is already wrong",
+            "Fault between `fc` and the output `y` (torch.py:",
         ),
         ("3, 1, 1, bias", "3, 2, 1, bias", "conv: has stride 2; the reference 1"),
     ],
@@ -129,6 +129,87 @@ def test_another_precision_is_drift_and_strict_fails_it(ported):
     assert error["verdict"] == "DRIFT"
     strict = ported(*changes, extra=("--strict",), folder="strict")
     assert (strict.code, strict.result["verdict"]) == (1, "FAIL")
+
+
+PRECISION = (("class Net(nn.Module)", ROUNDED), ("nn.Linear(8, 5)", "Rounded(8, 5)"))
+SECOND_CALL = """self.bias.half().to(x.dtype)) * self.factor()
+
+    calls = 0
+
+    def factor(self):
+        self.calls += 1
+        return 1.01 if self.calls % 2 == 0 else 1.0
+"""
+LATER_ITEMS = "return self.fc(x) * torch.where(torch.arange(len(x)) > 4, {}, 1.0)[:, None]"
+TWICE = MODEL.replace("return self.fc(x)", "return self.fc(x) + self.fc(x.flip(1))")
+
+
+@pytest.mark.parametrize(
+    ("fault", "model", "says"),
+    [
+        (("return self.fc(x)", "return self.fc(x * 1.001)"), MODEL,
+            "Fault between `flatten` and `fc`: the input of `fc` is already wrong"),
+        (("self.bias.half().to(x.dtype))\n", SECOND_CALL), TWICE, "fc differs first"),
+        (("return self.fc(x)", LATER_ITEMS.format(1.05)), MODEL, "x what rounding can come to"),
+    ],
+    ids=["glue code", "another call", "items that no layer check sees"],
+)  # fmt: skip
+def test_another_precision_excuses_nothing_but_itself(ported, fault, model, says):
+    done = ported(*PRECISION, fault, model=model, extra=("--batch", 8))
+    error = done.row("torch_port:eager")["error"]
+    assert (done.code, error["verdict"]) == (1, "DIFFERENT")
+    assert says in error["reason"]
+
+
+def test_another_precision_in_every_call_is_drift_and_leaves_nothing_unexplained(ported):
+    done = ported(*PRECISION, (".half()", ".bfloat16()"), model=TWICE)
+    error = done.row("torch_port:eager")["error"]
+    assert (done.code, error["verdict"]) == (0, "DRIFT")
+    assert error["reason"] == "fc: has its weights rounded to bfloat16"
+    assert error["noise_ratio"] > 1000
+    assert all(0.2 < tensor["rounding_ratio"] < 2 for tensor in error["tensors"])
+
+
+def test_clean_layers_excuse_an_output_only_when_all_were_compared(ported):
+    fault = ("return self.fc(x)", LATER_ITEMS.format(1.000004))
+    done = ported(fault, extra=("--batch", 8))
+    error = done.row("torch_port:eager")["error"]
+    assert (done.code, error["verdict"]) == (0, "EQUAL")
+    assert 10 < error["noise_ratio"] < 30
+    assert "may be up to 30 because every layer was compared in this callable and is EQUAL" in error["reason"]
+    uncaptured = fault[1].replace("self.fc(x)", "nn.functional.linear(x, self.fc.weight, self.fc.bias)")
+    done = ported((fault[0], uncaptured), extra=("--batch", 8), folder="uncaptured")
+    error = done.row("torch_port:eager")["error"]
+    assert (done.code, error["verdict"]) == (1, "DIFFERENT")
+    assert "every layer that was compared is EQUAL, but only 5 of 6 were compared completely" in error["reason"]
+
+
+def test_a_mode_that_borrows_a_capture_has_to_return_what_the_captured_callable_returned(ported):
+    fault = ("return self.fc(x)", "return self.fc(x) * (1.000003 if torch.jit.is_tracing() else 1.0)")
+    subjects = "torch:eager,torch_port:trace,torch_port:eager"
+    done = ported(fault, fast=("--subjects", subjects, *FAST[2:]))
+    assert done.row("torch_port:eager")["error"]["verdict"] == "IDENTICAL"
+    error = done.row("torch_port:trace")["error"]
+    assert (done.code, error["verdict"]) == (1, "DIFFERENT")
+    assert 10 < error["noise_ratio"] < 30
+    assert (error["layers"]["compared"], error["layers"]["subject"]) == (6, "torch_port:eager")
+    assert (
+        "x this noise away from what the captured pass of torch_port:eager (in mode eager) returned" in error["reason"]
+    )
+
+
+def test_when_one_mode_cannot_be_captured_the_next_one_is_tried(xverify, tmp_path):
+    for name, text in (("spec", SPEC), ("torch", MODEL), ("torch_port", MODEL)):
+        (tmp_path / f"{name}.py").write_text(text)
+    done = xverify("run", tmp_path, "--subjects", "torch:eager,uncaptured:eager,uncaptured:trace", *FAST[2:])
+    assert done.code == 0
+    for mode in ("eager", "trace"):
+        layers = done.row(f"uncaptured:{mode}")["error"]["layers"]
+        assert (layers["compared"], layers["subject"], layers["mode"]) == (6, "uncaptured:trace", "eager")
+        assert layers["failed"] == {"uncaptured:eager": "this mode shows no layers"}
+    assert (
+        "captured from uncaptured:trace; uncaptured:eager could not be captured: this mode shows no layers" in done.out
+    )
 
 
 def test_dropout_that_is_left_on_is_invalid(ported):

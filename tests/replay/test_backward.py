@@ -13,6 +13,7 @@ from torch import nn  # noqa: E402
 from xverify.framework import capture  # noqa: E402
 from xverify.framework.discovery import load  # noqa: E402
 from xverify.replay.backward import INPUT_GRADIENT, UPSTREAM, replay_backward  # noqa: E402
+from xverify.replay.forward import replayed as replayed_forward  # noqa: E402
 from xverify.replay.layer_kinds import leaves  # noqa: E402
 from xverify.replay.stepping import Models  # noqa: E402
 from xverify.replay.tensors import Capture, rms  # noqa: E402
@@ -273,3 +274,48 @@ def test_only_norms_with_a_momentum_have_running_statistics():
     assert set(step_in_float64(models(model), [x], target)[0].statistics) == {"bn.running_mean", "bn.running_var"}
     model.bn.momentum = None
     assert not step_in_float64(models(model), [x], target)[0].statistics
+
+
+class FusedNet(nn.Module):
+    """A linear layer that ends in an activation, beside the reference, which has the activation as glue code."""
+
+    def __init__(self, fused):
+        super().__init__()
+        self.conv, self.fc1, self.fc2, self.fused = (
+            nn.Conv2d(3, 4, 3),
+            Ending(4, 6) if fused else nn.Linear(4, 6),
+            nn.Linear(6, 5),
+            fused,
+        )
+
+    def forward(self, x):
+        x = self.fc1(self.conv(x).mean((2, 3)))
+        return self.fc2(x if self.fused else torch.tanh(x))
+
+
+class Ending(nn.Linear):
+    def forward(self, x):
+        return torch.tanh(super().forward(x))
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_a_layer_that_ends_in_an_activation_is_no_fault_of_the_step(tmp_path, right):
+    model, port = FusedNet(False).train(), FusedNet(True).train()
+    port.load_state_dict(model.state_dict())
+    if not right:
+        port.conv = Scaled(3, 4, 3)
+        port.conv.load_state_dict(model.conv.state_dict())
+    (captured_step, gradients), (x, target) = captured(tmp_path, port), batch()
+    replay = replayed_forward(models(model), captured_step, [x], {})
+    assert [finding.layer for finding in replay.findings if finding.verdict != "EQUAL"] == []
+    assert set(replay.fused.activations) == {"fc1"}
+    findings = replay_backward(models(model), replay.capture_in_order(), [x], target, gradients).findings
+    assert {layer for layer, _ in failing(findings)} == (set() if right else {"conv"})
+
+
+class Scaled(nn.Conv2d):
+    """A convolution whose weights get a gradient that is one per mille too large."""
+
+    def forward(self, x):
+        weight = 1.001 * self.weight - 0.001 * self.weight.detach()
+        return nn.functional.conv2d(x, weight, self.bias)

@@ -1,5 +1,13 @@
 import io
+import os
+import pty
+import subprocess
+import sys
+import threading
+from pathlib import Path
 
+import pytest
+from conftest import FAULTY, write_folder
 from rich.console import Console
 from rich.progress import Progress
 
@@ -49,3 +57,34 @@ def test_in_a_terminal_the_reference_has_a_line_of_its_own():
     assert (first.completed, first.fields["left"], second.visible) == (3, "round 3 of 8, 2 s left", False)
     listener.process_run_done(1, 6, "x")
     assert "process run 1 of 6 or more" in console.file.getvalue()
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="counts processor time with /proc")
+def test_the_live_display_uses_no_processor_time_while_a_block_is_timed(tmp_path):
+    """The subject of this run sleeps for two seconds in each call, and counts the processor time of its parent."""
+    folder, counted = write_folder(tmp_path / "port", ("watches",)), tmp_path / "seconds"
+    arguments = ["run", str(folder), "--subjects", "watches", "--warmup", "0", "--rerun", "4", "--cases", "2"]
+    master, terminal = pty.openpty()
+    shown: list[bytes] = []
+
+    def read() -> None:
+        try:
+            while text := os.read(master, 65536):
+                shown.append(text)
+        except OSError:
+            pass  # the terminal is closed
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    environment = {**os.environ, "XVERIFY_FRAMEWORKS": str(FAULTY), "WATCH_FILE": str(counted), "TERM": "xterm"}
+    command = [sys.executable, "-m", "xverify", *arguments]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=terminal, env=environment, check=False, timeout=300)
+    os.close(terminal)
+    reader.join(10)
+    os.close(master)
+    assert done.returncode == 0, done.stdout
+    assert b"timing" in b"".join(shown), "the display is live"
+    lines = [line.split() for line in counted.read_text().splitlines()]
+    seconds = [float(used) for folder, used in lines if folder != "reference"]
+    timed = seconds[2:6]  # after the first and the second step
+    assert max(timed) < 2e-3, f"a thread that redraws ten times a second uses more: {seconds}"

@@ -65,7 +65,7 @@ def test_a_run_with_rerun_shows_seconds_a_batch_and_items_a_second():
         if column.title not in (NOISE, "layers", "speed", "task")
     )
     assert first.split()[:5] == ["tensorflow:graph", "512", "(460.8–563.2)", "12.5", "0.25"]
-    assert refused.split()[:6] == ["tensorflow:xla", "1,024", "not", "counted", "-", "-"]
+    assert refused.split()[:7] == ["tensorflow:xla", "1,024", "not", "counted:", "REFUSED", "-", "-"]
     assert absent.split()[-2:] == ["unsupported", "-"]
     assert "tensorflow:xla: retraced 3 times" in text
     assert "tensorflow:while: its build takes no loop" in text
@@ -191,3 +191,52 @@ def test_bars_are_logarithmic_and_marked():
     assert len({b - a for a, b in pairwise(lengths)}) == 1
     assert bar(1.0, "EQUAL").plain.count("┊") == 2
     assert bar(1000.0, "DIFFERENT").plain.count("┊") == 0
+
+
+def cell_lines(whole):
+    return {line.split()[0]: line for line in printed(whole).splitlines() if line.strip()}
+
+
+@pytest.mark.parametrize("short", ["TOO NOISY", "WORK_VANISHED", "process runs differ"])
+def test_a_refused_speed_is_struck_out_with_the_reason_in_its_row(short):
+    whole = result()
+    refused = replace(whole.rows[1].speed, noisy=True, not_counted=short)
+    whole = replace(whole, rows=(whole.rows[0], replace(whole.rows[1], speed=refused)))
+    line = cell_lines(whole)["tensorflow:xla"]
+    assert f"1,024 not counted: {short} " in line
+    assert "(" not in line, "no interval"
+    assert line.split(short)[1].split()[:3] == ["-", "-", "-"], "no elapsed time, no seconds a batch, no ratio"
+    console = Console(file=io.StringIO(), width=WIDE, force_terminal=True, color_system="standard", highlight=False)
+    render(whole, console)
+    assert "\x1b[9m1,024\x1b[0m not counted" in console.file.getvalue()
+
+
+def test_a_row_beside_a_refused_baseline_has_a_speed_and_no_ratio():
+    whole = result()
+    refused, good = replace(whole.rows[0], speed=whole.rows[1].speed), replace(whole.rows[1], speed=whole.rows[0].speed)
+    line = cell_lines(replace(whole, rows=(refused, good)))["tensorflow:xla"]
+    assert line.split()[:6] == ["tensorflow:xla", "512", "(460.8–563.2)", "12.5", "0.25", "-"]
+
+
+def test_a_result_of_two_tasks_tells_of_each_what_it_was_measured_with():
+    whole = result()
+    weights, noise = WeightsSummary("sha256:0", tensors=2, source="probe"), NoiseSummary(rounds=8, dropped=1)
+    forward = replace(whole, weights=weights, inputs=InputsSummary(cases=4), noise=noise)
+    loud = NoiseSummary(rounds=8, dropped=8, refusal="8 of 8 rounds were noisy")
+    train = replace(
+        forward,
+        tasks=("train",),
+        rows=tuple(replace(row, task="train") for row in whole.rows),
+        inputs=InputsSummary(cases=3, kind="images"),
+        noise=loud,
+    )
+    receipts = {"forward": forward.receipt(), "train": train.receipt()}
+    joined = replace(train, tasks=("forward", "train"), rows=(*forward.rows, *train.rows), receipts=receipts)
+    text = printed(joined)
+    assert "forward: Outputs: 4 input cases checked against torch in float64" in text
+    assert "train: Training: 3 batches (images)" in text
+    assert "forward: Noise: 1 of 8 rounds dropped as noisy" in text
+    assert "train: TOO NOISY for a verdict on speed: 8 of 8 rounds were noisy" in text
+    assert text.count("Weights: probe") == 1, "what both tasks share is told once"
+    assert [part.rows for part in joined.by_task()] == [forward.rows, train.rows]
+    assert forward.by_task() == (forward,)

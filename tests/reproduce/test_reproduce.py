@@ -224,12 +224,12 @@ def test_rows_whose_intervals_overlap_have_no_order():
         assert f"jittor {between} torch:eager; published" in printed(found)
 
 
-def test_elapsed_is_steps_times_seconds_a_step_over_repeats_too():
+def test_figures_of_repeats_agree_with_each_other():
     found = table_rows(EXPERIMENT, PART, 0.02, done(result(row("jittor", 0.1)), result(row("jittor", 0.3))).part_runs)
     line = found[1]
     assert line.elapsed == pytest.approx((2.0, 6.0))
     assert line.elapsed_seconds == pytest.approx(4.0)
-    assert line.elapsed_seconds == pytest.approx(line.steps * line.seconds_per_step)
+    assert line.seconds_per_step == pytest.approx((0.1 * 0.3) ** 0.5), "the geometric mean, as that of ratios"
     assert line.rate == pytest.approx(line.batch / line.seconds_per_step)
     assert found[0].outcome == "failed"  # a row that no result has
 
@@ -257,6 +257,38 @@ def test_a_row_that_computes_something_else_has_its_speed_struck_out():
     assert "fastest first" not in text
     assert "~~160~~ not counted" in markdown(found)
     assert found.verdict == "FAIL"
+
+
+def refused(made, reason, short, noisy):
+    return replace(made, speed=replace(made.speed, verdict="REFUSED", reason=reason, not_counted=short, noisy=noisy))
+
+
+@pytest.mark.parametrize(("short", "noisy"), [("TOO NOISY", True), ("WORK_VANISHED", False)])
+def test_a_refused_speed_is_struck_out_with_its_reason_and_takes_no_part_in_the_order(short, noisy):
+    found = done(result(row("torch:eager", 0.1), refused(row("jittor", 0.05), "why it is refused", short, noisy)))
+    text = printed(found)
+    [line] = [line for line in text.splitlines() if line.startswith(" jittor ")]
+    assert line.split()[4:10] == ["-", "-", "160", "not", "counted:", short.split()[0]]
+    assert "jittor: why it is refused" in text
+    assert "fastest first" not in text
+    assert f"~~160~~ not counted: {short}" in markdown(found)
+
+
+def test_a_row_beside_a_refused_baseline_has_no_time_ratio():
+    found = done(result(refused(row("torch:eager", 0.1), "why", "WORK_VANISHED", False), row("jittor", 0.05)))
+    torch, jittor = table_rows(EXPERIMENT, PART, 0.02, found.part_runs)[:2]
+    assert (torch.counted, torch.not_counted, jittor.counted, jittor.ratio) == (False, "WORK_VANISHED", True, None)
+
+
+def test_a_noisy_repeat_is_left_out_and_a_faulty_one_is_not():
+    quiet, noisy = row("jittor", 0.1), refused(row("jittor", 0.3), "20 of 40 rounds", "TOO NOISY", True)
+    line = table_rows(EXPERIMENT, PART, 0.02, done(result(quiet), result(noisy)).part_runs)[1]
+    assert (line.counted, line.seconds_per_step) == (True, pytest.approx(0.1))
+    assert line.elapsed == pytest.approx((2.0, 6.0))
+    assert line.reason == "a repeat is left out: 20 of 40 rounds"
+    faulty = refused(row("jittor", 0.3), "why", "WORK_VANISHED", False)
+    line = table_rows(EXPERIMENT, PART, 0.02, done(result(quiet), result(faulty)).part_runs)[1]
+    assert (line.counted, line.not_counted, line.reason) == (False, "WORK_VANISHED", "why")
 
 
 @pytest.mark.parametrize("status", ["unsupported", "not-installed"])
@@ -345,11 +377,15 @@ def test_a_reproduction_is_measured_printed_and_written(tiny, tmp_path, capsys):
     assert "40 of 400 steps: elapsed is measured, not extrapolated" in table["title"]
     for line in table["rows"]:
         assert (line["steps"], line["warmup"], len(line["elapsed"])) == (40, 2, 2)
-        assert line["elapsed_seconds"] == pytest.approx(40 * line["seconds_per_step"])
         assert line["rate"] == pytest.approx(4 / line["seconds_per_step"])
         assert line["weights"] == "identical"
         assert line["published"]["CPU"]["rate"] == [100.0, 100.0]
     assert [run["repeat"] for run in found["runs"]] == [0, 1]
+    speeds = [[each["speed"] for each in run["result"]["rows"]] for run in found["runs"]]
+    for line, each in zip(table["rows"], zip(*speeds)):
+        assert line["elapsed"] == pytest.approx([sum(s["seconds"] for s in speed["samples"]) for speed in each])
+    first, second = table["rows"]
+    assert not second["counted"] or first["rate"] / second["rate"] == pytest.approx(second["ratio"])
     for run in found["runs"]:
         assert [each["speed"]["calls"] for each in run["result"]["rows"]] == [40, 40]
     assert "| numpy | off | 40 | 4 |" in text.read_text()
@@ -474,7 +510,7 @@ def test_a_published_experiment_runs_at_a_small_scale(xverify, tmp_path, mnist):
     assert [*lines] == ["torch:eager", "torch:script", "jittor", "tensorflow:graph", "tensorflow:xla"]
     for line in lines.values():
         assert (line["steps"], line["batch"], line["optimizer"], line["lr"]) == (4, 32, "adam", 1e-3)
-        assert line["elapsed_seconds"] == pytest.approx(4 * line["seconds_per_step"])
+        assert line["rate"] == pytest.approx(32 / line["seconds_per_step"])
         assert line["weights"] == "identical"
         assert line["outcome"] in ("EQUAL", "IDENTICAL", "DRIFT")
     assert all(row["task"] == "train" for row in found["runs"][0]["result"]["rows"])

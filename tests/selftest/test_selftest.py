@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from xverify.results.records import Sample
-from xverify.selftest import overhead, timing
+from xverify.selftest import alternation, overhead, simulation, timing
+from xverify.selftest.alternation import Timed
 from xverify.timing import statistics
 
 
@@ -47,12 +48,63 @@ def found(monkeypatch, kind, runs, make):
 
 def test_equal_adapters_pass(monkeypatch):
     checks = found(monkeypatch, "equals", 12, lambda seed: run_of([1.0], seed=seed))
-    assert [check.passed for check in checks.values()] == [True] * 4, checks
+    assert [check.passed for check in checks.values()] == [True] * 5, checks
 
 
 def test_intervals_that_miss_the_true_ratio_fail(monkeypatch):
     checks = found(monkeypatch, "equals", 12, lambda seed: run_of([1.03], seed=seed))
     assert checks["A/A, real processes: the interval covers 1"].passed is False
+
+
+def recorded(draw, count=60, rounds=16):
+    """The log-ratios of the rounds of process runs. draw: returns the log-ratio of one process run."""
+    generator = random.Random(1)
+    return [[effect + generator.gauss(0, 1e-3) for _ in range(rounds)] for effect in (draw() for _ in range(count))]
+
+
+def long_tails(generator, scale):
+    """A process run is disturbed once in eight."""
+    return lambda: generator.gauss(0, scale * (6 if generator.random() < 0.12 else 1))
+
+
+@pytest.mark.parametrize("scale", [0.003, 0.01, 0.03])
+@pytest.mark.parametrize("tails", ["normal", "long"])
+def test_the_intervals_of_the_harness_pass_whatever_the_machine(monkeypatch, scale, tails):
+    monkeypatch.setattr(simulation, "SIMULATED", 1500)
+    generator = random.Random(7)
+    draw = long_tails(generator, scale) if tails == "long" else lambda: generator.gauss(0, scale)
+    checks = list(simulation.simulated_checks(recorded(draw)))
+    assert [check.passed for check in checks] == [True, True], checks
+
+
+@pytest.mark.parametrize(("factor", "passed"), [(0.75, [False, True]), (1.4, [True, False])])
+def test_intervals_that_are_too_narrow_or_too_wide_fail(monkeypatch, factor, passed):
+    monkeypatch.setattr(simulation, "SIMULATED", 1500)
+    student = statistics.student
+    monkeypatch.setattr(statistics, "student", lambda freedom: factor * student(freedom))
+    generator = random.Random(7)
+    checks = list(simulation.simulated_checks(recorded(lambda: generator.gauss(0, 0.004))))
+    assert [check.passed for check in checks] == passed, checks
+
+
+@pytest.mark.parametrize(
+    ("ratios", "passed"),
+    [
+        ([1.001, 0.998, 1.002, 1.0, 0.999, 1.001], True),
+        ([1.03, 1.031, 1.029, 1.03, 1.032, 1.028], False),
+        ([0.97, 0.971, 0.969, 0.97, 0.972, 0.968], False),
+        ([1.1, 0.9, 1.2, 0.8, 1.15, 0.95], None),
+    ],
+)
+def test_the_harness_is_compared_with_a_script_in_alternation(monkeypatch, ratios, passed):
+    order = []
+    ours = iter([*ratios, *ratios])
+    monkeypatch.setattr(alternation, "_harness", lambda policy, cores: order.append("A") or Timed(next(ours), 2.0))
+    monkeypatch.setattr(alternation, "_script", lambda policy, cores: order.append("B") or Timed(1.0, 1.0))
+    check = alternation.compare_with_script("keep", ())
+    assert check.passed is passed, check
+    assert "".join(order) == "AB" * (6 if passed else 12)
+    assert "page faults a call 2, the script 1" in check.found
 
 
 def test_a_false_verdict_fails(monkeypatch):

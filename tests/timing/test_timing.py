@@ -20,6 +20,16 @@ def test_rerun_gives_exactly_this_number_of_calls():
         assert all(len(calls) == plan.rounds and min(calls) >= 1 for calls in plan.calls.values())
 
 
+def test_rounds_are_shorter_when_a_limit_ends_them_early():
+    calls = {"fast": 1e-4, "slow": 0.2}
+    whole = planning.plan(calls, cases=4, rerun=1000)
+    assert planning.plan(calls, cases=4, rerun=1000, limit=1e4) == whole
+    for limit, longest in ((20.0, 1.0), (1.0, 0.2), (0.0, 0.2)):
+        plan = planning.plan(calls, cases=4, rerun=1000, limit=limit)
+        assert sum(plan.calls["slow"]) == 1000
+        assert max(plan.calls["slow"]) * 0.2 <= longest + 1e-9
+
+
 def test_blocks_last_long_enough_and_use_every_case():
     plan = planning.plan({"fast": 1e-5, "slow": 0.7}, cases=4, rerun=None)
     assert plan.rounds >= max(4, planning.MIN_ROUNDS)
@@ -34,11 +44,14 @@ def test_orders_are_counterbalanced():
     assert len({tuple(order) for order in orders}) > 2
 
 
-def test_seconds_per_call_is_all_seconds_over_all_calls():
-    blocks = [Sample(0, 0, 3, 3.3), Sample(1, 0, 1, 0.9)]
+def test_seconds_per_call_is_the_median_over_rounds_and_the_mean_over_process_runs():
+    blocks = [Sample(0, 0, 3, 3.3), Sample(1, 0, 1, 0.9), Sample(2, 0, 2, 8.0)]
     found = timing.seconds_per_call(blocks)
-    assert found.mean == pytest.approx(4.2 / 4)
+    assert found.mean == pytest.approx(1.1)
     assert found.low < found.mean < found.high
+    both = timing.seconds_per_call([*blocks, *(Sample(index, 0, 1, 4.4, 1) for index in range(3))])
+    assert both.mean == pytest.approx(2.2), "the geometric mean, as of ratios"
+    assert timing.process_run_seconds(blocks) == pytest.approx([1.1])
 
 
 def test_one_block_has_no_interval():
@@ -201,14 +214,53 @@ def samples_of_two_block_sizes(small, large, generator):
 def test_vanished_work_is_detected_in_blocks_of_twice_the_calls():
     generator = random.Random(5)
     assert timing.vanished(samples_of_two_block_sizes(1.0, 2.0, generator=generator)) is None
-    assert timing.vanished(samples_of_two_block_sizes(1.0, 1.0, generator=generator)) == pytest.approx(1.0, rel=0.05)
-    assert timing.vanished(samples_of_two_block_sizes(1.0, 1.7, generator=generator)) == pytest.approx(1.7, rel=0.05)
+    assert timing.vanished(samples_of_two_block_sizes(1.0, 1.0, generator=generator)).ratio == pytest.approx(
+        1.0, rel=0.05
+    )
+    assert timing.vanished(samples_of_two_block_sizes(1.0, 1.7, generator=generator)).ratio == pytest.approx(
+        1.7, rel=0.05
+    )
     assert timing.vanished(samples([1.0] * 8)) is None, "blocks of one size allow no comparison"
 
 
 def test_noisy_rounds_are_no_evidence_of_vanished_work():
     stalled = samples_of_two_block_sizes(1.0, 1.1, generator=random.Random(5))
     assert timing.vanished([replace(sample, dropped="another process used a core") for sample in stalled]) is None
+
+
+@pytest.mark.parametrize(
+    ("call", "fixed"), [(0.4, 0.06), (0.4, 0.7), (0.02, 0.03), (4e-3, 7e-3), (20e-6, 200e-6), (1e-6, 100e-6)]
+)
+def test_a_fixed_time_of_a_block_is_no_vanished_work(call, fixed):
+    """Blocks of honest calls, of which each block takes some time whatever its calls."""
+    generator, calls = random.Random(3), planning.calls_a_block(call)
+    blocks = [
+        Sample(index, index % 4, size, (fixed + size * call) * generator.gauss(1.0, 0.003), launch)
+        for launch in range(3)
+        for index, size in enumerate([calls] * 4 + [2 * calls] * 4)
+    ]
+    assert timing.vanished(blocks) is None
+
+
+@pytest.mark.parametrize("work", [0.4, 4e-3, 0.02])
+def test_calls_that_only_one_call_of_a_block_computes_are_vanished_work(work):
+    """A block computes one call; the others return at once."""
+    generator, calls = random.Random(3), planning.calls_a_block(work)
+    blocks = [
+        Sample(index, index % 4, size, (work + size * 1e-6) * generator.gauss(1.0, 0.003))
+        for index, size in enumerate([calls] * 4 + [2 * calls] * 4)
+    ]
+    found = timing.vanished(blocks)
+    assert found is not None
+    assert found.fixed == pytest.approx(work, rel=0.02)
+
+
+def test_results_are_remembered_only_when_nearly_every_quiet_pair_shows_it():
+    assert timing.remembered([(4e-3, 1e-6)] * 20, seconds=1e-6) == (4e-3, 1e-6)
+    assert timing.remembered([(4e-3, 1e-6)] * 19 + [(4e-3, 4e-3)], seconds=1e-6), "one repetition was interrupted"
+    assert timing.remembered([(4e-3, 1e-6)] * 3 + [(5e-5, 4e-5)] * 17, seconds=1e-6) is None, "three were interrupted"
+    assert timing.remembered([(4e-3, 1e-6)] * 2, seconds=1e-6) is None, "too few"
+    assert timing.remembered([(0.061, 0.06)] * 20, seconds=1e-3) is None, "every block takes 60 ms, whatever its calls"
 
 
 def test_a_much_longer_call_on_a_new_input_is_detected():

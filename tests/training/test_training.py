@@ -70,6 +70,31 @@ def test_both_tasks_are_rows_of_one_result(xverify, tmp_path):
     assert result["tasks"] == ["forward", "train"]
     assert [row["task"] for row in result["rows"]] == ["forward", "forward", "train", "train"]
     assert result["complete"]
+    forward, train = (result["receipts"][task] for task in ("forward", "train"))
+    assert (forward["settings"]["task"], train["settings"]["task"]) == ("forward", "train")
+    assert forward["settings"]["optimizer"] is None
+    assert train["settings"]["optimizer"]["name"] == "sgd"
+    assert min(receipt["noise"]["rounds"] for receipt in (forward, train)) > 0
+    assert forward["reference"]["tested"] > 0
+    assert forward["weights"]["digest"] == train["weights"]["digest"] == result["weights"]["digest"]
+    assert result["timeline"]["total_seconds"] == pytest.approx(
+        sum(receipt["timeline"]["total_seconds"] for receipt in (forward, train))
+    )
+    assert "forward: Outputs: 4 input cases checked" in done.out
+    assert "train: Training: " in done.out
+
+
+def test_two_tasks_share_one_budget(xverify, tmp_path):
+    options = ["--task", "forward,train", "--subjects", "torch:eager,torch:trace", "--effort", "rigorous"]
+    done = xverify("run", "mlp", *options, "--max-seconds", 40, timeout=600)
+    assert done.code == 0, done.out + done.err
+    forward, train = (done.result["receipts"][task] for task in ("forward", "train"))
+    assert forward["timeline"]["total_seconds"] < 32, "the first task leaves time to the second"
+    total, notes = done.result["timeline"]["total_seconds"], " ".join(done.result["notes"])
+    assert total < 40 or f"--max-seconds 40 was exceeded: the run took {total:.1f} s" in notes
+    assert {row["task"] for row in done.result["rows"]} == {"forward", "train"}
+    assert forward["settings"]["max_seconds"] == train["settings"]["max_seconds"] == 40
+    assert "--max-seconds 40 ended" in notes or forward["noise"]["refusal"] or train["noise"]["refusal"]
 
 
 def test_a_framework_that_does_not_train_is_unsupported(xverify, tmp_path):

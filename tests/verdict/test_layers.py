@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from xverify.verdict.findings import Explanation, Finding, ReplayReport
-from xverify.verdict.layers import Place, match, summarise
+from xverify.verdict.layers import summarise
+from xverify.verdict.matching import Place, match
 
 
 def reply(*findings, compared, explained=None):
@@ -49,6 +50,33 @@ def test_another_precision_is_drift():
     assert layers.first.says() == "a: rounds to TF32"
 
 
+def test_another_precision_explains_one_finding_and_no_other():
+    rounding = Explanation("TF32 arithmetic", "rounds to TF32", rounding=True)
+    explained, wrong, given = (found("a", "output", ratio) for ratio in (900.0, 700.0, 500.0))
+    explained = replace(explained, rounding=rounding)
+    for other in (wrong, replace(given, what="input"), replace(wrong, reason="another shape")):
+        layers = summarise(reply(explained, other, compared={"a": 2}, explained={"a": rounding}), ["a"], "jittor")
+        assert (layers.verdict, layers.rounding, layers.first.explanation) == ("DIFFERENT", False, None)
+    assert layers.first.faulty == "output"
+    eps = Explanation("eps", "behaves as eps=0.001")
+    both = reply(replace(given, what="input"), found("a", "output", 300.0), compared={"a": 1}, explained={"a": eps})
+    first = summarise(both, ["a"], "jittor").first
+    assert first.says().startswith("Fault before `a`: the input of `a` is already wrong, 500 x")
+    assert first.says().endswith("; besides, a behaves as eps=0.001")
+
+
+def test_layers_are_complete_when_every_call_of_every_called_layer_was_compared():
+    def layers(compared, missing=(), stopped=""):
+        report = ReplayReport((), dict.fromkeys(compared, 1), dict.fromkeys(missing, 1), stopped=stopped)
+        return summarise(report, ["a", "b"], "jittor")
+
+    assert layers("ab").complete
+    assert layers("a").complete, "b is not called"
+    assert layers("a").uncalled == ("b",)
+    for incomplete in (layers("a", "b"), layers("ab", "b"), layers("ab", stopped="it ended"), layers("")):
+        assert not incomplete.complete
+
+
 def test_layers_match_by_order_shape_and_kind():
     image, small = (2, 8, 4, 4), (2, 8, 1, 1)
     mine = [
@@ -63,14 +91,39 @@ def test_layers_match_by_order_shape_and_kind():
         Place("average", "GlobalAveragePooling2D", image, (2, 8)),  # it stands for two layers of the reference, and matches neither
         Place("dense", "Dense", (2, 8), (2, 10)),
     ]  # fmt: skip
-    assert match(mine, theirs, channels_last=True) == {"conv1": "stem", "bn1": "norm", "fc": "dense"}
-    assert match(mine, theirs, channels_last=False) == {"fc": "dense"}
-    assert match(mine, [], channels_last=True) == {}
+    assert match(mine, theirs, channels_last=True).names == {"conv1": "stem", "bn1": "norm", "fc": "dense"}
+    assert match(mine, theirs, channels_last=False).names == {"fc": "dense"}
+    assert match(mine, [], channels_last=True).names == {}
 
 
 def test_layers_with_equal_names_are_matched():
     def places(*names):
         return [Place(name, "ReLU" if name.startswith(("relu", "act")) else "Linear", (2, 4), (2, 4)) for name in names]
 
-    assert match(places("a", "relu", "b"), places("a", "act", "b"), channels_last=False) == {"relu": "act"}
-    assert match(places("a", "relu", "b"), places("act", "a", "b"), channels_last=False) == {}
+    assert match(places("a", "relu", "b"), places("a", "act", "b"), channels_last=False).names == {"relu": "act"}
+    assert match(places("a", "relu", "b"), places("act", "a", "b"), channels_last=False).names == {}
+
+
+def test_layers_that_several_others_could_be_are_in_doubt():
+    def places(*layers):
+        return [Place(name, kind, (2, 4), (2, 4)) for name, kind in layers]
+
+    mine = places(("fc1", "Linear"), ("relu", "ReLU"), ("relu2", "ReLU"), ("fc2", "Linear"), ("act", "ReLU"))
+    theirs = places(("fc1", "Dense"), ("re_lu", "ReLU"), ("fc2", "Dense"), ("re_lu_1", "ReLU"))
+    found = match(mine, theirs, channels_last=False)
+    assert found.names == {"act": "re_lu_1"}
+    assert found.doubtful == {"relu": ("re_lu",), "relu2": ("re_lu",)}
+    (note,) = found.notes("tensorflow")
+    assert 'write which is which into names.toml under [tensorflow], for example "relu" = "re_lu"' in note
+
+
+def test_layers_of_different_known_kinds_are_no_match():
+    mine, theirs = [Place("relu", "ReLU", (2, 4), (2, 4))], [Place("g", "GELU", (2, 4), (2, 4))]
+    assert match(mine, theirs, channels_last=False).names == {}
+    unknown = [Place("g", "Activation", (2, 4), (2, 4))]
+    assert match(mine, unknown, channels_last=False).names == {"relu": "g"}
+    added = [Place("g", "Add", (2, 4), (2, 4))]
+    assert match(mine, added, channels_last=False).names == {}
+    two = [*mine, Place("tanh", "Tanh", (2, 4), (2, 4)), Place("drop", "Dropout", (2, 4), (2, 4))]
+    found = match(two, unknown, channels_last=False)
+    assert (found.names, set(found.doubtful)) == ({}, {"relu", "tanh"})

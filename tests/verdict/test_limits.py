@@ -78,6 +78,16 @@ def test_limits_of_an_output(rho, layers, verdict):
     assert rule.classify_output(rho, layers) == verdict
 
 
+@pytest.mark.parametrize(
+    ("rho", "complete", "away", "verdict"),
+    [(2.9, False, math.inf, "EQUAL"), (5, False, 0, "DRIFT"), (15, False, 0, "DIFFERENT"), (15, True, 0, "EQUAL"),
+     (15, True, 2.9, "EQUAL"), (15, True, 5, "DRIFT"), (15, True, 11, "DIFFERENT"), (5, True, 11, "DRIFT"),
+     (15, True, math.inf, "DIFFERENT"), (31, True, 0, "DIFFERENT"), (math.nan, True, 0, "DIFFERENT")],
+)  # fmt: skip
+def test_clean_layers_excuse_an_output_only_where_all_were_compared_in_that_callable(rho, complete, away, verdict):
+    assert rule.classify_output(rho, "EQUAL", complete, away) == verdict
+
+
 @given(st.floats(1e-3, 1e3), st.integers(1, 10_000))
 def test_the_ratio_does_not_depend_on_the_unit(scale, terms):
     residual, perturbed, own, size = (np.array([a, b]) * UNIT**2 for a, b in ((9, 4), (1, 2), (1, 1), (2, 5)))
@@ -89,3 +99,15 @@ def test_the_ratio_does_not_depend_on_the_unit(scale, terms):
 
 def test_a_tensor_of_another_shape_is_different():
     assert Finding("conv", 0, 0, "Conv2d", "output", 0.0, 0.0, reason="other shape").verdict == "DIFFERENT"
+
+
+def test_a_channel_of_few_values_has_no_verdict_of_its_own():
+    """With an honest floor that is measured on m values of two kinds, C exceeds its limit once in a million from m = 4."""
+    stats = pytest.importorskip("scipy.stats")
+    tail = [stats.f.sf(rule.EQUAL_C**2, m, 2 * m) for m in (rule.LEAST_VALUES - 1, rule.LEAST_VALUES)]
+    assert tail[1] < 1e-6 < tail[0]
+    residual = np.array([1.0, 1.0, 500.0**2]) * UNIT**2
+    arguments = (residual, None, None, np.ones(3), 1)
+    assert rule.ratios(*arguments, values=2)[1] == 0
+    assert rule.ratios(*arguments, values=rule.LEAST_VALUES)[1] > rule.EQUAL_C
+    assert rule.ratios(*arguments, values=2)[0] == rule.ratios(*arguments)[0]

@@ -76,6 +76,50 @@ def test_with_modelled_noise_the_verdict_also_depends_on_the_layers(rho, layer, 
     assert says is None or says in error.reason
 
 
+def test_layers_of_another_callable_excuse_only_outputs_near_its_own():
+    outputs = {key: (TRUTH[key] + 25e-3).astype(np.float32) for key in TRUTH}
+    layers = Layers((LayerError("fc", "Linear", 1, 1.0, 1.0, 0.0, "EQUAL"),), 1, 1, subject="port:eager", mode="eager")
+
+    def judged_beside(returned):
+        floors = dict.fromkeys(TRUTH, 1e-3)
+        return compare(outputs, TRUTH, FLOAT32, SPEC, range(2), floors, layers, returned=returned)
+
+    near = judged_beside({key: array + np.float32(2e-3) for key, array in outputs.items()})
+    assert near.verdict == "EQUAL"
+    assert "y, case 0: error is 25 x the noise of all layers, which may be up to 30 because every layer" in near.reason
+    assert (
+        "the outputs are 2 x this noise away from what the captured pass of port:eager (in mode eager)" in near.reason
+    )
+    far = judged_beside({**outputs, "1/y": outputs["1/y"] + np.float32(12e-3)})
+    assert far.verdict == "DIFFERENT"
+    assert "12 x this noise away from what the captured pass of port:eager" in far.reason
+    assert judged_beside({}).reason.endswith(
+        "the outputs are not comparable with what the captured pass of port:eager (in mode eager) returned"
+    )
+    assert judged_beside({key: array[:1] for key, array in outputs.items()}).verdict == "DIFFERENT"
+
+
+def test_what_remains_beside_another_precision_is_judged_by_the_noise_of_that_precision():
+    says = "has its weights rounded to bfloat16"
+    layer = LayerError("fc", "Linear", 1, 900.0, 900.0, 0.0, "DRIFT", explanation=says, rounding=True)
+    layers = Layers((layer,), 1, 1)
+
+    def judged_at(ratio):
+        outputs = {key: (TRUTH[key] + ratio * size).astype(np.float32) for key, size in zip(TRUTH, (1e-2, 9e-3))}
+        floors, rounding = dict.fromkeys(TRUTH, 1e-5), dict.fromkeys(TRUTH, 1e-2)
+        return compare(outputs, TRUTH, FLOAT32, SPEC, range(2), floors, layers, rounding_floors=rounding)
+
+    drifts, differs = judged_at(2.9), judged_at(3.1)
+    assert (drifts.verdict, drifts.reason) == ("DRIFT", f"fc: {says}")
+    assert drifts.noise_ratio == pytest.approx(2900, rel=1e-3)
+    assert drifts.tensors[0].rounding_ratio == pytest.approx(2.9, rel=1e-3)
+    assert differs.verdict == "DIFFERENT"
+    assert differs.reason == (
+        "y, case 0: error is 3.1 x what rounding can come to, the other precision of some layers included (limit 3); "
+        f"fc: {says}"
+    )
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [

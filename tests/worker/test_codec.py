@@ -11,7 +11,7 @@ import pytest
 
 from xverify.framework.capture import LayerCall
 from xverify.verdict.findings import Explanation, Finding, ReplayReport, Rounding, StepTruth
-from xverify.verdict.layers import Place
+from xverify.verdict.matching import Place
 from xverify.worker import codec, messages_reference
 from xverify.worker.codec import Hello, MessageError, Refusal
 from xverify.worker.messages import Block, Started, Timed, Warm

@@ -190,4 +190,4 @@ def test_every_default_is_the_one_that_the_documentation_tells():
         assert found, f"{each.flag}: the page does not tell the default {each.default}"
         assert next(filter(None, found.groups())) == (f"{each.default:g}" if each.kind is float else str(each.default))
         told += 1
-    assert told == 6
+    assert told == 7

@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from ..errors import UsageError
 from ..report import numbers
+from ..report.rows import not_counted
 from ..report.style import STYLES
 from ..report.tables import headed
 from ..report.terminal import console
@@ -38,7 +39,6 @@ EXIT_CODES = {
 # Settings that must be equal in both runs; otherwise their figures cannot be compared.
 SETTINGS = (
     "model",
-    "task",
     "optimizer",
     "match_optimizer",
     "data",
@@ -47,6 +47,7 @@ SETTINGS = (
     "threads",
     "pin",
     "device",
+    "allocator",
     "seed",
     "cases",
     "weights",
@@ -113,7 +114,7 @@ def compare(old: Result, new: Result, relative: bool, old_name: str = "old", new
     """
     before, after = ({_name(row, result): row for row in result.rows} for result in (old, new))
     both = [subject for subject in after if subject in before]
-    baselines = {_name(_baseline(row, result), result) for result in (old, new) for row in result.rows}
+    baselines = {_name(result.baseline(row), result) for result in (old, new) for row in result.rows}
     compared = [subject for subject in both if not (relative and subject in baselines)]
     changes: dict[str, timing.Estimate] = {}
     for subject in compared:
@@ -131,7 +132,9 @@ def compare(old: Result, new: Result, relative: bool, old_name: str = "old", new
         if subject in speeds:
             speed, reason = speeds[subject]
         else:
-            speed, reason = _undecided(*rows) if subject in compared else (SpeedVerdict.BASELINE, None)
+            speed, reason = _undecided(rows, (old, new), relative)
+            if subject not in compared and all(row.speed is not None and row.speed.counted for row in rows):
+                speed, reason = SpeedVerdict.BASELINE, None
         outputs, is_worse, known = _outputs(*rows)
         found.append(
             Comparison(
@@ -155,7 +158,10 @@ def _print(found: Sequence[Comparison], out: Console, title: str) -> None:
         table.add_column(name, justify="left" if name in ("subject", "verdict") else "right", no_wrap=True)
     for each in found:
         speed = f"[{STYLES.get(each.speed, 'default')}]{each.speed}[/]"
-        table.add_row(escape(each.subject), each.interval, speed, each.outputs, each.error)
+        interval = each.interval
+        if each.speed == SpeedVerdict.REFUSED and interval != numbers.ABSENT:
+            interval = not_counted(interval, "")
+        table.add_row(escape(each.subject), interval, speed, each.outputs, each.error)
         if each.reason:
             out.print(f"  {escape(each.subject)}: {escape(each.reason)}", soft_wrap=True)
     out.print(table)
@@ -178,6 +184,7 @@ def _conclude(found: Sequence[Comparison], out: Console) -> Outcome:
 def _differences(old: Result, new: Result) -> list[str]:
     """Sentences about the settings and properties of the machine that differ, with both values."""
     pairs = [
+        ("task", ",".join(old.tasks), ",".join(new.tasks)),
         *((name, getattr(old.settings, name), getattr(new.settings, name)) for name in SETTINGS),
         *((name, getattr(old.host, name), getattr(new.host, name)) for name in HOST),
     ]
@@ -204,7 +211,7 @@ def _logs(row: Row, result: Result, relative: bool) -> list[float]:
     samples = _samples(row)
     if not relative:
         return [math.log(seconds) for seconds in timing.process_run_seconds(samples)] if samples else []
-    pairs: Mapping[int, list[float]] = timing.log_ratios(samples, _samples(_baseline(row, result)))
+    pairs: Mapping[int, list[float]] = timing.log_ratios(samples, _samples(result.baseline(row)))
     return [statistics.median(logs) for logs in pairs.values()]
 
 
@@ -213,24 +220,23 @@ def _name(row: Row, result: Result) -> str:
     return row.subject + (f", {row.task}" if len(result.tasks) > 1 else "")
 
 
-def _baseline(row: Row, result: Result) -> Row:
-    """The baseline of a row: the first row of the same task."""
-    return next(other for other in result.rows if other.task == row.task)
-
-
 def _samples(row: Row) -> list[Sample]:
-    if row.speed is None or row.speed.verdict == SpeedVerdict.REFUSED:
+    if row.speed is None or not row.speed.counted:
         return []
     return timing.clean(row.speed.samples)
 
 
-def _undecided(old: Row, new: Row) -> tuple[str, str | None]:
-    """(the text shown instead of a verdict on speed, why there is no verdict)."""
-    for when, row in (("before", old), ("now", new)):
+def _undecided(rows: tuple[Row, Row], results: tuple[Result, Result], relative: bool) -> tuple[str, str | None]:
+    """(the text shown instead of a verdict on speed, why there is no verdict). rows: of the old result and of the new one."""
+    for when, row, result in zip(("before", "now"), rows, results):
         if row.speed is None:
             return "-", f"not timed {when}: {row.reason}"
-        if row.speed.verdict == SpeedVerdict.REFUSED:
+        if not row.speed.counted:
             return SpeedVerdict.REFUSED, f"refused {when}: {row.speed.reason}"
+        first = result.baseline(row)
+        if relative and (first.speed is None or not first.speed.counted):
+            why = first.speed.reason if first.speed else first.reason
+            return SpeedVerdict.REFUSED, f"the baseline {first.subject} has no speed that counts {when}: {why}"
     return "-", "one process run is too few for a verdict on speed: run both with --effort standard"
 
 

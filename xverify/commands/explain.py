@@ -3,10 +3,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from rich.console import Console
+
 from ..errors import UsageError, nearest
 from ..report import layers
 from ..report.terminal import console
 from ..results.file import read
+from ..results.records import Result
 
 HELP = "show the layers of a result: which differs first, by how much, and what it computes"
 GROUP = "results"
@@ -24,23 +27,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Print the layers of every subject, and return the exit code of the run."""
     result = read(Path(args.file))
-    rows = result.rows
-    if args.subject is not None:
-        names = [row.subject for row in rows]
-        if args.subject not in names:
-            raise UsageError(
-                f"{args.file} has no subject {args.subject!r}{nearest(args.subject, names)} It has: {', '.join(names)}"
-            )
-        rows = tuple(row for row in rows if row.subject == args.subject)
+    names = list(dict.fromkeys(row.subject for row in result.rows))
+    if args.subject is not None and args.subject not in names:
+        raise UsageError(
+            f"{args.file} has no subject {args.subject!r}{nearest(args.subject, names)} It has: {', '.join(names)}"
+        )
     out = console()
+    for part in result.by_task():
+        _explain(part, len(result.tasks) > 1, args.subject, args.faults, out)
+    return result.exit_code
+
+
+def _explain(result: Result, of_several: bool, subject: str | None, faults: bool, out: Console) -> None:
+    """Print the layers of one task. of_several: whether to name the task. subject: the only one to show; None shows all."""
     reference = result.reference
-    out.print(f"[bold]{result.model}[/]: {result.verdict}; noise floor: {reference.floor}")
-    for row in rows:
-        layers.render(row, out, args.faults)
+    task = f", {result.tasks[0]}" if of_several else ""
+    out.print(f"[bold]{result.model}{task}[/]: {result.verdict}; noise floor: {reference.floor}")
+    for row in result.rows:
+        if subject in (None, row.subject):
+            layers.render(row, out, faults)
     untested = reference.untested
     if untested:
         out.print(
             f"\n{len(untested)} of {len(untested) + reference.tested} weights and constants UNTESTED: a fault in them would not "
             f"show on these inputs: {', '.join(untested[:8])}{', …' if len(untested) > 8 else ''}"
         )
-    return result.exit_code

@@ -26,7 +26,13 @@ EXIT_CODES = {
     2: "a wrong command line",
     4: "no check failed, but at least one is undecided because of noise",
 }
-KINDS = ("cheats", "slower", "equals", "overhead")  # those of selftest.timing, which is imported only when it runs
+KINDS = (
+    "cheats",
+    "slower",
+    "equals",
+    "overhead",
+    "script",
+)  # those of selftest.timing, which is imported only when it runs
 OPTIONS = (
     Option("runs", int, 20, "runs of each pair of equal subjects", group=HOW, metavar="N", least=1),
     Option(

@@ -14,6 +14,7 @@ from ..results.file import write
 from ..results.records import Result, overall
 from ..workload.declaration import build, check, declared, described, parameters
 from ..workload.options import RunArguments, RunSettings
+from .budget import Clock, overrun
 from .resume import earlier_run
 from .run import Run
 
@@ -67,14 +68,19 @@ def _in_turn(
     listener: Listener,
     settings: RunSettings,
 ) -> Result:
-    """Run one task after another, and return one result with the rows of all."""
+    """Run one task after another, and return one result with the rows of all.
+
+    They share the seconds of --max-seconds: each gets an equal part of what those before it have left.
+    """
+    whole_clock = Clock(settings.max_seconds)
     requests = [resolve(model, subjects, settings.for_task(task)) for task in tasks]
     whole: Result | None = None
-    for request, folder in requests:
-        done = Run(request, folder, listener, None).execute()
-        if whole is not None:
-            done = _joined(whole, done, request.strict)
+    for index, (request, folder) in enumerate(requests):
+        clock = Clock(whole_clock.share(len(requests) - index))
+        done = Run(request, folder, listener, None, clock=clock).execute()
+        done = _joined(whole, done, request.strict)
         whole = replace(done, complete=done.complete and request is requests[-1][0])
+        whole = replace(whole, notes=(*whole.notes, *overrun(settings.max_seconds, whole.timeline)))
         if file is not None:
             write(whole, file)
         if any(note.startswith("interrupted") for note in done.notes):
@@ -83,17 +89,21 @@ def _in_turn(
     return whole
 
 
-def _joined(whole: Result, done: Result, strict: bool) -> Result:
-    """Join the result of the tasks so far with the result of one more task."""
-    rows = (*whole.rows, *done.rows)
+def _joined(whole: Result | None, done: Result, strict: bool) -> Result:
+    """Join the result of the tasks so far, None before the first, with the result of one more task."""
+    task, receipts = done.tasks[0], dict(whole.receipts) if whole is not None else {}
+    receipts[task] = done.receipt()
+    timelines = [each.timeline for each in receipts.values()]
+    rows = (*(whole.rows if whole is not None else ()), *done.rows)
     return replace(
         done,
-        tasks=(*whole.tasks, *done.tasks),
+        tasks=tuple(receipts),
         rows=rows,
         verdict=overall(rows, strict),
-        created=whole.created,
-        timeline={name: whole.timeline.get(name, 0.0) + seconds for name, seconds in done.timeline.items()},
-        notes=tuple(dict.fromkeys((*whole.notes, *done.notes))),
+        created=whole.created if whole is not None else done.created,
+        timeline={name: sum(each.get(name, 0.0) for each in timelines) for name in timelines[-1]},
+        notes=tuple(dict.fromkeys(note for each in receipts.values() for note in each.notes)),
+        receipts=receipts,
     )
 
 

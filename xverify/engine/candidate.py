@@ -24,7 +24,8 @@ from ..worker.messages_training import TrainingPrepared
 from ..worker.process import Worker
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
-from . import building, judging, measuring
+from . import building, checking, judging, measuring
+from .again import Again, measure_again
 from .stages import Built, History, Measured, Subject, Timed, TimedBlock, Warmed
 
 
@@ -57,6 +58,7 @@ class Candidate:
         self.timed = Timed()
         self.measured = Measured()
         self.replayed: ReplayedLayers | None = None
+        self.again = Again()
         self.error: Error | None = None
         self.training: Training | None = None
 
@@ -162,14 +164,17 @@ class Candidate:
             digest = self.worker.ask(messages.Digest(fused_parameters=dict(fused_parameters))).digest
             self.built = replace(self.built, weights_digest=digest)
 
-    def warm(self, prepared: Prepared, export: Export) -> None:
-        """Make the first two steps and warm up. Both are timed, so nothing else may run on the machine."""
+    def warm(self, prepared: Prepared, export: Export, most: float | None = None) -> None:
+        """Make the first two steps and warm up. Both are timed, so nothing else may run on the machine.
+
+        most: greatest number of seconds of the warm-up; None without a limit.
+        """
         if not self.active:
             return
         with self._stage("first step, warming up"):
             steps = self._first_steps(prepared, export)
             trained = steps if isinstance(steps, TrainingPrepared) else None
-            found = measuring.warm_up(self.worker, self.request, steps.second_step_seconds, self.first_run)
+            found = measuring.warm_up(self.worker, self.request, steps.second_step_seconds, self.first_run, most)
             self.warmed = Warmed(
                 first_step_seconds=steps.first_step_seconds,
                 second_step_seconds=steps.second_step_seconds,
@@ -179,7 +184,8 @@ class Candidate:
                 steady=found.steady,
                 graph_count=self.worker.ask(messages.GraphCount()).graph_count,
                 page_faults=self.worker.page_faults(),
-                average_rss_mib=found.average_rss_mib,
+                rss_mib=found.rss_mib,
+                cut=found.cut,
                 optimizer=trained.optimizer if trained else None,
                 dropout_disabled=trained.dropout_disabled if trained else (),
             )
@@ -247,19 +253,20 @@ class Candidate:
             per_call = (faults - before) / calls if faults is not None and before is not None else None
             run = self.process_run()
             assert run is not None
-            self.process_runs += (replace(run, retraces=retraces, faults_per_call=per_call),)
+            again = measure_again(self.worker, self.measurements(), self.run)
+            self.again = replace(again, pairs=again.pairs or self.again.pairs)
+            run = replace(run, retraces=retraces, faults_per_call=per_call, repeated_blocks=again.blocks)
+            self.process_runs += (run,)
 
     def _measure(self, warmed: Warmed) -> None:
         """Measure what is measured only in the first process run: memory, and a second call on every input case."""
-        timed, peak = self.timed, self.timed.peak_rss_mib
+        timed, peak = self.timed, self.timed.peak_rss_mib or self.worker.peak_rss_mib()
         self.measured = Measured(timed_cases=len(timed.outputs))
-        if self.request.trains:  # a training step cannot be repeated, because it changes the weights
-            peak = self.worker.peak_rss_mib()
-        else:
+        if not self.request.trains:  # a training step cannot be repeated, because it changes the weights
             again = measuring.call_again(self.worker, self.request.cases, timed.samples[-1].case, set(timed.outputs))
             self.measured = replace(self.measured, repeated=again)
             self.timed = replace(timed, outputs={**timed.outputs, **again.outputs})
-        memory = measuring.memory(self.worker, peak, warmed.average_rss_mib, self.request.device)
+        memory = measuring.memory(self.worker, peak, warmed.rss_mib, self.request.device)
         self.measured = replace(self.measured, memory=memory)
         self.worker.ask(messages.ReleaseMemory())
 
@@ -288,6 +295,17 @@ class Candidate:
         self.listener.phase(self.label, "capturing its layers")
         return replay_layers(replay, truth, self.worker, self.label, borrowed)
 
+    def call_differently(self, prepared: Prepared, truth: Truth) -> None:
+        """Find out where two calls on one input differ, if they do, and call the model as its users do.
+
+        It is the last use of the process, because a user's call may change running statistics.
+        """
+        if self.active and not truth.random:
+            with self._stage():
+                case, second = self.timed.samples[-1].case, self.measured.repeated.second
+                calls = checking.further_calls(self.worker, self.timed.outputs, case, second, prepared, truth)
+                self.measured = replace(self.measured, calls=calls)
+
     def judge(self, prepared: Prepared, truth: Truth, replayed: ReplayedLayers | None) -> None:
         """Compare the outputs of the last timed calls with the reference. replayed: its replay, or None."""
         self.replayed = replayed
@@ -295,9 +313,15 @@ class Candidate:
             return
         error = self._wrong_weights(prepared)
         if error is None:
-            second = self.measured.repeated.second
-            kept, cases = self.timed.outputs, self.request.cases
-            error = judging.outputs(kept, truth, self.folder.spec, cases, self.subject, replayed, second)
+            error = judging.outputs(
+                self.timed.outputs,
+                truth,
+                self.folder.spec,
+                self.request.cases,
+                self.subject,
+                replayed,
+                self.measured.calls,
+            )
             error = replace(error, timed_cases=self.measured.timed_cases)
         self.error = error
 
@@ -365,14 +389,14 @@ class Candidate:
             subject=self.label,
             batch=self.request.batch,
             cases=self.request.cases,
-            literal=self.request.rerun is not None,
             samples=self.samples + self.timed.samples,
             process_runs=self.process_runs,
             current=None if finished else self.process_run(),
             verdict=self.error.verdict if self.error else None,
             ended=None if self.alive else f"it ended in process run {self.run + 1}: {self.failure}",
-            unfinished=self.timed.unfinished,
+            unfinished=self.timed.unfinished + self.again.unfinished,
             new_input_seconds=self.measured.repeated.new_input_seconds,
+            new_input_pairs=self.again.pairs,
         )
 
     def row(self, speed: Speed | None) -> Row:

@@ -1,78 +1,20 @@
-"""Judge the layers of all candidates, and the outputs of each. Outputs are read from files."""
+"""Judge the outputs of a candidate, which are read from files. No process is asked for anything."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ..errors import SubjectError
-from ..reference.layers import LayerReplay
 from ..reference.replayed import ReplayedLayers
 from ..reference.truth import Truth
-from ..results.records import Error, Layers
+from ..results.records import Error
 from ..results.verdicts import Verdict
-from ..verdict.outputs import UNSTEADY, compare, unsteady
+from ..verdict.outputs import compare
+from ..verdict.steadiness import Change, change
 from ..weights import npz
 from ..workload.spec import ModelSpec
-from .stages import Subject
-
-if TYPE_CHECKING:
-    from .candidate import Candidate
-
-BuildKey = tuple[str, str]  # Subject.build_key
-
-
-def replay_all(
-    candidates: Sequence[Candidate], replay: LayerReplay, truth: Truth, time_left: Callable[[], bool]
-) -> dict[BuildKey, ReplayedLayers]:
-    """Judge the layers of every framework, once for all its modes that build the same model.
-
-    When the capture of one mode fails, the next one is tried. Every worker is closed when it is no longer needed.
-
-    time_left: whether there is still time for another capture.
-    """
-    builds: dict[BuildKey, list[Candidate]] = {}
-    for candidate in candidates:
-        builds.setdefault(candidate.subject.build_key, []).append(candidate)
-    found = {}
-    for key, modes in builds.items():
-        alive = [each for each in modes if each.alive]
-        if alive and replay.layers:
-            found[key] = _replay_build(alive, replay, truth, time_left)
-        for each in modes:
-            each.worker.close()
-    return found
-
-
-def _replay_build(
-    modes: Sequence[Candidate], replay: LayerReplay, truth: Truth, time_left: Callable[[], bool]
-) -> ReplayedLayers:
-    """Judge the layers of one model, captured from the first of these modes in which that succeeds.
-
-    The mode in which a capture runs comes first, because its layers are then those of a callable that was timed.
-    """
-    known, failed = len(replay.layers), dict[str, str]()
-    modes = sorted(modes, key=lambda each: each.subject.mode != each.subject.adapter.captured_mode)
-    for mode in modes:
-        if not time_left():
-            reason = "--max-seconds left no time to check the layers"
-            return ReplayedLayers(Layers(known=known, subject=mode.label, stopped=reason, failed=failed))
-        own = mode.subject.mode == mode.subject.adapter.captured_mode
-        try:
-            found = mode.replay(replay, truth, borrowed=len(modes) > 1 or not own)
-        except SubjectError as error:
-            failed[mode.label] = str(error)
-            continue
-        if found.layers.compared or found.layers.stopped:
-            return replace(found, layers=replace(found.layers, failed=failed))
-        failed[mode.label] = "no layer could be captured"
-    if set(failed.values()) == {"no layer could be captured"}:  # the framework does not show its layers
-        return ReplayedLayers(Layers(known=known, subject=modes[0].label))
-    reasons = "; ".join(f"{label}: {reason}" for label, reason in failed.items())
-    stopped = f"the layers could not be checked: {reasons}"
-    return ReplayedLayers(Layers(known=known, subject=modes[0].label, stopped=stopped, failed=failed))
+from .stages import Calls, Subject
 
 
 def outputs(
@@ -82,32 +24,52 @@ def outputs(
     cases: int,
     subject: Subject,
     replayed: ReplayedLayers | None,
-    second: Path | None,
+    calls: Calls,
 ) -> Error:
     """Compare the outputs of every case with the reference.
 
     kept: input case -> file of its outputs. cases: number of cases. replayed: the replay of its framework; None without one.
-    second: the outputs of a second call on one of the inputs. When they differ from the first, a random operation is on.
+    calls: further calls on one of the inputs. When one of them differs from the first, the result is not that of the model alone.
     """
-    error = _compare(kept, truth, spec, range(cases), subject, replayed)
-    if error.verdict != Verdict.DIFFERENT or second is None:
+    mine = npz.OnDisk(*kept.values())
+    error = _compare(mine, truth, spec, range(cases), subject, replayed)
+    if truth.random:
+        return replace(error, verdict=Verdict.INVALID, reason=truth.random)
+    if error.verdict == Verdict.INVALID:
         return error
-    share = unsteady(npz.OnDisk(*kept.values()), npz.OnDisk(second))
-    if share <= UNSTEADY:
-        return error
-    reason = f"two calls on one input differ by {share:.2g} of the result: dropout or another random operation is on"
-    return replace(error, verdict=Verdict.INVALID, reason=f"{reason}; {error.reason}")
+    found = repeated(kept, calls.second, truth)
+    if _counts(found, error):
+        return replace(error, verdict=Verdict.INVALID, reason=_randomness(error, found, calls))
+    return _called_as_user(error, mine, truth, spec, subject, replayed, calls)
+
+
+def _counts(found: Change, error: Error) -> bool:
+    """Whether the difference between two calls is what the result is to be called.
+
+    A result that is wrong anyway keeps its reason, unless most of its error changes from call to call. Where a layer rounds its
+    values to another precision, a difference in the last place can become one of that precision.
+    """
+    if error.verdict == Verdict.DIFFERENT:
+        return found.large or (found.random and found.share > (error.rel_rms or 0.0) / 2)
+    return found.large if error.layers is not None and error.layers.rounding else found.random
+
+
+def repeated(kept: Mapping[int, Path], second: Path | None, truth: Truth) -> Change:
+    """How much a second call on one input differs from the first. second: the file of its outputs; None: there was none."""
+    if second is None:
+        return Change()
+    return change(npz.OnDisk(*kept.values()), npz.OnDisk(second), truth.outputs, truth.float32, truth.noise_floors)
 
 
 def later_outputs(
     kept: Mapping[int, Path], truth: Truth, spec: ModelSpec, subject: Subject, replayed: ReplayedLayers | None
 ) -> Error:
     """Compare the outputs of a later process run with the reference; it may have kept fewer input cases."""
-    return _compare(kept, truth, spec, sorted(kept), subject, replayed)
+    return _compare(npz.OnDisk(*kept.values()), truth, spec, sorted(kept), subject, replayed)
 
 
 def _compare(
-    kept: Mapping[int, Path],
+    mine: npz.OnDisk,
     truth: Truth,
     spec: ModelSpec,
     cases: Sequence[int],
@@ -118,7 +80,7 @@ def _compare(
     if replayed is not None and not replayed.of_callable(subject.label, subject.mode):
         returned = npz.OnDisk(*replayed.returned.values())
     return compare(
-        npz.OnDisk(*kept.values()),
+        mine,
         truth.outputs,
         truth.float32,
         spec,
@@ -129,3 +91,41 @@ def _compare(
         returned,
         None if replayed is None else replayed.rounding_floors,
     )
+
+
+def _randomness(error: Error, found: Change, calls: Calls) -> str:
+    """Why the result of a random subject is INVALID."""
+    where = f", first in {calls.random_place}" if calls.random_place else ""
+    reason = f"two calls on one input differ by {found.share:.2g} of the result{where}: dropout or another random operation is on"
+    if error.verdict == Verdict.DIFFERENT:
+        return f"{reason}; {error.reason}"
+    return f"{reason} ({found.ratio:.3g} x the noise floor, limit {found.limit:g}), so no verdict on one call holds"
+
+
+def _called_as_user(
+    error: Error,
+    mine: npz.OnDisk,
+    truth: Truth,
+    spec: ModelSpec,
+    subject: Subject,
+    replayed: ReplayedLayers | None,
+    calls: Calls,
+) -> Error:
+    """The same, but at least DRIFT when the model gives something worse to a user who calls it without xverify's arguments.
+
+    The verdict stays a warning, because a model with layers for data augmentation is right although such a call applies them.
+    """
+    if calls.user is None:
+        return error
+    theirs = npz.OnDisk(calls.user)
+    found = _compare(theirs, truth, spec, [calls.case], subject, replayed)
+    if found.verdict <= max(error.verdict, Verdict.EQUAL):
+        return error
+    by = change(mine, theirs, truth.outputs, truth.float32, truth.noise_floors)
+    size = f" by {by.share:.2g} of the result" if by.ratio else ""
+    reason = (
+        f"{error.verdict} holds for the model with training=False, as predict calls it. Called as model(x), without this "
+        f"argument, it differs{size} and is {found.verdict}: a layer is given training=True, or has it as its default"
+    )
+    earlier = f"; {error.reason}" if error.reason else ""
+    return replace(error, verdict=max(error.verdict, Verdict.DRIFT), reason=reason + earlier)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -25,7 +25,7 @@ from ..workload.request import Request
 from ..workload.spec import ModelSpec
 from .stages import Repeated, TimedBlock
 
-LONG_CALL = 0.3  # seconds; when a call takes longer, memory is sampled during the warm-up instead of in extra calls
+MEMORY_SECONDS = 0.1  # memory is sampled for at least this time, unless --warmup says how many calls there are
 STEADY_SECONDS = 10.0  # a warm-up ends after this time and four windows of blocks, even when it is not steady
 SAMPLING_SECONDS = 0.01  # between two samples of resident memory
 
@@ -37,49 +37,76 @@ class WarmUp:
     """The calls before timing.
 
     steady: whether the speed became steady; None when the user gave the number of calls.
-    average_rss_mib: mean resident memory during them; None when it was not sampled.
+    rss_mib: samples of resident memory during its first calls; empty when it was not sampled.
+    cut: whether it ended early, because --max-seconds leaves no more time.
     """
 
     calls: int
     seconds: float
     seconds_per_call: float
     steady: bool | None
-    average_rss_mib: float | None
+    rss_mib: tuple[float, ...] = ()
+    cut: bool = False
 
 
-def warm_up(worker: Worker, request: Request, second_step_seconds: float, sample_memory: bool) -> WarmUp:
-    """Warm up for ``--warmup`` calls, or until the speed is steady."""
-    sample_memory = sample_memory and second_step_seconds >= LONG_CALL
+def warm_up(
+    worker: Worker, request: Request, second_step_seconds: float, sample_memory: bool, most: float | None = None
+) -> WarmUp:
+    """Warm up for ``--warmup`` calls, or until the speed is steady.
+
+    second_step_seconds: the duration of a call, when no call is made.
+    sample_memory: whether to sample resident memory during the first calls. No clock runs then, so sampling costs no speed.
+    most: greatest number of seconds; None without a limit.
+    """
     if request.warmup is not None:
-        reply, average = _warm_calls(worker, request.warmup, sample_memory)
-        return WarmUp(reply.calls, reply.seconds, reply.seconds_per_call or second_step_seconds, None, average)
-    return _warm_until_steady(worker, request.cases, sample_memory)
+        return _warm_literally(worker, request.warmup, request.cases, second_step_seconds, sample_memory, most)
+    return _warm_until_steady(worker, request.cases, sample_memory, most)
 
 
-def _warm_calls(worker: Worker, calls: int, sample_memory: bool) -> tuple[messages.Warmed, float | None]:
-    """Make this many calls. Returns the reply, and the mean resident memory during the calls, or None when it is not sampled."""
-    question = messages.Warm(calls=calls, seconds=0.0)
+def _warm_literally(
+    worker: Worker, wanted: int, cases: int, second_step_seconds: float, sample_memory: bool, most: float | None
+) -> WarmUp:
+    """Make exactly ``wanted`` calls. With a limit of seconds, they are asked for in parts, so that the warm-up can end early."""
+    calls, seconds, per_call = 0, 0.0, second_step_seconds
+    samples: tuple[float, ...] = ()
+    while calls < wanted and (most is None or not calls or seconds < most):
+        size = wanted - calls
+        if most is not None:
+            fitting = int(most / 4 / max(per_call, 1e-9))
+            size = min(size, max(cases, fitting // cases * cases))
+        reply, found = _warm_calls(worker, size, 0.0, sample_memory and not calls)
+        calls, seconds, per_call = calls + reply.calls, seconds + reply.seconds, reply.seconds_per_call
+        samples += found
+    return WarmUp(calls, seconds, per_call, None, samples, cut=calls < wanted)
+
+
+def _warm_calls(
+    worker: Worker, calls: int, seconds: float, sample_memory: bool
+) -> tuple[messages.Warmed, tuple[float, ...]]:
+    """Call this many times, and for this many seconds. Returns the reply, and samples of resident memory during the calls."""
+    question = messages.Warm(calls=calls, seconds=seconds)
     if not sample_memory or not calls:
-        return worker.ask(question), None
-    average, reply = average_rss(worker, lambda: worker.ask(question))
-    return reply, average
+        return worker.ask(question), ()
+    return sample_rss(worker, lambda: worker.ask(question))
 
 
-def _warm_until_steady(worker: Worker, cases: int, sample_memory: bool) -> WarmUp:
+def _warm_until_steady(worker: Worker, cases: int, sample_memory: bool, most: float | None) -> WarmUp:
     """Call on every case, then run blocks until two windows of them agree: see timing.plan.steady."""
-    reply, average = _warm_calls(worker, cases, sample_memory)
+    reply, samples = _warm_calls(worker, cases, MEMORY_SECONDS if sample_memory else 0.0, sample_memory)
     calls, seconds, per_call = reply.calls, reply.seconds, reply.seconds_per_call
     blocks: list[float] = []
     steady = False
-    while not steady and (seconds < STEADY_SECONDS or len(blocks) < 4 * plan.window(cases)):
+    cut = most is not None and seconds >= most
+    while not steady and not cut and (seconds < STEADY_SECONDS or len(blocks) < 4 * plan.window(cases)):
         size = plan.calls_a_block(per_call)
         took = worker.ask(messages.Block(case=len(blocks) % cases, calls=size)).seconds
         per_call = took / size
         blocks.append(per_call)
         calls, seconds = calls + size, seconds + took
         steady = plan.steady(blocks, cases)
-    per_call = statistics.median(blocks[-plan.window(cases) :])
-    return WarmUp(calls, seconds, per_call, steady, average)
+        cut = not steady and most is not None and seconds >= most
+    per_call = statistics.median(blocks[-plan.window(cases) :] or [per_call])
+    return WarmUp(calls, seconds, per_call, steady, samples, cut)
 
 
 def time_block(
@@ -135,10 +162,22 @@ def call_again(worker: Worker, cases: int, last: int, kept: set[int]) -> Repeate
     return Repeated(outputs, second, min(seconds) if cases > 1 else 0.0)
 
 
-def memory(worker: Worker, peak: float | None, average: float | None, device: str) -> Memory:
-    """The memory of the process. peak: its peak; None when unknown. average: its mean during the warm-up; None: sample it now."""
-    if average is None:
-        average, _ = average_rss(worker, lambda: worker.ask(messages.Warm(calls=1, seconds=0.1)))
+def memory(worker: Worker, peak: float | None, samples: Sequence[float], device: str) -> Memory:
+    """The memory of the process.
+
+    The samples are of calls that were made before the peak was read. The system's peak covers all calls until then, so it is not
+    below the mean of the samples.
+
+    peak: the peak before any outputs were read; None: read it now.
+    samples: resident memory during the first calls of the warm-up; empty: more calls are made now, and the peak covers them, too.
+    """
+    if not samples:
+        _, samples = sample_rss(worker, lambda: worker.ask(messages.Warm(calls=1, seconds=MEMORY_SECONDS)))
+        peak = None
+    peak = peak or worker.peak_rss_mib()
+    average = statistics.fmean(samples) if samples else None
+    if peak is not None and samples:
+        peak = max(peak, *samples)  # some kernels count the two to different exactness
     if device == "cpu":
         return Memory(peak, average, worker.import_rss_mib)
     found = worker.ask(messages.DeviceMemory())
@@ -153,23 +192,21 @@ def memory(worker: Worker, peak: float | None, average: float | None, device: st
     )
 
 
-def average_rss(worker: Worker, work: Callable[[], T]) -> tuple[float | None, T]:
-    """Mean resident memory in MiB while ``work`` runs, None when the system does not report it; and what ``work`` returns."""
-    samples: list[float] = []
+def sample_rss(worker: Worker, work: Callable[[], T]) -> tuple[T, tuple[float, ...]]:
+    """What ``work`` returns, and samples of resident memory in MiB while it runs and at its end, where the system reports it."""
+    samples: list[float | None] = []
     done = threading.Event()
 
     def sample() -> None:
-        while not done.is_set():
-            rss = worker.rss_mib()
-            if rss is not None:
-                samples.append(rss)
-            done.wait(SAMPLING_SECONDS)
+        while not done.wait(SAMPLING_SECONDS):
+            samples.append(worker.rss_mib())
 
     sampler = threading.Thread(target=sample, daemon=True)
     sampler.start()
     try:
         reply = work()
+        samples.append(worker.rss_mib())
     finally:
         done.set()
         sampler.join()
-    return sum(samples) / len(samples) if samples else None, reply
+    return reply, tuple(each for each in samples if each is not None)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from ..progress import Listener
 from ..timing import plan
@@ -19,29 +20,45 @@ from .stages import Timed, TimedBlock
 KEPT_BLOCKS = 4
 
 
+@dataclass(frozen=True)
+class Interleaved:
+    """The rounds of a process run. gate: the noise gate with its counts. planned: the number of rounds that were planned."""
+
+    gate: Gate
+    planned: int
+
+
 def interleave(
     candidates: Sequence[Candidate],
     request: Request,
     effort: plan.Effort,
     seconds_left: float | None,
     listener: Listener,
-) -> Gate:
-    """Time all candidates of this process run, and give each candidate its blocks. Returns the noise gate with its counts.
+) -> Interleaved:
+    """Time all candidates of this process run, and give each candidate its blocks.
 
-    seconds_left: until --max-seconds is over; None without a limit.
+    seconds_left: until --max-seconds is over; None without a limit. Rounds are planned for half of it. No round begins when three
+        quarters of it are over, except the first: the rest is for the comparison of the outputs.
     """
     gate = Gate()
     by_label = {candidate.label: candidate for candidate in candidates}
     run = max(candidate.run for candidate in candidates)
     seconds = plan.RUN_SECONDS if seconds_left is None else min(plan.RUN_SECONDS, seconds_left / 2)
     per_call = {label: candidate.seconds_per_call for label, candidate in by_label.items()}
-    planned = plan.plan(per_call, request.cases, request.rerun, effort.rounds, seconds)
+    limit = None if seconds_left is None else max(0.0, 0.75 * seconds_left)
+    planned = plan.plan(per_call, request.cases, request.rerun, effort.rounds, seconds, limit)
     blocks: dict[str, list[TimedBlock]] = defaultdict(list)
     begun = time.monotonic()
     try:
         for index, order in enumerate(plan.orders(list(by_label), planned.rounds, request.seed + run)):
+            spent = time.monotonic() - begun
+            if index and limit is not None and spent >= limit:
+                break
             # The outputs of the last block on each input case are kept.
-            keep = index + max(request.cases, KEPT_BLOCKS) >= planned.rounds
+            ends = planned.rounds
+            if limit is not None:
+                ends = min(ends, math.floor(limit / (spent / index if index else _seconds(planned, per_call))))
+            keep = index + max(request.cases, KEPT_BLOCKS) >= ends
             calls = {label: planned.calls[label][index] for label in order}
             _round(gate, [by_label[label] for label in order], index, index % request.cases, calls, keep, blocks)
             done = index + 1
@@ -49,7 +66,12 @@ def interleave(
     finally:  # an interrupted run keeps what it has measured
         for label, candidate in by_label.items():
             candidate.take(Timed.of(blocks[label]))
-    return gate
+    return Interleaved(gate, planned.rounds)
+
+
+def _seconds(planned: plan.Plan, per_call: Mapping[str, float]) -> float:
+    """The expected seconds of the first round."""
+    return max(1e-9, sum(planned.calls[label][0] * seconds for label, seconds in per_call.items()))
 
 
 def _round(

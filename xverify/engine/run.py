@@ -6,10 +6,8 @@ import datetime
 import sys
 import tempfile
 import time
-from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
 
@@ -31,34 +29,12 @@ from ..worker import messages
 from ..worker.process import Worker
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
-from . import judging, rounds
+from . import replaying, rounds
+from .budget import Clock, overrun
 from .candidate import Candidate
 from .repeat import another_run_helps, faultless
 from .resume import Earlier
 from .stages import History, Subject
-
-
-class Clock:
-    """Counts the seconds of a run by what the run is doing. budget: --max-seconds; None without a limit."""
-
-    def __init__(self, budget: float | None) -> None:
-        self.begun = time.monotonic()
-        self.deadline = self.begun + budget if budget else None
-        self.spent: dict[str, float] = defaultdict(float)
-
-    @contextmanager
-    def doing(self, what: str) -> Iterator[None]:
-        """Count the seconds of the block under this name."""
-        start = time.monotonic()
-        try:
-            yield
-        finally:
-            self.spent[what] += time.monotonic() - start
-
-    @property
-    def left(self) -> float | None:
-        """Seconds until --max-seconds is over; None without a limit."""
-        return None if self.deadline is None else self.deadline - time.monotonic()
 
 
 class Run:
@@ -66,6 +42,7 @@ class Run:
 
     file: where the result is written after every process run, and at the end; None writes nothing.
     earlier: the result of a run that this one resumes.
+    clock: when this run is one of several that share a budget: the clock of its part. The caller notes when the whole is exceeded.
     """
 
     def __init__(
@@ -75,12 +52,14 @@ class Run:
         listener: Listener,
         file: Path | None,
         earlier: Earlier | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self.request, self.folder, self.listener, self.file = request, folder, listener, file
         self.effort = plan.EFFORTS[request.effort]
         self.created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         self.notes = list(request.notes)
-        self.clock = Clock(request.max_seconds)
+        self.clock = clock or Clock(request.max_seconds)
+        self.budget = request.max_seconds if clock is None else None
         self.noise = noise.Seen()
         self.earlier = earlier
         self.complete = False
@@ -137,6 +116,8 @@ class Run:
         measurements = [each.measurements() for each in self.candidates]
         found = speeds(measurements, self.noise.refusal())
         rows = tuple(each.row(speed) for each, speed in zip(self.candidates, found))
+        timeline = self.clock.timeline()
+        problems = [self.export.problem] if self.export.problem else []
         return Result(
             model=self.folder.name,
             tasks=(self.request.task,),
@@ -150,12 +131,8 @@ class Run:
             inputs=summary.inputs(self.request, self.prepared),
             reference=summary.reference(self.request, self.prepared, self.export, self.truth, self._layers()),
             rule=outputs.RULE,
-            notes=(*self.notes, *([self.export.problem] if self.export.problem else [])),
-            timeline={
-                **{f"{what}_seconds": seconds for what, seconds in self.clock.spent.items()},
-                "total_seconds": time.monotonic() - self.clock.begun,
-                "unavoidable_seconds": sum(each.unavoidable_seconds for each in measurements),
-            },
+            notes=(*self.notes, *problems, *overrun(self.budget, timeline)),
+            timeline={**timeline, "unavoidable_seconds": sum(each.unavoidable_seconds for each in measurements)},
             item=self.folder.spec.item,
             noise=self.noise.describe(),
             complete=self.complete,
@@ -185,9 +162,11 @@ class Run:
             with self.clock.doing("starting"):
                 if not self._take_next():
                     return
+            begun = time.monotonic()
             self._time()
             with self.clock.doing("judging"):
                 self._judge_again()
+            self.run_seconds.append(time.monotonic() - begun)
             self._begin_next()
 
     def _prepare(self) -> None:
@@ -224,29 +203,46 @@ class Run:
         assert self.prepared is not None
         begun = time.monotonic()
         with self.clock.doing("warming"):
-            for candidate in self.candidates:
-                candidate.warm(self.prepared, self.export)
+            active = [each for each in self.candidates if each.active]
+            # In the first process run, half of the rest is for timing, and a quarter for judging. A later one was begun because it
+            # fits, so its warm-up is not shortened to save time.
+            parts = 1 if self.run_seconds else 4
+            for candidate in active:
+                candidate.warm(self.prepared, self.export, self.clock.share(parts * len(active)))
+                if candidate.warmed is not None and candidate.warmed.cut:
+                    self._cut(f"the warm-up of {candidate.label} after {candidate.warmed.calls} calls")
         with self.clock.doing("timing"):
             active = [each for each in self.candidates if each.active]
             if active:
-                self.noise.add(rounds.interleave(active, self.request, self.effort, self.clock.left, self.listener))
+                timed = rounds.interleave(active, self.request, self.effort, self.clock.left, self.listener)
+                self.noise.add(timed.gate)
+                if timed.gate.rounds < timed.planned:
+                    self._cut(f"the timing after {timed.gate.rounds} of {timed.planned} rounds")
         with self.clock.doing("judging"):
             for candidate in self.candidates:
                 candidate.finish()
-        self.run_seconds.append(time.monotonic() - begun)
-        if self.file is not None:
-            self._write(self.result())
-        done = max((len(each.process_runs) for each in self.candidates), default=0)
-        if done:
-            self.listener.process_run_done(done, self.effort.least, "; ".join(self._figures()))
+            self.run_seconds.append(time.monotonic() - begun)
+            if self.file is not None:
+                self._write(self.result())
+            done = max((len(each.process_runs) for each in self.candidates), default=0)
+            if done:
+                self.listener.process_run_done(done, self.effort.least, "; ".join(self._figures()))
+
+    def _cut(self, what: str) -> None:
+        """Note that --max-seconds ended something early."""
+        note = f"--max-seconds {self.request.max_seconds:g} ended {what}"
+        self.notes += [note] if note not in self.notes else []
 
     def _figures(self) -> Iterator[str]:
         """The speed of every candidate so far, in words."""
-        for candidate, speed in zip(self.candidates, speeds([each.measurements() for each in self.candidates])):
+        noisy = self.noise.refusal()
+        for candidate, speed in zip(self.candidates, speeds([each.measurements() for each in self.candidates], noisy)):
             if speed is not None:
                 ratio = speed.ratio if candidate is not self.candidates[0] else None
                 times = f" ({ratio:.3f} x)" if ratio is not None else ""
-                yield f"{candidate.label} {speed.fps:,.4g} a second{times}"
+                judged = not candidate.first_run  # before that, every speed is refused because nothing was compared
+                doubt = f", not counted: {speed.not_counted}" if judged and not speed.counted else ""
+                yield f"{candidate.label} {speed.fps:,.4g} a second{times}{doubt}"
 
     # -- one process run after another --------------------------------------------------------------------------------
 
@@ -307,7 +303,7 @@ class Run:
             return
         found = self.truth = truth.evaluate(self.process, self.prepared, self.float32)
         replay = LayerReplay(self.process, self.prepared, found.layers)
-        layers = judging.replay_all(
+        layers = replaying.replay_all(
             self.candidates, replay, found, lambda: self.clock.left is None or self.clock.left > 0
         )
         with ThreadPoolExecutor(host.cores()) as pool:  # numpy's loops release the interpreter's lock
@@ -335,7 +331,8 @@ class Run:
         same = [
             each for each in self.candidates if each.active and (each.subject.adapter.name, each.subject.mode) == own
         ]
-        parity.prepare(seconds=max((each.seconds_per_call for each in same), default=0.0))
+        seconds = max((each.seconds_per_call for each in same), default=0.0)
+        parity.prepare(seconds=seconds, left=self.clock.left)
 
         def observe(candidate: Candidate | None) -> Future[Observed] | None:
             if candidate is None or not candidate.alive:
@@ -375,6 +372,7 @@ class Run:
             request.pin,
             patient=reference,
             beat=lambda seconds, line: self.listener.beat(label, seconds, line),
+            allocator=None if reference else request.allocator,  # nothing of the reference is timed
         )
         self.workers.append(worker)
         return worker

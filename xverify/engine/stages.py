@@ -76,7 +76,8 @@ class Warmed:
     calls, seconds: of the warm-up. steady: whether the speed became steady; None when the user gave the number of calls.
     seconds_per_call: of a call at the end of the warm-up.
     graph_count: graphs made so far; None for a mode that makes none. page_faults: of the process so far; None when unknown.
-    average_rss_mib: mean resident memory during the warm-up; None when it was not sampled.
+    rss_mib: samples of resident memory during its first calls; empty when it was not sampled.
+    cut: whether it ended early for --max-seconds.
     optimizer, dropout_disabled: for training: the settings that the framework uses, and the layers whose dropout was disabled.
     """
 
@@ -88,7 +89,8 @@ class Warmed:
     steady: bool | None
     graph_count: int | None
     page_faults: int | None
-    average_rss_mib: float | None = None
+    rss_mib: tuple[float, ...] = ()
+    cut: bool = False
     optimizer: Optimizer | None = None
     dropout_disabled: tuple[str, ...] = ()
 
@@ -132,6 +134,22 @@ class Timed:
 
 
 @dataclass(frozen=True)
+class Calls:
+    """Further calls on one input, which are compared with the timed one.
+
+    case: the input case.
+    second: the file of a second call of the timed callable; None when there was none.
+    user: the file of a call as the model's users make it; None when the timed callable is called in the same way.
+    random_place: where two passes differ, in words; "" when they agree, or were not compared.
+    """
+
+    case: int = 0
+    second: Path | None = None
+    user: Path | None = None
+    random_place: str = ""
+
+
+@dataclass(frozen=True)
 class Repeated:
     """One more call on each input case after the timed blocks.
 
@@ -149,8 +167,10 @@ class Measured:
     """What is measured once, after the timed blocks of the first process run.
 
     timed_cases: number of input cases whose outputs are those of timed calls.
+    calls: further calls on one input, made when the layers have been captured.
     """
 
     timed_cases: int = 0
     repeated: Repeated = field(default_factory=Repeated)
+    calls: Calls = field(default_factory=Calls)
     memory: Memory = field(default_factory=Memory)

@@ -231,6 +231,10 @@ class Framework:
         """The context manager for every forward pass that is timed or compared."""
         return nullcontext()
 
+    def float64_arithmetic(self) -> AbstractContextManager[Any]:
+        """The context manager for a forward pass of a float64 model, whose code may ask for float32 by name."""
+        return self.inference()
+
     def device_memory(self) -> dict[str, float]:
         """Memory of the device in MiB; {} on the CPU, and where the framework does not report it.
 
@@ -247,6 +251,24 @@ class Framework:
 
     def graph_count(self, call: Callable[..., Any]) -> int | None:
         """The number of graphs that were traced or compiled for this callable; None when its mode makes no graphs."""
+        return None
+
+    def precisions(self, model: Any) -> Mapping[str, str]:
+        """The dtype of every weight as the model holds it: native name -> for example "float64". {}: they are not accessible.
+
+        Only a reference needs it. A model that was asked for in float64 may hold other weights, because its file makes them so.
+        """
+        return {}
+
+    def random_operation(self, model: Any, inputs: tuple[Any, ...], folder: Path) -> str:
+        """The first operation of a pass that draws random numbers, with its line in a file of ``folder``; "" when not known."""
+        return ""
+
+    def user_call(self, model: Any) -> Callable[..., Any] | None:
+        """The model as its users call it, as a function of native inputs, where the modes call it with further arguments.
+
+        None: the modes call it as its users do.
+        """
         return None
 
     def calibrate(self, model: Any, inputs: tuple[Any, ...]) -> None:

@@ -104,14 +104,18 @@ class Recorder:
         return [self._file(array) for array in map(self.to_numpy, unique_leaves(values)) if array is not None]
 
     def _file(self, array: Array) -> str:
+        key = self._digest(array)
+        if key not in self.files:
+            self.files[key] = f"{len(self.files)}.npy"
+            np.save(self.folder / self.files[key], np.ascontiguousarray(array).reshape(array.shape))
+        return self.files[key]
+
+    def _digest(self, array: Array) -> bytes:
+        """A digest of the values, the dtype and the shape of an array."""
         array = np.ascontiguousarray(array).reshape(array.shape)
         digest = hashlib.blake2b(array.data if array.size else b"", digest_size=16)
         digest.update(f"{array.dtype} {array.shape}".encode())
-        key = digest.digest()
-        if key not in self.files:
-            self.files[key] = f"{len(self.files)}.npy"
-            np.save(self.folder / self.files[key], array)
-        return self.files[key]
+        return digest.digest()
 
 
 class TrainingRecorder(Recorder):

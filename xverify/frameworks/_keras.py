@@ -71,6 +71,23 @@ class Keras(Framework):
             return lambda *inputs: model(inputs[0] if len(inputs) == 1 else list(inputs), training=training)
         return lambda *inputs: model(*inputs, training=training)
 
+    def user_call(self, model: Any) -> Callable[..., Any] | None:
+        """``model(x)``: without the argument ``training``, which overrides what the layers themselves say."""
+        import keras
+
+        if not isinstance(model, keras.Model):
+            return None
+        if isinstance(model, keras.src.models.functional.Functional):
+            return lambda *inputs: model(inputs[0] if len(inputs) == 1 else list(inputs))
+        return lambda *inputs: model(*inputs)
+
+    def precisions(self, model: Any) -> dict[str, str]:
+        import keras
+
+        return {
+            each.name: keras.backend.standardize_dtype(each.variable.dtype) for each in weights.named_variables(model)
+        }
+
     def load_weights(self, model: Any, arrays: dict[str, Array]) -> None:
         weights.to_model(model, arrays)
 

@@ -54,5 +54,8 @@ class Adapter(Jax):
     def save_weights(self, model: Any) -> dict[str, Array]:
         return {name: np.array(array, dtype=np.float32) for name, array in model.weights.items()}
 
+    def precisions(self, model: Any) -> dict[str, str]:
+        return {name: str(array.dtype) for name, array in model.weights.items()}
+
     def environment(self) -> dict[str, object]:
         return {"jax": self.jax.__version__, "threads": self.threads}

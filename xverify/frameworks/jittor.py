@@ -91,6 +91,9 @@ class Adapter(Framework):
         arrays: dict[str, Array] = weights.from_model(model)
         return arrays
 
+    def precisions(self, model: Any) -> dict[str, str]:
+        return {name: str(variable.dtype) for name, variable in weights.named_variables(model).items()}
+
     def to_native(self, array: Array, layout: str | None) -> Any:
         # jt.array converts 64-bit values to 32 bits without a warning.
         native = self.jt.array64(array) if array.dtype == np.float64 else self.jt.array(array)

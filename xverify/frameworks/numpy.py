@@ -40,6 +40,9 @@ class Adapter(Framework):
     def save_weights(self, model: Any) -> dict[str, Array]:
         return {name: np.array(array, dtype=np.float32) for name, array in model.weights.items()}
 
+    def precisions(self, model: Any) -> dict[str, str]:
+        return {name: array.dtype.name for name, array in model.weights.items()}
+
     def to_native(self, array: Array, layout: str | None) -> Array:
         return array
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,9 @@ class Adapter(OnTorch):
         return super().refuses(folder, mode)
 
     def build(self, source: Source, options: Mapping[str, Any], float64: bool = False) -> Any:
-        model = self.define(source, options).eval().to(self.device)
+        # Tables that the constructor computes, and that are no weights, must be exact in a float64 model.
+        with self.float64_arithmetic() if float64 else nullcontext():
+            model = self.define(source, options).eval().to(self.device)
         return model.double() if float64 else model
 
     def load_weights(self, model: Any, arrays: dict[str, Array]) -> None:
@@ -80,6 +83,24 @@ class Adapter(OnTorch):
     def save_weights(self, model: Any) -> dict[str, Array]:
         arrays: dict[str, Array] = weights.from_model(model)
         return arrays
+
+    def precisions(self, model: Any) -> dict[str, str]:
+        return {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in model.state_dict().items()}
+
+    def random_operation(self, model: Any, inputs: tuple[Any, ...], folder: Path) -> str:
+        torch, found = self.torch, list[str]()
+
+        class Watch(torch.overrides.TorchFunctionMode):  # type: ignore[name-defined]
+            def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                before = torch.get_rng_state()
+                result = function(*args, **(kwargs or {}))
+                if not found and not torch.equal(before, torch.get_rng_state()):
+                    found.append(function.__name__ + _line_in(folder))
+                return result
+
+        with self.inference(), Watch():
+            model(*inputs)
+        return "".join(found)
 
     def to_native(self, array: Array, layout: str | None) -> Any:
         return self.torch.from_numpy(np.array(array)).to(self.device)
@@ -97,6 +118,13 @@ class Adapter(OnTorch):
     def inference(self) -> AbstractContextManager[Any]:
         context: AbstractContextManager[Any] = self.torch.inference_mode()
         return context
+
+    @contextmanager
+    def float64_arithmetic(self) -> Iterator[None]:
+        from xverify.frameworks._float64 import float64_arithmetic
+
+        with self.torch.no_grad(), float64_arithmetic():
+            yield
 
     def graph_count(self, call: Callable[..., Any]) -> int | None:
         if not hasattr(call, "_orig_mod"):  # torch.compile keeps the original module in this attribute
@@ -164,6 +192,14 @@ class Adapter(OnTorch):
         found = self.torch.autograd.grad(loss, [*nodes, *parameters.values()], allow_unused=True)
         tensor_gradients, parameter_gradients = found[: len(nodes)], found[len(nodes) :]
         return BackwardPass(logits, float(loss.detach()), tensor_gradients, _by_name(parameters, parameter_gradients))
+
+
+def _line_in(folder: Path) -> str:
+    """The innermost line of a file in this folder that is being executed, as " in torch.py, line 12"; "" when there is none."""
+    for frame in reversed(traceback.extract_stack()):
+        if Path(frame.filename).is_relative_to(folder):
+            return f" in {Path(frame.filename).relative_to(folder)}, line {frame.lineno}"
+    return ""
 
 
 def _by_name(parameters: Mapping[str, Any], gradients: Sequence[Any]) -> dict[str, Array]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import host
-from ..errors import Crashed, SubjectError, Unsupported, WeightsError
+from ..errors import Crashed, SubjectError, TimedOut, Unsupported, WeightsError
 from ..framework import discovery
 from ..progress import Listener
 from ..weights import check, digest, load_file, normal_form, npz
@@ -19,8 +19,10 @@ from ..weights import torch as torch_weights
 from ..weights.canonical import Array
 from ..worker import messages, messages_reference
 from ..worker.command import interpreter
+from ..worker.messages_soundness import BuildAgain
 from ..worker.process import Worker
 from ..workload import datasets, probe
+from ..workload.options import OWN_WEIGHTS
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
 
@@ -69,6 +71,8 @@ class Prepared:
     environment: versions and settings of the reference's framework.
     fused_parameters: weight that some framework of the run stores as a sum -> canonical names of the weights in this sum.
         weights_digest is then the digest of the weights with these sums.
+    replaced_weights: a sentence about weights that the model file brought, and that probe weights replace; "" when there are none.
+    random: why nothing can be compared with the model, because two builds of it differ; "" when they do not.
     """
 
     weights: Path
@@ -83,6 +87,8 @@ class Prepared:
     few_training: Path
     environment: Mapping[str, Any]
     fused_parameters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    replaced_weights: str = ""
+    random: str = ""
 
     def in_normal_form(self, fused_parameters: Mapping[str, tuple[str, ...]]) -> Prepared:
         """The same with the digest of the weights' normal form (see weights.normal_form)."""
@@ -133,6 +139,7 @@ def prepare(process: ReferenceProcess) -> Prepared:
         npz.save_file(probe.first_items(inputs, process.folder.spec, JUDGED_ITEMS), few_inputs)
         if request.trains:
             few_training = fewer_items(process, training, JUDGED_ITEMS)
+    replaced, random = _build_twice(process, few_inputs, len(shapes))
     arrays, source = _weights(process, shapes, space / "weights.npz", space / "inputs.npz")
     npz.save_file(arrays, space / "weights.npz")
     return Prepared(
@@ -147,7 +154,39 @@ def prepare(process: ReferenceProcess) -> Prepared:
         training=training,
         few_training=few_training,
         environment=environment,
+        replaced_weights=replaced,
+        random=random,
     )
+
+
+def _build_twice(process: ReferenceProcess, inputs: Path, known: int) -> tuple[str, str]:
+    """(a sentence about weights that probe weights replace, why the model is random); each is "" when there is nothing to say.
+
+    inputs: a file of input cases. known: the number of weights of the model.
+    """
+    try:
+        found = process.worker.ask(BuildAgain(inputs=str(inputs), case=0, folder=str(process.space / "built-again")))
+    except (Crashed, TimedOut):
+        raise
+    except SubjectError:  # the model cannot be built or called; later requests say so
+        return "", ""
+    file = process.folder.file(process.worker.adapter.reads())
+    name = file.name if file else "the model file"
+    replaced = random = ""
+    if found.brought and process.request.weights is None:
+        names = ", ".join(found.brought[:3]) + (", …" if len(found.brought) > 3 else "")
+        replaced = (
+            f"this run uses probe weights in place of those that {name} brings: {len(found.brought)} of {known} weights are "
+            f"the same in two builds, as from a file or a fixed seed ({names}). Probe weights show more faults; --weights "
+            f"{OWN_WEIGHTS} keeps the file's own"
+        )
+    if found.place:
+        random = (
+            f"the reference is random: two models that build() of {name} makes first differ in {found.place}, by "
+            f"{found.share:.2g} of the values, although they have the same weights. build() draws a constant that is no weight, "
+            "or the model is random in every call; nothing can be compared until it is fixed"
+        )
+    return replaced, random
 
 
 def _inputs(process: ReferenceProcess, training: Path) -> tuple[dict[str, Array], str]:
@@ -187,8 +226,14 @@ def _is_statistic(name: str) -> bool:
 def _weights(
     process: ReferenceProcess, shapes: Mapping[str, tuple[int, ...]], path: Path, inputs: Path
 ) -> tuple[dict[str, Array], str]:
-    """The canonical weights and where they come from: the user's file, or probe weights with calibrated batch norms."""
+    """The canonical weights and where they come from: a file, the model itself, or probe weights with calibrated batch norms."""
     request, given = process.request, process.request.weights
+    if given == OWN_WEIGHTS:
+        process.worker.ask(messages.Save(path=str(path)))
+        arrays = npz.load_file(path)
+        source = f"the weights that build() of {process.framework} makes"
+        check(arrays, shapes, source=source)
+        return arrays, source
     if given is not None:
         process.phase(f"reading {given}")
         arrays = _read_file(process, Path(given))

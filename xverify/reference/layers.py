@@ -11,7 +11,8 @@ import numpy as np
 
 from ..results.records import Layers
 from ..verdict.findings import ReplayReport, Rounding
-from ..verdict.layers import Place, match, summarise
+from ..verdict.layers import summarise
+from ..verdict.matching import Matching, Place, match
 from ..worker import messages, messages_reference
 from ..worker.process import Worker
 from .build import Prepared, ReferenceProcess
@@ -25,12 +26,14 @@ class Captured:
 
     reply: what the worker captured. folder: the folder of the captured arrays. inputs: the file of the inputs of the pass.
     matched: canonical name -> the framework's own name, for layers that were matched by order and shape.
+    notes: sentences on layers that could not be matched.
     """
 
     reply: messages.Captured
     folder: Path
     inputs: Path
     matched: Mapping[str, str]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,7 @@ class LayerReplay:
         """Run one untimed pass that captures the calls of the layers into a new folder.
 
         Layers whose names differ from the reference's, and that names.toml does not list, are matched by order and shape.
+        Where more than one matching is as good, the layers in doubt are left out.
         Raises SubjectError when the pass fails.
         """
         captured = self._capture(worker, folder, self.layers)
@@ -53,10 +57,11 @@ class LayerReplay:
         if not strange or worker.adapter.runs_export:
             return captured
         captured = self._capture(worker, folder, None)
-        matched = self._match(captured)
-        canonical = {own: name for name, own in matched.items()}
+        matching = self._match(captured)
+        canonical = {own: name for name, own in matching.names.items()}
         calls = tuple(replace(call, name=canonical.get(call.name, call.name)) for call in captured.reply.records)
-        return replace(captured, reply=replace(captured.reply, records=calls), matched=matched)
+        notes = tuple(matching.notes(worker.adapter.reads()))
+        return replace(captured, reply=replace(captured.reply, records=calls), matched=matching.names, notes=notes)
 
     def _capture(self, worker: Worker, folder: Path, wanted: Sequence[str] | None) -> Captured:
         """Capture one pass. wanted: canonical names of layers; None: capture every layer that contains no other layer."""
@@ -68,8 +73,8 @@ class LayerReplay:
         question = messages.Capture(inputs=str(inputs), case=CAPTURED_CASE, folder=str(folder), wanted=names)
         return Captured(worker.ask(question), folder, inputs, {})
 
-    def _match(self, captured: Captured) -> dict[str, str]:
-        """Canonical name -> the framework's own name (see verdict.layers.match)."""
+    def _match(self, captured: Captured) -> Matching:
+        """Which captured layers are those of the reference (see verdict.matching.match)."""
         process, prepared, reply = self.process, self.prepared, captured.reply
         question = messages_reference.LayerOrder(
             inputs=str(captured.inputs), weights=str(prepared.weights), seed=process.request.seed
@@ -94,13 +99,14 @@ class LayerReplay:
         """
         self.process.phase(f"replaying the layers of {subject}")
         report = self.report(captured)
-        return summarise(report, self.layers, subject, captured.matched), report.roundings
+        return summarise(report, self.layers, subject, captured.matched, captured.notes), report.roundings
 
     def report(self, captured: Captured, planted: tuple[str, int] | None = None) -> ReplayReport:
         """Replay the captured layers, and return what is found.
 
         planted: (layer, index) of a fault that was planted in the captured model; the replay measures how visible it is.
         """
+        canonical = {own: name for name, own in captured.matched.items()}
         question = messages_reference.Replay(
             folder=str(captured.folder),
             records=captured.reply.records,
@@ -110,5 +116,7 @@ class LayerReplay:
             weights=str(self.prepared.weights),
             seed=self.process.request.seed,
             planted=planted,
+            # After an error of the framework, layers were not called for another reason.
+            watched=() if captured.reply.broken else tuple(canonical.get(own, own) for own in captured.reply.kinds),
         )
         return self.process.worker.ask(question).report

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from .. import host
 from ..errors import UsageError
+from ..worker import allocator
 from ..workload import optimizers
 from ..workload.declaration import check, check_task, declared
 from ..workload.options import CommonSettings, RunSettings, TrainingSettings
@@ -47,7 +48,7 @@ def resolve(
         subjects=tuple(adapter.label(mode) for adapter, mode in chosen.subjects),
         reference=chosen.reference,
         optimizer=optimizer if asked.task == "train" else None,
-        notes=chosen.notes,
+        notes=(*chosen.notes, *filter(None, [allocator.without_effect()])),
         **kept,
     ), folder
 

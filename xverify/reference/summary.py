@@ -27,6 +27,7 @@ def weights(prepared: Prepared | None) -> WeightsSummary:
         parameters=parameters,
         statistics=statistics,
         source=prepared.weights_source,
+        replaced=prepared.replaced_weights,
         normal_form=dict(prepared.fused_parameters),
     )
 
@@ -44,7 +45,7 @@ def reference(
     floor = f"{request.reference}'s own float32 error"
     if truth is not None and truth.noise_floors is not None:
         floor = "the rounding of every layer, modelled and measured in float64"
-    if truth is not None and truth.precision != "float64":
+    if truth is not None and truth.precision == "float32":
         floor = "the change of its outputs when every weight and input is changed to a neighbouring float32 value"
     return ReferenceSummary(
         framework=request.reference,
@@ -56,4 +57,6 @@ def reference(
         tested=len(truth.tested) if truth else 0,
         untested=truth.untested if truth else (),
         replay_problem=truth.replay_problem if truth else "",
+        precision_problem=truth.precision_problem if truth else "",
+        random=truth.random if truth else "",
     )

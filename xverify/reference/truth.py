@@ -15,6 +15,7 @@ from ..worker import messages_reference
 from ..workload import probe
 from ..workload.keys import case_key
 from .build import Prepared, ReferenceProcess
+from .repeated import randomness, run_twice
 
 Outputs = Mapping[str, Array]  # "case/name" -> array, read from its file when it is looked up
 
@@ -25,7 +26,10 @@ class Truth:
 
     outputs: in float64, when the framework can compute in it; otherwise in float32.
     float32: the framework's own float32 outputs; those of perturbed weights and inputs when it has no float64.
-    precision: "float64", or "float32" when the framework cannot compute in float64; then perturbation measures the noise floor.
+    precision: "float64"; "float32" when the framework cannot compute this model in float64, and then perturbation measures the
+        noise floor; "mixed" when some of a model whose layers are replayed is not float64.
+    precision_problem: why the precision is not float64; "" when it is.
+    random: why nothing can be compared with this reference, because it is random; "" when it is not.
     noise_floors: rms of the noise of all layers in every output; None when the layers cannot be replayed.
     layers: the canonical layers; empty when they cannot be replayed. replay_problem: why they cannot, "" when they can.
     tested, untested: the weights and constants in which a fault would show in the outputs, and those in which it would not.
@@ -35,6 +39,8 @@ class Truth:
     outputs: Outputs
     float32: Outputs
     precision: str = "float64"
+    precision_problem: str = ""
+    random: str = ""
     noise_floors: Mapping[str, float] | None = None
     layers: tuple[str, ...] = ()
     replay_problem: str = ""
@@ -52,18 +58,35 @@ def compute_float32(process: ReferenceProcess, prepared: Prepared) -> Outputs:
 
 
 def evaluate(process: ReferenceProcess, prepared: Prepared, float32: Outputs) -> Truth:
-    """Compute in float64, or measure the noise floor by perturbation when the framework cannot. float32: its float32 outputs."""
+    """Compute in float64, or measure the noise floor by perturbation when the framework cannot. float32: its float32 outputs.
+
+    A reference that is random is not evaluated, because its randomness would be taken for the noise of rounding.
+    """
+    repeated, problem = run_twice(process, prepared)
+    if repeated.place:
+        return Truth(float32, float32, precision="float32", random=randomness(process, repeated))
+    if prepared.random:
+        return Truth(float32, float32, precision="float32", random=prepared.random)
     process.phase("computing in float64, and the noise of every layer")
-    try:
-        if process.replays:
-            found = _with_noise_floors(process, prepared, float32)
-        else:
-            found = Truth(_outputs(process, "float64", prepared.inputs, prepared.weights)[0], float32)
-    except Unsupported:
-        found = _perturbed(process, prepared, float32)
+    found = _evaluated(process, prepared, float32, problem)
     spec, cases = process.folder.spec, range(process.request.cases)
     constant = verdict.constant_outputs(found.outputs, spec, cases)
     return replace(found, constant=constant)
+
+
+def _evaluated(process: ReferenceProcess, prepared: Prepared, float32: Outputs, problem: str) -> Truth:
+    """The truth of a reference that is not random. problem: why its precision is not float64; "" when it is."""
+    try:
+        if process.replays:
+            found = _with_noise_floors(process, prepared, float32)
+            return replace(found, precision="mixed", precision_problem=problem) if problem else found
+        if not problem:
+            return Truth(_outputs(process, "float64", prepared.inputs, prepared.weights)[0], float32)
+    except (Crashed, TimedOut):
+        raise
+    except SubjectError as error:
+        problem = problem or str(error)
+    return replace(_perturbed(process, prepared, float32), precision_problem=problem)
 
 
 def _perturbed(process: ReferenceProcess, prepared: Prepared, float32: Outputs) -> Truth:

@@ -14,11 +14,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ..frameworks._float64 import float64_arithmetic, given_arithmetic
 from ..results.verdicts import Verdict
 from ..verdict.findings import GRADIENT_OF, Explanation, Finding, ReplayReport
 from ..verdict.limits import UNIT
@@ -80,19 +82,26 @@ class _BackwardPass(SteppingPass):
 
     def __init__(self, replay: BackwardReplay, arithmetic: Arithmetic, inputs: Sequence[Tensor]) -> None:
         models, float32 = replay.models, arithmetic is Arithmetic.FLOAT32
-        super().__init__(models.float32_model if float32 else models.float64_model, inputs)
+        code = nullcontext if float32 else float64_arithmetic
+        if arithmetic is Arithmetic.PERTURBED:
+            code = partial(models.perturbed_code, replay.noise)
+        super().__init__(models.float32_model if float32 else models.float64_model, inputs, code)
         self.layers = models.float32_layers if float32 else models.layers
-        self.replay, self.arithmetic = replay, arithmetic
+        self.replay, self.kind = replay, arithmetic
 
     def run(self, _: Any = None) -> Any:
         return self.model(*self.inputs)
 
     def converted(self, tensor: Tensor) -> Tensor:
         """A captured tensor in the arithmetic of this pass."""
-        return self.arithmetic.convert(tensor, self.replay.noise)
+        return self.kind.convert(tensor, self.replay.noise)
 
     def ask(self, layer: str, args: Any) -> Any:
         """The captured output of a layer; where it was not captured, the output of the reference's own layer."""
+        with given_arithmetic():
+            return self._answer(layer, args)
+
+    def _answer(self, layer: str, args: Any) -> Any:
         number = self.calls[layer]
         self.calls[layer] += 1
         models = self.replay.models
@@ -108,9 +117,9 @@ class _BackwardPass(SteppingPass):
 
     def visit(self, call: CapturedCall, upstream: Sequence[Tensor | None]) -> list[Tensor | None]:
         """The gradients of a layer's inputs, given the gradients of its outputs; the last one, of the anchor, is None."""
-        if self.arithmetic is Arithmetic.EXACT:
+        if self.kind is Arithmetic.EXACT:
             return [*self.replay.judge(call, upstream), None]
-        self.replay.measure_glue(call, upstream, self.arithmetic)
+        self.replay.measure_glue(call, upstream, self.kind)
         return [*self.replay.input_gradients[call.layer, call.call], None]
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..verdict import limits
 from ..verdict.limits import UNIT
 from .layer_kinds import summed_terms
-from .perturbation import Noise
+from .perturbation import Noise, saved_values
 from .stepping import Models
 from .structures import flatten, map_tensors
 from .tensors import Floors, mean_squares, rms
@@ -94,7 +94,7 @@ class Coverage:
 def _spoilers(layer: nn.Module, float32_layer: nn.Module) -> Iterator[_Spoiler]:
     """A spoiler for each weight, statistic and eps of a layer. float32_layer: the layer that has the right values."""
     weights = dict(layer.named_parameters(recurse=False)) | dict(layer.named_buffers(recurse=False))
-    right = dict(float32_layer.named_parameters(recurse=False)) | dict(float32_layer.named_buffers(recurse=False))
+    right = saved_values(layer, float32_layer)
     for name, tensor in weights.items():
         if not tensor.is_floating_point() or tensor.numel() < 2:
             continue

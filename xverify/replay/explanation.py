@@ -3,82 +3,130 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ..results.verdicts import Verdict
+from ..verdict import limits
 from ..verdict.findings import OUTPUT, Explanation, Finding
 from .difference import describe
 from .faults import catalogue
 from .faults.fault import PortFault
+from .faulty_layer import faulty_output
+from .fused import FusedLayer, FusedLayers
 from .layer_kinds import channel_axis, is_training_norm, summed_terms
 from .layout import first_layout
 from .rounded_sums import ROUNDED_SUMS, output_has_rounded_sums
 from .stepping import Models
-from .structures import as_float64, flatten, map_tensors
+from .structures import as_float64, flatten
 from .tensors import Capture, Floors, Place, judge
 
 FAILED_SEARCHES = 3  # layers without an explanation after which the search ends, because it is slow
-# Exceptions of a fault that does not fit a layer of this shape.
-REFUSALS = (RuntimeError, ValueError, TypeError, IndexError, AttributeError, AssertionError, NotImplementedError)
+FAR_BETTER = 10.0  # an explanation must fit better than the reference's own layer by this factor
+RIVAL = 4.0  # a fault of another kind must fit worse than the best one by this factor
 
 
 class Explainer:
     """Finds the known fault that turns the reference's layer into what was captured.
 
+    fused: recognises a faulty layer that ends in an activation.
     explained: layer -> its explanation.
     """
 
-    def __init__(self, models: Models, capture: Capture) -> None:
-        self.models, self.capture = models, capture
+    def __init__(self, models: Models, capture: Capture, fused: FusedLayers) -> None:
+        self.models, self.capture, self.fused = models, capture, fused
         self.explained: dict[str, Explanation] = {}
         self.likely_kind: str | None = None
         self.remaining_searches = FAILED_SEARCHES
 
-    def explain(self, finding: Finding, captured: Tensor, floors: Floors, args: Any) -> None:
+    def explain(self, finding: Finding, captured: Tensor, floors: Floors, args: Any) -> FusedLayer | None:
         """Explain the first output of a layer; once for each layer.
 
         captured: the output, in the reference's layout where its shape fits.
         args: the arguments of the call, in float64.
+        Returns the layer as one with a fault before an activation, where this explains the output; else None.
         """
         name = finding.layer
         if name in self.explained or self.remaining_searches == 0:
-            return
+            return None
         layer = self.models.layers[name]
-        fault = self._best_fault(finding, captured, floors, args)
-        if fault is not None:
-            self.likely_kind = fault.kind
-            self.explained[name] = Explanation(fault.kind, fault.says, fault.rounding)
-            return
-        if is_training_norm(layer):
+        found = self._fault(finding, captured, floors, args)
+        if found is None and is_training_norm(layer):
             x = as_float64(flatten(args)[0])
             if output_has_rounded_sums(layer, x, captured, floors, finding):
-                self.explained[name] = ROUNDED_SUMS
-                return
-        self.remaining_searches -= 1
-        described = describe(captured, floors.exact)
-        if described is not None:
-            self.explained[name] = described
+                found = ROUNDED_SUMS
+        fused = self.fused.faulty_layer(finding, captured, args) if found is None else None
+        if fused is not None and fused.fault is not None:
+            self.likely_kind = fused.fault.kind
+            found = Explanation(fused.fault.kind, fused.fault.says, fused.fault.rounding)
+        if found is None:
+            self.remaining_searches -= 1
+            found = describe(
+                captured, floors.exact, lambda exact: self._fits(finding, captured, floors.of(exact), args)
+            )
+        if found is not None:
+            self.explained[name] = found
+        return fused
 
-    def _best_fault(self, finding: Finding, captured: Tensor, floors: Floors, args: Any) -> PortFault | None:
-        """The fault with which the output agrees best. A later fault must agree twice as well as an earlier one to be chosen."""
+    def _fault(self, finding: Finding, captured: Tensor, floors: Floors, args: Any) -> Explanation | None:
+        """The fault that explains the output; None when none does, or when several others do as well.
+
+        A later fault must agree twice as well as an earlier one to be chosen. Where another kind of fault fits nearly as well, both
+        are named, and a rounding among them excuses nothing.
+        """
+        fitting = list(self._fitting_faults(finding, captured, floors, args))
+        if not fitting:
+            return None
+        best, ratio = fitting[0]
+        for fault, other in fitting[1:]:
+            if other < ratio / 2:
+                best, ratio = fault, other
+        near = [fault for fault, other in fitting if fault.kind != best.kind and other <= RIVAL * ratio]
+        rivals = self._that_compute_otherwise(near, best, finding, args)
+        if len({fault.kind for fault in rivals}) > 1:
+            return None
+        self.likely_kind = best.kind
+        says = best.says + (f", or {rivals[0].says}: these inputs cannot tell which" if rivals else "")
+        return Explanation(best.kind, says, best.rounding and all(fault.rounding for fault in rivals))
+
+    def _fitting_faults(
+        self, finding: Finding, captured: Tensor, floors: Floors, args: Any
+    ) -> Iterator[tuple[PortFault, float]]:
+        """The faults that bring the output under the limits, and fit far better than none, each with R of the output."""
         faults = list(catalogue.explanatory_faults(self.models.layers[finding.layer]))
         if self.likely_kind is not None:  # other layers of a port mostly have the fault of the first one
             faults.sort(key=lambda fault: fault.kind != self.likely_kind)
-        best: tuple[float, PortFault] | None = None
         for fault in faults:
-            ratio = self._ratio(fault, finding, captured, floors, args)
-            if ratio is not None and (best is None or ratio < best[0] / 2):
-                best = ratio, fault
-                if ratio < 1.0:
-                    break
-        return None if best is None else best[1]
+            found = self._judged(fault, finding, captured, floors, args)
+            if found is None or _excess(found) * FAR_BETTER > _excess(finding):
+                continue
+            yield fault, found.ratio
+            if fault.kind == self.likely_kind and found.ratio < 1.0:
+                return
 
-    def _ratio(self, fault: PortFault, finding: Finding, captured: Tensor, floors: Floors, args: Any) -> float | None:
-        """R of the captured output if the layer had this fault; None when the fault does not explain the output."""
+    def _that_compute_otherwise(
+        self, faults: Sequence[PortFault], best: PortFault, finding: Finding, args: Any
+    ) -> list[PortFault]:
+        """The faults whose result is not that of the best one to the last bit: several faults may be one and the same here."""
         layer = self.models.layers[finding.layer]
-        output = self.faulty_output(layer, fault, args)
+        output = faulty_output(self.models, layer, best, args) if faults else None
+        return [
+            fault
+            for fault in faults
+            if output is None
+            or (other := faulty_output(self.models, layer, fault, args)) is None
+            or not _same(output, other)
+        ]
+
+    def _judged(
+        self, fault: PortFault, finding: Finding, captured: Tensor, floors: Floors, args: Any
+    ) -> Finding | None:
+        """The comparison of the output with that of a layer with this fault; None when the fault does not explain it."""
+        layer = self.models.layers[finding.layer]
+        output = faulty_output(self.models, layer, fault, args)
         if output is None:
             return None
         if tuple(output.shape) != tuple(captured.shape):
@@ -93,25 +141,33 @@ class Explainer:
         place = Place(finding.layer, 0, 0, finding.kind, OUTPUT)
         terms, axis = summed_terms(layer, flatten(args)), channel_axis(layer, output.dim())
         found = judge(place, captured, floors, terms, axis)
-        return found.ratio if found.verdict <= worst_accepted else None
+        return found if found.verdict <= worst_accepted else None
 
-    def faulty_output(self, layer: nn.Module, fault: PortFault, args: Any) -> Tensor | None:
-        """The first output of the layer with this fault; None where the fault does not fit the layer."""
-        positional, keyword = map_tensors(args, Tensor.clone)
-        try:
-            result = fault.forward(layer, self.models.forwards[layer], *positional, **keyword)
-        except REFUSALS:
-            return None
-        return next(iter(flatten(result)), None)
+    def _fits(self, finding: Finding, captured: Tensor, floors: Floors, args: Any) -> bool:
+        """Whether the output is EQUAL to another exact one, and far nearer to it than to the reference's."""
+        layer = self.models.layers[finding.layer]
+        place = Place(finding.layer, 0, 0, finding.kind, OUTPUT)
+        axis = channel_axis(layer, captured.dim())
+        found = judge(place, captured, floors, summed_terms(layer, flatten(args)), axis)
+        return found.verdict == Verdict.EQUAL and _excess(found) * FAR_BETTER <= _excess(finding)
 
     def visibility(self, layer: nn.Module, index: int, args: Any, floors: Floors) -> float:
         """The change that a plantable fault makes to the exact output of a layer, in noise floors.
 
         index: place of the fault in ``catalogue.plantable_faults``.
         """
-        changed = self.faulty_output(layer, catalogue.plantable_faults(layer)[index], args)
+        changed = faulty_output(self.models, layer, catalogue.plantable_faults(layer)[index], args)
         if changed is None or changed.shape != floors.exact.shape:
             return math.inf
         terms, axis = summed_terms(layer, flatten(args)), channel_axis(layer, changed.dim())
         found = judge(Place("", 0, 0, "", ""), changed, floors, terms, axis)
         return max(found.ratio, found.channel_ratio)
+
+
+def _excess(finding: Finding) -> float:
+    """The larger of R and C in relation to its limit."""
+    return max(finding.ratio / limits.EQUAL_R, finding.channel_ratio / limits.EQUAL_C)
+
+
+def _same(tensor: Tensor, other: Tensor) -> bool:
+    return tensor.shape == other.shape and torch.equal(tensor, other)

@@ -15,33 +15,38 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..framework.capture import LayerCall
+from ..frameworks._float64 import float64_arithmetic
 from ..results.verdicts import Verdict
 from ..verdict import limits
 from ..verdict.findings import INPUT, OUTPUT, Finding, ReplayReport
 from ..verdict.limits import UNIT
 from ..weights.canonical import Array
+from . import fused_steps
+from .blame import Blame
+from .call_order import CallMatcher, count_calls, in_reference_order
 from .explained_roundings import with_rounding
 from .explanation import Explainer
 from .floors import MEASURED_CALLS, FloorMeter
+from .fused import FusedLayer, FusedLayers
+from .inputs import Given, InputJudge, NeedsFloor, glue_floors
 from .layer_kinds import COPIES, channel_axis, may_overwrite, summed_terms
 from .layout import nearest
+from .padding import without_padding
 from .perturbation import Noise
 from .stepping import Models, Pause, SteppingPass
 from .structures import as_float32, as_float64, flatten, map_tensors, unflatten
-from .tensors import Capture, Floors, Place, equal, judge, mean_squares, stretches
+from .tensors import Capture, Floors, Place, equal, judge
 
 MODEL_OUTPUT = "(output)"  # in the place of a layer's name
-
-
-class NeedsFloor(Exception):
-    """Glue code does not agree to the last bit, and a single pass cannot tell how much of the difference is rounding."""
 
 
 def replay_forward(
@@ -57,15 +62,44 @@ def replay_forward(
     outputs: what the framework returned, by name; None where an output is missing.
     planted: a fault that the capture is known to have, as (layer, index in ``catalogue.plantable_faults``).
     """
+    return replayed(models, capture, inputs, outputs, planted).report()
+
+
+def replayed(
+    models: Models,
+    capture: Capture,
+    inputs: Sequence[Tensor],
+    outputs: Mapping[str, Array | None],
+    planted: tuple[str, int] | None = None,
+) -> Replay:
+    """The finished replay; the arguments are those of ``replay_forward``."""
     # suppress drops the exception, which would keep the first replay's tensors in memory during the second replay.
     with suppress(NeedsFloor):
-        return _replay(Replay(models, capture, planted, single_pass=True), inputs, outputs)
-    return _replay(Replay(models, capture, planted), inputs, outputs)
+        return _finished(Replay(models, capture, planted, single_pass=True), inputs, outputs)
+    return _finished(Replay(models, capture, planted), inputs, outputs)
 
 
-def _replay(replay: Replay, inputs: Sequence[Tensor], outputs: Mapping[str, Array | None]) -> ReplayReport:
+def _finished(replay: Replay, inputs: Sequence[Tensor], outputs: Mapping[str, Array | None]) -> Replay:
     replay.judge_outputs(outputs, replay.run(inputs))
-    return replay.report()
+    return replay
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """A captured call of a layer that was compared.
+
+    result: the exact result of the reference's layer. floors: of its outputs. outputs: the captured ones.
+    overwritten: which arguments the layer overwrites.
+    findings: the comparisons of the outputs.
+    fused: the call as one of a layer that ends in an activation; None when it does not.
+    """
+
+    result: Any
+    floors: Sequence[Floors]
+    outputs: list[Tensor]
+    overwritten: list[bool]
+    findings: list[Finding]
+    fused: FusedLayer | None
 
 
 class Replay:
@@ -85,7 +119,11 @@ class Replay:
         self.models, self.capture, self.planted, self.single_pass = models, capture, planted, single_pass
         self.noise = Noise(models.seed)
         self.meter = FloorMeter(models, self.noise)
-        self.explainer = Explainer(models, capture)
+        self.fused = FusedLayers(models, self.noise)
+        self.explainer = Explainer(models, capture, self.fused)
+        self.calls = CallMatcher(capture, lambda: count_calls(models, self.inputs))
+        self.blame = Blame(models, capture)
+        self.input_judge = InputJudge(models, capture, self.blame)
         self.findings: list[Finding] = []
         self.compared: Counter[str] = Counter()
         self.missing: Counter[str] = Counter()
@@ -93,19 +131,22 @@ class Replay:
         self.stopped = ""
         self.passes: list[SteppingPass] = []
         self.visit: Callable[[str, Any], None] | None = None
+        self.inputs: Sequence[Tensor] = ()
 
     def run(self, inputs: Sequence[Tensor], visit: Callable[[str, Any], None] | None = None) -> list[Floors]:
         """Replay on these inputs. Returns the exact outputs of the model with their floors; [] when the replay had to stop.
 
         visit: called with (layer, arguments in float64) at the first calls of each layer that was not captured.
         """
-        self.visit = visit
+        self.visit, self.inputs = visit, inputs
         float64_inputs = [as_float64(tensor) for tensor in inputs]
         self.meter.items = float64_inputs[0].shape[0] if float64_inputs and float64_inputs[0].dim() else 0
-        self.passes = [SteppingPass(self.models.float64_model, float64_inputs)]
+        self.passes = [SteppingPass(self.models.float64_model, float64_inputs, float64_arithmetic)]
         if not self.single_pass:
+            perturbed_inputs = [self.noise.perturbed(tensor) for tensor in float64_inputs]
+            rounding = partial(self.models.perturbed_code, self.noise)
             self.passes += [
-                SteppingPass(self.models.float64_model, [self.noise.perturbed(tensor) for tensor in float64_inputs]),
+                SteppingPass(self.models.float64_model, perturbed_inputs, rounding),
                 SteppingPass(self.models.float32_model, [as_float32(tensor) for tensor in inputs]),
             ]
         with torch.no_grad():
@@ -123,7 +164,11 @@ class Replay:
             if self.single_pass and not equal(floors.exact, returned):
                 raise NeedsFloor
             place = Place(f"{MODEL_OUTPUT} {name}", 0, index, "", INPUT)
-            self.findings.append(judge(place, returned, floors, 1, max(0, returned.dim() - 1)))
+            finding = judge(place, returned, floors, 1, max(0, returned.dim() - 1))
+            if finding.verdict != Verdict.EQUAL:
+                self.findings += self.blame.never_ran([returned], None)
+            finding = self.blame.located(finding, Pause("", 0, ()))
+            fused_steps.add_passed_on(self, finding, returned, floors.exact)
 
     def report(self) -> ReplayReport:
         """The report on all findings."""
@@ -134,7 +179,12 @@ class Replay:
             dict(self.explainer.explained),
             self.visible,
             self.stopped,
+            (*self.fused.notes(), *self.calls.notes()),
         )
+
+    def capture_in_order(self) -> Capture:
+        """The capture with its calls numbered as in the reference, without the layers that end in an activation."""
+        return in_reference_order(self.capture, self.calls, frozenset(self.fused.activations))
 
     # -- stepping -----------------------------------------------------------------------------------------------------
 
@@ -166,7 +216,11 @@ class Replay:
 
     def _step(self, pauses: list[Pause]) -> list[Any] | None:
         """The output of the layer for each pass; None when the replay has to stop."""
-        files = self.capture.records.get((pauses[0].layer, pauses[0].call))
+        first = pauses[0]
+        fused = self.fused.given_to(first)
+        if fused is not None:
+            return fused_steps.step_activation(self, pauses, fused)
+        files = self.calls.take(first.layer, first.call, first.args, self.models.layers[first.layer])
         if files is None or not files.outputs:  # without outputs, the framework failed within this layer
             return self._step_by_itself(pauses)
         return self._step_captured(pauses, files)
@@ -175,21 +229,24 @@ class Replay:
         """The model's outputs with their floors; a single pass measures none."""
         if self.single_pass:
             return [Floors(output, None, None) for output in flatten(outputs[0])]
-        return [self._glue_floors(each, each[0].dim() - 1) for each in zip(*map(flatten, outputs))]
+        return [glue_floors(each, each[0].dim() - 1) for each in zip(*map(flatten, outputs))]
 
-    def _glue_floors(self, values: Sequence[Tensor], axis: int) -> Floors:
-        """The floor of what glue code computes, from its results in all passes."""
+    def need_all_passes(self) -> None:
+        """Raise NeedsFloor in a single pass."""
         if self.single_pass:
             raise NeedsFloor
-        exact, perturbed, float32 = values
-        return Floors(exact, mean_squares(perturbed, axis, exact=exact), mean_squares(float32, axis, exact=exact))
 
     # -- a layer that was not captured --------------------------------------------------------------------------------
 
     def _step_by_itself(self, pauses: list[Pause]) -> list[Any]:
-        """Each pass computes the layer itself."""
+        """Each pass computes the layer itself, because it was not captured."""
+        self.missing[pauses[0].layer] += 1
+        self.blame.skip(pauses[0])
+        return self.compute_in_each_pass(pauses)
+
+    def compute_in_each_pass(self, pauses: list[Pause]) -> list[Any]:
+        """What the reference's layer returns in each pass."""
         name = pauses[0].layer
-        self.missing[name] += 1
         layer = self.models.layers[name]
         # The length of the sums depends on the inputs, which an in-place layer overwrites.
         size = UNIT * limits.growth(summed_terms(layer, flatten(pauses[0].args)))
@@ -220,29 +277,65 @@ class Replay:
         """Judge the inputs and outputs of a layer. Returns its output for each pass; None when the replay has to stop."""
         name = pauses[0].layer
         layer = self.models.layers[name]
-        inputs, matched = self._judge_inputs(pauses, files.inputs)
-        args = unflatten(pauses[0].args, inputs)
+        given = self.input_judge.judge(pauses, files.inputs)
+        self.findings += given.findings
+        for captured, exact in given.wrong:
+            fused_steps.explain_passed_on(self, name, captured, exact)
+        with without_padding(layer, self.models.float32_layers[name]) if given.unpadded else nullcontext():
+            found = self._compare_outputs(pauses[0], files, given)
+        if found is None:
+            if not given.matched:
+                # The layer works in another layout, such as time before batch: it is judged as part of the glue code.
+                return self._step_by_itself(pauses)
+            return None
+        if found.fused is not None:
+            self.blame.compared(pauses[0])
+            return fused_steps.step_fused(self, found.fused, found.findings, found.outputs, found.floors)
+        self.findings += self._blamed(found.findings, pauses[0], given) if given.joined else found.findings
+        self.blame.compared(pauses[0])
+        outputs = [*found.outputs, *(each.exact for each in found.floors[len(found.outputs) :])]
+        answers = self.answers(outputs)
+        for pause, answer in zip(pauses, answers):
+            for tensor, changed in zip(flatten(pause.args), found.overwritten):
+                if changed:  # all code that uses the input of an in-place layer sees its output
+                    tensor.copy_(answer[0])
+        return [unflatten(found.result, answer) for answer in answers]
+
+    def _compare_outputs(self, pause: Pause, files: LayerCall, given: Given) -> _Compared | None:
+        """Judge what a layer computes from what it was given; None when its captured outputs fit none of the reference."""
+        name = pause.layer
+        layer = self.models.layers[name]
+        args = unflatten(pause.args, given.inputs)
         result, overwritten = self._compute(layer, args)
         floors = self.meter.measure(name, args, flatten(result))
         if self.planted is not None and self.planted[0] == name:
             self.visible = max(self.visible, self.explainer.visibility(layer, self.planted[1], args, floors[0]))
         outputs = self._match_outputs([self.capture.load(file) for file in files.outputs], floors, layer)
         if floors and not outputs:
-            if not matched:
-                # The layer works in another layout, such as time before batch: it is judged as part of the glue code.
-                return self._step_by_itself(pauses)
-            self.compared[name] += 1
-            self._report_shape(pauses[0], self.capture.load(files.outputs[0]), floors[0], args)
+            if given.matched:
+                self.compared[name] += 1
+                self._report_shape(pause, self.capture.load(files.outputs[0]), floors[0], args)
             return None
         self.compared[name] += 1
-        self._judge_outputs(pauses[0], outputs, floors, args)
-        outputs += [each.exact for each in floors[len(outputs) :]]
-        answers = self._answers(outputs)
-        for pause, answer in zip(pauses, answers):
-            for tensor, changed in zip(flatten(pause.args), overwritten):
-                if changed:  # all code that uses the input of an in-place layer sees its output
-                    tensor.copy_(answer[0])
-        return [unflatten(result, answer) for answer in answers]
+        findings = self._judge_outputs(pause, outputs, floors, args)
+        fused = fused_steps.fused_layer(self, findings, outputs, floors, args)
+        known = self.explainer.explained.get(name)
+        findings = [
+            finding
+            if finding.verdict == Verdict.EQUAL
+            else with_rounding(self.models, known, finding, output, each, args)
+            for finding, output, each in zip(findings, outputs, floors)
+        ]
+        return _Compared(result, floors, outputs, overwritten, findings, fused)
+
+    def _blamed(self, findings: Sequence[Finding], pause: Pause, given: Given) -> list[Finding]:
+        """The findings on a layer that say that they judge the glue code before it as well."""
+        found = [replace(finding, joined=given.joined) for finding in findings]
+        if all(finding.verdict == Verdict.EQUAL for finding in found):
+            self.blame.right()
+            return found
+        found = [self.blame.located(finding, pause) for finding in found]
+        return [*self.blame.never_ran(given.captured, self.models.layers[pause.layer]), *found]
 
     def _compute(self, layer: nn.Module, args: Any) -> tuple[Any, list[bool]]:
         """The exact output of a layer, and which of its arguments it overwrites; the given arguments stay as they are."""
@@ -265,19 +358,20 @@ class Replay:
             outputs.append(found[1])
         return outputs
 
-    def _judge_outputs(self, pause: Pause, outputs: list[Tensor], floors: Sequence[Floors], args: Any) -> None:
-        """Judge every captured output, and explain a wrong first one."""
+    def _judge_outputs(self, pause: Pause, outputs: list[Tensor], floors: Sequence[Floors], args: Any) -> list[Finding]:
+        """Judge every captured output."""
         layer = self.models.layers[pause.layer]
-        terms = summed_terms(layer, flatten(args))
-        for index, (output, each) in enumerate(zip(outputs, floors)):
-            place = Place(pause.layer, pause.call, index, type(layer).__name__, OUTPUT)
-            finding = judge(place, output, each, terms, channel_axis(layer, output.dim()))
-            if finding.verdict != Verdict.EQUAL:
-                if index == 0:
-                    self.explainer.explain(finding, output, each, args)
-                known = self.explainer.explained.get(pause.layer)
-                finding = with_rounding(self.models, known, finding, output, each, args)
-            self.findings.append(finding)
+        terms, kind = summed_terms(layer, flatten(args)), type(layer).__name__
+        return [
+            judge(
+                Place(pause.layer, pause.call, index, kind, OUTPUT),
+                output,
+                each,
+                terms,
+                channel_axis(layer, output.dim()),
+            )
+            for index, (output, each) in enumerate(zip(outputs, floors))
+        ]
 
     def _report_shape(self, pause: Pause, captured: Tensor, floors: Floors, args: Any) -> None:
         """Report and explain an output of another shape. The replay cannot continue after it."""
@@ -286,7 +380,7 @@ class Replay:
         self.findings.append(Place(pause.layer, pause.call, 0, kind, OUTPUT).incomparable(reason))
         self.explainer.explain(self.findings[-1], captured, floors, args)
 
-    def _answers(self, outputs: list[Tensor]) -> list[list[Tensor]]:
+    def answers(self, outputs: list[Tensor]) -> list[list[Tensor]]:
         """The outputs of a captured layer in the arithmetic of each pass: exact, perturbed, float32."""
         answers = [[as_float64(tensor) for tensor in outputs]]
         if not self.single_pass:
@@ -296,44 +390,3 @@ class Replay:
             ]
             answers += [perturbed, [as_float32(tensor) for tensor in outputs]]
         return answers
-
-    # -- glue code ----------------------------------------------------------------------------------------------------
-
-    def _judge_inputs(self, pauses: list[Pause], files: Sequence[str]) -> tuple[list[Tensor], int]:
-        """The inputs that the framework gave the layer, in the reference's layout and float64, and how many were captured.
-
-        Each input is compared with the one that the reference's glue code computes from earlier captured outputs. An input that
-        was not captured, or that has another shape (for example an image that was padded before), is replaced by the
-        reference's own; the layer is then judged together with the glue code before it.
-        """
-        name, call = pauses[0].layer, pauses[0].call
-        layer = self.models.layers[name]
-        captured = [self.capture.load(file) for file in files]
-        inputs: list[Tensor] = []
-        matched = 0
-        for index, values in enumerate(zip(*(flatten(pause.args) for pause in pauses))):
-            exact = values[0]
-            same_kind = [tensor for tensor in captured if tensor.is_floating_point() == exact.is_floating_point()]
-            found = nearest(same_kind, exact, layer, self.capture.channels_last)
-            if found is None:
-                inputs.append(exact)
-                continue
-            captured = [other for other in captured if other is not found[0]]
-            matched += 1
-            self._judge_input(Place(name, call, index, type(layer).__name__, INPUT), found[1], values, layer)
-            same = exact.is_floating_point() and all(
-                torch.equal(a, b.double()) for a, b in stretches(exact, found[1], axis=-1)
-            )
-            inputs.append(exact if same else as_float64(found[1]))
-        return inputs, matched
-
-    def _judge_input(self, place: Place, captured: Tensor, values: Sequence[Tensor], layer: nn.Module) -> None:
-        """Judge one input. values: what the glue code of each pass computed."""
-        exact = values[0]
-        if equal(exact, captured):
-            self.findings.append(place.identical())
-            return
-        axis = channel_axis(layer, captured.dim())
-        # Whole numbers, such as indices, have no rounding.
-        floors = self._glue_floors(values, axis) if exact.is_floating_point() else Floors(exact, None, None)
-        self.findings.append(judge(place, captured, floors, 1, axis))

@@ -20,6 +20,11 @@ SPATIAL = (
     nn.modules.pooling._MaxPoolNd, nn.modules.pooling._AvgPoolNd, nn.modules.pooling._AdaptiveAvgPoolNd, nn.Upsample,
     nn.PixelShuffle, nn.Dropout2d,
 )  # fmt: skip
+# Activations: layers that compute every value from the input alone, without weights.
+ACTIVATION_LAYERS = (
+    nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.Hardtanh, nn.GELU, nn.SiLU, nn.Hardswish, nn.Hardsigmoid, nn.Sigmoid, nn.Tanh, nn.ELU,
+    nn.SELU, nn.CELU, nn.Softplus, nn.Softsign, nn.Mish, nn.LogSigmoid, nn.Softmax, nn.LogSoftmax,
+)  # fmt: skip
 # Layers that treat all items of a batch (axis 0) alike and independently, except for a batch norm in training.
 ITEMWISE = (*SPATIAL, nn.Linear, nn.LayerNorm, nn.GELU, nn.SiLU, nn.Hardswish, nn.Hardsigmoid, nn.Sigmoid, nn.Tanh)
 
@@ -39,9 +44,14 @@ def is_training_norm(layer: nn.Module) -> bool:
     return isinstance(layer, BATCH_NORMS) and layer.training
 
 
+def is_torch_layer(layer: nn.Module) -> bool:
+    """Whether the layer's class is one of torch's, so that its own code is known."""
+    return type(layer).__module__.startswith("torch.nn.")
+
+
 def may_overwrite(layer: nn.Module) -> bool:
     """Whether the layer may overwrite its input."""
-    return bool(getattr(layer, "inplace", False)) or not type(layer).__module__.startswith("torch.nn.")
+    return bool(getattr(layer, "inplace", False)) or not is_torch_layer(layer)
 
 
 def summed_terms(layer: nn.Module, inputs: Sequence[Tensor]) -> int:
@@ -63,7 +73,7 @@ def summed_terms(layer: nn.Module, inputs: Sequence[Tensor]) -> int:
         return int(inputs[0].shape[-1 if layer.dim is None else layer.dim])
     if isinstance(layer, nn.Embedding):
         return 1
-    if not type(layer).__module__.startswith("torch.nn.") and inputs and inputs[0].dim():
+    if not is_torch_layer(layer) and inputs and inputs[0].dim():
         return int(max(inputs[0].shape[-1], *(math.prod(p.shape[1:]) for p in layer.parameters() if p.dim() > 1), 1))
     return max((math.prod(weight.shape[1:]) for weight in layer.parameters() if weight.dim() > 1), default=1)
 

@@ -26,7 +26,14 @@ def layouts(captured: Tensor, shape: Sequence[int], layer: nn.Module | None, cha
         if tuple(channels_first.shape) == shape:
             turned = channels_first.contiguous()
             return [turned] if isinstance(layer, SPATIAL) else [*same, turned]
+    if not same and _without_ones(captured.shape) == _without_ones(shape):
+        return [captured.reshape(shape)]
     return same
+
+
+def _without_ones(shape: Sequence[int]) -> list[int]:
+    """The sizes other than one, in order: a global pool may return (N, C) or (N, C, 1, 1)."""
+    return [size for size in shape if size != 1]
 
 
 def first_layout(captured: Tensor, shape: Sequence[int], layer: nn.Module | None, channels_last: bool) -> Tensor | None:

@@ -63,25 +63,35 @@ class Arithmetic(Enum):
         return noise.perturbed(as_float64(tensor)) if self is Arithmetic.PERTURBED else as_float64(tensor)
 
 
+def saved_values(layer: nn.Module, float32_layer: nn.Module) -> dict[str, Tensor]:
+    """The right value of each weight and buffer of a float64 layer.
+
+    float32_layer: a layer with the same weights, which are not copied. A buffer that is no weight is more exact in float64.
+    """
+    right = dict(float32_layer.named_parameters(recurse=False)) | dict(float32_layer.named_buffers(recurse=False))
+    tables = layer._non_persistent_buffers_set
+    return right | {name: value.clone() for name, value in layer.named_buffers(recurse=False) if name in tables}
+
+
 @contextmanager
 def perturbed_layer(layer: nn.Module, float32_layer: nn.Module, noise: Noise, size: float) -> Iterator[None]:
     """Perturb the layer's weights, buffers and constants (eps, slopes) within the context.
 
     float32_layer: a layer with the same weights, from which the weights are restored at the end.
     """
-    tensors = [*layer.parameters(recurse=False), *layer.buffers(recurse=False)]
-    originals = [*float32_layer.parameters(recurse=False), *float32_layer.buffers(recurse=False)]
+    tensors = dict(layer.named_parameters(recurse=False)) | dict(layer.named_buffers(recurse=False))
+    originals = saved_values(layer, float32_layer)
     constants = {
         key: value for key, value in vars(layer).items() if isinstance(value, float) and key not in NOT_ROUNDED
     }
-    for tensor in tensors:
+    for tensor in tensors.values():
         noise.perturb_(tensor.data, size)
     for index, (key, value) in enumerate(constants.items()):
         setattr(layer, key, value * noise.factor(index, size))
     try:
         yield
     finally:
-        for tensor, original in zip(tensors, originals):
-            tensor.data.copy_(original.data)
+        for name, tensor in tensors.items():
+            tensor.data.copy_(originals[name].data)
         for key, value in constants.items():
             setattr(layer, key, value)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,9 +18,13 @@ import greenlet
 import torch
 from torch import Tensor, nn
 
-from .layer_kinds import leaves
+from ..frameworks._float64 import float64_arithmetic, given_arithmetic
+from .layer_kinds import is_torch_layer, leaves
+from .operations import perturbed_arithmetic
 from .perturbation import Noise, perturbed_layer
+from .source import Spot, spots
 from .structures import flatten
+from .tables import Tables, replaced
 
 Shape = tuple[int, ...]
 
@@ -43,12 +48,14 @@ class Pause:
     call: which call of that layer, from 0.
     args: (positional, keyword) arguments of the layer; at the end, the outputs of the model.
     error: the exception that ended the pass.
+    spots: the lines of the model's code that call the layer, the outermost first.
     """
 
     layer: str
     call: int
     args: Any
     error: BaseException | None = None
+    spots: Sequence[Spot] = ()
 
 
 class SteppingPass(greenlet.greenlet):
@@ -56,12 +63,24 @@ class SteppingPass(greenlet.greenlet):
 
     It is a coroutine with a stack of its own, because the code of the model is ordinary code that cannot yield.
     ``switch(outputs)`` resumes it and returns the next Pause.
+
+    arithmetic: returns a context manager within which the code of the model runs between pauses.
     """
 
-    def __init__(self, model: nn.Module, inputs: Sequence[Tensor]) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        inputs: Sequence[Tensor],
+        arithmetic: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    ) -> None:
         super().__init__()
-        self.model, self.inputs = model, inputs
+        self.model, self.inputs, self.arithmetic = model, inputs, arithmetic
         self.calls: Counter[str] = Counter()
+
+    def switch(self, *args: Any) -> Any:
+        """Resume the pass, and return the next Pause. torch's modes are those of a thread, which all passes share."""
+        with self.arithmetic():
+            return super().switch(*args)
 
     def run(self, _: Any) -> Pause:
         """The body of the coroutine; the argument of the first switch has no meaning."""
@@ -74,7 +93,7 @@ class SteppingPass(greenlet.greenlet):
         """Pause within the pass, and return the output of this layer that ``switch`` is given."""
         call = self.calls[layer]
         self.calls[layer] += 1
-        return self.parent.switch(Pause(layer, call, args))
+        return self.parent.switch(Pause(layer, call, args, spots=spots()))
 
 
 @dataclass
@@ -84,6 +103,7 @@ class Models:
     Their layers are intercepted until ``release`` is called: within a SteppingPass they pause, elsewhere they compute.
 
     seed: seed of the perturbations.
+    perturbed_tables: tables of the float64 model with the rounding of the code that computes them (see ``tables``).
     layers, float32_layers: the layers of the two models by name.
     forwards: the ``forward`` of each layer of both models, before it was intercepted.
     """
@@ -91,12 +111,15 @@ class Models:
     float64_model: nn.Module
     float32_model: nn.Module
     seed: int = 0
+    perturbed_tables: Tables = field(default_factory=dict)
     layers: dict[str, nn.Module] = field(init=False)
     float32_layers: dict[str, nn.Module] = field(init=False)
     forwards: dict[nn.Module, Callable[..., Any]] = field(init=False)
+    float64_layers: set[nn.Module] = field(init=False)
 
     def __post_init__(self) -> None:
         self.layers, self.float32_layers = leaves(self.float64_model), leaves(self.float32_model)
+        self.float64_layers = set(self.layers.values())
         self.forwards = {}
         for layers in (self.layers, self.float32_layers):
             for name, layer in layers.items():
@@ -109,8 +132,12 @@ class Models:
             object.__delattr__(layer, "forward")
 
     def compute(self, layer: nn.Module, args: Any) -> Any:
-        """The output of a layer of either model for these (positional, keyword) arguments."""
-        return self.forwards[layer](*args[0], **args[1])
+        """The output of a layer of either model for these (positional, keyword) arguments.
+
+        A layer of the float64 model that is not torch's may ask for float32 in its own code; it is computed in float64.
+        """
+        with given_arithmetic(), self._arithmetic(layer):
+            return self.forwards[layer](*args[0], **args[1])
 
     def compute_perturbed(self, layer: nn.Module, args: Any, noise: Noise, size: float) -> Any:
         """The output of a float64 layer with its weights and constants perturbed.
@@ -120,8 +147,25 @@ class Models:
         if isinstance(layer, nn.Upsample) and layer.mode == "bilinear" and layer.scale_factor is not None:
             return _perturbed_upsample(layer, args[0][0], noise, size)
         name = next(name for name, other in self.layers.items() if other is layer)
-        with perturbed_layer(layer, self.float32_layers[name], noise, size):
-            return self.compute(layer, args)
+        own = {("", key): table for (owner, key), table in self.perturbed_tables.items() if owner == name}
+        with (
+            replaced(layer, own),
+            perturbed_layer(layer, self.float32_layers[name], noise, size),
+            self._arithmetic(layer, noise),
+        ):
+            return self.forwards[layer](*args[0], **args[1])
+
+    @contextmanager
+    def perturbed_code(self, noise: Noise) -> Iterator[None]:
+        """The context of a perturbed pass: every operation of the float64 model's own code rounds."""
+        with replaced(self.float64_model, self.perturbed_tables), perturbed_arithmetic(noise):
+            yield
+
+    def _arithmetic(self, layer: nn.Module, noise: Noise | None = None) -> AbstractContextManager[Any]:
+        """The arithmetic of a layer's own code. noise: perturbs each operation; None: nothing is perturbed."""
+        if is_torch_layer(layer) or layer not in self.float64_layers:
+            return nullcontext()
+        return float64_arithmetic() if noise is None else perturbed_arithmetic(noise)
 
 
 def _perturbed_upsample(layer: nn.Upsample, x: Tensor, noise: Noise, size: float) -> Tensor:

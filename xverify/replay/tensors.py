@@ -30,12 +30,14 @@ class Capture:
     channels_last: whether the framework keeps images as N,H,W,C.
     records: (layer, call) -> the names of its files.
     mapped: whether large arrays are mapped into memory instead of being read.
+    watched: the layers whose calls would have been captured.
     """
 
     folder: Path = Path()
     channels_last: bool = False
     records: Mapping[tuple[str, int], LayerCall] = field(default_factory=dict)
     mapped: bool = False
+    watched: frozenset[str] = frozenset()
 
     def load(self, file: str) -> Tensor:
         """The array of this file."""
@@ -116,7 +118,8 @@ def judge(place: Place, captured: Tensor, floors: Floors, terms: int, axis: int)
     if not math.isfinite(mean):
         return _judge_finite_part(place, captured, floors, terms, axis)
     sizes = mean_squares(exact, axis) if floors.sizes is None else floors.sizes
-    ratio, channel_ratio = limits.ratios(squares, floors.perturbation, floors.float32_error, sizes, terms)
+    values = exact.numel() // max(1, len(squares))
+    ratio, channel_ratio = limits.ratios(squares, floors.perturbation, floors.float32_error, sizes, terms, values)
     size, error = math.sqrt(float(sizes.mean())), math.sqrt(float(squares.mean()))
     relative = error / size if size else error
     return Finding(

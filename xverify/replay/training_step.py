@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ..frameworks._float64 import float64_arithmetic
 from ..verdict import limits
 from ..verdict.findings import StepTruth
 from ..verdict.limits import UNIT
@@ -93,7 +94,11 @@ class _Step:
 def _step(model: nn.Module, inputs: Sequence[Tensor], target: Tensor) -> _Step:
     """Compute a step; parameters that have no influence have gradients of zero."""
     parameters = dict(model.named_parameters())
-    loss = loss_of(model(*inputs), target)
+    with (
+        float64_arithmetic() if parameters and next(iter(parameters.values())).dtype == torch.float64 else nullcontext()
+    ):
+        outputs = model(*inputs)
+    loss = loss_of(outputs, target)
     found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
     pairs = zip(parameters.items(), found)
     gradients = {name: torch.zeros_like(p) if g is None else g for (name, p), g in pairs}

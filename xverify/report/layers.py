@@ -54,7 +54,13 @@ def render(row: Row, out: Console, only_faults: bool = False) -> None:
     for layer in layers.layers:
         if layer.explanation or layer.reason:
             out.print(f"  {escape(layer.layer)}: {escape(layer.explanation or layer.reason or '')}")
+        if layer.verdict != Verdict.EQUAL and layer.faulty == "input" and layer.source:
+            out.print(f"  {escape(layer.layer)}: is given a wrong input: the fault is {escape(layer.place())}")
+        elif layer.verdict != Verdict.EQUAL and layer.joined:
+            out.print(f"  {escape(layer.layer)}: {escape(layer.joined)}")
     out.print(f"  layers: {escape(coverage(layers))}")
+    for note in layers.notes:
+        out.print(f"  note: {escape(note)}")
 
 
 def _table(layers: list[LayerError]) -> Table:
@@ -75,7 +81,7 @@ def _table(layers: list[LayerError]) -> Table:
 COLUMNS: tuple[Column[LayerError], ...] = (
     Column("layer", lambda each: escape(each.layer) + (f" ×{each.calls}" if each.calls > 1 else ""), left=True),
     Column("kind", lambda each: each.kind, left=True),
-    Column("input R", lambda each: numbers.layer_ratio(each.input_ratio)),
+    Column("input R", lambda each: numbers.ABSENT if each.joined else numbers.layer_ratio(each.input_ratio)),
     Column("R", lambda each: numbers.layer_ratio(each.ratio)),
     Column("C", lambda each: numbers.layer_ratio(each.channel_ratio)),
     Column("bits lost", lambda each: _bits(each.rel_rms)),

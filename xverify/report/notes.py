@@ -10,10 +10,36 @@ from ..verdict.judgement import OWN_EQUAL
 
 PHASES = ("starting", "warming", "timing", "judging")
 FEW = 4  # names in a sentence
+MOST_NOTES = 3  # notes on the layers of one subject
+# Policy of memory allocation -> what it means.
+ALLOCATION = {
+    "keep": "--allocator keep: what a subject frees stays with it",
+    "system": "--allocator system: the C library's own rule, as in a plain script",
+}
+
+
+def warnings(result: Result) -> Iterator[str]:
+    """The sentences above the table: what changes the meaning of every row."""
+    if result.weights.replaced:
+        yield f"Note: {result.weights.replaced}"
 
 
 def footer(result: Result) -> Iterator[str]:
-    """The sentences under the table, one in each line."""
+    """The sentences under the table, one in each line. With several tasks, each is marked with its task, unless all share it."""
+    parts = [(part, list(_sentences(part))) for part in result.by_task()]
+    told: set[str] = set()
+    for part, sentences in parts:
+        for sentence in sentences:
+            if all(sentence in others for _, others in parts):
+                yield from [sentence] if sentence not in told else []
+                told.add(sentence)
+            else:
+                yield f"{part.tasks[0]}: {sentence}"
+    yield from (f"Note: {note}" for note in result.notes)
+
+
+def _sentences(result: Result) -> Iterator[str]:
+    """The sentences about one task."""
     digest = result.weights.digest
     if digest:
         yield _weights(result, digest)
@@ -26,9 +52,11 @@ def footer(result: Result) -> Iterator[str]:
             yield _normal_form(result)
         routes = sorted({row.weights_route for row in result.rows if row.weights_route})
         yield f"Weight routes: {'; '.join(routes)}"
-    yield from (f"Note: {note}" for note in result.notes)
     yield _speed(result)
+    yield from _allocation(result)
     yield "Time ratio: this row's time over the first row's, paired by round"
+    if result.settings.rerun is not None:
+        yield "Elapsed: all timed rounds together, also noisy ones; the other figures of speed are medians of the quiet rounds"
     if result.noise.rounds:
         yield _noise(result)
     yield from (_full_memory(row) for row in result.rows if row.memory.nearly_full)
@@ -91,13 +119,17 @@ def _training(result: Result) -> str:
 
 def _outputs(result: Result) -> str:
     reference = result.reference
+    if reference.random:
+        return "Outputs: not compared, because the reference is random"
     name, floor, limit = "residual / float32's (× float32's)", reference.floor, OWN_EQUAL
     if reference.layers:
         name, limit = "residual / noise floor (× floor)", limits.EQUAL_RHO
         floor = "the rounding of all layers, modelled and measured"
+    precision = "float64, but not in every part" if reference.precision == "mixed" else reference.precision
+    why = f" ({reference.precision_problem})" if reference.precision_problem else ""
     return (
         f"Outputs: {result.inputs.cases} input cases checked against {reference.framework} in "
-        f"{reference.precision}; {name} divides the error by {floor}; a value up to {limit:g} is EQUAL"
+        f"{precision}{why}; {name} divides the error by {floor}; a value up to {limit:g} is EQUAL"
     )
 
 
@@ -105,6 +137,9 @@ def _layers(result: Result) -> Iterator[str]:
     """The layers and weights that were checked, and those that were not."""
     reference = result.reference
     known = reference.layers
+    if reference.random:
+        yield "Layers: none checked, because the reference is random"
+        return
     if not known:
         why = f"{reference.framework} is the reference, and only torch's modules are replayed"
         yield f"Layers: none checked: {reference.replay_problem or why}"
@@ -121,12 +156,22 @@ def _layers(result: Result) -> Iterator[str]:
             yield f"  {row.subject}: no layer checked, only the outputs: {why}"
         elif found.missing or found.matched or found.stopped or found.failed:
             yield f"  {row.subject}: {coverage(found)}"
+        yield from _other_ways(row, found)
     untested = reference.untested
     if untested:
         yield (
             f"UNTESTED: {len(untested)} of {len(untested) + reference.tested} weights and constants; a fault in them "
             f"would not show on these inputs: {few(untested)}"
         )
+
+
+def _other_ways(row: Row, found: Layers | None) -> Iterator[str]:
+    """How layers were compared where the port is written in another way. xverify explain shows every note."""
+    notes = found.notes if found else ()
+    for note in notes[:MOST_NOTES]:
+        yield f"  {row.subject}: {note}"
+    if len(notes) > MOST_NOTES:
+        yield f"  {row.subject}: and {len(notes) - MOST_NOTES} more such notes; xverify explain FILE.json shows all"
 
 
 # -- speed ------------------------------------------------------------------------------------------------------------
@@ -144,6 +189,20 @@ def _speed(result: Result) -> str:
             "the interval is within that process"
         )
     return f"Speed: {result.host.cpu}, {result.settings.threads} threads; {meaning}"
+
+
+def _allocation(result: Result) -> Iterator[str]:
+    """The policy of memory allocation, and the page faults of each subject's calls."""
+    faults = []
+    for row in result.rows:
+        runs = row.speed.launches if row.speed else ()
+        counts = sorted(each.faults_per_call for each in runs if each.faults_per_call is not None)
+        if counts:
+            ends = dict.fromkeys(f"{count:,.0f}" for count in (counts[0], counts[-1]))
+            faults.append(f"{row.subject} {' to '.join(ends)}")
+    if faults:
+        policy = ALLOCATION.get(result.settings.allocator, "no stated policy")
+        yield f"Memory: {policy}; page faults a call: {', '.join(faults)}"
 
 
 def _noise(result: Result) -> str:

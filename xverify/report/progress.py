@@ -31,6 +31,7 @@ def progress_listener(quiet: bool) -> Iterator[Listener]:
             TimeElapsedColumn(),
             console=console,
             transient=True,
+            auto_refresh=False,  # a thread that redraws would use the processor while a block is timed
         )
         with progress:
             yield LiveProgress(progress)
@@ -39,7 +40,7 @@ def progress_listener(quiet: bool) -> Iterator[Listener]:
 
 
 class LiveProgress(Listener):
-    """One line for the candidates and one for the reference, which are redrawn."""
+    """One line for the candidates and one for the reference. They are drawn again when something happens, never in between."""
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
@@ -56,12 +57,13 @@ class LiveProgress(Listener):
     def beat(self, subject: str, seconds: float, line: str) -> None:
         if seconds > QUIET_SECONDS and line:
             self.progress.update(self._task(subject), left=f"[dim]{escape(line[:60])}[/]")
+        self.progress.refresh()  # the time
 
     def timing(self, done: int, total: int, seconds_left: float) -> None:
         self.progress.update(self.reference, visible=False)
         self.progress.update(
             self.task, description="[bold]timing[/] all subjects, interleaved", total=total, completed=done,
-            left=_rounds(done, total, seconds_left),
+            left=_rounds(done, total, seconds_left), refresh=True,
         )  # fmt: skip
 
     def warm(self, subject: str, rate: float) -> None:

@@ -14,6 +14,7 @@ from .style import STYLES, coloured
 from .tables import Column, FirstThatFits, narrower, table
 
 RATE = "{rate} (95% interval)"
+RATIO = "time ratio"
 NOISE, FLOAT32 = "residual / noise floor", "residual / float32's"
 
 
@@ -35,14 +36,16 @@ def rate_unit(item: str) -> str:
     return "FPS" if item == "image" else f"{item}s/s"
 
 
-def refused(row: Row) -> bool:
-    """Whether the row's speed is refused for another reason than noise, so that it does not count."""
-    return row.speed is not None and row.speed.verdict == "REFUSED" and not row.speed.noisy
+def why_not_counted(row: Row) -> str | None:
+    """Why the speed of this row does not count, in a few words. "" when the row's verdict says so; None when it counts."""
+    if row.speed is None or row.speed.counted:
+        return None
+    return "" if row.error is not None and row.error.verdict.fails else row.speed.not_counted or ""
 
 
-def not_counted(figure: str) -> str:
-    """A speed in rich's markup, struck out, because the speed of this row does not count."""
-    return f"[strike]{figure}[/] not counted"
+def not_counted(figure: str, why: str) -> str:
+    """A speed in rich's markup, struck out, because it does not count. why: in a few words; "" when another cell says it."""
+    return f"[strike]{figure}[/] not counted" + (f": {escape(why)}" if why else "")
 
 
 def _title(result: Result) -> str:
@@ -70,6 +73,8 @@ def _shown(result: Result) -> Iterator[Column[Row]]:
     for column in COLUMNS:
         if column.title == RATE:
             yield Column(RATE.format(rate=rate_unit(result.item)), column.cell)
+        elif column.title == RATIO:
+            yield Column(RATIO, _time_ratio(result))
         elif wanted.get(column.title, True):
             yield column
 
@@ -83,24 +88,31 @@ def _rate(row: Row) -> str:
         return numbers.ABSENT
     low, high = speed.fps_ci
     text = numbers.figure(speed.fps)
-    if refused(row):
-        return not_counted(text)
+    why = why_not_counted(row)
+    if why is not None:
+        return not_counted(text, why)
     if low is None or high is None:
         return text
     return numbers.interval(text, numbers.figure(low), numbers.figure(high))
 
 
-def _seconds(value: Callable[[Speed], float]) -> Callable[[Row], str]:
-    return lambda row: numbers.figure(value(row.speed) if row.speed and not refused(row) else None)
+def _seconds(value: Callable[[Speed], float | None], write: Callable[[float | None], str]) -> Callable[[Row], str]:
+    """A cell with a duration of timed calls; a dash when the speed of the row does not count."""
+    return lambda row: write(value(row.speed) if row.speed and row.speed.counted else None)
 
 
-def _time_ratio(row: Row) -> str:
-    speed = row.speed
-    if not speed or speed.ratio is None or refused(row):
-        return numbers.ABSENT
-    if len(speed.launches) < 2 or speed.verdict == "BASELINE":
-        return numbers.time_ratio(speed.ratio)
-    return numbers.time_ratio(speed.ratio, *speed.ratio_ci)
+def _time_ratio(result: Result) -> Callable[[Row], str]:
+    """A cell with the time ratio; a dash when the speed of the row, or that of the first row of its task, does not count."""
+
+    def cell(row: Row) -> str:
+        speed, first = row.speed, result.baseline(row).speed
+        if not speed or speed.ratio is None or not speed.counted or not (first and first.counted):
+            return numbers.ABSENT
+        if len(speed.launches) < 2 or row is result.baseline(row):
+            return numbers.time_ratio(speed.ratio)
+        return numbers.time_ratio(speed.ratio, *speed.ratio_ci)
+
+    return cell
 
 
 def _speed_verdict(row: Row) -> str:
@@ -156,9 +168,9 @@ COLUMNS: tuple[Column[Row], ...] = (
     Column("subject", lambda row: escape(row.subject), left=True),
     Column("task", lambda row: row.task, left=True),
     Column(RATE, _rate),
-    Column("elapsed s", _seconds(lambda speed: speed.elapsed_seconds)),
-    Column("s/batch", _seconds(lambda speed: speed.seconds_per_step)),
-    Column("time ratio", _time_ratio),
+    Column("elapsed s", _seconds(lambda speed: speed.elapsed_seconds, numbers.figure)),
+    Column("s/batch", _seconds(lambda speed: speed.seconds_per_step, numbers.figure)),
+    Column(RATIO, lambda row: numbers.ABSENT),  # made for each result, because it needs the first row
     Column("speed", _speed_verdict),
     Column("relative error", _error(lambda error: error.rel_rms, numbers.error)),
     Column("mean |Δ|", _error(lambda error: error.mean_abs, numbers.error)),
@@ -180,7 +192,7 @@ DISPENSABLE = (
     "layers",
     "relative error",
     "speed",
-    "time ratio",
+    RATIO,
 )
 DETAILS: tuple[Column[Row], ...] = (
     Column("subject", lambda row: escape(row.subject), left=True),
@@ -191,7 +203,7 @@ DETAILS: tuple[Column[Row], ...] = (
     Column("second step s", _starting(lambda speed: speed.second_step_seconds)),
     Column("compile s", _starting(lambda speed: speed.compile_seconds)),
     Column("warm-up", _mean_over_process_runs("warmup_calls")),
-    Column("p99 s", _starting(lambda speed: speed.p99_seconds)),
+    Column("p99 s", _seconds(lambda speed: speed.p99_seconds, numbers.significant)),
     Column("faults/call", _mean_over_process_runs("faults_per_call")),
     Column("import", _memory(lambda memory: memory.import_rss_mib)),
     Column("+ peak", _beyond_import(lambda memory: memory.peak_rss_mib)),

@@ -12,7 +12,7 @@ from rich.text import Text
 from ..results.records import Result, Row
 from ..results.verdicts import Verdict
 from . import curves, layers
-from .notes import footer, where_time_went
+from .notes import footer, warnings, where_time_went
 from .rows import details as details_table
 from .rows import summary
 from .style import STYLES, coloured
@@ -60,6 +60,8 @@ def render(
 
 
 def _print_report(result: Result, console: Console, by_layer: bool, details: bool) -> None:
+    for warning in warnings(result):
+        console.print(f"[yellow]{escape(warning)}[/]", soft_wrap=True)
     console.print(summary(result))
     if details:
         console.print(details_table(result))
@@ -68,9 +70,11 @@ def _print_report(result: Result, console: Console, by_layer: bool, details: boo
     plot = curves.in_terminal(result.rows, min(CURVE_WIDTH, console.width), plain=not console.is_terminal)
     if plot:
         console.print(Text.from_ansi(plot), soft_wrap=True)
-    for row in result.rows:
-        for style, reason in _reasons(row, result.noise.refusal):
-            console.print(f"  [{style}]{escape(row.subject)}[/]: {escape(reason)}", soft_wrap=True)
+    for of_task in result.by_task():
+        task = f", {of_task.tasks[0]}" if len(result.tasks) > 1 else ""
+        for row in of_task.rows:
+            for style, reason in _reasons(row, of_task.noise.refusal):
+                console.print(f"  [{style}]{escape(row.subject + task)}[/]: {escape(reason)}", soft_wrap=True)
     if by_layer:
         for row in result.rows:
             layers.render(row, console)

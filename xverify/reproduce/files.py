@@ -80,7 +80,8 @@ def _section(done: Reproduction, part: Part) -> list[str]:
     def cells(row: TableRow) -> list[str]:
         written = {column.title: column.cell(row) for column in shown}
         if not row.counted:
-            written[rate(part)] = f"~~{written[rate(part)]}~~ not counted"
+            why = f": {row.not_counted}" if row.not_counted else ""
+            written[rate(part)] = f"~~{written[rate(part)]}~~ not counted{why}"
         return list(written.values())
 
     table = tables.markdown([column.title for column in shown], [cells(row) for row in rows])

@@ -28,7 +28,8 @@ def part_notes(
 
     explained: subjects whose reasons are printed elsewhere.
     """
-    yield from (f"{row.subject}: {row.reason}" for row in rows if row.reason and row.subject not in explained)
+    told = (*explained, *(row.subject for row in rows if row.reason in _refusals(done, part)))
+    yield from (f"{row.subject}: {row.reason}" for row in rows if row.reason and row.subject not in told)
     for row in rows:
         named = dict.fromkeys(each.named for each in row.published.values() if each.named)
         yield from (f"{row.subject}: published as {name}" for name in named)
@@ -46,6 +47,10 @@ def closing_notes(done: Reproduction) -> Iterator[str]:
     yield f"data: {done.data}"
     if done.repeats > 1:
         yield f"{done.repeats} repeats, each with new processes: means, with the lowest and the highest elapsed time"
+    yield (
+        "elapsed: the sum of all timed steps, also those of noisy rounds; s/step, items a second and time ratio: medians of the "
+        "quiet rounds"
+    )
     yield from experiment.notes
     if any(part.task == "train" for part in experiment.parts):
         yield "errors of training: those of the gradients of one step from the same state, against torch in float64"
@@ -81,9 +86,14 @@ def _machine(done: Reproduction, part: Part) -> Iterator[str]:
     }
     listed = ", ".join(f"{name} {version}" for name, version in versions.items())
     yield f"here: {host.cpu}, {settings.threads} threads, {settings.device}; {listed}"
-    refusals = [result.noise.refusal for result in results if result.noise.refusal]
-    yield from (f"too noisy for a verdict on speed: {refusal}" for refusal in dict.fromkeys(refusals))
+    yield from (f"too noisy for a verdict on speed: {refusal}" for refusal in _refusals(done, part))
     yield from dict.fromkeys(note for result in results for note in result.notes)
+
+
+def _refusals(done: Reproduction, part: Part) -> list[str]:
+    """Why the machine was too noisy, for each repeat in which it was."""
+    results = [run.result for run in done.of(part) if run.result is not None]
+    return list(dict.fromkeys(result.noise.refusal for result in results if result.noise.refusal))
 
 
 def _order(source: Source, rows: Sequence[TableRow]) -> Iterator[str]:

@@ -198,8 +198,8 @@ LSTM_PTB = Experiment(
     data="PTB",
     notes=(
         "published: 60 batches, the first 10 to warm up; sequences of 50 of 10,001 words",
-        "two rows of the published table have an elapsed time that is not 50 times its seconds a batch; here elapsed is "
-        "steps × seconds a step in every row",
+        "two rows of the published table have an elapsed time that is not 50 times its seconds a batch; here elapsed differs "
+        "from steps × seconds a step by the noisy rounds, which count in elapsed alone",
         OWN_OPTIMIZER.format("Adam with 1e-3"),
     ),
 )  # fmt: skip

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 
-from ..report.rows import refused
+from ..report.rows import why_not_counted
 from ..results.records import Result, Row, Speed
 from ..results.verdicts import Verdict
 from .records import Entry, Experiment, Part, PartRun
@@ -31,10 +31,11 @@ class TableRow:
     steps: timed steps of a repeat.
     outcome: the worst verdict on its results, or the status of a row that could not run.
     reason: why the row is not EQUAL, or why its speed does not count.
-    elapsed: seconds of all timed steps, one number for each repeat.
-    ratio: its time divided by the first row's time.
+    elapsed: seconds of all timed steps, also those of noisy rounds, one number for each repeat.
+    seconds_per_step: of quiet rounds, so it is not elapsed / steps; the geometric mean of the repeats.
+    ratio: its time divided by the first row's time, in the same rounds; the geometric mean of the repeats.
     range: items a second, from the lowest to the highest end of the repeats' intervals.
-    counted: whether its speed counts.
+    counted: whether its speed counts. not_counted: why it does not, in a few words; "" when the outcome says it.
     peak_mib, average_mib: the most memory of any repeat.
     relative_error, mean_abs: the largest error of any repeat.
     weights: "identical" when every repeat read back the reference's weights, "DIFFERENT" when one did not, "-" when not known.
@@ -52,9 +53,11 @@ class TableRow:
     outcome: str
     reason: str | None = None
     elapsed: tuple[float, ...] = ()
+    seconds_per_step: float | None = None
     ratio: float | None = None
     range: Range | None = None
     counted: bool = True
+    not_counted: str | None = None
     peak_mib: float | None = None
     average_mib: float | None = None
     relative_error: float | None = None
@@ -62,15 +65,9 @@ class TableRow:
     weights: str = "-"
     published: dict[str, Published] = field(default_factory=dict)
 
-    # Only ``elapsed`` is measured; the other figures are computed from it: elapsed = steps × seconds a step in every row.
-
     @property
     def elapsed_seconds(self) -> float | None:
         return statistics.fmean(self.elapsed) if self.elapsed else None
-
-    @property
-    def seconds_per_step(self) -> float | None:
-        return None if self.elapsed_seconds is None else self.elapsed_seconds / self.steps
 
     @property
     def rate(self) -> float | None:
@@ -78,7 +75,7 @@ class TableRow:
 
     def to_dict(self) -> dict[str, object]:
         """JSON values, with the derived figures."""
-        derived = ("elapsed_seconds", "seconds_per_step", "rate")
+        derived = ("elapsed_seconds", "rate")
         return {**asdict(self), **{name: getattr(self, name) for name in derived}}
 
     def overlaps(self, other: TableRow) -> bool:
@@ -102,11 +99,15 @@ def _table_row(
     found = [(result, row) for result in results for row in result.rows if row.subject == entry.subject]
     rows = [row for _, row in found]
     # A run that ended early timed fewer steps. All figures are those of the repeats with the most steps.
-    speeds = [row.speed for row in rows if row.speed is not None]
-    steps = max((speed.calls for speed in speeds), default=steps)
-    longest = [speed for speed in speeds if speed.calls == steps]
+    steps = max((row.speed.calls for row in rows if row.speed is not None), default=steps)
+    timed = [(result, row, row.speed) for result, row in found if row.speed is not None and row.speed.calls == steps]
+    # A repeat in which a noise gate refused the speed is left out. Any other reason speaks against the whole row.
+    faulty = [row for row in rows if row.speed is not None and not (row.speed.counted or row.speed.noisy)]
+    counting = [] if faulty else [each for each in timed if each[2].counted]
+    shown = counting or timed
+    doubted = next(iter(faulty or [row for _, row, speed in timed if not speed.counted]), None)
     errors = [row.error for row in rows if row.error is not None]
-    ratios = [speed.ratio for speed in longest if speed.ratio is not None]
+    ratios = [speed.ratio for result, row, speed in shown if speed.ratio is not None and _baseline_counts(result, row)]
     return TableRow(
         subject=entry.subject,
         framework=entry.subject.partition(":")[0],
@@ -117,11 +118,14 @@ def _table_row(
         optimizer=part.optimizer,
         lr=part.lr,
         outcome=_outcome(rows),
-        reason=next(filter(None, map(_reason, rows)), None) or (failure if not rows else None),
-        elapsed=tuple(speed.elapsed_seconds for speed in longest),
-        ratio=statistics.fmean(ratios) if ratios else None,
-        range=_range(longest),
-        counted=not any(refused(row) for row in rows),
+        reason=next(filter(None, map(_reason, rows)), None)
+        or (failure if not rows else _doubt(doubted, bool(counting))),
+        elapsed=tuple(speed.elapsed_seconds for _, _, speed in timed),
+        seconds_per_step=_mean([speed.seconds_per_step for _, _, speed in shown]),
+        ratio=_mean(ratios),
+        range=_range([speed for _, _, speed in shown]),
+        counted=bool(counting) or doubted is None,
+        not_counted=why_not_counted(doubted) if doubted is not None and not counting else None,
         peak_mib=_most(row.memory.peak_rss_mib for row in rows),
         average_mib=_most(row.memory.average_rss_mib for row in rows),
         relative_error=_most(error.rel_rms for error in errors),
@@ -139,9 +143,24 @@ def _outcome(rows: Sequence[Row]) -> str:
 
 
 def _reason(row: Row) -> str | None:
-    if row.reason or (row.error is not None and row.error.reason):
-        return row.reason or (row.error.reason if row.error else None)
-    return row.speed.reason if refused(row) and row.speed else None
+    return row.reason or (row.error.reason if row.error else None)
+
+
+def _doubt(doubted: Row | None, others_count: bool) -> str | None:
+    """Why the speed of this row does not count. others_count: whether other repeats do, so that only this one is left out."""
+    if doubted is None or doubted.speed is None:
+        return None
+    return ("a repeat is left out: " if others_count else "") + (doubted.speed.reason or "")
+
+
+def _baseline_counts(result: Result, row: Row) -> bool:
+    first = result.baseline(row).speed
+    return first is not None and first.counted
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    """The geometric mean, as over process runs; None without values."""
+    return statistics.geometric_mean(values) if values else None
 
 
 def _range(speeds: Sequence[Speed]) -> Range | None:

@@ -60,7 +60,7 @@ def _marked(column: Column[TableRow], part: Part) -> Column[TableRow]:
     def cell(row: TableRow) -> str:
         text = escape(column.cell(row))
         if column.title == rate(part) and not row.counted:
-            return not_counted(text)
+            return not_counted(text, row.not_counted or "")
         return coloured(text) if column.title == "verdict" else text
 
     return Column(column.title.replace(" ", "\n", 1), cell, column.left)

@@ -38,6 +38,7 @@ class Settings(Request):
     """The settings of a run. The fields are those of the request, so a new option is in the file as soon as it is declared.
 
     folder_digest: digest of the files of the model folder.
+    allocator: as in ``CommonSettings``; "unstated" in the file of a run whose subjects had no stated policy.
     """
 
     model: str = ""
@@ -46,6 +47,7 @@ class Settings(Request):
     batch: int = 0
     threads: int = 0
     folder_digest: str = ""
+    allocator: str = "unstated"
 
     @classmethod
     def of(cls, request: Request, folder_digest: str) -> Settings:
@@ -62,6 +64,7 @@ class WeightsSummary:
     statistics: number of running statistics, which are not parameters.
     source: the weight file, or how the weights were made.
     normal_form: name of a fused parameter -> names of the parameters whose sum it is.
+    replaced: a sentence about weights that the model file brought, and that probe weights replace; "" when there are none.
     """
 
     digest: str | None = None
@@ -70,6 +73,7 @@ class WeightsSummary:
     statistics: int = 0
     source: str = ""
     normal_form: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    replaced: str = ""
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,9 @@ class ReferenceSummary:
     """The reference that the subjects are compared with.
 
     framework: name of the reference framework.
-    precision: precision of the exact outputs, "float64" or "float32".
+    precision: precision of the exact outputs: "float64", "float32", or "mixed" when some of the model is not float64.
+    precision_problem: why it is not float64; "" when it is.
+    random: why nothing can be compared with the reference, because it is random; "" when it is not.
     floor: what the noise floor is, in words.
     onnx: "exported", "not needed", or why there is no export.
     environment: versions and settings of the framework, by name.
@@ -110,6 +116,8 @@ class ReferenceSummary:
     tested: int = 0
     untested: tuple[str, ...] = ()
     replay_problem: str = ""
+    precision_problem: str = ""
+    random: str = ""
 
 
 @dataclass(frozen=True)
@@ -135,3 +143,19 @@ class NoiseSummary:
     canary_seconds: tuple[float, ...] = ()
     limit: float = 0.0
     missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What one task of a run with several tasks was measured with: the fields of a result that each task has for itself.
+
+    timeline: activity -> seconds that the task spent on it.
+    """
+
+    settings: Settings = field(default_factory=Settings)
+    weights: WeightsSummary = field(default_factory=WeightsSummary)
+    inputs: InputsSummary = field(default_factory=InputsSummary)
+    reference: ReferenceSummary = field(default_factory=ReferenceSummary)
+    noise: NoiseSummary = field(default_factory=NoiseSummary)
+    timeline: dict[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()

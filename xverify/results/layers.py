@@ -26,6 +26,9 @@ class LayerError:
     reason: why no ratio could be computed; None when one was computed.
     explanation: what the layer computes instead, when a known alternative explains it.
     rounding: whether the layer is right but computes in another precision.
+    after: where glue code differs, the layer that was compared before it; "" for the inputs of the model.
+    source: where glue code differs, the lines of the reference between the calls of both layers; "" where they are unknown.
+    joined: why the glue code before the layer is judged together with it; "" when it is not.
     """
 
     layer: str
@@ -43,6 +46,9 @@ class LayerError:
     reason: str | None = None
     explanation: str | None = None
     rounding: bool = False
+    after: str = ""
+    source: str = ""
+    joined: str = ""
 
     def __post_init__(self) -> None:
         settle_verdict(self, Verdict)
@@ -54,18 +60,28 @@ class LayerError:
         """
         worst = max(self.ratio, self.input_ratio)
         size = f"{worst:.3g} x its noise floor (worst channel {self.channel_ratio:.3g} x)"
-        where = self.layer if self.faulty == "output" else f"{self.layer}, {self.faulty}"
+        what = self.explanation or self.reason
         if self.faulty == "input":
-            _, is_output, output = self.layer.partition(OUTPUT)
-            what = f"the output `{output}`" if is_output else f"`{self.layer}`"
-            where = what if is_output else f"the input of {what}"
-            if not self.reason:
-                place = f"between `{before}` and {what}" if before else f"before {what}"
-                also = f"; besides, {self.layer} {self.explanation}" if self.explanation else ""
-                return f"Fault {place}: {where} is already wrong, {size}{also}"
-        if self.explanation or self.reason:
-            return f"{where}: {self.explanation or self.reason}"
-        return f"{where} differs first: {size}"
+            told = f": {self.reason}" if self.reason else f" is already wrong, {size}"
+            also = f"; besides, {self.layer} {self.explanation}" if self.explanation and not self.reason else ""
+            return f"Fault {self.place(before)}: {self._given}{told}{also}"
+        where = self.layer if self.faulty == "output" else f"{self.layer}, {self.faulty}"
+        told = f"{where}: {what}" if what else f"{where} differs first: {size}"
+        return f"{told} ({self.joined}; {self.place(before)} or in it)" if self.joined else told
+
+    def place(self, before: str = "") -> str:
+        """Where the glue code before this layer is: the layers around it, and the lines of the reference between their calls."""
+        after = self.after or ("" if self.source else before)
+        _, is_output, output = self.layer.partition(OUTPUT)
+        what = f"the output `{output}`" if is_output else f"`{self.layer}`"
+        start = f"`{after}`" if after else "the model's inputs"
+        place = f"between {start} and {what}" if after or self.source else f"before {what}"
+        return place + (f" ({self.source})" if self.source else "")
+
+    @property
+    def _given(self) -> str:
+        _, is_output, output = self.layer.partition(OUTPUT)
+        return f"the output `{output}`" if is_output else f"the input of `{self.layer}`"
 
 
 @dataclass(frozen=True)
@@ -81,6 +97,7 @@ class Layers:
     failed: subjects that build the same model and could not be captured -> the reason.
     partial: layers of which some call was not captured.
     uncalled: layers that the reference does not call on these inputs, so that there is nothing to capture.
+    notes: sentences on how layers and calls were compared where the port is written in another way than the reference.
     """
 
     layers: tuple[LayerError, ...] = ()
@@ -94,6 +111,7 @@ class Layers:
     failed: dict[str, str] = field(default_factory=dict)
     partial: tuple[str, ...] = ()
     uncalled: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def complete(self) -> bool:

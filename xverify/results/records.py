@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import Enum
 from typing import Any, cast
 
-from .conditions import Environment, Host, InputsSummary, NoiseSummary, ReferenceSummary, Settings, WeightsSummary
+from .conditions import (
+    Environment,
+    Host,
+    InputsSummary,
+    NoiseSummary,
+    Receipt,
+    ReferenceSummary,
+    Settings,
+    WeightsSummary,
+)
 from .figures import Figures
 from .layers import LayerError, Layers
 from .training import Check, Curve, Training
@@ -25,6 +34,7 @@ __all__ = [
     "Memory",
     "NoiseSummary",
     "ProcessRun",
+    "Receipt",
     "ReferenceSummary",
     "Result",
     "Row",
@@ -72,6 +82,7 @@ class ProcessRun:
     steady: whether the call time had become steady when warm-up ended; None when the user gave the number of calls.
     retraces: number of graphs that were made during timing; None for a mode that makes no graphs.
     faults_per_call: page faults per call.
+    repeated_blocks: blocks that were timed again to confirm that 2n calls take less than twice the time of n calls.
     """
 
     launch: int
@@ -84,6 +95,7 @@ class ProcessRun:
     steady: bool | None = None
     retraces: int | None = None
     faults_per_call: float | None = None
+    repeated_blocks: tuple[Sample, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -146,8 +158,9 @@ class Error:
 class Speed:
     """The speed of a row.
 
-    fps: items per second; fps = batch / seconds_per_step, and seconds_per_step = elapsed_seconds / calls.
-    elapsed_seconds, calls: totals of the rounds that count; with --rerun, of all rounds.
+    fps: items per second in quiet rounds; fps = batch / seconds_per_step.
+    seconds_per_step: of a call in quiet rounds: the baseline's own, and in other rows the baseline's times ``ratio``.
+    elapsed_seconds, calls: totals of all timed rounds, also of noisy ones. So seconds_per_step is not their quotient.
     ratio: time of the row / time of the baseline, paired by round; above one is slower.
     fps_ci, ratio_ci: 95% intervals; None for an end that is unknown.
     verdict: None when there are too few process runs.
@@ -157,6 +170,8 @@ class Speed:
     compile_seconds: how much longer the first step took than the second.
     p99_seconds: 99th percentile of the seconds of a call; None when fewer than 1,000 single calls were timed.
     noisy: whether the verdict is REFUSED for noise alone.
+    counted: whether the speed is a measurement; False when the verdict is REFUSED.
+    not_counted: why it is not counted, in a few words; None when it is. ``reason`` is the whole sentence.
     """
 
     fps: float
@@ -179,10 +194,15 @@ class Speed:
     launches: tuple[ProcessRun, ...] = ()
     p99_seconds: float | None = None
     noisy: bool = False
+    counted: bool = True
+    not_counted: str | None = None
 
     def __post_init__(self) -> None:
         if self.verdict is not None:
             settle_verdict(self, SpeedVerdict)
+        refused = self.verdict == SpeedVerdict.REFUSED  # files of earlier versions say no more
+        object.__setattr__(self, "counted", not refused)
+        object.__setattr__(self, "not_counted", (self.not_counted or "REFUSED") if refused else None)
 
 
 @dataclass(frozen=True)
@@ -254,6 +274,8 @@ class Result:
     timeline: activity -> seconds that the run spent on it.
     item: what one element of a batch is called.
     complete: False while more process runs are to come.
+    receipts: task -> what it was measured with; empty for a single task. ``settings``, ``weights``, ``inputs``, ``reference`` and
+        ``noise`` of a run with several tasks are those of its last task.
     """
 
     model: str
@@ -273,6 +295,7 @@ class Result:
     item: str = "item"
     noise: NoiseSummary = field(default_factory=NoiseSummary)
     complete: bool = True
+    receipts: dict[str, Receipt] = field(default_factory=dict)
     schema_version: int = SCHEMA_VERSION
 
     def __post_init__(self) -> None:
@@ -282,6 +305,27 @@ class Result:
     def exit_code(self) -> int:
         """The exit code of ``xverify run``."""
         return self.verdict.exit_code
+
+    def by_task(self) -> tuple[Result, ...]:
+        """One result for each task, with its own rows and receipt. A result of a single task is its own part."""
+        return tuple(
+            replace(
+                self,
+                tasks=(task,),
+                rows=tuple(row for row in self.rows if row.task == task),
+                receipts={},
+                **{each.name: getattr(receipt, each.name) for each in fields(receipt)},
+            )
+            for task, receipt in self.receipts.items()
+        ) or (self,)
+
+    def receipt(self) -> Receipt:
+        """What this result of a single task was measured with."""
+        return Receipt(**{each.name: getattr(self, each.name) for each in fields(Receipt)})
+
+    def baseline(self, row: Row) -> Row:
+        """The row that the time ratio of this row refers to: the first row of the same task."""
+        return next(each for each in self.rows if each.task == row.task)
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON values
         """JSON values, as a result file has them: see ``plain``."""

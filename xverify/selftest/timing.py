@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import random
 import statistics
 import subprocess
 import sys
@@ -21,17 +20,16 @@ import psutil
 from .. import host
 from ..engine.api import run
 from ..results.records import Result, Row
-from ..timing import plan
 from ..timing import statistics as timing
+from ..workload.options import ALLOCATORS
 from . import byhand
+from .alternation import compare_with_script
 from .check import Check, Say
 from .overhead import compare_with_loop
 from .planted._work import SLOWER
+from .simulation import CHANCE, simulated_checks
 
 HERE = Path(__file__).parent
-SIMULATED = 5000  # runs
-LEAST_RECORDED = 20  # process runs that a simulation needs
-CHANCE = 0.01  # probability that a correct harness fails a check of a count
 # The planted slowdown is exact only to this relative amount, and a measured interval may be narrower.
 EXACT = 0.001
 # The cores that subjects may use; [] for all. ``busy`` sets it.
@@ -118,34 +116,8 @@ def equals(runs: int, say: Say) -> Iterator[Check]:
         "2 in 100 at most",
         false <= 0.02 * len(judged) if judged else None,
     )
-    yield _simulated(log_ratios)
+    yield from simulated_checks(log_ratios)
     yield _doubling(rows)
-
-
-def _simulated(process_runs: Sequence[Sequence[float]]) -> Check:
-    """Simulate runs from recorded process runs of two equal adapters, and count the intervals that cover the true ratio, 1.
-
-    Either adapter could be the first, so each process run is used with a random sign. Recorded process runs have longer tails
-    than a normal distribution. Student's interval then covers more than 95%, which needs more process runs but is not wrong.
-
-    process_runs: the log-ratios of the rounds of each process run.
-    """
-    name, accepted = f"A/A, {SIMULATED:,} simulated runs: the interval covers 1", "94% to 98%"
-    if len(process_runs) < LEAST_RECORDED:
-        return Check(name, f"{len(process_runs)} process runs recorded", accepted, None)
-    generator = random.Random(0)
-    effort = plan.EFFORTS["standard"]
-    covered = 0
-    for _ in range(SIMULATED):
-        medians: list[float] = []
-        while not timing.enough([medians], effort):
-            logs = generator.choice(process_runs)
-            sign = generator.choice((-1, 1))
-            medians.append(sign * statistics.median(generator.choices(logs, k=len(logs))))
-        found = timing.interval(medians)
-        covered += found.low <= 0.0 <= found.high
-    share = covered / SIMULATED
-    return Check(name, f"{share:.1%} ({len(process_runs)} recorded process runs)", accepted, 0.94 <= share <= 0.98)
 
 
 def _doubling(rows: Sequence[Row]) -> Check:
@@ -198,11 +170,20 @@ def overhead(runs: int, say: Say) -> Iterator[Check]:
             yield check
 
 
+def script(runs: int, say: Say) -> Iterator[Check]:
+    """Compare the harness with a script in a process of its own, for each policy of memory allocation."""
+    for policy in ALLOCATORS:
+        check = compare_with_script(policy, CORES)
+        say(f"{check.name}: {check.found}")
+        yield check
+
+
 KINDS: dict[str, Callable[[int, Say], Iterator[Check]]] = {
     "cheats": cheats,
     "slower": slower,
     "equals": equals,
     "overhead": overhead,
+    "script": script,
 }
 
 

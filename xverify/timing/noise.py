@@ -70,6 +70,14 @@ def look(pid: int) -> Moment:
     return Moment(time.perf_counter(), tasks, busy, steal, time.process_time())
 
 
+def used(before: Moment, after: Moment) -> tuple[float, float, float, float]:
+    """Seconds between two moments: (clock, waiting of the thread that waited longest, use by others, use by the hypervisor)."""
+    ran = sum(run - before.tasks.get(task, (0.0, 0.0))[0] for task, (run, _) in after.tasks.items())
+    waits = (wait - before.tasks.get(task, (0.0, 0.0))[1] for task, (_, wait) in after.tasks.items())
+    others = after.busy - before.busy - ran - (after.own - before.own)
+    return after.at - before.at, max(waits, default=0.0), others, after.steal - before.steal
+
+
 @dataclass(frozen=True)
 class Block:
     """What disturbed a block, as shares of its wall-clock time.
@@ -107,13 +115,8 @@ class Gate:
 
     def block(self, before: Moment, after: Moment) -> str | None:
         """Why this block is noisy; None when it is not."""
-        wall = after.at - before.at
-        ran = sum(run - before.tasks.get(task, (0.0, 0.0))[0] for task, (run, _) in after.tasks.items())
-        delay = max(
-            (wait - before.tasks.get(task, (0.0, 0.0))[1] for task, (_, wait) in after.tasks.items()), default=0.0
-        )
-        others = after.busy - before.busy - ran - (after.own - before.own)
-        self.recent.append((wall, others, after.steal - before.steal))
+        wall, delay, others, steal = used(before, after)
+        self.recent.append((wall, others, steal))
         found = Block(delay / wall, *self._recent_shares())
         for name in ("delay", "others", "steal"):
             self.most[name] = max(self.most[name], getattr(found, name))

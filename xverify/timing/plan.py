@@ -15,6 +15,7 @@ from dataclasses import dataclass
 BLOCK_SECONDS = 0.06  # in a shorter block, the clock and the scheduler would affect the result
 RUN_SECONDS = 15.0  # timed seconds of all subjects together in one process run
 MIN_ROUNDS = 8
+MOST_ROUNDS = 100_000  # more would need much memory
 LITERAL_ROUNDS = 20  # the greatest number of blocks that --rerun is divided into
 STEADY = 0.05  # two windows of warm-up agree when they differ by at most this relative amount
 SLOPE = 0.01  # a median change this small is no trend, even when every block changes in the same direction
@@ -55,6 +56,7 @@ def plan(
     rerun: int | None,
     most: int = EFFORTS["quick"].rounds,
     seconds: float = RUN_SECONDS,
+    limit: float | None = None,
 ) -> Plan:
     """Plan the rounds of one process run and the calls of each block.
 
@@ -64,10 +66,17 @@ def plan(
         alternates between blocks of n and of 2n calls, each for a whole cycle of cases (see ``statistics.vanished``).
     most: greatest number of rounds.
     seconds: time for all rounds. Independently of ``most`` and ``seconds``, there are at least MIN_ROUNDS rounds.
+    limit: seconds after which no further round begins. When ``rerun`` calls take longer, the rounds are shorter, so that the run
+        can end near its limit; None without a limit.
     """
     if rerun is not None:
         fastest = min(seconds_per_call.values())
-        rounds = min(rerun, max(cases, min(LITERAL_ROUNDS, int(rerun * fastest / BLOCK_SECONDS))))
+        rounds = max(cases, min(LITERAL_ROUNDS, int(rerun * fastest / BLOCK_SECONDS)))
+        if limit is not None:
+            whole = rerun * sum(seconds_per_call.values())
+            if whole > limit:
+                rounds = max(rounds, math.ceil(whole / max(limit / LITERAL_ROUNDS, BLOCK_SECONDS)))
+        rounds = min(rerun, rounds, MOST_ROUNDS)
         share = [rerun // rounds + (index < rerun % rounds) for index in range(rounds)]
         return Plan(rounds, dict.fromkeys(seconds_per_call, share))
     calls = {name: calls_a_block(t) for name, t in seconds_per_call.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,13 +15,20 @@ MAX_UNSTEADY = 0.3  # share of process runs that may have been timed before thei
 
 
 @dataclass(frozen=True)
+class Refusal:
+    """Why a speed is not counted. short: in a few words, for a cell of a table. reason: in a sentence."""
+
+    short: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class Measurements:
     """The measurements from which the speed of one candidate is computed.
 
     subject: the candidate's name, e.g. ``torch:eager``.
     batch: number of items in a call.
     cases: number of input cases of the run.
-    literal: whether the user fixed the number of timed calls (``--rerun``); then noisy rounds count, too.
     samples: every timed block, of all process runs.
     process_runs: the finished process runs.
     current: the process run that is being timed; None when there is none.
@@ -28,12 +36,12 @@ class Measurements:
     ended: why the candidate ended early; None when it did not.
     unfinished: for each kept block, how much longer the first reading of its outputs took than the second, in seconds.
     new_input_seconds: the fastest single call on another input than the call before, in seconds; 0.0 when not measured.
+    new_input_pairs: seconds of such a call, and of the same call again, where they were measured again without noise.
     """
 
     subject: str
     batch: int
     cases: int
-    literal: bool
     samples: tuple[Sample, ...] = ()
     process_runs: tuple[ProcessRun, ...] = ()
     current: ProcessRun | None = None
@@ -41,6 +49,7 @@ class Measurements:
     ended: str | None = None
     unfinished: tuple[float, ...] = ()
     new_input_seconds: float = 0.0
+    new_input_pairs: tuple[tuple[float, float], ...] = ()
 
     @property
     def unavoidable_seconds(self) -> float:
@@ -70,24 +79,29 @@ def speeds(candidates: Sequence[Measurements], refused: str | None = None) -> li
         if why is None and len(logs) > 1:
             estimates[each.subject] = timing.estimate(logs)
     verdicts = timing.verdicts(estimates)
+    noisy = Refusal("TOO NOISY", refused) if refused else None
     few = "one process run: no verdict on speed"
     if len(baseline.process_runs) > 1:
         few = "fewer than two process runs could be compared with the baseline's"
     result: list[Speed | None] = []
-    for each, found, why in zip(candidates, figures, refusals):
+    for each, found, own in zip(candidates, figures, refusals):
         if found is None:
             result.append(None)
             continue
         claim, reason = verdicts.get(each.subject, (None, few))
         verdict = SpeedVerdict(claim) if claim else None
-        if why or refused:
-            verdict, reason = SpeedVerdict.REFUSED, why or refused
+        why = own or noisy
+        if why is None and verdict == SpeedVerdict.REFUSED:
+            why = Refusal("process runs differ", reason or "")
+        if why is not None:
+            verdict, reason = SpeedVerdict.REFUSED, why.reason
         elif each is baseline:
             verdict, reason = SpeedVerdict.BASELINE, None
         elif refusals[0] is not None:
-            verdict, reason = None, f"no verdict beside a baseline that is refused: {refusals[0]}"
-        noisy = verdict == SpeedVerdict.REFUSED and fault(each) is None
-        result.append(replace(found, verdict=verdict, reason=reason, noisy=noisy))
+            verdict, reason = None, f"no verdict beside a baseline that is refused: {refusals[0].reason}"
+        for_noise = why is not None and fault(each) is None
+        short = why.short if why else None
+        result.append(replace(found, verdict=verdict, reason=reason, noisy=for_noise, not_counted=short))
     return result
 
 
@@ -102,18 +116,17 @@ def _figures(candidate: Measurements, baseline: Measurements) -> Speed | None:
     first = next(iter(candidate.process_runs), candidate.current)
     if not candidate.samples or first is None:
         return None
-    # The ratio uses only rounds without noise. The seconds of --rerun N use all N calls, also those of noisy rounds.
-    quiet = timing.clean(candidate.samples)
-    counted = candidate.samples if candidate.literal else quiet
-    seconds = timing.seconds_per_call(counted)
-    ratio = timing.ratio(quiet, timing.clean(baseline.samples))
+    # Speed and ratio use the same rounds, those without noise, and the same estimator. So they cannot contradict each other.
+    quiet, others = timing.clean(candidate.samples), timing.clean(baseline.samples)
+    seconds = timing.seconds_per_call(quiet, () if candidate is baseline else others)
+    ratio = timing.ratio(quiet, others)
     retraces = [run.retraces for run in candidate.process_runs if run.retraces is not None]
     return Speed(
         fps=candidate.batch / seconds.mean,
         fps_ci=(candidate.batch / seconds.high, candidate.batch / seconds.low if seconds.low > 0 else None),
         seconds_per_step=seconds.mean,
-        elapsed_seconds=sum(sample.seconds for sample in counted),
-        calls=sum(sample.calls for sample in counted),
+        elapsed_seconds=math.fsum(sample.seconds for sample in candidate.samples),
+        calls=sum(sample.calls for sample in candidate.samples),
         warmup_calls=first.warmup_calls,
         ratio=ratio.mean if ratio else None,
         ratio_ci=(ratio.low, ratio.high) if ratio else (None, None),
@@ -127,57 +140,68 @@ def _figures(candidate: Measurements, baseline: Measurements) -> Speed | None:
         samples=candidate.samples,
         retraces=sum(retraces) if retraces else None,
         launches=candidate.process_runs,
-        p99_seconds=timing.tail(counted),
+        p99_seconds=timing.tail(quiet),
     )
 
 
-def refusal(candidate: Measurements) -> str | None:
+def refusal(candidate: Measurements) -> Refusal | None:
     """Why this candidate's speed gets the verdict REFUSED; None when there is no reason."""
     why = fault(candidate)
     runs = candidate.process_runs
     unsteady = sum(run.steady is False for run in runs)
     if why is None and unsteady > MAX_UNSTEADY * len(runs):
-        return (
-            f"NO_STEADY_STATE: in {unsteady} of {len(runs)} process runs its calls still got faster or slower after "
-            f"{max(run.warmup_calls for run in runs)} of them; say how many to wait for with --warmup"
+        return Refusal(
+            "NO_STEADY_STATE",
+            f"NO_STEADY_STATE: in {unsteady} of {len(runs)} process runs the time of a call had not become steady after "
+            f"{max(run.warmup_calls for run in runs)} calls of warm-up; say how many to wait for with --warmup",
         )
     return why
 
 
-def fault(candidate: Measurements) -> str | None:
+def fault(candidate: Measurements) -> Refusal | None:
     """What is wrong with this candidate's speed, where more process runs would not help; None when nothing is wrong."""
     if not candidate.samples:
         return None
     seconds = timing.seconds_per_call(timing.clean(candidate.samples)).mean
     if timing.unfinished(candidate.unfinished, seconds):
-        return (
+        return Refusal(
+            "its wait does not wait",
             f"{min(candidate.unfinished):.2g} s of computation were left after its wait, against {seconds:.2g} s a call "
-            "timed: the adapter's wait does not wait for the outputs"
+            "timed: the adapter's wait does not wait for the outputs",
         )
     if candidate.verdict is None:
-        return "its outputs were not compared"
+        return Refusal("outputs not compared", "its outputs were not compared")
     if candidate.verdict.fails:
-        return "it does not compute the same"
+        return Refusal(str(candidate.verdict.value), "it does not compute the same")
     if candidate.ended:
-        return candidate.ended
+        return Refusal("ended early", candidate.ended)
     retraces = sum(run.retraces or 0 for run in candidate.process_runs)
     if retraces:
-        return (
+        return Refusal(
+            "retraced while timed",
             f"retraced {retraces} time{'s' * (retraces > 1)} while it was timed: its times include compilation. "
             f"Let it see every input case first (--warmup {candidate.cases} or more), and let no Python value that "
-            "changes from call to call reach the graph"
+            "changes from call to call reach the graph",
         )
-    return _skipped_work(candidate, seconds)
+    skipped = _skipped_work(candidate, seconds)
+    return Refusal("WORK_VANISHED", skipped) if skipped else None
 
 
 def _skipped_work(candidate: Measurements, seconds: float) -> str | None:
-    """Why some calls cannot have done their work; None when there is no sign of it. seconds: duration of a timed call."""
-    growth = timing.vanished(candidate.samples)
-    if growth is not None:
-        return f"WORK_VANISHED: 2n calls take {growth:.2f} times as long as n calls, so not every call does its work"
-    if timing.amortised(candidate.new_input_seconds, seconds):
+    """The figures that show calls without their work; None when they were not seen twice. seconds: duration of a timed call."""
+    again = [sample for run in candidate.process_runs for sample in run.repeated_blocks]
+    first, growth = timing.vanished(candidate.samples), timing.vanished(again)
+    if first is not None and growth is not None:
         return (
-            f"WORK_VANISHED: a call on a new input takes {candidate.new_input_seconds:.2g} s, and on the same input again "
-            f"{seconds:.2g} s: something remembers results"
+            f"WORK_VANISHED: 2n calls take {first.ratio:.2f} times as long as n calls, and {growth.ratio:.2f} times when timed "
+            f"again. A block of {growth.calls} calls takes {growth.fixed:.2g} s whatever its calls, and one more call adds "
+            f"{growth.call:.2g} s"
+        )
+    pair = timing.remembered(candidate.new_input_pairs, seconds)
+    if pair is not None:
+        return (
+            f"WORK_VANISHED: a call on a new input takes {candidate.new_input_seconds:.2g} s, and {seconds:.2g} s in a block on "
+            f"one input. Seen again: {pair[0]:.2g} s on a new input, and {pair[1]:.2g} s when that call is repeated (medians of "
+            f"{len(candidate.new_input_pairs)} pairs)"
         )
     return None

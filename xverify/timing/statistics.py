@@ -13,6 +13,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from ..results.records import Sample
 from .plan import Effort
@@ -22,7 +23,10 @@ SAME = math.log(1.02)  # a ratio within ±2% is too small a difference to act on
 NARROW = math.log(1.02)  # process runs end when half the width of every interval is at most this
 WIDE = math.log(1.10)  # an interval with more than this half width allows no verdict
 TAIL_SAMPLES = 1000  # least number of single calls for a 99th percentile
-VANISHED = 0.05  # when 2n calls take less than 1.9 times as long as n calls, some calls did not do their work
+VANISHED = 0.05  # when 2n calls take less than 1.9 times as long as n calls, some calls may not have done their work
+MARGIN, WAKE_SECONDS = 2, 200e-6  # a first call may take longer than the others by this many calls and seconds
+# Quiet pairs of a call on a new input and the same call again: their least number, and the share that must show the difference.
+LEAST_PAIRS, SHOWN = 3, 0.9
 
 
 @dataclass(frozen=True)
@@ -50,9 +54,15 @@ class Estimate:
     @property
     def half(self) -> float:
         """Half the width of the 95% Student-t interval."""
-        from scipy import stats  # late: `xverify --help` and `list` need no statistics
+        return student(self.freedom) * self.error
 
-        return float(stats.t.ppf((1 + CONFIDENCE) / 2, self.freedom)) * self.error
+
+@cache
+def student(freedom: float) -> float:
+    """Student's quantile for a two-sided interval of CONFIDENCE, with this number of degrees of freedom."""
+    from scipy import stats  # late: `xverify --help` and `list` need no statistics
+
+    return float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom))
 
 
 def estimate(values: Sequence[float]) -> Estimate:
@@ -82,26 +92,34 @@ def clean(samples: Iterable[Sample]) -> list[Sample]:
     return [sample for sample in everything if not sample.dropped] or everything
 
 
-def seconds_per_call(samples: Sequence[Sample]) -> Interval:
-    """Seconds per call: all timed seconds divided by all calls.
+def seconds_per_call(samples: Sequence[Sample], baseline: Sequence[Sample] = ()) -> Interval:
+    """Seconds per call: the geometric mean, over process runs, of the median over the rounds of each.
 
+    This is the estimator of ``ratio``. With a baseline, the seconds are those of the baseline times the ratio to it. So the
+    seconds of two subjects never contradict their ratio, even when the machine changes its speed between two rounds.
     The interval counts process runs. With one process run it counts blocks.
+
+    baseline: samples of the subject that ratios refer to; without it, or when no round has both, the subject's own rounds count.
     """
-    mean = _rate(samples)
-    if len(by_process_run(samples)) > 1:
-        spread = interval(process_run_seconds(samples))
-    else:
-        spread = interval([sample.seconds / sample.calls for sample in samples])
-    return Interval(mean, max(0.0, mean - (spread.mean - spread.low)), mean + (spread.high - spread.mean))
+    own = [statistics.median(logs) for logs in _log_seconds(samples).values()]
+    counted = own if len(own) > 1 else next(iter(_log_seconds(samples).values()))
+    found = ratio(samples, baseline)
+    mean = math.exp(statistics.fmean(own)) if found is None else found.mean * seconds_per_call(baseline).mean
+    spread = math.exp(interval(counted).half)
+    return Interval(mean, mean / spread, mean * spread)
 
 
 def process_run_seconds(samples: Sequence[Sample]) -> list[float]:
-    """Seconds per call of each process run."""
-    return [_rate(found) for found in by_process_run(samples).values()]
+    """Seconds per call of each process run: the median over its rounds."""
+    return [math.exp(statistics.median(logs)) for logs in _log_seconds(samples).values()]
 
 
-def _rate(samples: Sequence[Sample]) -> float:
-    return math.fsum(sample.seconds for sample in samples) / sum(sample.calls for sample in samples)
+def _log_seconds(samples: Sequence[Sample]) -> dict[int, list[float]]:
+    """Number of the process run -> log(seconds per call) of each of its rounds."""
+    return {
+        run: [math.log(sample.seconds / sample.calls) for sample in found]
+        for run, found in by_process_run(samples).items()
+    }
 
 
 def by_process_run(samples: Iterable[Sample]) -> dict[int, list[Sample]]:
@@ -207,34 +225,92 @@ def _claim(found: Estimate) -> tuple[float, str]:
     )
 
 
-def vanished(samples: Sequence[Sample]) -> float | None:
-    """time(2n calls) / time(n calls) when it is significantly below 1.9, so that some calls did not do their work; else None.
+@dataclass(frozen=True)
+class Growth:
+    """How the seconds of a block grow with its calls: they are ``fixed + calls * call``.
 
-    Blocks of n and of 2n calls on the same input case are compared within each process run. Runs with --rerun have blocks of one
-    length, so nothing is found there. Noisy rounds are left out: one interruption adds the same time to a short and to a long
-    block, and so lowers the ratio.
+    ratio: time(2n calls) / time(n calls). calls: n. fixed: seconds of a block that do not depend on its calls.
+    call: seconds that one more call adds.
     """
-    changes: list[float] = []
+
+    ratio: float
+    calls: int
+    fixed: float
+    call: float
+
+
+def vanished(samples: Sequence[Sample]) -> Growth | None:
+    """How blocks grow, when it shows that most calls did not do the work that the first or the last one did; else None.
+
+    Blocks of n and of 2n calls on the same input case are compared within each process run. A block may take some time whatever
+    its calls, for example to wake threads or to synchronise. What blocks without any call take, where they were timed, is
+    subtracted first. The rest of the fixed time is a sign of work that is missing from the calls only when two conditions are
+    significant: time(2n) is below 1.9 times time(n), and the fixed time is longer than MARGIN calls.
+
+    Runs with --rerun have blocks of one length, so nothing is found there. Noisy rounds are left out: one interruption adds the
+    same time to a short and to a long block, and so looks like a fixed time.
+    """
+    found = [each for sizes in _by_case(samples) if (each := _growth(sizes)) is not None]
+    if len(found) < 3 or interval([math.log(each.ratio / 2) for each in found]).high > math.log1p(-VANISHED):
+        return None
+    if interval([each.fixed - _margin(max(0.0, each.call)) for each in found]).low <= 0:
+        return None
+    return Growth(
+        ratio=math.exp(statistics.fmean(math.log(each.ratio) for each in found)),
+        calls=found[-1].calls,
+        fixed=statistics.fmean(each.fixed for each in found),
+        call=statistics.fmean(max(0.0, each.call) for each in found),
+    )
+
+
+def _by_case(samples: Sequence[Sample]) -> list[dict[int, list[float]]]:
+    """For each process run and input case: number of calls -> seconds of its quiet blocks."""
+    result: list[dict[int, list[float]]] = []
     for found in by_process_run([sample for sample in samples if not sample.dropped]).values():
         by_case: dict[int, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
         for sample in found:
-            by_case[sample.case][sample.calls].append(sample.seconds / sample.calls)
-        for sizes in by_case.values():
-            least = min(sizes)
-            if 2 * least in sizes:
-                changes.append(math.log(statistics.median(sizes[2 * least]) / statistics.median(sizes[least])))
-    if len(changes) < 3 or interval(changes).high > math.log1p(-VANISHED):
+            by_case[sample.case][sample.calls].append(sample.seconds)
+        result += by_case.values()
+    return result
+
+
+def _growth(sizes: Mapping[int, Sequence[float]]) -> Growth | None:
+    """The growth of the blocks on one input case; None without blocks of n and of 2n calls."""
+    empty = statistics.median(sizes.get(0, [0.0]))  # what synchronisation alone takes
+    least = min(calls for calls in sizes if calls)
+    if 2 * least not in sizes:
         return None
-    return 2 * math.exp(statistics.fmean(changes))
+    short, long = (statistics.median(sizes[calls]) - empty for calls in (least, 2 * least))
+    if min(short, long) <= 0:
+        return None
+    return Growth(long / short, least, 2 * short - long, (long - short) / least)
+
+
+def _margin(call: float) -> float:
+    """The additional seconds that a first call may take: caches have to be filled, and threads to be woken."""
+    return MARGIN * call + WAKE_SECONDS
 
 
 def amortised(alone: float, seconds: float) -> bool:
-    """Whether a call on a new input takes so much longer than a call on the same input again that results must be remembered.
+    """Whether a call on a new input takes so much longer than a call on the same input again that results may be remembered.
 
     alone: seconds of the fastest call whose input differs from that of the call before.
-    seconds: seconds per call in a block, whose calls all have one input. The margin allows for caches and sleeping threads.
+    seconds: seconds per call in a block, whose calls all have one input.
     """
-    return alone > 3 * seconds + 200e-6
+    return alone - seconds > _margin(seconds)
+
+
+def remembered(pairs: Sequence[tuple[float, float]], seconds: float) -> tuple[float, float] | None:
+    """Medians of (a call on a new input, the same call again) when nearly every pair shows that results are remembered; else None.
+
+    Both calls of a pair are blocks of one call, so what every block takes is in both and cancels.
+
+    pairs: seconds of both calls, of quiet pairs. seconds: seconds per call in a block.
+    """
+    shown = sum(new - same > _margin(seconds) for new, same in pairs)
+    if len(pairs) < LEAST_PAIRS or shown < SHOWN * len(pairs):
+        return None
+    return statistics.median(new for new, _ in pairs), statistics.median(same for _, same in pairs)
 
 
 def tail(samples: Sequence[Sample]) -> float | None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from ..errors import Crashed, SubjectError, TimedOut
 from ..reference.build import Prepared, ReferenceProcess, fewer_items
+from ..reference.repeated import training_randomness
 from ..results.records import Check, Curve, Error, Layers, Training
 from ..results.verdicts import Verdict
 from ..verdict.findings import StepTruth
@@ -41,7 +42,7 @@ from ..worker.process import Worker
 from ..workload.optimizers import Optimizer
 from .checks import Local, judge_gradients, judge_loss, judge_statistics, judge_update
 from .conclusion import layer_check, training_error
-from .curve import Band, band, judge_curve
+from .curve import REPLICAS, Band, band, judge_curve
 from .step import Distance, Step
 
 # By effort: after how many steps of the reference its state is used for the checks; and the number of steps of the loss curve.
@@ -105,23 +106,36 @@ class TrainingParity:
         self.few = prepared.few_training
         self.band = Band()
         self.no_curve = ""
+        self.random = ""
         self._truths: dict[int, StepTruth] = {}
         self._gradient_floors: dict[tuple[int, float], Mapping[str, float]] = {}
         self._captured: set[tuple[str, ...]] = set()
         self._replayed: dict[tuple[str, ...], tuple[tuple[Check, ...], Layers]] = {}
 
-    def prepare(self, curve: bool = True, seconds: float = 0.0) -> None:
+    def prepare(self, curve: bool = True, seconds: float = 0.0, left: float | None = None) -> None:
         """Train the reference, to get the states that checks start from and the band for loss curves.
 
         curve: whether to draw the loss curve; without it, only ``judge_steps`` may be called.
         seconds: duration of a step of the reference; 0.0 when it is not known. When it is too long for a quick run, the reference
             is not trained at all.
+        left: seconds until --max-seconds is over; None without a limit. When they are too few for the curves of the reference
+            and its replicas, the reference is not trained either, and the first state alone is judged.
         Raises Failed when the reference's own loss is not finite.
         """
         self.layers = self.worker.ask(messages_reference.ListLayers()).layers
         start = TrainingState(weights=str(self.prepared.weights), optimizer_state="", steps=0)
         self.states = (start,)
+        self._phase("running twice on one input, to see whether it is random")
+        self.random = training_randomness(self.process, self.prepared)
+        if self.random:  # nothing that it computes could be compared
+            return
         quick = self.request.effort == "quick"
+        if left is not None and left <= seconds * (1 + REPLICAS) * CURVE[self.request.effort]:
+            self.no_curve = (
+                f"--max-seconds {self.request.max_seconds:g} left no time for the loss curve and for later steps"
+            )
+            self.few = fewer_items(self.process, self.prepared.training, FEW_ITEMS)
+            return
         if not (quick and seconds > LONG_STEP):
             second_step = self._prepare_reference()
             seconds = seconds or second_step
@@ -163,6 +177,9 @@ class TrainingParity:
 
     def judge(self, learner: Learner, observed: Observed) -> tuple[Error, Training]:
         """Run all checks of a subject. Returns its verdict and the record of the checks."""
+        if self.random:
+            check = Check("forward", 0, Verdict.INVALID, says=self.random)
+            return Error(Verdict.INVALID, self.random), Training(self.optimizer.says(), checks=(check,))
         by_layer, layers = self._judge_layers(learner, observed.captured)
         local = Local.of(by_layer)
         known = len(self.prepared.shapes)

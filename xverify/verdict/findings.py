@@ -30,6 +30,9 @@ class Finding:
     rel_rms: rms of the difference / rms of the exact values.
     reason: why no ratio could be computed, for example because the shapes differ; None when one was computed.
     rounding: the rounding that brings this very tensor under the limits; None when there is none.
+    after: for glue code that differs, the layer that was compared before it; "" for the inputs of the model.
+    source: for glue code that differs, the lines of the reference between the calls of both layers; "" where they are unknown.
+    joined: why the glue code before the layer is judged together with it; "" when it is not.
     """
 
     layer: str
@@ -45,6 +48,9 @@ class Finding:
     rel_rms: float | None = None
     reason: str | None = None
     rounding: Explanation | None = None
+    after: str = ""
+    source: str = ""
+    joined: str = ""
 
     @property
     def verdict(self) -> Verdict:
@@ -99,6 +105,7 @@ class ReplayReport:
     visible: size of the change that a planted fault makes to the exact output of its layer, in noise floors; 0 when no fault
         was planted.
     stopped: why the replay ended early; "" when it did not.
+    notes: sentences on how layers and calls of the port were compared where it is written in another way.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -107,6 +114,7 @@ class ReplayReport:
     explained: Mapping[str, Explanation] = field(default_factory=dict)
     visible: float = 0.0
     stopped: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def roundings(self) -> tuple[Rounding, ...]:

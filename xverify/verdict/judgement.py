@@ -123,10 +123,8 @@ def _excuse(place: str, tensor: TensorError, context: Context) -> str:
     assert context.layers is not None
     why = "every layer was compared in this callable and is EQUAL"
     if context.borrowed:
-        away = f"{context.distance(tensor.output):.2g} x this noise away from what its captured pass returned"
-        why = (
-            f"every layer of {context.layers.subject} is EQUAL, and the outputs are {away} (limit {limits.EQUAL_RHO:g})"
-        )
+        away = f"{context.distance(tensor.output):.2g} x this noise away from what {_captured(context.layers)} returned"
+        why = f"every layer there is EQUAL, and the outputs are {away} (limit {limits.EQUAL_RHO:g})"
     return f"{place} is {measure(tensor):.3g} x the noise of all layers, which may be up to {limits.COHERENT_RHO:g} because {why}"
 
 
@@ -142,4 +140,9 @@ def _no_excuse(tensor: TensorError, context: Context) -> str:
     if away <= limits.EQUAL_RHO:
         return text
     distance = f"{away:.3g} x this noise away from" if math.isfinite(away) else "not comparable with"
-    return f"{text}, but in another callable: the outputs are {distance} what the captured pass of {layers.subject} returned"
+    return f"{text}, but in another callable: the outputs are {distance} what {_captured(layers)} returned"
+
+
+def _captured(layers: Layers) -> str:
+    """The captured callable, in words."""
+    return f"the captured pass of {layers.subject}" + (f" (in mode {layers.mode})" if layers.mode else "")

@@ -16,6 +16,7 @@ EQUAL_R, DRIFT_R = 4.0, 40.0  # of R: residual / noise floor of a layer
 EQUAL_C, DRIFT_C = 10.0, 60.0  # of C: the same for its worst channel
 EQUAL_BACKWARD_R = 5.0  # of R of a gradient; clean gradients have up to 3.54
 EQUAL_RHO, DRIFT_RHO, COHERENT_RHO = 3.0, 10.0, 30.0  # of rho: residual of a model's output / noise of all its layers
+LEAST_VALUES = 4  # of a channel that has a C; see ``ratios``
 VISIBLE = 40.0  # noise floors; a fault that changes the result by less cannot be told from rounding
 
 
@@ -27,7 +28,14 @@ def growth(terms: int) -> float:
     return max(1.0, math.sqrt(terms) / 2)
 
 
-def ratios(residual: Array, perturbed: Array | None, own: Array | None, size: Array, terms: int) -> tuple[float, float]:
+def ratios(
+    residual: Array,
+    perturbed: Array | None,
+    own: Array | None,
+    size: Array,
+    terms: int,
+    values: int = LEAST_VALUES,
+) -> tuple[float, float]:
     """R and C: residual / noise floor F of a tensor and of its worst channel, where F² = κ²·σ² + e32² and σ² = d² + (u·y)²/3.
 
     All arrays are mean squares of each channel, (C,) float64.
@@ -38,9 +46,16 @@ def ratios(residual: Array, perturbed: Array | None, own: Array | None, size: Ar
     own: of e32, the error of the reference framework's own float32 result; None when unknown.
     size: of y64.
     terms: n, the length of the sums; κ = growth(n).
+    values: m, the number of values of one channel.
 
     R = rms(residual) / F over all channels. C is the largest rms(residual) / √(F_c² + F²/100) of a channel c. Its second term is
     there because the last bits of a channel that is nearly zero would count as a fault otherwise.
+
+    C is 0 for channels of fewer than LEAST_VALUES values. The floor F_c is itself measured, on m values of d and m values of e32.
+    When residual, d and e32 are independent and of one size, rms_c² / F_c² is the quotient of two mean squares of m and of 2m
+    normal values, which has the distribution F(m, 2m). By it an honest channel exceeds EQUAL_C = 10, so 100 in squares, with a
+    probability of 1e-2 for m = 1, 4e-4 for m = 2, 2e-5 for m = 3 and 7e-7 for m = 4. A model has thousands of channels, so
+    m = 4 is the first number of values at which less than one channel in a million is accused.
     """
     sigma = UNIT**2 / 3 * size
     kappa = 1.0
@@ -50,6 +65,8 @@ def ratios(residual: Array, perturbed: Array | None, own: Array | None, size: Ar
     assert residual.ndim == 1
     whole = float(floor.mean())
     ratio = _quotient(float(residual.mean()), whole)
+    if values < LEAST_VALUES:
+        return ratio, 0.0
     worst = max((_quotient(float(r), float(f) + whole / 100) for r, f in zip(residual, floor)), default=0.0)
     return ratio, worst
 

@@ -19,6 +19,7 @@ from ..weights.canonical import Array
 from ..workload.keys import case_key
 from . import limits as rule
 from .judgement import OWN_DRIFT, OWN_EQUAL, Context, conclusion, judged, measure
+from .swapped import swapped_outputs
 
 Arrays = Mapping[str, Array]
 
@@ -102,6 +103,9 @@ def compare(
     compared = [tensor for tensor in tensors if tensor.mean_abs is not None]
     strange = _strange(outputs, expected, spec)
     verdict, reason = (Verdict.INVALID, strange[0]) if strange else conclusion(tensors, context)
+    if verdict.fails and len(spec.outputs) > 1:
+        swapped = swapped_outputs(outputs, truth, list(spec.outputs), cases)
+        reason = f"{swapped}; {reason}" if swapped else reason
     return Error(
         verdict=verdict,
         reason=reason,
@@ -141,25 +145,6 @@ def _distance(ours: Array, theirs: Array, floor: float) -> float:
         values += away.size
     distance = _quotient(math.sqrt(math.fsum(squares) / max(1, values)), floor)
     return math.inf if math.isnan(distance) else distance
-
-
-def unsteady(outputs: Arrays, again: Arrays) -> float:
-    """The largest relative difference, in rms, between the outputs of two calls on the same input.
-
-    outputs, again: the outputs of the two calls, by name. Only floating-point outputs that both have in one shape are compared.
-    """
-    worst = 0.0
-    for key in again:
-        if key not in outputs or outputs[key].shape != again[key].shape or outputs[key].dtype.kind != "f":
-            continue
-        squares = [
-            (float(np.square(a.astype(np.float64) - b).sum()), float(np.square(b, dtype=np.float64).sum()))
-            for a, b in _parts(outputs[key], again[key])
-        ]
-        change, size = (math.fsum(column) for column in zip(*squares))
-        if size and math.isfinite(change):
-            worst = max(worst, math.sqrt(change / size))
-    return worst
 
 
 def _strange(outputs: Arrays, expected: Iterable[tuple[int, str]], spec: Described) -> list[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ..environments import store as environments
 from ..framework.adapter import Framework
+from .allocator import allocator_variables, glibc_version
 
 WORKER = "xverify.worker"
 
@@ -36,6 +37,7 @@ def worker_command(
     patient: bool = False,
     module: str = WORKER,
     arguments: Sequence[str] = (),
+    allocator: str | None = None,
 ) -> Command:
     """The command of a process that imports one framework.
 
@@ -44,8 +46,10 @@ def worker_command(
     python: the interpreter; this one when omitted.
     patient: whether its threads sleep while they wait for one another.
     module, arguments: what the process runs; a worker when omitted.
+    allocator: the policy of memory allocation (see ``allocator``); that of this process when omitted.
     """
-    environment = {**os.environ, **adapter.variables(threads, device), "TMPDIR": str(folder)}
+    own = os.environ if allocator is None else allocator_variables(allocator, os.environ, glibc_version())
+    environment = {**own, **adapter.variables(threads, device), "TMPDIR": str(folder)}
     if patient:
         environment["OMP_WAIT_POLICY"] = "PASSIVE"
     if not same_interpreter(python):

@@ -1,7 +1,8 @@
 """Requests that every worker answers, and their replies, with one frozen dataclass for each message.
 
 ``class Build(Request[Built])`` means that ``Build`` is answered by ``Built``. Arrays are passed in files; a message has their
-paths. ``messages_reference`` and ``messages_training`` hold the other messages; ``codec`` writes them as lines.
+paths. ``messages_reference``, ``messages_soundness`` and ``messages_training`` hold the other messages; ``codec`` writes them as
+lines.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..framework.capture import LayerCall
 from ..verdict.findings import ReplayReport, Rounding
-from ..verdict.layers import Place
+from ..verdict.matching import Place
 from .codec import Reply, Request
 from .messages import Done
 
@@ -169,6 +169,7 @@ class Replay(Request[Replayed]):
     folder: folder of the captured arrays.
     records, channels_last: as in ``Captured``.
     planted: (layer, index of the fault) of a fault that was planted in the captured model; None: there is none.
+    watched: the layers whose calls would have been captured.
     """
 
     folder: str
@@ -179,6 +180,7 @@ class Replay(Request[Replayed]):
     weights: str
     seed: int
     planted: tuple[str, int] | None = None
+    watched: tuple[str, ...] = ()
 
 
 # -- faults -------------------------------------------------------------------------------------------------------------

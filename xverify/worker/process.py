@@ -23,7 +23,7 @@ from . import codec, memory
 from .codec import MessageError, Refusal, Reply, ReplyType, Request
 from .command import same_interpreter, worker_command
 from .log import Log
-from .messages import Start, Started, Stop
+from .messages import Block, Start, Started, Stop
 
 MOST_NOISE = 1000  # lines that an interpreter may print before the worker's hello
 ATTEMPTS = 3  # number of attempts to start a process whose adapter asks for a restart
@@ -49,7 +49,8 @@ class Worker:
     pin: the cores that the process may use; when omitted, the cores of this process.
     patient: whether its threads sleep instead of spinning while they wait for one another. It is for work that is not timed and
         runs beside other work.
-    beat: called about once a second while the worker works; omitted: nothing is called.
+    beat: called about once a second while the worker works, but never during a block of timed calls; omitted: nothing is called.
+    allocator: the policy of memory allocation of the process (see ``allocator``); that of this process when omitted.
     """
 
     def __init__(
@@ -63,10 +64,11 @@ class Worker:
         pin: Sequence[int] = (),
         patient: bool = False,
         beat: Beat = _no_beat,
+        allocator: str | None = None,
     ) -> None:
         self.adapter, self.python, self.folder, self.pin = adapter, python, folder, pin
         self.threads, self.device, self.timeout = threads, device, timeout
-        self.patient, self.beat = patient, beat
+        self.patient, self.beat, self.allocator = patient, beat, allocator
         self.log = Log(folder / "worker.log")
         self.asked = 0  # the number of the last request
         self.process: subprocess.Popen[bytes] | None = None
@@ -106,8 +108,11 @@ class Worker:
         return replace(started, environment=environment)
 
     def _spawn(self) -> None:
-        command = worker_command(self.adapter, self.folder, self.threads, self.device, self.python, self.patient)
+        command = worker_command(
+            self.adapter, self.folder, self.threads, self.device, self.python, self.patient, allocator=self.allocator
+        )
         self.asked = 0
+        self.log = Log(self.log.path)
         self._lines: queue.Queue[bytes | None] = queue.Queue()
         try:
             with self.log.path.open("wb") as log:
@@ -193,7 +198,8 @@ class Worker:
             self.process.stdin.flush()
         except OSError:
             raise self._death(doing) from None
-        reply = self._reply(self._next_line(deadline, doing), doing)
+        timed = isinstance(request, Block)
+        reply = self._reply(self._next_line(deadline, doing, silent=timed), doing)
         if isinstance(reply, Refusal):
             raise _STATUS.get(reply.status, Failed)(reply.reason)
         if type(reply) is not request.reply_type:
@@ -226,11 +232,16 @@ class Worker:
         self.kill()
         return Crashed(reason)
 
-    def _next_line(self, deadline: float, doing: str) -> bytes:
+    def _next_line(self, deadline: float, doing: str, silent: bool = False) -> bytes:
+        """The next line of the worker. silent: sleep until it comes, and report no progress.
+
+        While a block is timed, this process must not use the processor.
+        """
         started = time.monotonic()
         while True:
+            left = max(0.0, deadline - time.monotonic())
             try:
-                line = self._lines.get(timeout=max(0.0, min(1.0, deadline - time.monotonic())))
+                line = self._lines.get(timeout=left if silent else min(1.0, left))
             except queue.Empty:
                 now = time.monotonic()
                 if now >= deadline:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import WeightsError
-from ..verdict.layers import Place
+from ..verdict.matching import Place
 from ..weights import load_file, npz
 from ..weights.canonical import Array
 from ..workload.keys import case_key
@@ -93,7 +93,7 @@ class ReferenceWork:
         state.write_weights(model, npz.load_file(Path(request.weights)))
         cases = state.native_cases(request.inputs, request.float64)
         results: dict[str, Array] = {}
-        with framework.inference():
+        with framework.float64_arithmetic() if request.float64 else framework.inference():
             mode = next(iter(framework.modes))
             call = framework.modes[mode](framework, model, cases[0])
             for case, native in enumerate(cases):
@@ -157,7 +157,7 @@ class ReferenceWork:
 
         state, case, folder = self.state, request.case, Path(request.folder)
         records = {(record.name, record.call): record for record in request.records}
-        captured = Capture(folder, request.channels_last, records)
+        captured = Capture(folder, request.channels_last, records, watched=frozenset(request.watched))
         arrays = npz.load_file(folder / "outputs.npz") if (folder / "outputs.npz").is_file() else {}
         outputs = {name: arrays.get(case_key(case, name)) for name in state.outputs}
         models = state.replayed_models(request.weights, request.seed)

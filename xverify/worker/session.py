@@ -1,7 +1,8 @@
 """The worker: a process for one framework, one model and one mode (``python -m xverify.worker``).
 
 It needs only numpy and its framework, so it runs under any interpreter that has these. Replays also need greenlet. The handlers of
-the requests are in ``building``, ``timing``, ``reference``, ``training``, ``training_reference``, ``files`` and ``graph``.
+the requests are in ``building``, ``timing``, ``soundness``, ``reference``, ``training``, ``training_reference``, ``files`` and
+``graph``.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from .files import FileWork
 from .graph import GraphWork
 from .messages import Stop
 from .reference import ReferenceWork
+from .soundness import Soundness
 from .state import Handlers, State
 from .timing import Timing
 from .training import TrainingSession
@@ -39,6 +41,7 @@ class Session:
             ReferenceWork(self.state),
             FileWork(self.state),
             GraphWork(self.state),
+            Soundness(self.state),
             self.training,
             TrainingReference(self.state),
         )

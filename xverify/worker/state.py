@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ class State:
     def write_weights(self, model: Any, arrays: canonical.Arrays) -> None:
         """Load canonical arrays into a model. Raises WeightsError when they do not fit it."""
         arrays = canonical.normal_form(arrays, self.fused_parameters)
-        canonical.check(arrays, self.shapes, source="the weights")
+        canonical.check(arrays, self.shapes, source="the weights", table=self.framework.reads())
         self.framework.load_weights(model, {own: arrays[name] for own, name in self.canonical_names.items()})
 
     def native_cases(self, path: str, float64: bool = False) -> list[tuple[Any, ...]]:
@@ -97,14 +98,16 @@ class State:
 
     def replayed_models(self, weights: str, seed: int) -> Any:
         """The float64 model and the float32 model of a replay (replay.stepping.Models), made at the first call."""
-        from ..replay import stepping
+        from ..replay import stepping, tables
 
         if self.replay_models is None:
             stepping.return_freed_memory()
-            float64_model = self.framework.build(self.source, self.options, float64=True)
+            build = partial(self.framework.build, self.source, self.options, float64=True)
+            float64_model = build()
             for model in (float64_model, self.model):
                 self.write_weights(model, npz.load_file(Path(weights)))
-            self.replay_models = stepping.Models(float64_model, self.model, seed)
+            found = tables.perturbed_tables(float64_model, build, seed)
+            self.replay_models = stepping.Models(float64_model, self.model, seed, found)
         return self.replay_models
 
     def place(self, error: BaseException) -> str:

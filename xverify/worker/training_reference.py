@@ -60,7 +60,9 @@ class TrainingReference:
         outputs = {name: arrays.get(case_key(0, name)) for name in self.state.outputs}
         with self._models(request.state, request.seed) as models:
             batch = self._batch(request.inputs, 0)
-            forward_report = forward.replay_forward(models, captured, batch[:-1], outputs)
+            replay = forward.replayed(models, captured, batch[:-1], outputs)
+            forward_report, captured = replay.report(), replay.capture_in_order()
+            del replay  # its tensors are no longer needed
             self._write(models, request.state)
             gradients = npz.load_file(folder / "gradients.npz")
             rounded = {name: found for name, found in forward_report.explained.items() if found.rounding}

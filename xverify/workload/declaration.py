@@ -30,6 +30,7 @@ class Option:
     many: whether the value is a list of such names, separated by commas.
     task: the only task that has this setting; empty when all have it.
     path: "read" or "folder" for a file or folder that must exist, "written" for a file that will be made; otherwise empty.
+    instead: words that may stand in the place of such a file.
     parse: turns text of the command line into a value; int, float or str when it is omitted.
     repeatable: whether the option may be given several times; ``parse`` then returns the (key, value) of a mapping.
     """
@@ -48,6 +49,7 @@ class Option:
     many: bool = False
     task: str = ""
     path: str = ""
+    instead: tuple[str, ...] = ()
     parse: Callable[[str], Any] | None = None
     repeatable: bool = False
 
@@ -99,7 +101,7 @@ class Option:
             if name not in self.choices:
                 known = f"{nearest(str(name), self.choices)} Known: {', '.join(self.choices)}"
                 raise UsageError(f"{self.flag} is {name!r}{known}")
-        if self.path == "read" and not Path(value).is_file():
+        if self.path == "read" and value not in self.instead and not Path(value).is_file():
             raise UsageError(f"{self.flag} {value}: no such file")
         if self.path == "folder" and not Path(value).is_dir():
             raise UsageError(f"{self.flag} {value}: no such folder ({self.help})")

@@ -22,6 +22,8 @@ WHAT, HOW, MACHINE, TRAINING, OUTPUT = GROUPS
 TASKS = ("forward", "train")
 EFFORTS = ("quick", "standard", "rigorous")
 DEVICES = ("cpu", "cuda")
+OWN_WEIGHTS = "own"  # in the place of a weight file: keep what the reference's build() makes
+ALLOCATORS = ("keep", "system")
 OPTIMIZERS = ("sgd", "adam", "adamw", "rmsprop")
 
 
@@ -51,8 +53,8 @@ class CommonSettings:
         "forward", f"one or more of: {', '.join(TASKS)}", group=WHAT, metavar="LIST", choices=TASKS, many=True
     )
     weights: FilePath | None = option(
-        None, "trained weights: .safetensors .npz .pt .pth .pkl .onnx", group=WHAT, metavar="FILE", path="read",
-        unset="the model's own, else drawn from the seed",
+        None, "trained weights: .safetensors .npz .pt .pth .pkl .onnx; own: what the reference's build() makes",
+        group=WHAT, metavar="FILE", path="read", instead=(OWN_WEIGHTS,), unset="the folder's, else drawn from the seed",
     )  # fmt: skip
     trust: bool = option(False, "also read weight files that can run code when they are read", group=WHAT)
     batch: int | None = option(None, "items a call", group=HOW, metavar="N", least=1, unset="the model's own")
@@ -81,6 +83,12 @@ class CommonSettings:
         (), "cores that the subjects may use, e.g. 0,1", group=MACHINE, metavar="LIST", parse=_cores, unset="all"
     )
     device: str = option("cpu", f"one of: {', '.join(DEVICES)}", group=MACHINE, metavar="DEVICE", choices=DEVICES)
+    allocator: str = option(
+        "keep",
+        "keep: freed memory stays with every subject, so a warm call has no page faults; "
+        "system: the C library's own rule, as in a plain script",
+        group=MACHINE, metavar="POLICY", choices=ALLOCATORS,
+    )  # fmt: skip
     python: Mapping[str, str] | None = option(
         None, "run a framework in another interpreter; may be repeated", group=MACHINE, metavar="FRAMEWORK=PATH",
         parse=_interpreter, repeatable=True,

@@ -1,0 +1,116 @@
+"""The policy of memory allocation: the variables of a process, and what they do to its page faults."""
+
+import json
+
+import pytest
+from conftest import write_folder
+
+from xverify.worker.allocator import allocator_variables, glibc_version
+
+OWN = {
+    "HOME": "/root",
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_THRESHOLD_": "131072",
+    "GLIBC_TUNABLES": "glibc.malloc.trim_threshold=1:glibc.pthread.rseq=0",
+}
+# Many weights, which a loader could leave behind as free memory, and calls that need and free 64 MiB.
+MODEL = """
+import numpy as np
+class Net:
+    def __init__(self):
+        self.weights = {f"w{index}": np.zeros((1024, 1024), np.float32) for index in range(24)}
+    def __call__(self, x):
+        parts = [np.ones(2**21, np.float32) for _ in range(8)]
+        return x @ np.ones((8, 3), np.float32) * parts[0][0] + self.weights["w0"][0, 0]
+def build():
+    return Net()
+"""
+# The same calls without xverify.
+SCRIPT = """
+import resource, sys
+import numpy as np
+sys.path.insert(0, sys.argv[1])
+import numpy_model
+net = numpy_model.build()
+x = np.zeros((4, 8), np.float32)
+for _ in range(4):
+    net(x)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(16):
+    net(x)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / 16)
+"""
+
+
+def test_every_policy_starts_from_the_same_variables():
+    system = allocator_variables("system", OWN, (2, 36))
+    assert system == {"HOME": "/root", "GLIBC_TUNABLES": "glibc.pthread.rseq=0"}
+    keep = allocator_variables("keep", OWN, (2, 36))
+    assert keep == system | {
+        "MALLOC_MMAP_THRESHOLD_": "4294967296",
+        "MALLOC_TRIM_THRESHOLD_": "17179869184",
+        "MALLOC_TOP_PAD_": "268435456",
+    }
+
+
+def test_a_glibc_that_refuses_a_high_threshold_gets_another_variable():
+    keep = allocator_variables("keep", {}, (2, 31))
+    assert keep["MALLOC_MMAP_MAX_"] == "0"
+    assert "MALLOC_MMAP_THRESHOLD_" not in keep
+
+
+def test_another_c_library_is_left_alone():
+    assert allocator_variables("keep", OWN, None) == OWN
+
+
+def test_a_system_without_glibc_is_told_that_the_policy_has_no_effect(monkeypatch, port):
+    from xverify.reference.request import resolve
+    from xverify.worker import allocator
+
+    assert resolve(port, ["numpy"])[0].notes == ()
+    monkeypatch.setattr(allocator, "glibc_version", lambda: None)
+    (note,) = resolve(port, ["numpy"])[0].notes
+    assert note.startswith("--allocator has no effect here")
+
+
+@pytest.mark.skipif(glibc_version() is None, reason="the policy sets variables of glibc")
+def test_kept_memory_has_no_faults_and_the_system_has_those_of_a_plain_script(xverify, tmp_path, plain_faults):
+    folder = write_folder(tmp_path / "port", ("numpy",), model=MODEL)
+    faults = {}
+    for policy in ("keep", "system"):
+        file = tmp_path / f"{policy}.json"
+        done = xverify(
+            "run", folder, "--subjects", "numpy", "--warmup", 4, "--rerun", 16, "--allocator", policy, "--json", file
+        )
+        (run,) = json.loads(file.read_text())["rows"][0]["speed"]["launches"]
+        faults[policy] = run["faults_per_call"]
+        assert f"Memory: --allocator {policy}: " in done.out
+        assert f"page faults a call: numpy {faults[policy]:,.0f}" in done.out
+        assert json.loads(file.read_text())["settings"]["allocator"] == policy
+    assert faults["keep"] < 100
+    assert faults["system"] == pytest.approx(plain_faults(folder, SCRIPT), rel=0.1)
+    assert faults["system"] > 2000
+    differs = xverify("diff", tmp_path / "keep.json", tmp_path / "system.json")
+    assert differs.code == 2
+    assert "allocator was 'keep', is 'system'" in differs.err
+    older = json.loads((tmp_path / "keep.json").read_text())
+    del older["settings"]["allocator"]
+    (tmp_path / "older.json").write_text(json.dumps(older))
+    assert "allocator was 'unstated', is 'keep'" in xverify("diff", tmp_path / "older.json", tmp_path / "keep.json").err
+
+
+@pytest.fixture
+def plain_faults(tmp_path):
+    """The page faults a call of a script that has nothing of xverify."""
+    import subprocess
+    import sys
+
+    def call(folder, script):
+        (tmp_path / "numpy_model.py").write_text((folder / "numpy.py").read_text())
+        (tmp_path / "script.py").write_text(script)
+        done = subprocess.run(
+            [sys.executable, tmp_path / "script.py", tmp_path], capture_output=True, text=True, check=True
+        )
+        return float(done.stdout)
+
+    return call

@@ -1,0 +1,39 @@
+"""Calls of a subject that are made to judge it, after all that is timed and captured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..errors import Crashed, SubjectError, TimedOut
+from ..reference.build import Prepared
+from ..reference.truth import Truth
+from ..worker.messages_soundness import CallAsUser, Repeat
+from ..worker.process import Worker
+from . import judging
+from .stages import Calls
+
+
+def further_calls(
+    worker: Worker, kept: Mapping[int, Path], case: int, second: Path | None, prepared: Prepared, truth: Truth
+) -> Calls:
+    """Find out where two calls on one input differ, if they do, and then call the model as its users do.
+
+    kept: input case -> file of the timed outputs. case: the input case of the second call. second: the file of its outputs.
+    """
+    found = judging.repeated(kept, second, truth)
+    place = _random_place(worker, prepared) if found.random else ""
+    user = worker.folder / "user.npz"
+    called = worker.ask(CallAsUser(case=case, path=str(user))).called
+    return Calls(case, second, user if called else None, place)
+
+
+def _random_place(worker: Worker, prepared: Prepared) -> str:
+    """Where two passes of this subject on one input differ; "" when they agree layer by layer."""
+    inputs = prepared.inputs if worker.adapter.runs_export else prepared.few_inputs
+    try:
+        return worker.ask(Repeat(inputs=str(inputs), case=0, folder=str(worker.folder / "repeated"))).place
+    except (Crashed, TimedOut):
+        raise
+    except SubjectError:  # its layers cannot be captured; the difference itself is known already
+        return ""

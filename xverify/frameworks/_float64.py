@@ -1,0 +1,60 @@
+"""Float64 arithmetic for a model of torch whose code asks for float32, as in ``t.float()`` or ``torch.arange(8.0)``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_map
+
+WIDER = {torch.float32: torch.float64, torch.complex64: torch.complex128}
+
+
+class _Widening(TorchDispatchMode):
+    """Replaces float32 by float64 in the arguments of every operation that does not overwrite one of them."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        named = {key: WIDER.get(value, value) if key == "dtype" else value for key, value in (kwargs or {}).items()}
+        if func._schema.is_mutable or func.is_view:  # a view must be one of the given tensor
+            return func(*args, **named)
+        return func(*tree_map(_widened, args), **tree_map(_widened, named))
+
+
+def _widened(value: Any) -> Any:
+    return value.to(WIDER[value.dtype]) if isinstance(value, torch.Tensor) and value.dtype in WIDER else value
+
+
+@contextmanager
+def float64_arithmetic() -> Iterator[None]:
+    """Compute everything in float64 within the context, whatever the code of the model asks for.
+
+    Code that is written for float32 names it: a conversion of time steps, a table of frequencies, the dtype of a softmax. The
+    float64 model must not round there, and a layer with float64 weights would refuse float32 inputs.
+    """
+    with _default_dtype(torch.float64), _Widening():
+        yield
+
+
+@contextmanager
+def given_arithmetic() -> Iterator[None]:
+    """Compute as the code asks within the context, although a surrounding context changes its arithmetic."""
+    if torch.get_default_dtype() is torch.float32:
+        yield
+        return
+    with _disable_current_modes(), _default_dtype(torch.float32):
+        yield
+
+
+@contextmanager
+def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    previous = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(previous)

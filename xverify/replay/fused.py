@@ -1,0 +1,264 @@
+"""Captured layers that end in an activation, which the reference computes after the layer.
+
+``Dense(16, activation="relu")`` returns relu(layer(x)), where the reference has a linear layer and a ReLU. The layer is judged
+together with the activation, and the replay continues with what the reference's own layer returns. Whether the reference applies
+the same activation is therefore decided by its own code: by its next layer where that is an activation, and elsewhere by the
+glue code before the next captured layer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..results.verdicts import Verdict
+from ..verdict import limits
+from ..verdict.findings import OUTPUT, Explanation, Finding
+from ..verdict.limits import UNIT
+from .faults import catalogue
+from .faults.activation import ACTIVATIONS
+from .faults.fault import PortFault
+from .faulty_layer import faulty_output
+from .layer_kinds import ACTIVATION_LAYERS, channel_axis, summed_terms
+from .perturbation import Noise, perturbed_layer
+from .stepping import Models, Pause
+from .structures import as_float32, flatten, map_tensors
+from .tensors import Floors, Place, judge, mean_squares
+
+KEPT = 4  # calls whose outputs are followed: the activation mostly comes right after its layer
+CLOSE = 1e-2  # relative difference (rms); an activation that fits worse is not judged
+SAME = 1e-9  # relative difference (rms) of two results in float64 that are the same
+
+Activation = Callable[[Tensor], Tensor]
+
+
+def fused_activations(layer: nn.Module, dim: int) -> dict[str, Activation]:
+    """The activations in which a layer of a framework may end: name -> function. dim: number of axes of its output."""
+    axis = channel_axis(layer, dim)
+    return {
+        **ACTIVATIONS,
+        "softmax": lambda x: x.softmax(axis),
+        "log-softmax": lambda x: x.log_softmax(axis),
+        "softsign": nn.functional.softsign,
+        "LogSigmoid": nn.functional.logsigmoid,
+        "CELU": nn.functional.celu,
+        "exp": torch.exp,
+    }
+
+
+@dataclass
+class FusedLayer:
+    """One captured call of a layer that ends in an activation.
+
+    layer: name of the layer.
+    activation: name of the activation that fits.
+    captured: what the port's layer returned, in the reference's layout.
+    results: what the reference's layer returns in each pass, before the activation: exact, perturbed, and in float32.
+    finding: the comparison of the captured output with the activation of the exact one.
+    fault: what else the layer computes otherwise; None when it is right.
+    """
+
+    layer: str
+    activation: str
+    captured: Tensor
+    results: list[Any]
+    finding: Finding
+    fault: PortFault | None = None
+
+    def __post_init__(self) -> None:
+        self.exact = flatten(self.results[0])[0]
+        self._version = self.exact._version
+
+    @property
+    def overwritten(self) -> bool:
+        """Whether the reference computes its activation in place."""
+        return self.exact._version != self._version
+
+    def view(self, of: Tensor) -> Tensor:
+        """The captured output in the shape of a view of the exact output before the activation."""
+        exact = self.exact
+        captured = torch.empty_strided(exact.size(), exact.stride(), dtype=torch.float64).copy_(self.captured)
+        return torch.as_strided(captured, of.size(), of.stride(), of.storage_offset())
+
+    def other_than(self, applied: str) -> Explanation:
+        """The explanation that the reference applies another activation. applied: its name."""
+        says = f"`{self.layer}` of the port ends in the activation {self.activation}; the reference applies {applied}"
+        return Explanation("another activation", says)
+
+
+class FusedLayers:
+    """Recognises the layers that end in an activation, and follows their outputs to the activation of the reference.
+
+    activations: layer -> the name of its activation, or of the reference's layer that computes it.
+    """
+
+    def __init__(self, models: Models, noise: Noise) -> None:
+        self.models, self.noise = models, noise
+        self.activations: dict[str, str] = {}
+        self.recent: deque[FusedLayer] = deque(maxlen=KEPT)
+
+    def right_layer(self, finding: Finding, captured: Tensor, exact: Tensor, args: Any) -> FusedLayer | None:
+        """The call as that of a right layer that ends in an activation; None when no activation fits.
+
+        finding: the comparison with the layer alone.
+        captured, exact: the first output, and that of the reference's layer.
+        args: the arguments of the call, in float64.
+        """
+        layer = self.models.layers[finding.layer]
+        if not _may_be_fused(layer, captured) or captured.shape != exact.shape:
+            return None
+        close = [
+            (name, function)
+            for name, function in fused_activations(layer, exact.dim()).items()
+            if _difference(function(exact), captured) <= CLOSE
+        ]
+        if not close:
+            return None
+        results = self._in_each_pass(finding.layer, args)
+        judged = [(self._judge(finding, captured, function, results), name) for name, function in close]
+        fitting = [(found, name) for found, name in judged if found.verdict == Verdict.EQUAL]
+        if not fitting:
+            return None
+        found, name = min(fitting, key=lambda pair: pair[0].ratio)
+        return FusedLayer(finding.layer, name, captured, results, found)
+
+    def faulty_layer(self, finding: Finding, captured: Tensor, args: Any) -> FusedLayer | None:
+        """The call as that of a layer with a known fault that ends in an activation; None when none fits."""
+        layer = self.models.layers[finding.layer]
+        if not _may_be_fused(layer, captured):
+            return None
+        activations = fused_activations(layer, captured.dim())
+        for fault in catalogue.explanatory_faults(layer):
+            output = faulty_output(self.models, layer, fault, args)
+            if fault.rounding or output is None or output.shape != captured.shape:
+                continue
+            for name, function in activations.items():
+                if _difference(function(output), captured) > CLOSE:
+                    continue
+                results = self._in_each_pass(finding.layer, args, fault)
+                if self._judge(finding, captured, function, results).verdict == Verdict.EQUAL:
+                    right = self._judge(finding, captured, function, self._in_each_pass(finding.layer, args))
+                    return FusedLayer(finding.layer, name, captured, results, right, fault)
+        return None
+
+    def follow(self, fused: FusedLayer) -> None:
+        """Follow the output of this call to the activation of the reference."""
+        self.recent.append(fused)
+        self.activations[fused.layer] = fused.activation
+
+    def _in_each_pass(self, name: str, args: Any, fault: PortFault | None = None) -> list[Any]:
+        """What the reference's layer returns in each pass for the captured arguments: exact, perturbed, and in float32.
+
+        fault: a fault that the layer has in the first two passes; the third is then the first in float32.
+        """
+        layer, float32_layer = self.models.layers[name], self.models.float32_layers[name]
+        size = UNIT * limits.growth(summed_terms(layer, flatten(args)))
+        forward = self.models.forwards[layer]
+
+        def compute(values: Any) -> Any:
+            if fault is None:
+                return self.models.compute(layer, values)
+            return fault.forward(layer, forward, *values[0], **values[1])
+
+        exact = compute(map_tensors(args, Tensor.clone))
+        perturbed_args = map_tensors(args, lambda tensor: self.noise.perturbed(tensor, size))
+        with perturbed_layer(layer, float32_layer, self.noise, size):
+            perturbed = map_tensors(compute(perturbed_args), self.noise.perturbed)
+        if fault is not None:
+            return [exact, perturbed, map_tensors(exact, as_float32)]
+        float32_args = map_tensors(args, lambda tensor: as_float32(tensor).clone())
+        return [exact, perturbed, self.models.compute(float32_layer, float32_args)]
+
+    def _judge(self, finding: Finding, captured: Tensor, function: Activation, results: Sequence[Any]) -> Finding:
+        """Compare a captured output with the activation of what the reference's layer returns in each pass."""
+        layer = self.models.layers[finding.layer]
+        place = Place(finding.layer, finding.call, finding.index, finding.kind, OUTPUT)
+        values = [function(flatten(result)[0]) for result in results]
+        return judge(place, captured, _floors(values, layer), 1, channel_axis(layer, captured.dim()))
+
+    # -- the activation of the reference ------------------------------------------------------------------------------
+
+    def given_to(self, pause: Pause) -> FusedLayer | None:
+        """The call whose output this layer of the reference is given, when the layer is an activation."""
+        given = flatten(pause.args)
+        if not given or not isinstance(self.models.layers[pause.layer], ACTIVATION_LAYERS):
+            return None
+        return next((call for call in reversed(self.recent) if _share_memory(call.exact, given[0])), None)
+
+    def judge_activation(
+        self, fused: FusedLayer, pause: Pause, view: Tensor, values: Sequence[Tensor]
+    ) -> tuple[Finding, Tensor]:
+        """Judge what the port's layer returned as the output of the reference's activation.
+
+        pause: the call of the activation.
+        view: the captured output as the activation was given it.
+        values: what the activation returns in each pass.
+        Returns the finding and the captured output.
+        """
+        layer = self.models.layers[pause.layer]
+        place = Place(pause.layer, pause.call, 0, type(layer).__name__, OUTPUT)
+        floors, captured = _floors(values, layer), view.reshape(values[0].shape)
+        self.recent.remove(fused)
+        self.activations[fused.layer] = pause.layer
+        return judge(place, captured, floors, 1, channel_axis(layer, captured.dim())), captured
+
+    def explain(self, captured: Tensor, exact: Tensor) -> Explanation | None:
+        """Explain a wrong tensor that a layer with an activation returned, where the reference has another activation.
+
+        captured: what the port passed on.
+        exact: what the reference's glue code computes.
+        """
+        for call in reversed(self.recent):
+            if call.captured.shape != captured.shape or not torch.equal(call.captured, captured):
+                continue
+            return call.other_than(self._applied(call, exact))
+        return None
+
+    def _applied(self, call: FusedLayer, exact: Tensor) -> str:
+        """What the reference's glue code applies to the output of a layer. exact: the result."""
+        other = "something else to it"
+        if call.overwritten or call.exact.shape != exact.shape:
+            return other
+        if _difference(call.exact, exact) <= SAME:
+            return "none to it"
+        activations = fused_activations(self.models.layers[call.layer], exact.dim())
+        return next(
+            (name for name, function in activations.items() if _difference(function(call.exact), exact) <= SAME), other
+        )
+
+    def notes(self) -> Iterator[str]:
+        """One sentence for each layer that was judged together with an activation."""
+        for layer, activation in self.activations.items():
+            yield (
+                f"{layer} was judged together with the activation {activation} after it, because the port's layer ends in it"
+            )
+
+
+def _may_be_fused(layer: nn.Module, captured: Tensor) -> bool:
+    """Whether a layer of a framework may compute this output of the layer and an activation after it."""
+    return captured.is_floating_point() and any(True for _ in layer.parameters(recurse=False))
+
+
+def _floors(values: Sequence[Tensor], layer: nn.Module) -> Floors:
+    """The floors of an output from its values in each pass; the growth of the sums is in the perturbed one already."""
+    exact, perturbed, float32 = values
+    axis = channel_axis(layer, exact.dim())
+    return Floors(exact, mean_squares(perturbed, axis, exact=exact), mean_squares(float32, axis, exact=exact))
+
+
+def _difference(tensor: Tensor, other: Tensor) -> float:
+    """The relative difference (rms) of two tensors of one shape; infinite when it is not a number."""
+    size = float(torch.linalg.vector_norm(tensor.double()))
+    apart = float(torch.dist(tensor.double(), other.double()))
+    found = apart / size if size else apart
+    return found if math.isfinite(found) else math.inf
+
+
+def _share_memory(tensor: Tensor, other: Tensor) -> bool:
+    return tensor.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()

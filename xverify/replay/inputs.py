@@ -1,0 +1,131 @@
+"""Judges what a framework gave its layers, against what the reference's glue code computes from earlier captured outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from ..results.verdicts import Verdict
+from ..verdict.findings import INPUT, Finding
+from .blame import Blame
+from .layer_kinds import channel_axis
+from .layout import nearest
+from .padding import padded_image
+from .stepping import Models, Pause
+from .structures import as_float64, flatten
+from .tensors import Capture, Floors, Place, equal, judge, mean_squares, stretches
+
+
+class NeedsFloor(Exception):
+    """Glue code does not agree to the last bit, and a single pass cannot tell how much of the difference is rounding."""
+
+
+def glue_floors(values: Sequence[Tensor], axis: int) -> Floors:
+    """The floor of what glue code computes, from its results in all passes. Raises NeedsFloor when there is one pass only."""
+    if len(values) == 1:
+        raise NeedsFloor
+    exact, perturbed, float32 = values
+    return Floors(exact, mean_squares(perturbed, axis, exact=exact), mean_squares(float32, axis, exact=exact))
+
+
+@dataclass
+class Given:
+    """What a framework gave one call of a layer.
+
+    inputs: in the reference's layout and float64. An input that was not captured, or that has another shape, is the reference's
+        own; the layer is then judged together with the glue code before it.
+    matched: how many of them were captured.
+    unpadded: whether the inputs contain a padding that is not the reference's, so that the layer is judged without its own.
+    joined: why the glue code before the layer is judged together with it; "" when every input was compared.
+    findings: one finding for each input that was compared.
+    captured: all captured inputs.
+    wrong: for each wrong input, what was captured and what the reference's glue code computes.
+    """
+
+    inputs: list[Tensor] = field(default_factory=list)
+    matched: int = 0
+    unpadded: bool = False
+    joined: str = ""
+    findings: list[Finding] = field(default_factory=list)
+    captured: list[Tensor] = field(default_factory=list)
+    wrong: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+
+
+class InputJudge:
+    """Judges the inputs of the layers of one capture."""
+
+    def __init__(self, models: Models, capture: Capture, blame: Blame) -> None:
+        self.models, self.capture, self.blame = models, capture, blame
+
+    def judge(self, pauses: list[Pause], files: Sequence[str]) -> Given:
+        """Judge the inputs of one call. files: the captured inputs. Where one is wrong, the first finding says what never ran."""
+        name, call = pauses[0].layer, pauses[0].call
+        layer = self.models.layers[name]
+        captured = [self.capture.load(file) for file in files]
+        given = Given(captured=list(captured))
+        for index, values in enumerate(zip(*(flatten(pause.args) for pause in pauses))):
+            place = Place(name, call, index, type(layer).__name__, INPUT)
+            used = self._judge_one(place, values, captured, layer, given)
+            captured = [other for other in captured if other is not used]
+        given.findings = [self.blame.located(finding, pauses[0]) for finding in given.findings]
+        if any(finding.verdict != Verdict.EQUAL for finding in given.findings):
+            given.findings = [*self.blame.never_ran(given.captured, layer), *given.findings]
+        elif given.matched and not given.joined:
+            self.blame.right()
+        return given
+
+    def _judge_one(
+        self, place: Place, values: Sequence[Tensor], captured: Sequence[Tensor], layer: nn.Module, given: Given
+    ) -> Tensor | None:
+        """Judge one input, and add it to what was given. Returns the captured tensor that it was compared with.
+
+        values: what the glue code of each pass computed. captured: the captured inputs that belong to no other input.
+        """
+        exact = values[0]
+        same_kind = [tensor for tensor in captured if tensor.is_floating_point() == exact.is_floating_point()]
+        found = nearest(same_kind, exact, layer, self.capture.channels_last)
+        if found is not None:
+            given.matched += 1
+            given.findings.append(self.judge_one(place, found[1], values, channel_axis(layer, exact.dim())))
+            if given.findings[-1].verdict != Verdict.EQUAL:
+                given.wrong.append((found[1], exact))
+            given.inputs.append(_in_float64(found[1], exact))
+            return found[0]
+        padded = padded_image(same_kind, exact, layer, self.capture.channels_last)
+        if padded is None:
+            given.inputs.append(exact)
+            given.joined = given.joined or _why_joined(same_kind, exact)
+            return None
+        given.matched += 1
+        finding = self.judge_one(place, padded.inside, values, channel_axis(layer, exact.dim()))
+        if padded.problem and finding.verdict == Verdict.EQUAL:
+            finding = place.incomparable(padded.problem)
+        given.findings.append(finding)
+        given.unpadded = given.unpadded or bool(padded.problem)
+        given.inputs.append(as_float64(padded.whole) if padded.problem else _in_float64(padded.inside, exact))
+        return padded.captured
+
+    def judge_one(self, place: Place, captured: Tensor, values: Sequence[Tensor], axis: int) -> Finding:
+        """Judge what glue code computes. values: the results of each pass. axis: axis of the channels."""
+        exact = values[0]
+        if equal(exact, captured):
+            return place.identical()
+        # Whole numbers, such as indices, have no rounding.
+        floors = glue_floors(values, axis) if exact.is_floating_point() else Floors(exact, None, None)
+        return judge(place, captured, floors, 1, axis)
+
+
+def _in_float64(captured: Tensor, exact: Tensor) -> Tensor:
+    """A captured tensor in float64; the exact one where both are the same, so that no copy is made."""
+    same = exact.is_floating_point() and all(torch.equal(a, b.double()) for a, b in stretches(exact, captured, axis=-1))
+    return exact if same else as_float64(captured)
+
+
+def _why_joined(captured: Sequence[Tensor], exact: Tensor) -> str:
+    if not captured:
+        return "what the port gives it was not captured, so the code before it is judged with it"
+    shapes = " and ".join(str(tuple(tensor.shape)) for tensor in captured)
+    return f"the port gives it {shapes}, the reference {tuple(exact.shape)}, so the code before it is judged with it"

@@ -1,0 +1,177 @@
+"""Images that a port pads before a layer, where the reference's layer pads them itself."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from .layout import distance
+
+Pads = tuple[tuple[int, int], ...]  # (before, behind) of each spatial axis
+
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+POOLS = (nn.modules.pooling._MaxPoolNd, nn.modules.pooling._AvgPoolNd)
+
+
+@dataclass(frozen=True)
+class PaddedImage:
+    """A captured image that is larger than the reference's, in the reference's layout.
+
+    captured: what the framework's layer was given.
+    whole: the same tensor in the reference's layout.
+    inside: the part that corresponds to the reference's image.
+    problem: how the padding differs from that of the reference's layer; "" when the layer computes the same from it.
+    """
+
+    captured: Tensor
+    whole: Tensor
+    inside: Tensor
+    problem: str
+
+
+def padded_image(
+    captured: Sequence[Tensor], exact: Tensor, layer: nn.Module, channels_last: bool
+) -> PaddedImage | None:
+    """The captured tensor that is this image of the reference with padding around it; None where there is none."""
+    if not isinstance(layer, (*CONVOLUTIONS, *POOLS)) or exact.dim() < 3:
+        return None
+    geometry = _Geometry.of(layer, exact)
+    for tensor in captured:
+        whole = tensor.movedim(-1, 1).contiguous() if channels_last and tensor.dim() == exact.dim() else tensor
+        if whole.dim() != exact.dim() or whole.shape[:2] != exact.shape[:2]:
+            continue
+        extra = [more - size for more, size in zip(whole.shape[2:], exact.shape[2:])]
+        if min(extra) < 0 or max(extra) == 0 or any(e > 2 * k for e, k in zip(extra, geometry.kernel)):
+            continue
+        offsets = _offsets(whole, exact, extra, [before for before, _ in geometry.pads])
+        inside = _crop(whole, offsets, exact.shape[2:])
+        pads = tuple((before, more - before) for before, more in zip(offsets, extra))
+        return PaddedImage(
+            tensor, whole, inside, geometry.problem(pads) or _wrong_border(layer, whole, inside, geometry)
+        )
+    return None
+
+
+@dataclass(frozen=True)
+class _Geometry:
+    """The sizes of a layer for one image, each by spatial axis.
+
+    kernel: extent of the kernel, dilation included.
+    pads: what the reference's layer pads.
+    """
+
+    image: tuple[int, ...]
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    pads: Pads
+
+    @staticmethod
+    def of(layer: Any, exact: Tensor) -> _Geometry:
+        axes = exact.dim() - 2
+        sides = [_each(getattr(layer, key, 1), axes) for key in ("kernel_size", "stride", "dilation")]
+        if isinstance(layer, CONVOLUTIONS):
+            flat = layer._reversed_padding_repeated_twice  # the last axis first
+            pads = tuple((flat[2 * i], flat[2 * i + 1]) for i in reversed(range(axes)))
+        else:
+            pads = tuple((pad, pad) for pad in _each(layer.padding, axes))
+        kernel = tuple(dilation * (size - 1) + 1 for size, dilation in zip(sides[0], sides[2]))
+        return _Geometry(tuple(exact.shape[2:]), kernel, sides[1], pads)
+
+    def used(self) -> list[int]:
+        """The rows of the padded image that the layer reads; with a stride, the last ones may be left over."""
+        padded = [size + sum(pad) for size, pad in zip(self.image, self.pads)]
+        return [(size - k) // stride * stride + k for size, k, stride in zip(padded, self.kernel, self.stride)]
+
+    def problem(self, pads: Pads) -> str:
+        """How other pads differ; "" when the layer reads the same rows and returns as many."""
+        results = []
+        for chosen in (pads, self.pads):
+            padded = [size + sum(pad) for size, pad in zip(self.image, chosen)]
+            results.append([(size - k) // stride for size, k, stride in zip(padded, self.kernel, self.stride)])
+        before = [[pad[0] for pad in chosen] for chosen in (pads, self.pads)]
+        if results[0] == results[1] and before[0] == before[1]:
+            return ""
+        return f"the port pads its image by {_written(pads)} (before and behind each axis), the reference by {_written(self.pads)}"
+
+
+def _each(value: Any, axes: int) -> tuple[int, ...]:
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,) * axes
+
+
+def _written(pads: Pads) -> str:
+    return ", ".join(f"{before} and {behind}" for before, behind in pads)
+
+
+def _crop(whole: Tensor, offsets: Sequence[int], sizes: Sequence[int]) -> Tensor:
+    return _part(whole, [slice(start, start + size) for start, size in zip(offsets, sizes)])
+
+
+def _part(image: Tensor, sides: Sequence[slice]) -> Tensor:
+    index = (..., *sides)
+    return image[index]
+
+
+def _offsets(whole: Tensor, exact: Tensor, extra: Sequence[int], expected: Sequence[int]) -> tuple[int, ...]:
+    """Where the reference's image begins: where the reference's layer expects it, unless it fits far better elsewhere."""
+    usual = tuple(min(before, more) for before, more in zip(expected, extra))
+    size = float(exact.norm()) or 1.0
+
+    def off(offsets: Sequence[int]) -> float:
+        found = distance(_crop(whole, offsets, exact.shape[2:]), exact) / size
+        return found if math.isfinite(found) else math.inf
+
+    if off(usual) < 1e-3:
+        return usual
+    best = min(itertools.product(*(range(more + 1) for more in extra)), key=off)
+    return best if off(best) < 0.1 * off(usual) else usual
+
+
+def _wrong_border(layer: Any, whole: Tensor, inside: Tensor, geometry: _Geometry) -> str:
+    """How the values of a right padding differ from those that the reference's layer pads with; "" when they do not."""
+    used = [slice(0, rows) for rows in geometry.used()]
+    flat = [pad for pads in reversed(geometry.pads) for pad in pads]
+    mode = getattr(layer, "padding_mode", "zeros")
+    if mode == "zeros":
+        border = -math.inf if isinstance(layer, nn.modules.pooling._MaxPoolNd) else 0.0
+        right = nn.functional.pad(inside, flat, value=border)
+    else:
+        right = nn.functional.pad(inside, flat, mode=mode)
+    given, right = _part(whole, used), _part(right, used)
+    if given.shape != right.shape:  # rows behind the image that the reference pads and the port leaves out are not used
+        sides = [slice(0, min(a, b)) for a, b in zip(given.shape[2:], right.shape[2:])]
+        given, right = _part(given, sides), _part(right, sides)
+    wrong = given != right
+    if isinstance(layer, nn.modules.pooling._MaxPoolNd) and bool(wrong.any()):
+        wrong &= given > inside.min()  # a smaller value is never a maximum
+    if not bool(wrong.any()):
+        return ""
+    values = given[wrong]
+    low, high = float(values.min()), float(values.max())
+    return f"the port pads its image with values from {low:.3g} to {high:.3g}, the reference with {mode}"
+
+
+@contextmanager
+def without_padding(*layers: nn.Module) -> Iterator[None]:
+    """The layers do not pad within the context."""
+    originals = [{key: value for key, value in vars(layer).items() if "padding" in key} for layer in layers]
+    for layer, original in zip(layers, originals):
+        for key, value in original.items():
+            if key == "padding_mode":
+                changed: Any = "zeros"
+            elif isinstance(value, (tuple, list)):
+                changed = type(value)(0 for _ in value)
+            else:
+                changed = (0,) * len(layer.kernel_size) if isinstance(value, str) else 0
+            setattr(layer, key, changed)
+    try:
+        yield
+    finally:
+        for layer, original in zip(layers, originals):
+            for key, value in original.items():
+                setattr(layer, key, value)

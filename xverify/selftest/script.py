@@ -1,0 +1,60 @@
+"""A plain script that times torch's forward pass. It has nothing of the harness: no worker, no messages, no rounds.
+
+Usage: python -m xverify.selftest.script FILE BATCH SIZE CORES
+
+FILE is a torch model file with a function ``build``, for images of SIZE x SIZE; CORES are the cores to run on, separated by
+commas, or "" for all. It prints {"seconds": seconds per call of each timed call, "faults": page faults a call}.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+import time
+
+WARM_CALLS, WARM_SECONDS = 5, 1.5
+LEAST_CALLS, SECONDS = 8, 4.0
+
+
+def faults() -> int:
+    """The page faults of this process so far, without those that read a disk."""
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
+def main() -> None:
+    file, batch, size, cores = sys.argv[1:]
+    if cores:
+        os.sched_setaffinity(0, [int(core) for core in cores.split(",")])
+    import torch
+
+    from ..frameworks.torch import declare_torchvision_ops
+
+    torch.set_num_threads(1)
+    declare_torchvision_ops(torch)
+    found = importlib.util.spec_from_file_location("model", file)
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    model = module.build().eval()
+    x = torch.rand(int(batch), 3, int(size), int(size))
+    seconds: list[float] = []
+    with torch.inference_mode():
+        warmed, begun = 0, time.perf_counter()
+        while time.perf_counter() - begun < WARM_SECONDS or warmed < WARM_CALLS:
+            model(x)
+            warmed += 1
+        before, begun = faults(), time.perf_counter()
+        while time.perf_counter() - begun < SECONDS or len(seconds) < LEAST_CALLS:
+            start = time.perf_counter()
+            y = model(x)  # noqa: F841  # kept, as in user code
+            seconds.append(time.perf_counter() - start)
+    sys.stdout.write(json.dumps({"seconds": seconds, "faults": (faults() - before) / len(seconds)}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""How much two calls on one input differ, measured against the noise of rounding: pure functions over arrays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..weights.canonical import Array
+from . import limits as rule
+from .judgement import OWN_EQUAL
+from .outputs import PART, UNSTEADY, Arrays
+
+
+@dataclass(frozen=True)
+class Change:
+    """The largest difference between the outputs of two calls on one input.
+
+    share: rms of the difference / rms of the output.
+    ratio: rms of the difference / noise floor of the output.
+    limit: the largest ratio that rounding explains.
+    """
+
+    share: float = 0.0
+    ratio: float = 0.0
+    limit: float = rule.EQUAL_RHO
+
+    @property
+    def random(self) -> bool:
+        """Whether the difference is more than rounding.
+
+        Sums whose order differs from call to call change an output by about its noise floor, and not by more than the limit of an
+        equal port.
+        """
+        return self.ratio > self.limit
+
+    @property
+    def large(self) -> bool:
+        """Whether it is far more than any precision explains, so that it can be told in a result that is wrong anyway."""
+        return self.share > UNSTEADY
+
+
+def change(
+    outputs: Arrays, again: Arrays, truth: Arrays, float32: Arrays, floors: Mapping[str, float] | None = None
+) -> Change:
+    """Compare the outputs of two calls on one input. All arrays are named "case/output".
+
+    truth, float32, floors: as in ``outputs.compare``; they give the noise floor. Outputs of other shapes are left to ``compare``.
+    """
+    limit = OWN_EQUAL if floors is None else rule.EQUAL_RHO
+    worst = Change(limit=limit)
+    for key in again:
+        if key not in outputs or key not in truth:
+            continue
+        one, other = outputs[key], again[key]
+        if one.shape != other.shape or one.shape != truth[key].shape or not one.size:
+            continue
+        share, ratio = _compared(one, other, truth[key], float32[key], None if floors is None else floors[key])
+        if ratio > worst.ratio:
+            worst = Change(share, ratio, limit)
+    return worst
+
+
+def _compared(one: Array, other: Array, truth: Array, float32: Array, floor: float | None) -> tuple[float, float]:
+    """(share, ratio) of one output; see Change. Whole numbers have no rounding."""
+    if one.dtype.kind != "f" or truth.dtype.kind != "f":
+        share = float(np.mean(one != other))
+        return share, math.inf if share else 0.0
+    if np.array_equal(one, other, equal_nan=True):
+        return 0.0, 0.0
+    difference, size = _rms(one, other), _rms(other)
+    if not math.isfinite(difference):
+        return math.inf, math.inf
+    if floor is None:
+        floor = max(_rms(float32, truth), rule.UNIT / math.sqrt(3) * _rms(truth))
+    return difference / size if size else math.inf, difference / floor if floor else math.inf
+
+
+def _rms(array: Array, minus: Array | None = None) -> float:
+    """rms of an array, or of a difference, over its finite values; infinite when the two are finite in different places."""
+    squares, count = [], 0
+    for start in range(0, array.size, PART):  # a copy of the whole array in float64 may not fit into memory
+        values = array.reshape(-1)[start : start + PART].astype(np.float64)
+        finite = np.isfinite(values)
+        if minus is not None:
+            others = minus.reshape(-1)[start : start + PART]
+            if not np.array_equal(finite, np.isfinite(others)):
+                return math.inf
+            values = values[finite] - others[finite]
+        else:
+            values = values[finite]
+        squares.append(float(np.square(values).sum()))
+        count += values.size
+    return math.sqrt(math.fsum(squares) / count) if count else 0.0

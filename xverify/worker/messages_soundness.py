@@ -1,0 +1,89 @@
+"""Requests that show whether a model can be compared at all; see ``messages``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .codec import Reply, Request
+
+
+@dataclass(frozen=True)
+class Repeated(Reply):
+    """How two passes on one input compare.
+
+    place: the first layer, or the code between two layers, in which they differ; "" when they agree.
+    share: rms of this difference / rms of the values.
+    other_precision: what is not float64 in a model that was asked for in float64, one clause each.
+    """
+
+    place: str
+    share: float
+    other_precision: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Repeat(Request[Repeated]):
+    """Run the model twice on one case, and compare every layer and every output of the two passes.
+
+    inputs: an array file.
+    folder: a folder for the arrays of the two passes, which is needed only when they differ.
+    float64: whether to run the float64 model. Refused where the framework has no float64.
+    weights: an array file of the weights of the float64 model.
+    seed: seed of a replay, whose float64 model is then used; None: no replay follows.
+    training: whether to run it in training mode, with its dropout layers disabled.
+    """
+
+    inputs: str
+    case: int
+    folder: str
+    float64: bool = False
+    weights: str = ""
+    seed: int | None = None
+    training: bool = False
+
+
+@dataclass(frozen=True)
+class BuiltAgain(Reply):
+    """How two builds compare.
+
+    brought: canonical names of the weights that are the same in both, and that no constant initialiser explains.
+    place: the first layer, or the code between two layers, in which the two models differ on one input although they have the same
+        weights; "" when they agree.
+    share: rms of this difference / rms of the values.
+    """
+
+    brought: tuple[str, ...]
+    place: str
+    share: float
+
+
+@dataclass(frozen=True)
+class BuildAgain(Request[BuiltAgain]):
+    """Build the model a second time, and compare the two models: their weights, and what they compute with the same weights.
+
+    It must be asked before weights are loaded. The second model is dropped, and the first keeps its weights.
+
+    inputs: an array file. folder: a folder for the arrays of two passes, which is needed only when they differ.
+    """
+
+    inputs: str
+    case: int
+    folder: str
+
+
+@dataclass(frozen=True)
+class CalledAsUser(Reply):
+    """called: whether users call the model in another way than xverify does, and the call returned."""
+
+    called: bool
+
+
+@dataclass(frozen=True)
+class CallAsUser(Request[CalledAsUser]):
+    """Call the model once on this case as its users do, and write the outputs to ``path``.
+
+    The call may change running statistics, so nothing may be captured after it.
+    """
+
+    case: int
+    path: str

@@ -1,0 +1,268 @@
+"""The work that shows whether a model can be compared: repeated passes, repeated builds, and calls as users make them."""
+
+from __future__ import annotations
+
+import math
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..framework.capture import LayerCall, Recorder
+from ..verdict.limits import UNIT, growth
+from ..weights import npz
+from ..weights.canonical import Array
+from ..weights.names import rename_layers
+from ..workload import probe
+from . import messages_soundness as messages
+from .messages_soundness import BuiltAgain, CalledAsUser, Repeated
+from .state import Handlers, State
+
+ATTEMPTS = 8  # pairs of passes; a rare random operation may leave some pairs equal
+LONG_SUM = 2**20  # terms; the order of the terms of such a sum may change from call to call
+FEW = 3  # names in a message
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One captured pass. records: the calls of its layers. outputs: the model's outputs by name. folder: of the captured arrays."""
+
+    records: Sequence[LayerCall]
+    outputs: Mapping[str, Array]
+    folder: Path
+
+
+class Digests(Recorder):
+    """A recorder that keeps the dtype and a digest of every array, and writes no file."""
+
+    def _file(self, array: Array) -> str:
+        return f"{array.dtype.name} {self._digest(array).hex()}"
+
+
+class Soundness:
+    """Handlers of requests about repeated passes and calls."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+
+    def handlers(self) -> Handlers:
+        """Class of request -> the method that answers it."""
+        return {
+            messages.Repeat: self.repeat,
+            messages.BuildAgain: self.build_again,
+            messages.CallAsUser: self.call_as_user,
+        }
+
+    def repeat(self, request: messages.Repeat) -> Repeated:
+        """Run two passes and compare them."""
+        state, folder = self.state, Path(request.folder)
+        model = self._float64_model(request) if request.float64 else state.model
+        inputs = state.native_cases(request.inputs, request.float64)[request.case]
+        folder.mkdir(exist_ok=True)
+        with self._training(model, request):
+            found = self._pass(model, inputs, request.case, Digests(folder, state.plain_array))
+            precisions = tuple(self._other_precision(model, found)) if request.float64 else ()
+            place, share = self._compare((model, model), inputs, request.case, folder, found)
+            operation = state.framework.random_operation(model, inputs, state.source.folder) if place else ""
+        return Repeated(place + (f" ({operation})" if operation else ""), share, precisions)
+
+    @contextmanager
+    def _training(self, model: Any, request: messages.Repeat) -> Iterator[None]:
+        """The model in training mode, where that is asked for; its running statistics are restored at the end."""
+        if not request.training:
+            yield
+            return
+        self.state.framework.disable_dropout(model)
+        model.train()
+        try:
+            yield
+        finally:
+            model.eval()
+            self.state.write_weights(model, npz.load_file(Path(request.weights)))
+
+    def _compare(
+        self, models: tuple[Any, Any], inputs: tuple[Any, ...], case: int, folder: Path, first: Pass
+    ) -> tuple[str, float]:
+        """Where a pass of each of two models, or two passes of one, first differ, and by what share; ("", 0.0) when they agree.
+
+        first: a pass of the first model with digests. Arrays are written only when the digests of the second pass differ.
+        """
+        second = self._pass(models[1], inputs, case, Digests(folder, self.state.plain_array))
+        if first.records == second.records and _same(first.outputs, second.outputs):
+            return "", 0.0
+        first = self._written_pass(models[0], inputs, case, folder / "first")
+        for attempt in range(ATTEMPTS):
+            second = self._written_pass(models[1], inputs, case, folder / f"again-{attempt}")
+            place, share = first_difference(first, second)
+            if place:
+                return place, share
+        return "", 0.0
+
+    def _float64_model(self, request: messages.Repeat) -> Any:
+        state = self.state
+        if request.seed is not None:
+            return state.replayed_models(request.weights, request.seed).float64_model
+        model = state.framework.build(state.source, state.options, float64=True)
+        state.write_weights(model, npz.load_file(Path(request.weights)))
+        return model
+
+    def _written_pass(self, model: Any, inputs: tuple[Any, ...], case: int, folder: Path) -> Pass:
+        folder.mkdir()
+        return self._pass(model, inputs, case, Recorder(folder, self.state.plain_array))
+
+    def _pass(self, model: Any, inputs: tuple[Any, ...], case: int, recorder: Recorder) -> Pass:
+        state = self.state
+        layers = state.framework.layers(model)
+        names = {
+            own: name
+            for own, name in rename_layers(layers, state.names).items()
+            if not any(other.startswith(own + ".") for other in layers)
+        }
+        outputs = state.framework.capture(model, inputs, names, recorder)
+        arrays = {key.split("/", 1)[1]: array for key, array in state.output_arrays(case, outputs).items()}
+        return Pass(recorder.records, arrays, recorder.folder)
+
+    def _other_precision(self, model: Any, found: Pass) -> Iterator[str]:
+        """What is not float64: variables, results of layers, and outputs, one clause each. found: a pass with digests."""
+        variables = {
+            self.state.canonical_names.get(name, name): dtype
+            for name, dtype in self.state.framework.precisions(model).items()
+        }
+        yield from _clauses("variable", variables)
+        results = {call.name: file.split()[0] for call in found.records for file in call.outputs}
+        yield from _clauses("layer", results)
+        yield from _clauses("output", {name: array.dtype.name for name, array in found.outputs.items()})
+
+    def build_again(self, request: messages.BuildAgain) -> BuiltAgain:
+        """Build the model again, name the weights that a file or a fixed seed gives it, and run both models with the same weights.
+
+        Random initialisers draw other values in the second build. Constant initialisers give one value, or two (an LSTM's bias
+        with ones for its forget gate, an identity matrix), and are not counted.
+        """
+        state, framework, folder = self.state, self.state.framework, Path(request.folder)
+        model, other = state.model, framework.build(state.source, state.options)
+        first, again = framework.save_weights(model), framework.save_weights(other)
+        brought = [
+            state.canonical_names[name]
+            for name, array in first.items()
+            if name in again and np.array_equal(array, again[name]) and not _constant(array)
+        ]
+        folder.mkdir(exist_ok=True)
+        weights = probe.weights(state.shapes, seed=0)
+        try:
+            for each in (model, other):
+                state.write_weights(each, weights)
+            inputs = state.native_cases(request.inputs)[request.case]
+            found = self._pass(model, inputs, request.case, Digests(folder, state.plain_array))
+            place, share = self._compare((model, other), inputs, request.case, folder, found)
+        finally:
+            framework.load_weights(model, first)
+        return BuiltAgain(tuple(brought), place, share)
+
+    def call_as_user(self, request: messages.CallAsUser) -> CalledAsUser:
+        """Call the model without xverify's arguments. A model that cannot be called so fails loudly for its users, too."""
+        state = self.state
+        call = state.framework.user_call(state.model)
+        if call is None:
+            return CalledAsUser(False)
+        try:
+            with state.context():
+                outputs = call(*state.cases[request.case])
+                state.framework.wait(outputs)
+                arrays = state.output_arrays(request.case, outputs)
+        except Exception:
+            traceback.print_exc()
+            return CalledAsUser(False)
+        npz.save_file(arrays, Path(request.path))
+        return CalledAsUser(True)
+
+
+# -- comparing two passes -----------------------------------------------------------------------------------------------
+
+
+def first_difference(first: Pass, second: Pass) -> tuple[str, float]:
+    """Where two passes first differ by more than rounding, and the share by which they do; ("", 0.0) when they agree."""
+    before = ""
+    for one, other in zip(first.records, second.records):
+        if (one.name, one.call) != (other.name, other.call):
+            return _between(before, one.name), math.inf
+        share = _largest(first, one.inputs, second, other.inputs)
+        if share:
+            return _between(before, one.name), share
+        share = _largest(first, one.outputs, second, other.outputs)
+        if share:
+            return f"layer `{one.name}`", share
+        before = one.name
+    if len(first.records) != len(second.records):
+        return _between(before, ""), math.inf
+    shares = [
+        change(first.outputs[name], second.outputs[name]) if name in second.outputs else math.inf
+        for name in first.outputs
+    ]
+    share = max(shares, default=0.0)
+    return (_between(before, ""), share) if share else ("", 0.0)
+
+
+def _between(before: str, after: str) -> str:
+    """Words for the code between two layers. "" stands for the start of the model, or for its end."""
+    if before and after:
+        return f"the code between `{before}` and `{after}`"
+    if before or after:
+        return f"the code after `{before}`" if before else f"the code before `{after}`"
+    return "the model"
+
+
+def _largest(first: Pass, files: Sequence[str], second: Pass, others: Sequence[str]) -> float:
+    if len(files) != len(others):
+        return math.inf
+    pairs = zip(files, others)
+    return max(
+        (change(*(np.load(each, mmap_mode="r") for each in (first.folder / a, second.folder / b))) for a, b in pairs),
+        default=0.0,
+    )
+
+
+def change(one: Array, other: Array) -> float:
+    """rms of the difference of two arrays / rms of their values; 0.0 when the difference can be rounding.
+
+    In float64, a difference below the unit roundoff of float32 is neither a fault nor visible in a noise floor. In float32, a sum
+    of LONG_SUM terms in another order changes by ``growth(LONG_SUM)`` unit roundoffs. Whole numbers have no rounding.
+    """
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return math.inf
+    if one.dtype.kind != "f":
+        return float(np.mean(one != other)) if one.size else 0.0
+    finite = np.isfinite(one)
+    if not np.array_equal(finite, np.isfinite(other)):
+        return math.inf
+    a, b = one[finite].astype(np.float64), other[finite].astype(np.float64)
+    if not a.size or np.array_equal(a, b):
+        return 0.0
+    size, difference = (math.sqrt(float(np.mean(np.square(values)))) for values in (a, a - b))
+    allowed = UNIT if one.dtype.itemsize >= 8 else growth(LONG_SUM) * float(np.finfo(one.dtype).eps) / 2
+    share = difference / size if size else math.inf
+    return share if share > allowed else 0.0
+
+
+def _same(first: Mapping[str, Array], second: Mapping[str, Array]) -> bool:
+    if first.keys() != second.keys():
+        return False
+    return all(bool(np.array_equal(array, second[name])) for name, array in first.items())
+
+
+def _clauses(what: str, dtypes: Mapping[str, str]) -> Iterator[str]:
+    """One clause for each floating dtype that is not float64: ``1 variable (fc.weight) in float32``. dtypes: name -> dtype."""
+    for dtype in sorted({each for each in dtypes.values() if "float" in each and each != "float64"}):
+        names = [name for name, each in dtypes.items() if each == dtype]
+        plural = "s" if len(names) > 1 else ""
+        yield f"{len(names)} {what}{plural} ({', '.join(names[:FEW])}{', …' if len(names) > FEW else ''}) in {dtype}"
+
+
+def _constant(array: Array) -> bool:
+    """Whether an array has at most two different values, by at most 4096 of them."""
+    values = array.reshape(-1)
+    return len(np.unique(values[:: max(1, values.size // 4096)])) <= 2
