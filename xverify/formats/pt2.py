@@ -21,7 +21,10 @@ from xverify.formats._torch_file import TorchFile, named
 
 # What a node may call: an operator, or a function of sizes. No part of a name leads to an attribute such as __globals__.
 _OPERATOR = re.compile(r"torch\.ops\.(?!load_library)[a-z]\w*(\.(?!__\w+__)\w+|\.__i?(and|or|xor|lshift|rshift)__){1,2}")
-_SIZES = re.compile(r"_operator\.[a-z]\w*|math\.[a-z]\w*|torch\.(_sym_|sym_)\w+|torch\._check\w*")
+_SIZES = re.compile(
+    r"_operator\.(getitem|add|sub|mul|truediv|floordiv|mod|pow|neg|pos|abs|eq|ne|lt|le|gt|ge|and_|or_|not_|xor|lshift|rshift|"
+    r"matmul|is_|is_not|iadd|isub|imul)|math\.[a-z]\w*|torch\.(_sym_|sym_)\w+|torch\._check\w*"
+)
 _REACHES = re.compile(r"\.(save|from_file|read_file|write_file|load_library)\b")
 # An expression of sizes: torch evaluates its text as Python code. Only these functions may be called in it.
 _EXPRESSION = re.compile(r"[\w\s+\-*/%().,<>=!&|~]*")
@@ -183,6 +186,7 @@ def _is_expression(text: str) -> bool:
     return (
         _EXPRESSION.fullmatch(text) is not None
         and "__" not in text
+        and not re.search(r"\)\s*\(", text)
         and not re.search(r"[A-Za-z_]\w*\s*\.|\.\s*[A-Za-z_]", text)
         and all(name in _FUNCTIONS for name in _CALLED.findall(text))
     )
