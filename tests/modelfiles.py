@@ -173,7 +173,9 @@ _FOLDER = tempfile.TemporaryDirectory(prefix="modelfiles-")
 @functools.cache
 def made(maker: str, *arguments: str) -> Path:
     """The folder of the files that a maker makes. A test that needs an absent framework is skipped."""
-    for module in {"OPENVINO": ("openvino",), "TENSORFLOW": ("tensorflow",), "TORCH": ("torch",), "ONNX": ("onnx",)}[maker]:
+    for module in {"OPENVINO": ("openvino",), "TENSORFLOW": ("tensorflow",), "TORCH": ("torch",), "ONNX": ("onnx",)}[
+        maker
+    ]:
         if importlib.util.find_spec(module) is None:
             pytest.skip(f"{module} is not installed")
     folder = Path(_FOLDER.name) / maker.lower()

@@ -158,7 +158,9 @@ def test_more_than_two_gib_of_external_data(tmp_path):
     ids = helper.make_tensor_value_info("ids", TensorProto.INT64, ["n"])
     rows_out = helper.make_tensor_value_info("rows", TensorProto.FLOAT, ["n", 64])
     graph = helper.make_graph([helper.make_node("Gather", ["table", "ids"], ["rows"])], "g", [ids], [rows_out], [table])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), tmp_path / "big.onnx")
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), tmp_path / "big.onnx"
+    )
     with (tmp_path / "table.data").open("wb") as data:
         data.seek((rows - 1) * 256)
         data.write(np.arange(64, dtype=np.float32).tobytes())

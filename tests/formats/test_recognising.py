@@ -10,8 +10,8 @@ import zipfile
 import pytest
 
 from xverify.errors import UsageError
-from xverify.framework import discovery, formats
 from xverify.formats import _onnx_file as onnx_file
+from xverify.framework import discovery, formats
 
 onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper  # noqa: E402

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from xverify.errors import Failed, SubjectError, Unsupported
+from xverify.formats._bfloat16 import Bits, to_bits
 from xverify.framework.adapter import Array
 from xverify.framework.modelfile import ModelFile, Signature, Tensor
-from xverify.formats._bfloat16 import Bits, to_bits
 
 # OpenVINO's names of dtypes that numpy calls otherwise.
 _DTYPES = {

@@ -22,7 +22,20 @@ _PLAIN = {
 }
 _DTYPES = {
     f"torch {name}"
-    for name in "float16 float32 float64 bfloat16 int8 int16 int32 int64 uint8 bool complex64 complex128".split()
+    for name in [
+        "float16",
+        "float32",
+        "float64",
+        "bfloat16",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "bool",
+        "complex64",
+        "complex128",
+    ]
 }
 
 
@@ -66,5 +79,18 @@ def _is_plain(name: str) -> bool:
 
 _STORAGE_CLASSES = {
     f"{name}Storage"
-    for name in "Float Double Half BFloat16 Long Int Short Char Byte Bool ComplexFloat ComplexDouble".split()
+    for name in [
+        "Float",
+        "Double",
+        "Half",
+        "BFloat16",
+        "Long",
+        "Int",
+        "Short",
+        "Char",
+        "Byte",
+        "Bool",
+        "ComplexFloat",
+        "ComplexDouble",
+    ]
 }

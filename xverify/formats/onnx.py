@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from xverify.errors import Failed, SubjectError, Unsupported
-from xverify.framework.adapter import Array
-from xverify.framework.modelfile import ModelFile, Signature, Tensor
 from xverify.formats import _onnx_file as onnx_file
 from xverify.formats._bfloat16 import Bits, to_bits
+from xverify.framework.adapter import Array
+from xverify.framework.modelfile import ModelFile, Signature, Tensor
 
 BFLOAT16 = 16  # its number in onnx.TensorProto
 # ONNX Runtime's names of dtypes that numpy calls otherwise.
@@ -24,9 +24,18 @@ _DTYPES = {"float": "float32", "double": "float64", "float8e4m3fn": "float8_e4m3
 # What ONNX Runtime says about operators and versions that it does not have -> what xverify says.
 _UNSUPPORTED = (
     (r"No Op registered for (\S+) with domain_version of (\d+)", r"operator \1 does not exist in opset \2"),
-    (r"Could not find an implementation for (\w+)\((\d+)\)", r"no kernel computes operator \1 of opset \2 with these dtypes"),
-    (r"(\S+)\(-?\d*\) is not a registered function/op", r"operator \1 is of no standard opset; see --trust for operator libraries"),
-    (r"Opset (\d+) is under development.*support for domain (\S+) is till opset (\d+)", r"opset \1 of \2 is newer than \3"),
+    (
+        r"Could not find an implementation for (\w+)\((\d+)\)",
+        r"no kernel computes operator \1 of opset \2 with these dtypes",
+    ),
+    (
+        r"(\S+)\(-?\d*\) is not a registered function/op",
+        r"operator \1 is of no standard opset; see --trust for operator libraries",
+    ),
+    (
+        r"Opset (\d+) is under development.*support for domain (\S+) is till opset (\d+)",
+        r"opset \1 of \2 is newer than \3",
+    ),
     (r"Unsupported model IR version: (\d+), max supported IR version: (\d+)", r"IR version \1 is newer than \2"),
 )
 
