@@ -89,9 +89,9 @@ def test_another_signature_of_the_file_is_chosen_by_name(tmp_path, path):
         outputs = opened.compute({"0/x": np.ones((2, 4), np.float32)})
     assert [tensor.name for tensor in signature.outputs] == ["twice"]
     np.testing.assert_array_equal(outputs["0/twice"], np.full((2, 4), 2))
-    with Opened(file("TENSORFLOW", path), tmp_path / "other", signature="absent") as opened:
-        with pytest.raises(Failed, match=r"no signature 'absent'; its signatures are .*double"):
-            opened.build()
+    absent = Opened(file("TENSORFLOW", path), tmp_path / "other", signature="absent")
+    with absent as opened, pytest.raises(Failed, match=r"no signature 'absent'; its signatures are .*double"):
+        opened.build()
 
 
 @pytest.mark.parametrize("path", ["external.onnx", "half.onnx"])
@@ -137,9 +137,12 @@ def test_other_dtypes_are_in_the_signature_and_strings_are_refused_clearly(tmp_p
     ],
 )
 def test_an_operator_or_opset_that_a_runtime_lacks_is_named(tmp_path, path, on, says):
-    with Opened(file("ONNX", path), tmp_path / "worker", on) as opened, pytest.raises(Unsupported) as raised:
+    def call(opened):
         opened.build()
         opened.compute({"0/x": np.ones(2, np.float32)})
+
+    with Opened(file("ONNX", path), tmp_path / "worker", on) as opened, pytest.raises(Unsupported) as raised:
+        call(opened)
     assert says in str(raised.value)
     assert str(raised.value).startswith(f"{path}: {on} cannot")
     assert "\n" not in str(raised.value)

@@ -189,6 +189,10 @@ RISKS = {
         "m/data/weights/w": pickle.dumps(Runs(), 4),
         "m/data/weights/model_weights_config.json": {"config": {"w": {"path_name": "w", "use_pickle": True}}},
     },
+    "its pickle m/data/sample_inputs/model.pt calls a second pickle": {
+        **PT2,
+        "m/data/sample_inputs/model.pt": pickle.dumps(1, 2) + pickle.dumps(Runs(), 2),
+    },
     "its graph calls torch.os.system": node("torch.os.system"),
     "its graph calls torch.ops.load_library": node("torch.ops.load_library"),
     "its graph calls torch.ops.aten.add.__init__": node("torch.ops.aten.add.__init__"),

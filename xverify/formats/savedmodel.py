@@ -82,7 +82,8 @@ class Adapter(OnTensorFlow):
         for file in path.rglob("*"):
             if not file.resolve().is_relative_to(folder):
                 raise UsageError(
-                    f"{path.name}: {file.relative_to(path)} is a link that leads out of the folder; such a SavedModel is never opened"
+                    f"{path.name}: {file.relative_to(path)} is a link that leads out of the folder, "
+                    "and such a SavedModel is never opened"
                 )
 
     def open(self, path: Path, options: Mapping[str, Any], float64: bool) -> Served:
