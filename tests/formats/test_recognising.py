@@ -201,6 +201,7 @@ RISKS = {
     "'exec(s0)' as an expression": sized("exec(s0)"),
     "'s0.x' as an expression": sized("s0.x"),
     "'(eval)(s0)' as an expression": sized("(eval)(s0)"),
+    "as an expression of sizes, which PyTorch would evaluate": sized("Symbol('exec(1)')"),
 }
 
 
@@ -220,6 +221,7 @@ def test_a_file_that_can_run_code_is_refused_without_trust(tmp_path, says, membe
         node("torch.ops.aten.__and__.Tensor"),
         node("_operator.getitem"),
         sized("Max(1, 2*s0 + Mod(s1, 3))"),
+        sized("Mul(Integer(2), Symbol('s77', positive=True, integer=True), Float('0.5', precision=53))"),
         {**PT2, "m/data/sample_inputs/model.pt": pickle.dumps(((1.0, {"a": [2]}), None), 2)},
         layer("StringLookup", vocabulary=["a", "b"]),
         {**TORCHSCRIPT, "m/code/__torch__.py": "def saved(x): return torch.add(x, 1)"},

@@ -30,11 +30,13 @@ _SIZES = re.compile(
 _REACHES = re.compile(r"\.(save|from_file|read_file|write_file|load_library)\b")
 # An expression of sizes: torch evaluates its text as Python code. Only these functions may be called in it.
 _EXPRESSION = re.compile(r"[\w\s+\-*/%().,<>=!&|~]*")
+_QUOTED = re.compile(r"'(\w+|-?\d+\.\d*(e[+-]?\d+)?)'")  # the name of a symbol, or a number
 _CALLED = re.compile(r"([\w.]+)\s*\(")
 _FUNCTIONS = (
     "Mod PythonMod FloorDiv CleanDiv CeilDiv CeilToInt FloorToInt RoundToInt TruncToInt TruncToFloat IntTrueDiv FloatTrueDiv "
     "ToFloat PowByNatural FloatPow Pow Max Min Abs Where Eq Ne Ge Gt Le Lt And Or Not Identity ModularIndexing Piecewise "
-    "LShift RShift BitwiseFn_bitwise_and BitwiseFn_bitwise_or OpaqueUnaryFn_sqrt floor ceiling"
+    "Symbol Integer Rational Float Add Mul LShift RShift BitwiseFn_bitwise_and BitwiseFn_bitwise_or OpaqueUnaryFn_sqrt "
+    "floor ceiling"
 )
 _COMPILED = (".so", ".o", ".dll", ".dylib", ".cubin", ".ptx")
 
@@ -187,9 +189,9 @@ def _pickled(archive: zipfile.ZipFile, name: str) -> str:
 
 
 def _is_expression(text: str) -> bool:
+    text = _QUOTED.sub("0", text)
     return (
         _EXPRESSION.fullmatch(text) is not None
-        and "__" not in text
         and not re.search(r"\)\s*\(", text)
         and not re.search(r"[A-Za-z_]\w*\s*\.|\.\s*[A-Za-z_]", text)
         and all(name in _FUNCTIONS.split(" ") for name in _CALLED.findall(text))
