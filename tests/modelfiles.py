@@ -131,7 +131,8 @@ def double(x):
     return {"twice": 2 * x}
 
 held = tf.Module()
-held.model, held.serve, held.double = model, serve, double
+held.serve, held.double = serve, double
+held.weights = [variable.value for variable in model.variables]  # only what a tf.Module holds is saved and restored
 tf.saved_model.save(held, "saved", signatures={"serving_default": serve, "double": double})
 
 @tf.function(input_signature=[tf.TensorSpec([2], name="x")])
@@ -158,7 +159,8 @@ open("slots/saved_model.pb", "wb").write(proto.SerializeToString())
 
 converter = tf.lite.TFLiteConverter.from_saved_model("saved", signature_keys=["serving_default"])
 open("model.tflite", "wb").write(converter.convert())
-converter = tf.lite.TFLiteConverter.from_saved_model("saved", signature_keys=["serving_default", "double"])
+functions = [serve.get_concrete_function(), double.get_concrete_function()]
+converter = tf.lite.TFLiteConverter.from_concrete_functions(functions, held)
 open("two.tflite", "wb").write(converter.convert())
 """
 

@@ -80,12 +80,12 @@ def test_a_savedmodel_with_slots_of_an_optimizer_is_opened_by_the_older_loader(t
         np.testing.assert_allclose(outputs[f"0/{name}"], value, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("path", ["saved", "two.tflite"])
-def test_another_signature_of_the_file_is_chosen_by_name(tmp_path, path):
+@pytest.mark.parametrize(("path", "other"), [("saved", "serving_default"), ("two.tflite", "serve")])
+def test_another_signature_of_the_file_is_chosen_by_name(tmp_path, path, other):
     with Opened(file("TENSORFLOW", path), tmp_path / "worker", signature="double") as opened:
         opened.build()
         signature = opened.signature()
-        assert (signature.name, signature.others) == ("double", ("serving_default",))
+        assert (signature.name, signature.others) == ("double", (other,))
         outputs = opened.compute({"0/x": np.ones((2, 4), np.float32)})
     assert [tensor.name for tensor in signature.outputs] == ["twice"]
     np.testing.assert_array_equal(outputs["0/twice"], np.full((2, 4), 2))
@@ -111,9 +111,9 @@ def test_bfloat16_travels_as_float32(tmp_path, on):
     with Opened(file("ONNX", "bfloat16.onnx"), tmp_path / "worker", on) as opened:
         opened.build()
         assert opened.signature().inputs[0].dtype == "bfloat16"
-        outputs = opened.compute({"0/x": np.array([[1.5, -3.0], [1.0078125, 1e30]], np.float32)})
-    wide = (np.array([[3, -6], [2.015625, 2e30]], np.float32).view(np.uint32) >> 16 << 16).view(np.float32)
-    np.testing.assert_allclose(outputs["0/y"], wide, rtol=2**-8)
+        values = np.array([[1.5, -3.0], [1.0078125, 2.0**100]], np.float32)
+        outputs = opened.compute({"0/x": values})
+    np.testing.assert_array_equal(outputs["0/y"], 2 * values)
     assert outputs["0/y"].dtype == np.float32
 
 
@@ -132,7 +132,7 @@ def test_other_dtypes_are_in_the_signature_and_strings_are_refused_clearly(tmp_p
     ("path", "on", "says"),
     [
         ("unknown.onnx", "onnxruntime", "operator Foo does not exist in opset 17"),
-        ("unknown.onnx", "openvino", "Foo"),
+        ("unknown.onnx", "openvino", "operators that it does not have: Foo-17"),
         ("newer.onnx", "onnxruntime", "opset 99 of ai.onnx is newer than"),
     ],
 )
@@ -153,9 +153,7 @@ def test_more_than_two_gib_of_external_data(tmp_path):
     from onnx import TensorProto, helper
 
     rows = 2**31 // 4 // 64 + 10
-    table = helper.make_tensor("table", TensorProto.FLOAT, [rows, 64], b"", raw=True)
-    table.ClearField("raw_data")
-    table.data_location = TensorProto.EXTERNAL
+    table = TensorProto(name="table", data_type=TensorProto.FLOAT, dims=[rows, 64], data_location=TensorProto.EXTERNAL)
     for key, value in (("location", "table.data"), ("offset", "0"), ("length", str(rows * 256))):
         table.external_data.add(key=key, value=value)
     ids = helper.make_tensor_value_info("ids", TensorProto.INT64, ["n"])
