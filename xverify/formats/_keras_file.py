@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from xverify.errors import Failed, SubjectError, Unsupported
-from xverify.framework.modelfile import Signature, Tensor, numpy_name
 from xverify.formats._tensorflow import OnTensorFlow, code_in_config
+from xverify.framework.modelfile import Signature, Tensor, numpy_name
 
 
 def graph(framework: KerasFile, model: Any, example: tuple[Any, ...]) -> Any:

@@ -97,9 +97,7 @@ def operators(path: Path) -> set[tuple[str, str]]:
     return found
 
 
-def _messages(
-    data: Buffer, message: str, start: int, end: int, depth: int, wanted: str
-) -> Iterator[tuple[int, int]]:
+def _messages(data: Buffer, message: str, start: int, end: int, depth: int, wanted: str) -> Iterator[tuple[int, int]]:
     """The place of every message of a kind, within a message."""
     if depth > DEEPEST:
         raise Damaged(f"its messages are nested more than {DEEPEST} deep")
@@ -123,7 +121,9 @@ def _externals(data: Buffer, message: str, start: int, end: int, depth: int) -> 
                 strings = {part.number: text(data, part) for part in fields(data, field.start, field.end)}
                 entries[strings.get(1, "")] = strings.get(2, "")
         if entries:
-            yield External(name, entries.get("location", ""), _number(entries, "offset") or 0, _number(entries, "length"))
+            yield External(
+                name, entries.get("location", ""), _number(entries, "offset") or 0, _number(entries, "length")
+            )
 
 
 def _number(entries: dict[str, str], key: str) -> int | None:
@@ -140,7 +140,9 @@ def _check_external(path: Path, external: External) -> None:
     try:
         file = (folder / external.location).resolve()
         if not external.location or Path(external.location).is_absolute() or not file.is_relative_to(folder):
-            raise UsageError(f"{where}, outside of the folder of the file; such a file is never opened. Copy the data there")
+            raise UsageError(
+                f"{where}, outside of the folder of the file; such a file is never opened. Copy the data there"
+            )
         if not file.is_file():
             raise UsageError(f"{where}, and there is no such file beside it")
         size = file.stat().st_size

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from xverify.errors import Failed, SubjectError, Unsupported
+from xverify.formats._bfloat16 import Bits, to_bits
 from xverify.framework.adapter import Array
 from xverify.framework.modelfile import ModelFile, Signature, Tensor
-from xverify.formats._bfloat16 import Bits, to_bits
 
 # OpenVINO's names of dtypes that numpy calls otherwise.
 _DTYPES = {
@@ -100,9 +100,11 @@ def explain(text: str) -> tuple[type[SubjectError], str]:
     """The kind and the cause of an error of OpenVINO, whose texts begin with the places in its source."""
     lines = [line.strip() for line in text.splitlines()]
     lines = [line for line in lines if line and not line.startswith(("Exception from", "Check '"))] or lines[:1]
-    found = re.search(r"OpenVINO does not support the following ONNX operations: *(.+)", text)
-    if found or "not supported" in text or "Cannot create" in text or "unsupported opset" in text:
-        return Unsupported, f"operators that it does not have: {found[1]}" if found else " ".join(lines)
+    found = re.search(r"(?:No conversion rule found for|does not support the following ONNX) operations: *(.+)", text)
+    if found:
+        return Unsupported, f"operators that it does not have: {found[1]}"
+    if "Unsupported" in text or "not supported" in text or "Cannot create" in text:
+        return Unsupported, " ".join(lines)
     return Failed, " ".join(lines)
 
 

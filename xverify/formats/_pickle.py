@@ -20,10 +20,9 @@ _PLAIN = {
     "torch._utils _rebuild_parameter",
     "torch.serialization _get_layout",
 }
-_DTYPES = {
-    f"torch {name}"
-    for name in "float16 float32 float64 bfloat16 int8 int16 int32 int64 uint8 bool complex64 complex128".split()
-}
+_NUMBERS = "float16 float32 float64 bfloat16 int8 int16 int32 int64 uint8 bool complex64 complex128"
+_KINDS = "Float Double Half BFloat16 Long Int Short Char Byte Bool ComplexFloat ComplexDouble"
+_PLAIN |= {f"torch {name}" for name in _NUMBERS.split(" ")} | {f"torch {name}Storage" for name in _KINDS.split(" ")}
 
 
 def code_in_pickle(file: IO[bytes]) -> str:
@@ -31,10 +30,12 @@ def code_in_pickle(file: IO[bytes]) -> str:
     try:
         for operation, argument, _ in pickletools.genops(file):
             if operation.name in ("GLOBAL", "INST"):
-                if not _is_plain(str(argument)):
+                if argument not in _PLAIN:
                     return str(argument).replace(" ", ".")
             elif operation.name == "STACK_GLOBAL" or operation.name.startswith("EXT"):
                 return f"the operation {operation.name}"
+        if file.read(1):
+            return "a second pickle"  # which only the unpickler that reads the first could find
     except Exception as error:  # of a hostile pickle, any
         return f"an unreadable pickle ({type(error).__name__})"
     return ""
@@ -57,14 +58,3 @@ def code_in_archive(source: IO[bytes]) -> str:
     except _zip.ERRORS as error:
         return f"an unreadable archive ({type(error).__name__})"
     return ""
-
-
-def _is_plain(name: str) -> bool:
-    module, _, attribute = name.partition(" ")
-    return name in _PLAIN or name in _DTYPES or (module == "torch" and attribute in _STORAGE_CLASSES)
-
-
-_STORAGE_CLASSES = {
-    f"{name}Storage"
-    for name in "Float Double Half BFloat16 Long Int Short Char Byte Bool ComplexFloat ComplexDouble".split()
-}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from xverify.errors import Failed, SubjectError, Unsupported, first_line
 from xverify.framework.adapter import Array
 from xverify.framework.modelfile import ModelFile
 from xverify.frameworks.tensorflow import Adapter as TensorFlow
@@ -44,6 +46,14 @@ class OnTensorFlow(ModelFile, TensorFlow):
     def to_numpy(self, tensor: Any, layout: str | None) -> Array:
         array: Array = self.tf.convert_to_tensor(tensor).numpy()
         return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+
+    def cause(self, error: Exception) -> tuple[type[SubjectError], str]:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        lines = [line for line in lines if not line.startswith(("Graph execution error", "Detected at node"))]
+        found = re.search(r"Op type not registered '(\w+)'", str(error))
+        if found:
+            return Unsupported, f"operator {found[1]} is not in this TensorFlow"
+        return Failed, f"{type(error).__name__}: {lines[0]}" if lines else first_line(error)
 
     def layers(self, model: Any) -> dict[str, list[Any]]:
         return {}

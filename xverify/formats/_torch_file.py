@@ -52,7 +52,10 @@ class TorchFile(ModelFile, OnTorch):
     def cause(self, error: Exception) -> tuple[type[SubjectError], str]:
         text = str(error)
         if "Unknown builtin op:" in text:
-            return Unsupported, f"operator {text.split('Unknown builtin op:')[1].split()[0].rstrip('.')} is not in this PyTorch"
+            return (
+                Unsupported,
+                f"operator {text.split('Unknown builtin op:')[1].split()[0].rstrip('.')} is not in this PyTorch",
+            )
         return Failed, first_line(error)
 
     def checked(self, call: Any, float64: bool) -> Any:

@@ -36,5 +36,7 @@ class Adapter(KerasFile):
 
         with h5py.File(path, "r") as file:
             if "model_config" not in file.attrs:
-                raise Failed("it holds weights or other arrays, and no model; save the whole model with model.save(...)")
+                raise Failed(
+                    "it holds weights or other arrays, and no model; save the whole model with model.save(...)"
+                )
             check_hdf5(file, trust)

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from xverify.errors import Failed, SubjectError, Unsupported
-from xverify.framework.adapter import Array
-from xverify.framework.modelfile import ModelFile, Signature, Tensor
 from xverify.formats import _onnx_file as onnx_file
 from xverify.formats._bfloat16 import Bits, to_bits
 from xverify.formats._onnx_nodes import node_values
+from xverify.framework.adapter import Array
+from xverify.framework.modelfile import ModelFile, Signature, Tensor
 
 BFLOAT16 = 16  # its number in onnx.TensorProto
 # ONNX Runtime's names of dtypes that numpy calls otherwise.

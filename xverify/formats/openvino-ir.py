@@ -33,7 +33,9 @@ class Adapter(OnOpenVINO):
         if not ends:
             return
         if not weights.is_file():
-            raise UsageError(f"{path.name}: the weights of this OpenVINO IR lie in {weights.name}, which is not beside it")
+            raise UsageError(
+                f"{path.name}: the weights of this OpenVINO IR lie in {weights.name}, which is not beside it"
+            )
         if max(ends) > weights.stat().st_size:
             raise UsageError(
                 f"{path.name}: its weights reach up to byte {max(ends)} of {weights.name}, which has "

@@ -14,22 +14,29 @@ from pathlib import Path
 from typing import Any
 
 from xverify.errors import Failed, Unsupported, UsageError, first_line
-from xverify.framework.modelfile import FLOATS, Signature, Tensor, numpy_name
 from xverify.formats import _zip
 from xverify.formats._pickle import code_in_archive
 from xverify.formats._torch_file import TorchFile, named
+from xverify.framework.modelfile import FLOATS, Signature, Tensor, numpy_name
 
 # What a node may call: an operator, or a function of sizes. No part of a name leads to an attribute such as __globals__.
-_OPERATOR = re.compile(r"torch\.ops\.(?!load_library)[a-z]\w*(\.(?!__\w+__)\w+|\.__i?(and|or|xor|lshift|rshift)__){1,2}")
-_SIZES = re.compile(r"_operator\.[a-z]\w*|math\.[a-z]\w*|torch\.(_sym_|sym_)\w+|torch\._check\w*")
+_OPERATOR = re.compile(
+    r"torch\.ops\.(?!load_library)[a-z]\w*(\.(?!__\w+__)\w+|\.__i?(and|or|xor|lshift|rshift)__){1,2}"
+)
+_SIZES = re.compile(
+    r"_operator\.(getitem|add|sub|mul|truediv|floordiv|mod|pow|neg|pos|abs|eq|ne|lt|le|gt|ge|and_|or_|not_|xor|lshift|rshift|"
+    r"matmul|is_|is_not|iadd|isub|imul)|math\.[a-z]\w*|torch\.(_sym_|sym_)\w+|torch\._check\w*"
+)
 _REACHES = re.compile(r"\.(save|from_file|read_file|write_file|load_library)\b")
 # An expression of sizes: torch evaluates its text as Python code. Only these functions may be called in it.
 _EXPRESSION = re.compile(r"[\w\s+\-*/%().,<>=!&|~]*")
+_QUOTED = re.compile(r"'(\w+|-?\d+\.\d*(e[+-]?\d+)?)'")  # the name of a symbol, or a number
 _CALLED = re.compile(r"([\w.]+)\s*\(")
-_FUNCTIONS = frozenset(
+_FUNCTIONS = (
     "Mod PythonMod FloorDiv CleanDiv CeilDiv CeilToInt FloorToInt RoundToInt TruncToInt TruncToFloat IntTrueDiv FloatTrueDiv "
-    "ToFloat PowByNatural FloatPow Max Min Abs Where Eq Ne Ge Gt Le Lt And Or Not Identity ModularIndexing Rel Piecewise Pow "
-    "LShift RShift BitwiseFn_bitwise_and BitwiseFn_bitwise_or OpaqueUnaryFn_sqrt floor ceiling".split()
+    "ToFloat PowByNatural FloatPow Pow Max Min Abs Where Eq Ne Ge Gt Le Lt And Or Not Identity ModularIndexing Piecewise "
+    "Symbol Integer Rational Float Add Mul LShift RShift BitwiseFn_bitwise_and BitwiseFn_bitwise_or OpaqueUnaryFn_sqrt "
+    "floor ceiling"
 )
 _COMPILED = (".so", ".o", ".dll", ".dylib", ".cubin", ".ptx")
 
@@ -69,7 +76,9 @@ class Adapter(TorchFile):
     def check(cls, path: Path) -> None:
         names = _zip.inner_names(path)
         if not any(name.startswith("models/") or name == "serialized_exported_program.json" for name in names):
-            raise UsageError(f"{path.name}: this torch.export file (.pt2) holds no graph, and compiled code cannot be checked")
+            raise UsageError(
+                f"{path.name}: this torch.export file (.pt2) holds no graph, and compiled code cannot be checked"
+            )
 
     @classmethod
     def describe_risk(cls, path: Path) -> str:
@@ -156,7 +165,7 @@ def _risk(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> str:
 def _risk_in_json(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> str:
     content = _zip.read_json(archive, info)
     for key, text in _texts(content):
-        if key == "target" and not (_OPERATOR.fullmatch(text) or _SIZES.fullmatch(text)) or _REACHES.search(text):
+        if (key == "target" and not (_OPERATOR.fullmatch(text) or _SIZES.fullmatch(text))) or _REACHES.search(text):
             return f"its graph calls {text[:80]}, which is no operator of a model"
         if key in ("expr_str", "as_symint", "as_symfloat") and not _is_expression(text):
             return f"its graph holds {text[:80]!r} as an expression of sizes, which PyTorch would evaluate"
@@ -180,11 +189,12 @@ def _pickled(archive: zipfile.ZipFile, name: str) -> str:
 
 
 def _is_expression(text: str) -> bool:
+    text = _QUOTED.sub("0", text)
     return (
         _EXPRESSION.fullmatch(text) is not None
-        and "__" not in text
+        and not re.search(r"\)\s*\(", text)
         and not re.search(r"[A-Za-z_]\w*\s*\.|\.\s*[A-Za-z_]", text)
-        and all(name in _FUNCTIONS for name in _CALLED.findall(text))
+        and all(name in _FUNCTIONS.split(" ") for name in _CALLED.findall(text))
     )
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from xverify.errors import Failed, SubjectError, Unsupported, UsageError, first_line
-from xverify.framework.modelfile import Signature, Tensor, numpy_name
 from xverify.formats._protobuf import BYTES, VARINT, Damaged, fields, mapped
 from xverify.formats._tensorflow import OnTensorFlow
 from xverify.formats.tflite import choose
+from xverify.framework.modelfile import Signature, Tensor, numpy_name
 
 GRAPH = "saved_model.pb"
 # Operators with which a graph can change or read files, or call Python: they are stored as the field ``op`` of a node.
@@ -82,7 +82,8 @@ class Adapter(OnTensorFlow):
         for file in path.rglob("*"):
             if not file.resolve().is_relative_to(folder):
                 raise UsageError(
-                    f"{path.name}: {file.relative_to(path)} is a link that leads out of the folder; such a SavedModel is never opened"
+                    f"{path.name}: {file.relative_to(path)} is a link that leads out of the folder, "
+                    "and such a SavedModel is never opened"
                 )
 
     def open(self, path: Path, options: Mapping[str, Any], float64: bool) -> Served:
@@ -102,7 +103,9 @@ class Adapter(OnTensorFlow):
             except Exception as second:
                 raise Failed(f"{first_line(first)}; and with TensorFlow 1's loader: {first_line(second)}") from second
         if not loaded.signatures:
-            raise Failed("it has no signatures; save it with tf.saved_model.save(..., signatures=...) or model.export(...)")
+            raise Failed(
+                "it has no signatures; save it with tf.saved_model.save(..., signatures=...) or model.export(...)"
+            )
         return self._tf2(loaded, wanted)
 
     def _tf2(self, loaded: Any, wanted: str | None) -> Served:
@@ -138,9 +141,7 @@ class Adapter(OnTensorFlow):
             raise Failed("it has no signatures")
         inputs = sorted(signatures[chosen].inputs.items())
         outputs = sorted(signatures[chosen].outputs.items())
-        run = session.make_callable(
-            [info.name for _, info in outputs], feed_list=[info.name for _, info in inputs]
-        )
+        run = session.make_callable([info.name for _, info in outputs], feed_list=[info.name for _, info in inputs])
 
         def call(*values: Any) -> Any:
             found = run(*(value.numpy() for value in values))

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from xverify.errors import Failed
-from xverify.framework.modelfile import Signature, Tensor, numpy_name
 from xverify.formats import _zip
 from xverify.formats._torch_file import TorchFile
+from xverify.framework.modelfile import Signature, Tensor, numpy_name
 
 # How the older format of torch.save begins: a pickle of its magic number.
 _LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
@@ -48,7 +48,9 @@ class Adapter(TorchFile):
         finally:
             sys.path.remove(str(path.parent))
         if not isinstance(model, self.torch.nn.Module):
-            raise Failed(f"it holds a {type(model).__name__}, and no module; weights alone need the code of their model")
+            raise Failed(
+                f"it holds a {type(model).__name__}, and no module; weights alone need the code of their model"
+            )
         return model.eval().double() if float64 else model.eval()
 
     def signature(self, model: Any) -> Signature:

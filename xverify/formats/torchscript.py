@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from xverify.errors import Unsupported, first_line
-from xverify.framework.modelfile import Signature, Tensor, numpy_name
 from xverify.formats import _zip
 from xverify.formats._torch_file import TorchFile, named
+from xverify.framework.modelfile import Signature, Tensor, numpy_name
 
 # TorchScript has few functions that reach outside of the model.
 _REACHES = re.compile(rb"\b(?:torch|aten|ops\.\w+)\.(save|from_file|read_file|write_file|load_library)\s*\(")

@@ -11,7 +11,6 @@ A callable takes native inputs in the order of the signature, and returns its ou
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -188,9 +187,6 @@ def refusal(path: Path, risk: str) -> str:
     return f"{path.name} is not opened, because {risk}. If you trust its author, say so with --trust"
 
 
-def numpy_name(dtype: object) -> str:
-    """The name of a dtype that a framework writes as "tf.float32", "torch.float32" or "<class 'numpy.float32'>"."""
-    name = str(dtype)
-    with suppress(TypeError):
-        return np.dtype(dtype).name if not isinstance(dtype, str) else dtype  # type: ignore[call-overload]
-    return name.rpartition(".")[2].strip("'>")
+def numpy_name(dtype: str) -> str:
+    """The name of a dtype that a framework writes as "torch.float32"."""
+    return dtype.rpartition(".")[2]
