@@ -68,7 +68,7 @@ class Evaluation:
     def __init__(self, lanes: Sequence[Lane] = (EXACT,), rounding: bool = False, after: After | None = None) -> None:
         self.lanes, self.rounding, self.after = tuple(lanes), rounding, after
         self.small: dict[int, Value] = {}
-        self.functions: dict[Node, Body | None] = {}
+        self.functions: dict[tuple[Any, ...], Body | None] = {}
 
     def value(self, data: Any, dtype: Any = None) -> Value:
         """The same data in all lanes. dtype: its declared type, when that is another one."""
@@ -116,10 +116,11 @@ class Evaluation:
 
     def _definition(self, node: Node, inputs: Sequence[Value | None]) -> Body | None:
         """The definition of an operator by other operators."""
-        if node not in self.functions:
-            types = [None if value is None else value.dtype for value in inputs]
-            self.functions[node] = schema_function(node, types)
-        return self.functions[node]
+        types = [None if value is None else (value.dtype, np.shape(value.exact)) for value in inputs]
+        key = (node, *types)
+        if key not in self.functions:
+            self.functions[key] = schema_function(node, types)
+        return self.functions[key]
 
     def _call(self, function: Body, inputs: Sequence[Value | None]) -> list[Value]:
         missing = Value((None,) * len(self.lanes), None)
@@ -297,7 +298,7 @@ def _unsupported(body: Body) -> Iterable[str]:
         if node.function is not None or (node.domain == "" and node.op in CONTROL):
             continue
         try:
-            known = find(node) is not None or schema_function(node, [np.dtype(np.float32)] * len(node.inputs)) is not None
+            known = find(node) is not None or schema_function(node, [(np.float32, None)] * len(node.inputs)) is not None
         except Exception as error:
             yield str(error)
             continue

@@ -225,6 +225,12 @@ def cast(call: Call, x: Any, like: Any = None) -> Any:
     return compute(call, narrow) if like is None else compute(call, narrow, like)
 
 
+@operator("BitCast")
+def bit_cast(call: Call, x: Any) -> Any:
+    """The same bits as another type."""
+    return compute(call, x.astype(call.types[0]))
+
+
 PLAIN = tuple(np.dtype(name) for name in ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"))
 
 

@@ -1,0 +1,124 @@
+"""The noise of a whole graph: how much rounding at every node can change its outputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..perturbation import Arithmetic, Noise
+from ..tensors import mean_squares, rms
+from .evaluation import EXACT, OWN, Evaluation, Lane, given
+from .kinds import QUANTISING, has_float
+from .model import Graph, Node
+from .values import Value, convert, in_range, tensor
+
+SAMPLES = 4  # perturbed evaluations
+DECISION = 10.0  # noise floors; a decision with a smaller margin may fall the other way
+
+
+@dataclass(frozen=True)
+class OutputNoise:
+    """The exact value of one output of a graph, and its noise.
+
+    exact: in float64; whole numbers in their own type.
+    dtype: the type that the file declares.
+    own: the same output in the types of the file, computed by torch; None when it was not asked for.
+    floor: rms of the change by rounding at every node, and of the error of ``own``. 0 for whole numbers.
+    uncertain: for whole numbers, where rounding may change the decision; None for other outputs.
+    """
+
+    exact: Any
+    dtype: np.dtype[Any] | None
+    own: Any
+    floor: float
+    uncertain: Any = None
+
+    def rho(self, output: Any) -> float:
+        """The residual of an output of the same shape / the noise floor. Whole numbers have 0 or infinity.
+
+        An infinite or missing value that the exact output has, too, does not count.
+        """
+        output = np.asarray(output)
+        if output.shape != np.shape(self.exact):
+            return math.inf
+        if np.asarray(self.exact).dtype != np.float64:
+            differs = self.exact != output
+            return 0.0 if not np.any(differs & ~self.uncertain if self.uncertain is not None else differs) else math.inf
+        exact, found = in_range(tensor(self.exact), self.dtype), tensor(output).double()
+        if bool((exact.isfinite() != found.isfinite()).any()) or not exact.nan_to_num(0.0).isfinite().any():
+            return math.inf
+        if not bool((exact.isfinite() | (exact == found) | (exact.isnan() & found.isnan())).all()):
+            return math.inf
+        residual = rms(found - exact)
+        return 0.0 if residual == 0.0 else residual / self.floor if self.floor > 0.0 else math.inf
+
+
+def noise(graph: Graph, inputs: Mapping[str, Any], seed: int = 0, samples: int = SAMPLES, own: bool = True) -> dict[str, OutputNoise]:
+    """The exact outputs of a graph with their noise. One pass evaluates the graph exactly and with perturbations, side by side.
+
+    inputs: an array for each input by name.
+    samples: number of perturbed evaluations.
+    own: whether to evaluate the graph in its own types, too; that error is a part of the noise floor.
+    """
+    lanes = [EXACT, *(Lane(Arithmetic.PERTURBED, Noise(seed + index)) for index in range(samples)), *([OWN] if own else [])]
+    uncertain: dict[str, Any] = {}
+
+    def after(node: Node, arguments: Sequence[Value | None], outputs: list[Value]) -> list[Value]:
+        for index, (name, value) in enumerate(zip(node.outputs, outputs)):
+            if name in graph.outputs and not value.is_float and isinstance(value.exact, np.ndarray):
+                uncertain[name] = _uncertain(node, arguments, value, index, samples)
+        return outputs
+
+    evaluation = Evaluation(lanes, rounding=True, after=after)
+    found = evaluation.run(graph, given(evaluation, graph, inputs))
+    return {
+        name: _summary(value, lanes, uncertain.get(name))
+        for name, value in zip(graph.outputs, found)
+        if value is not None
+    }
+
+
+def _summary(value: Value, lanes: Sequence[Lane], uncertain: Any) -> OutputNoise:
+    own = value.lanes[-1] if lanes[-1].arithmetic is Arithmetic.FLOAT32 else None
+    if not isinstance(value.exact, np.ndarray) or not value.is_float:
+        return OutputNoise(value.exact, value.dtype, own, 0.0, uncertain)
+    exact = tensor(value.exact)
+    axis = max(0, exact.dim() - 1)
+    squares, count = 0.0, 0
+    for lane, data in zip(lanes, value.lanes):
+        if lane.arithmetic is Arithmetic.PERTURBED:
+            squares += float(mean_squares(tensor(data), axis, exact=exact).mean()) if exact.numel() else 0.0
+            count += 1
+    squares = squares / max(1, count)
+    if own is not None and exact.numel():
+        squares += float(mean_squares(tensor(convert(own, np.float64)), axis, exact=exact).mean())
+    return OutputNoise(value.exact, value.dtype, own, math.sqrt(squares))
+
+
+def _uncertain(node: Node, arguments: Sequence[Value | None], value: Value, index: int, samples: int) -> Any:
+    """Where a decision changes when the noise of its inputs is DECISION times as large."""
+    changes = np.zeros(np.shape(value.exact), bool)
+    if node.op in QUANTISING:
+        for lane in value.lanes[1 : 1 + samples]:
+            changes |= lane != value.exact
+        return changes
+    if not has_float(arguments):
+        return changes
+    for lane in range(1, 1 + samples):
+        moved = [_amplified(argument, lane) for argument in arguments]
+        again = Evaluation([EXACT]).step(node, moved, None)  # type: ignore[arg-type]  # no subgraph decides
+        if np.shape(again[index].exact) == changes.shape:
+            changes |= again[index].exact != value.exact
+    return changes
+
+
+def _amplified(value: Value | None, lane: int) -> Value | None:
+    if value is None or not value.is_float or not isinstance(value.exact, np.ndarray):
+        return None if value is None else Value((value.exact,), value.dtype)
+    with np.errstate(invalid="ignore"):
+        moved = value.exact + DECISION * (value.lanes[lane] - value.exact)
+    return Value((np.where(np.isfinite(moved), moved, value.exact),), value.dtype)

@@ -1,0 +1,202 @@
+"""Computes every node of a graph again in float64 from the values that a runtime gave it, and judges what it returned.
+
+The runtime must compute the nodes of the file one by one: its optimisations are off, because a fused node has no values inside.
+What an optimised session computes is judged at the outputs of the graph, by their noise (see ``noise``).
+
+Every node gets the runtime's own inputs, so that errors of earlier nodes do not count against it. A value that the runtime did
+not give is computed here, in float64 and with its noise, and the node behind it is judged together with the one that made it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ...verdict.findings import OUTPUT, Explanation, Finding
+from ...verdict.limits import UNIT, growth
+from ..perturbation import Arithmetic, Noise
+from ..tensors import Floors, Place, judge, mean_squares
+from . import kinds
+from .evaluation import EXACT, OWN, Evaluation, Lane, given
+from .model import Graph, Node, UnsupportedOperator
+from .operators.quantized import UNROUNDED
+from .quantisation import judge_steps
+from .source import Source, source
+from .values import Value, convert, dtype_of, in_range, tensor, unit_roundoff
+
+SAMPLES = 2  # perturbed evaluations of a node
+
+
+@dataclass(frozen=True)
+class GraphReport:
+    """What the replay of a graph found.
+
+    findings: one for each output of each node that was compared, in the order of the file. The layer is the name of the node, the
+        kind its operator.
+    compared: number of nodes with at least one finding.
+    missing: names of nodes of which the runtime gave no output.
+    unsupported: name of a node that cannot be computed in float64 -> why.
+    sources: name of a node -> where it comes from; only nodes of which the file says it.
+    explained: name of a node -> what it computes instead.
+    """
+
+    findings: tuple[Finding, ...]
+    compared: int
+    missing: tuple[str, ...] = ()
+    unsupported: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, Source] = field(default_factory=dict)
+    explained: Mapping[str, Explanation] = field(default_factory=dict)
+
+
+def replay(
+    graph: Graph, inputs: Mapping[str, Any], captured: Mapping[str, Any], seed: int = 0, samples: int = SAMPLES
+) -> GraphReport:
+    """Judge every node of a graph.
+
+    inputs: the inputs of the run, by name.
+    captured: name of a value -> the array that the runtime computed. It is asked for each name once, in the order of the file, so
+        it may read arrays when they are needed.
+    samples: number of perturbed evaluations of each node.
+    """
+    return _Replay(graph, captured, seed, samples).run(inputs)
+
+
+class _Replay:
+    def __init__(self, graph: Graph, captured: Mapping[str, Any], seed: int, samples: int) -> None:
+        self.graph, self.captured = graph, captured
+        self.lanes = [EXACT, *(Lane(Arithmetic.PERTURBED, Noise(seed + index)) for index in range(samples)), OWN]
+        self.evaluation = _Resilient(self)
+        self.findings: list[Finding] = []
+        self.missing: list[str] = []
+        self.unsupported: dict[str, str] = {}
+        self.compared = 0
+
+    def run(self, inputs: Mapping[str, Any]) -> GraphReport:
+        self.evaluation.run(self.graph, given(self.evaluation, self.graph, inputs))
+        sources = {node.name: source(node) for node in self.graph.nodes}
+        return GraphReport(
+            tuple(self.findings),
+            self.compared,
+            tuple(self.missing),
+            self.unsupported,
+            {name: found for name, found in sources.items() if found != Source()},
+        )
+
+    def returned(self, node: Node) -> dict[str, Any]:
+        """What the runtime returned for the outputs of a node."""
+        return {name: _array(self.captured[name]) for name in node.outputs if name and name in self.captured}
+
+    def judge(self, node: Node, inputs: Sequence[Value | None], outputs: list[Value], returned: Mapping[str, Any]) -> None:
+        """Compare what a node returned with its exact outputs."""
+        before = len(self.findings)
+        terms = kinds.summed_terms(node, [None if value is None else value.exact for value in inputs])
+        for index, (name, value) in enumerate(zip(node.outputs, outputs)):
+            if name in returned and isinstance(returned[name], np.ndarray):
+                place = Place(node.name, 0, index, node.kind, OUTPUT)
+                self.findings.append(self._finding(place, node, inputs, value, returned, index, terms))
+        if len(self.findings) > before:
+            self.compared += 1
+        else:
+            self.missing.append(node.name)
+
+    def _finding(
+        self, place: Place, node: Node, inputs: Sequence[Value | None], value: Value, returned: Mapping[str, Any], index: int, terms: int
+    ) -> Finding:
+        found = returned[node.outputs[index]]
+        if not isinstance(value.exact, np.ndarray):
+            return place.incomparable("the runtime returned an array, and the file says a sequence", terms)
+        if found.shape != value.exact.shape:
+            return place.incomparable(f"shape {list(found.shape)}, and the file says {list(value.exact.shape)}", terms)
+        if value.is_float != (dtype_of(found) in kinds.UNITS) or (not value.is_float and found.dtype != value.dtype):
+            return place.incomparable(f"type {found.dtype}, and the file says {value.dtype}", terms)
+        if not found.size:
+            return place.identical(terms)
+        quantised = (node.domain, node.op) in UNROUNDED or node.op == "DynamicQuantizeLinear"
+        if quantised and not value.is_float:
+            return judge_steps(place, node, inputs, found, index, returned, terms)
+        if not value.is_float:
+            same = np.array_equal(found, value.exact)
+            wrong = f"{int(np.sum(found != value.exact))} of {found.size} whole numbers differ"
+            return place.identical(terms) if same else place.incomparable(wrong, terms)
+        return self._judge_floats(place, node, value, found, terms)
+
+    def _judge_floats(self, place: Place, node: Node, value: Value, found: Any, terms: int) -> Finding:
+        axis = kinds.channel_axis(node, found.ndim)
+        exact, kappa = tensor(value.exact), growth(terms)
+        sizes = mean_squares(exact, axis)
+        unit = max(unit_roundoff(value.dtype), UNIT)
+        perturbed = [
+            mean_squares(tensor(data), axis, exact=exact)
+            for lane, data in zip(self.lanes, value.lanes)
+            if lane.arithmetic is Arithmetic.PERTURBED and data is not value.exact
+        ]
+        own = mean_squares(tensor(convert(value.lanes[-1], np.float64)), axis, exact=exact)
+        # The limits round the result to float32; what a narrower type rounds more is added here. The lanes are perturbed κ times
+        # as much as one rounding, and the limits multiply by κ, too.
+        more = (unit**2 - UNIT**2) / 3 * sizes
+        if perturbed:
+            squares = np.mean(perturbed, axis=0) / kappa**2 + more
+            floors = Floors(exact, squares, own, sizes)
+        else:
+            floors, terms = Floors(exact, None, own + more, sizes), 1
+        floors.exact = in_range(exact, value.dtype)
+        return judge(place, tensor(found if found.dtype == np.float32 else convert(found, np.float64)), floors, terms, axis)
+
+
+class _Resilient(Evaluation):
+    """An evaluation that goes on from what the runtime returned, where a node was captured, and where it cannot be computed."""
+
+    def __init__(self, owner: _Replay) -> None:
+        super().__init__(owner.lanes, rounding=False)
+        self.owner = owner
+
+    def step(self, node: Node, inputs: Sequence[Value | None], scope: Any) -> list[Value]:
+        if scope.outer is not None or scope.body is not self.owner.graph:
+            return super().step(node, inputs, scope)
+        returned = self.owner.returned(node)
+        if any(value is not None and isinstance(value.exact, _Unknown) for value in inputs):
+            outputs, why = [], "one of its inputs is not known"
+        else:
+            try:
+                outputs, why = super().step(node, inputs, scope), ""
+            except UnsupportedOperator as error:
+                outputs, why = [], str(error)
+            except (ArithmeticError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+                outputs, why = [], f"node {node.name!r} ({node.kind}) cannot be computed in float64: {_line(error)}"
+        if why:
+            self.owner.unsupported[node.name] = why
+            outputs = [Value((_Unknown(),) * len(self.lanes), None)] * len(node.outputs)
+        else:
+            self.owner.judge(node, inputs, outputs, returned)
+        return [self._next(name, value, returned) for name, value in zip(node.outputs, outputs)]
+
+    def _next(self, name: str, value: Value, returned: Mapping[str, Any]) -> Value:
+        """The value with which the evaluation goes on."""
+        if name not in returned:
+            return value
+        found = returned[name]
+        fits = isinstance(value.exact, _Unknown) or isinstance(found, list) or np.shape(found) == np.shape(value.exact)
+        return self.value(found) if fits else value
+
+
+class _Unknown:
+    """In the place of a value that was neither computed nor captured."""
+
+
+def _array(data: Any) -> Any:
+    return [np.asarray(item) for item in data] if isinstance(data, (list, tuple)) else np.asarray(data)
+
+
+def _line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def worst(report: GraphReport) -> Finding | None:
+    """The finding with the largest R; None when nothing was compared."""
+    return max(report.findings, key=lambda finding: math.inf if finding.reason else finding.ratio, default=None)
+
+
