@@ -109,16 +109,17 @@ def _uncertain(node: Node, arguments: Sequence[Value | None], value: Value, inde
     if not has_float(arguments):
         return changes
     for lane in range(1, 1 + samples):
-        moved = [_amplified(argument, lane) for argument in arguments]
-        again = Evaluation([EXACT]).step(node, moved, None)  # type: ignore[arg-type]  # no subgraph decides
-        if np.shape(again[index].exact) == changes.shape:
-            changes |= again[index].exact != value.exact
+        for size in (DECISION, -DECISION):
+            moved = [_amplified(argument, lane, size) for argument in arguments]
+            again = Evaluation([EXACT]).step(node, moved, None)  # type: ignore[arg-type]  # no subgraph decides
+            if np.shape(again[index].exact) == changes.shape:
+                changes |= again[index].exact != value.exact
     return changes
 
 
-def _amplified(value: Value | None, lane: int) -> Value | None:
+def _amplified(value: Value | None, lane: int, size: float) -> Value | None:
     if value is None or not value.is_float or not isinstance(value.exact, np.ndarray):
         return None if value is None else Value((value.exact,), value.dtype)
     with np.errstate(invalid="ignore"):
-        moved = value.exact + DECISION * (value.lanes[lane] - value.exact)
+        moved = value.exact + size * (value.lanes[lane] - value.exact)
     return Value((np.where(np.isfinite(moved), moved, value.exact),), value.dtype)
