@@ -16,6 +16,7 @@ from xverify.replay.graph.evaluation import evaluate, unsupported  # noqa: E402
 from xverify.replay.graph.model import Graph  # noqa: E402
 from xverify.replay.graph.operators import rest, table  # noqa: E402
 from xverify.replay.graph.operators.registry import OPERATORS, Call  # noqa: E402
+from xverify.replay.graph.values import convert  # noqa: E402
 
 # onnx's test cases, by the file that makes them.
 SAMPLE = (
@@ -24,6 +25,10 @@ SAMPLE = (
     "upsample", "lstm", "gru", "rnn", "if_", "loop", "scan", "sequence_map", "quantizelinear", "dequantizelinear", "qlinearconv",
     "qlinearmatmul", "convinteger", "matmulinteger", "cumsum", "topk", "clip", "gelu", "softplus", "where", "pow", "cast", "lrn",
     "gridsample", "depthtospace", "dropout", "rangeop", "attention", "identity",
+)  # fmt: skip
+WRITTEN_BY_HAND = (  # the expected values have four digits
+    "test_averagepool_2d_ceil_last_window_starts_on_pad", "test_gridsample_bicubic", "test_roialign_aligned_false",
+    "test_roialign_aligned_true",
 )  # fmt: skip
 TOLERANCE = 1e-5  # of the expected float32 values; the cases give 1e-3
 
@@ -43,6 +48,7 @@ EXCEPTIONS = {
         ("test_resize_downsample_scales_linear_align_corners", "test_resize_downsample_scales_cubic_align_corners"),
         "the expected values divide by a length that is not whole; runtimes use the length of the output, as the text says",
     ),
+    "test_if_opt": "the expected value is the item of a sequence, and the output is the sequence",
     "test_scan_sum": "Scan before version 9 has another meaning",
 }  # fmt: skip
 
@@ -74,15 +80,17 @@ def problem(found, expected, tolerance):
     found, expected = np.asarray(found), np.asarray(expected)
     if found.shape != expected.shape:
         return f"shape {found.shape} instead of {expected.shape}"
-    if str(expected.dtype) in ("float64", "float32", "float16", "bfloat16"):
-        low = str(expected.dtype) in ("float16", "bfloat16")
+    if expected.dtype.kind in "fV":
+        low = expected.dtype.itemsize < 4
         limit = 2e-2 if low else tolerance
         near = np.allclose(found.astype(float), expected.astype(float), rtol=limit, atol=limit, equal_nan=True)
         return None if near else f"{found.reshape(-1)[:5]} instead of {expected.reshape(-1)[:5]}"
-    if expected.dtype.kind == "V":  # types of 8 bits and fewer
-        return None if found.tobytes() == expected.tobytes() else f"{found} instead of {expected}"
     same = found.tolist() == expected.tolist() and (found.dtype == expected.dtype or expected.dtype.kind in "OUS")
-    return None if same else f"{found.dtype} {found.reshape(-1)[:5]} instead of {expected.dtype} {expected.reshape(-1)[:5]}"
+    return (
+        None
+        if same
+        else f"{found.dtype} {found.reshape(-1)[:5]} instead of {expected.dtype} {expected.reshape(-1)[:5]}"
+    )
 
 
 def check(case):
@@ -95,7 +103,7 @@ def check(case):
         except Unsupported as error:
             return str(error)
         for value, expected in zip(case.model.graph.output, outputs):
-            tolerance = max(TOLERANCE, case.rtol if case.rtol > 1e-3 else 0)
+            tolerance = max(TOLERANCE, case.rtol if case.rtol > 1e-3 or case.name in WRITTEN_BY_HAND else 0)
             wrong = problem(found[value.name], as_arrays(expected), tolerance)
             if wrong:
                 return f"{value.name}: {wrong}"
@@ -124,7 +132,7 @@ def test_all_onnx_cases():
 def in_float64(value):
     if isinstance(value, list):
         return [in_float64(item) for item in value]
-    return value.astype(np.float64) if value is not None and value.dtype in (np.float32, np.float16) else value
+    return convert(value, np.float64)
 
 
 def test_own_operators_agree_with_onnx_to_float64():
@@ -133,7 +141,7 @@ def test_own_operators_agree_with_onnx_to_float64():
     onnx's Erf, Gelu and resizes are not exact to float64: they have constants of float32.
     """
     inexact = {"Resize", "Upsample", "QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "Cast", "CastLike", "LSTM",
-               "GRU", "RNN", "GridSample", "AffineGrid", "Range", "Softplus", "Dropout"}  # fmt: skip
+               "GRU", "RNN", "GridSample", "AffineGrid", "Range", "Softplus", "Dropout", "BitCast"}  # fmt: skip
     compared = Counter()
     for name, case in cases(SAMPLE).items():
         node = next(iter(Graph(case.model).nodes), None)
@@ -165,7 +173,10 @@ def model(nodes, inputs, outputs, initializers=(), opset=20, **more):
 
 
 def test_a_missing_operator_is_named():
-    nodes = [helper.make_node("Relu", ["x"], ["h"]), helper.make_node("Fancy", ["h"], ["y"], name="node7", domain="my.domain")]
+    nodes = [
+        helper.make_node("Relu", ["x"], ["h"]),
+        helper.make_node("Fancy", ["h"], ["y"], name="node7", domain="my.domain"),
+    ]
     imports = [helper.make_opsetid("", 20), helper.make_opsetid("my.domain", 3)]
     graph = Graph(model(nodes, {"x": [2]}, {"y": [2]}, opset_imports=imports))
     message = "node 'node7': the operator Fancy (domain my.domain, operator set 3) has no implementation in float64."
@@ -198,7 +209,9 @@ def test_a_function_of_the_file_with_an_attribute():
         helper.make_node("Constant", [], ["c"]),
         helper.make_node("Mul", ["a", "c"], ["b"]),
     ]
-    body[0].attribute.append(onnx.AttributeProto(name="value_float", ref_attr_name="factor", type=onnx.AttributeProto.FLOAT))
+    body[0].attribute.append(
+        onnx.AttributeProto(name="value_float", ref_attr_name="factor", type=onnx.AttributeProto.FLOAT)
+    )
     function = helper.make_function("mine", "Scale", ["a"], ["b"], body, [helper.make_opsetid("", 20)], ["factor"])
     nodes = [
         helper.make_node("Scale", ["x"], ["h"], domain="mine", factor=2.0),
@@ -222,4 +235,7 @@ def test_values_are_freed_after_their_last_use():
 
 
 def test_every_operator_has_one_place():
-    assert table.find(Graph(model([helper.make_node("Det", ["x"], ["y"])], {"x": [2, 2]}, {"y": []})).nodes[0]) is rest.compute
+    assert (
+        table.find(Graph(model([helper.make_node("Det", ["x"], ["y"])], {"x": [2, 2]}, {"y": []})).nodes[0])
+        is rest.compute
+    )

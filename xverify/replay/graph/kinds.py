@@ -30,10 +30,16 @@ STRUCTURAL: dict[str, frozenset[int]] = {
     "Resize": frozenset({1, 2, 3}),
     "Upsample": frozenset({1}),
     "Range": frozenset({0, 1, 2}),
-    "QuantizeLinear": frozenset({1}),
     "MelWeightMatrix": frozenset({0, 1, 2, 3, 4}),
 }
-EXACT_ATTRIBUTES = ("momentum", "cubic_coeff_a", "extrapolation_value", "lambd", "scales", "value")  # that are not rounded
+EXACT_ATTRIBUTES = (
+    "momentum",
+    "cubic_coeff_a",
+    "extrapolation_value",
+    "lambd",
+    "scales",
+    "value",
+)  # that are not rounded
 # Operators that round to steps. Their outputs are whole numbers that follow from each lane's own inputs.
 QUANTISING = frozenset({
     "QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger", "QLinearAdd",
@@ -121,7 +127,14 @@ def _terms(node: Node, shapes: list[tuple[int, ...]], inputs: Sequence[Any]) -> 
         return math.prod(shapes[3][1:])
     if op == "ConvTranspose":
         return shapes[1][0] // node.get("group", 1) * math.prod(shapes[1][2:])
-    if op in ("MatMul", "MatMulInteger", "QLinearMatMul", "FusedMatMul", "DynamicQuantizeMatMul", "MatMulIntegerToFloat"):
+    if op in (
+        "MatMul",
+        "MatMulInteger",
+        "QLinearMatMul",
+        "FusedMatMul",
+        "DynamicQuantizeMatMul",
+        "MatMulIntegerToFloat",
+    ):
         return first[-2] if node.get("transA", 0) and len(first) > 1 else first[-1]
     if op in ("Gemm", "FusedGemm"):
         return first[0] if node.get("transA", 0) else first[1]

@@ -57,14 +57,20 @@ class OutputNoise:
         return 0.0 if residual == 0.0 else residual / self.floor if self.floor > 0.0 else math.inf
 
 
-def noise(graph: Graph, inputs: Mapping[str, Any], seed: int = 0, samples: int = SAMPLES, own: bool = True) -> dict[str, OutputNoise]:
+def noise(
+    graph: Graph, inputs: Mapping[str, Any], seed: int = 0, samples: int = SAMPLES, own: bool = True
+) -> dict[str, OutputNoise]:
     """The exact outputs of a graph with their noise. One pass evaluates the graph exactly and with perturbations, side by side.
 
     inputs: an array for each input by name.
     samples: number of perturbed evaluations.
     own: whether to evaluate the graph in its own types, too; that error is a part of the noise floor.
     """
-    lanes = [EXACT, *(Lane(Arithmetic.PERTURBED, Noise(seed + index)) for index in range(samples)), *([OWN] if own else [])]
+    lanes = [
+        EXACT,
+        *(Lane(Arithmetic.PERTURBED, Noise(seed + index)) for index in range(samples)),
+        *([OWN] if own else []),
+    ]
     uncertain: dict[str, Any] = {}
 
     def after(node: Node, arguments: Sequence[Value | None], outputs: list[Value]) -> list[Value]:

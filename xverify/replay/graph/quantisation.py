@@ -59,9 +59,7 @@ def judge_steps(
     )
 
 
-def _unrounded(
-    node: Node, inputs: Sequence[Value | None], index: int, returned: Mapping[str, Any]
-) -> tuple[Any, Any]:
+def _unrounded(node: Node, inputs: Sequence[Value | None], index: int, returned: Mapping[str, Any]) -> tuple[Any, Any]:
     """The exact result in steps, and its type."""
     arguments = [None if value is None else value.exact for value in inputs]
     types = tuple(None if value is None else value.dtype for value in inputs)

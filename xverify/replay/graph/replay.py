@@ -90,7 +90,9 @@ class _Replay:
         """What the runtime returned for the outputs of a node."""
         return {name: _array(self.captured[name]) for name in node.outputs if name and name in self.captured}
 
-    def judge(self, node: Node, inputs: Sequence[Value | None], outputs: list[Value], returned: Mapping[str, Any]) -> None:
+    def judge(
+        self, node: Node, inputs: Sequence[Value | None], outputs: list[Value], returned: Mapping[str, Any]
+    ) -> None:
         """Compare what a node returned with its exact outputs."""
         before = len(self.findings)
         terms = kinds.summed_terms(node, [None if value is None else value.exact for value in inputs])
@@ -104,7 +106,14 @@ class _Replay:
             self.missing.append(node.name)
 
     def _finding(
-        self, place: Place, node: Node, inputs: Sequence[Value | None], value: Value, returned: Mapping[str, Any], index: int, terms: int
+        self,
+        place: Place,
+        node: Node,
+        inputs: Sequence[Value | None],
+        value: Value,
+        returned: Mapping[str, Any],
+        index: int,
+        terms: int,
     ) -> Finding:
         found = returned[node.outputs[index]]
         if not isinstance(value.exact, np.ndarray):
@@ -144,7 +153,9 @@ class _Replay:
         else:
             floors, terms = Floors(exact, None, own + more, sizes), 1
         floors.exact = in_range(exact, value.dtype)
-        return judge(place, tensor(found if found.dtype == np.float32 else convert(found, np.float64)), floors, terms, axis)
+        return judge(
+            place, tensor(found if found.dtype == np.float32 else convert(found, np.float64)), floors, terms, axis
+        )
 
 
 class _Resilient(Evaluation):
@@ -198,5 +209,3 @@ def _line(error: BaseException) -> str:
 def worst(report: GraphReport) -> Finding | None:
     """The finding with the largest R; None when nothing was compared."""
     return max(report.findings, key=lambda finding: math.inf if finding.reason else finding.ratio, default=None)
-
-

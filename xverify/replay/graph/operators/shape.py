@@ -124,7 +124,9 @@ def gather_nd(call: Call, x: Any, indices: Any) -> Any:
 def scatter_nd(call: Call, x: Any, indices: Any, updates: Any) -> Any:
     """A copy in which the slices at these positions are replaced, or added to, multiplied, or compared."""
     y, place = x.copy(), tuple(np.moveaxis(indices, -1, 0))
-    combine = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}.get(call.get("reduction", "none"))
+    combine = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}.get(
+        call.get("reduction", "none")
+    )
     if combine is None:
         y[place] = updates
     else:
@@ -138,7 +140,9 @@ def scatter_elements(call: Call, x: Any, indices: Any, updates: Any) -> Any:
     axis = call.get("axis", 0) % max(1, x.ndim)
     y, index = x.copy(), list(np.indices(indices.shape, sparse=True))
     index[axis] = np.where(indices < 0, indices + x.shape[axis], indices)
-    combine = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}.get(call.get("reduction", "none"))
+    combine = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}.get(
+        call.get("reduction", "none")
+    )
     if combine is None:
         y[tuple(index)] = updates
     else:
