@@ -20,8 +20,10 @@ from xverify.replay.graph.values import convert  # noqa: E402
 
 # onnx's test cases, by the file that makes them.
 SAMPLE = (
-    "conv", "convtranspose", "averagepool", "maxpool", "batch_normalization", "layernormalization", "groupnormalization", "instance_normalization",
-    "gemm", "matmul", "einsum", "softmax", "reducesum", "reduce_log_sum_exp", "slice", "gather", "scatternd", "split", "pad", "resize",
+    "conv", "convtranspose",
+    "averagepool", "maxpool", "batch_normalization", "layernormalization", "groupnormalization", "instance_normalization",
+    "gemm", "matmul", "einsum", "softmax", "reducesum", "reduce_log_sum_exp", "slice", "gather", "scatternd",
+    "split", "pad", "resize",
     "upsample", "lstm", "gru", "rnn", "if_", "loop", "scan", "sequence_map", "quantizelinear", "dequantizelinear", "qlinearconv",
     "qlinearmatmul", "convinteger", "matmulinteger", "cumsum", "topk", "clip", "gelu", "softplus", "where", "pow", "cast", "lrn",
     "gridsample", "depthtospace", "dropout", "rangeop", "attention", "identity",
@@ -140,8 +142,8 @@ def test_own_operators_agree_with_onnx_to_float64():
 
     onnx's Erf, Gelu and resizes are not exact to float64: they have constants of float32.
     """
-    inexact = {"Resize", "Upsample", "QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "Cast", "CastLike", "LSTM",
-               "GRU", "RNN", "GridSample", "AffineGrid", "Range", "Softplus", "Dropout", "BitCast"}  # fmt: skip
+    inexact = {"Resize", "Upsample", "QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "Cast", "CastLike",
+               "LSTM", "GRU", "RNN", "GridSample", "AffineGrid", "Range", "Softplus", "Dropout", "BitCast"}  # fmt: skip
     compared = Counter()
     for name, case in cases(SAMPLE).items():
         node = next(iter(Graph(case.model).nodes), None)
@@ -226,7 +228,10 @@ def test_values_are_freed_after_their_last_use():
     """The values that are alive at one time do not grow with the length of the graph."""
     count = 30
     names = ["x", *(f"v{i}" for i in range(1, count)), "y"]
-    nodes = [helper.make_node("Exp" if i % 2 else "Log", [a], [b]) for i, (a, b) in enumerate(zip(names, names[1:]))]
+    nodes = [
+        helper.make_node("Exp" if i % 2 else "Log", [a], [b])
+        for i, (a, b) in enumerate(zip(names, [*names[1:]]))
+    ]
     graph = Graph(model(nodes, {"x": [4]}, {"y": [4]}))
     assert [set(freed) for freed in graph.freed[:-1]] == [{name} for name in names[: count - 1]]
     visited = []

@@ -127,7 +127,7 @@ class Evaluation:
     def _call(self, function: Body, inputs: Sequence[Value | None]) -> list[Value]:
         missing = Value((None,) * len(self.lanes), None)
         given = {name: missing if value is None else value for name, value in zip(function.inputs, inputs)}
-        given.update({name: missing for name in function.inputs[len(inputs) :]})
+        given.update(dict.fromkeys(function.inputs[len(inputs) :], missing))
         outputs = self.run(function, given, outer=Scope(function, {}, None, self))
         return [missing if value is None else value for value in outputs]
 
@@ -140,9 +140,7 @@ class Evaluation:
         steps = self._steps(node, inputs)
         for index, lane in enumerate(self.lanes[1:], start=1):
             shared = all(value is None or value.lanes[index] is value.exact for value in inputs)
-            if shared and (copies or not floats) and node.op not in kinds.QUANTISING:
-                found = results[0]
-            elif not floats:
+            if shared and (copies or not floats):
                 found = results[0]
             elif lane.arithmetic is Arithmetic.PERTURBED and steps is not None:
                 found = self._perturbed_steps(node, inputs, index, dtype, steps)
@@ -151,9 +149,9 @@ class Evaluation:
             else:
                 found = self._own(node, implementation, inputs, index, dtype)
             results.append(found)
-        return [self._join(node, outputs, dtype) for outputs in zip(*results)]
+        return [self._join(node, outputs, dtype, floats) for outputs in zip(*results)]
 
-    def _join(self, node: Node, outputs: Sequence[Any], dtype: Any) -> Value:
+    def _join(self, node: Node, outputs: Sequence[Any], dtype: Any, floats: bool) -> Value:
         """One output of a node from what each lane computed."""
         exact = outputs[0]
         own = dtype_of(exact)
@@ -163,7 +161,7 @@ class Evaluation:
                 for lane, data in zip(self.lanes, outputs)
             ]
             return Value(tuple(outputs), dtype)
-        if own is None or kinds.decides(node, own):
+        if own is None or kinds.decides(node, own, floats):
             return Value((exact,) * len(self.lanes), own)
         return Value(tuple(outputs), own)
 
@@ -214,7 +212,7 @@ class Evaluation:
             data = None if value is None else value.exact if place in structural else value.lanes[index]
             rounds = size > 0.0 and place not in structural and _rounds(node, place, data)
             data = _noisy(data, noise, size) if rounds else data
-            if node.op == "DynamicQuantizeLinear":
+            if value is not None and node.op == "DynamicQuantizeLinear":
                 data = value.exact + RARE * (data - value.exact)
             arguments.append(data)
         attributes = _noisy_attributes(node, noise, size) if size else node.attributes
@@ -325,7 +323,7 @@ def given(evaluation: Evaluation, graph: Graph, inputs: Mapping[str, Any]) -> di
     known = {*graph.inputs, *graph.defaulted}
     found = {name: evaluation.value(_as_array(data)) for name, data in inputs.items() if name in known}
     empty = Value((None,) * len(evaluation.lanes), None)
-    return {**{name: empty for name in graph.inputs}, **found}
+    return {**dict.fromkeys(graph.inputs, empty), **found}
 
 
 def _as_array(data: Any) -> Any:

@@ -62,14 +62,20 @@ def copies(node: Node) -> bool:
     return node.domain == "" and node.op in COPIES
 
 
-def decides(node: Node, dtype: Any) -> bool:
+def decides(node: Node, dtype: Any, floats: bool) -> bool:
     """Whether whole numbers that a node returns are decisions, which every lane takes from the exact one.
 
-    dtype: the type of the output. Whole numbers of 8 bits and fewer are quantised values, which are not.
+    Quantised values, and sums of them, are not: each lane has its own.
+
+    dtype: the type of the output.
+    floats: whether the node has floating-point inputs.
     """
     if node.op in QUANTISING:
         return False
-    return not (node.op in ("Cast", "CastLike") and np.dtype(dtype).itemsize == 1 and np.dtype(dtype) != np.bool_)
+    dtype = np.dtype(dtype)
+    if dtype.kind in "bO" or dtype.itemsize > 4:
+        return True
+    return dtype.itemsize > 1 and floats
 
 
 def declared(node: Node, inputs: Sequence[Value | None]) -> np.dtype[Any]:

@@ -26,7 +26,7 @@ from .model import Graph, Node, UnsupportedOperator
 from .operators.quantized import UNROUNDED
 from .quantisation import judge_steps
 from .source import Source, source
-from .values import Value, convert, dtype_of, in_range, tensor, unit_roundoff
+from .values import UNITS, Value, convert, dtype_of, in_range, tensor, unit_roundoff
 
 SAMPLES = 2  # perturbed evaluations of a node
 
@@ -120,7 +120,7 @@ class _Replay:
             return place.incomparable("the runtime returned an array, and the file says a sequence", terms)
         if found.shape != value.exact.shape:
             return place.incomparable(f"shape {list(found.shape)}, and the file says {list(value.exact.shape)}", terms)
-        if value.is_float != (dtype_of(found) in kinds.UNITS) or (not value.is_float and found.dtype != value.dtype):
+        if value.is_float != (dtype_of(found) in UNITS) or (not value.is_float and found.dtype != value.dtype):
             return place.incomparable(f"type {found.dtype}, and the file says {value.dtype}", terms)
         if not found.size:
             return place.identical(terms)

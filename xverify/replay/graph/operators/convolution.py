@@ -56,7 +56,8 @@ def _depthwise(x: Tensor, w: Tensor, window: Windows) -> Tensor:
             part = part[
                 (slice(None),) * axis + (slice(at * dilation, at * dilation + (count - 1) * stride + 1, stride),)
             ]
-        y.addcmul_(part, w[(slice(None), 0, *position)].view(1, -1, 1, 1))
+        index = (slice(None), 0, *position)
+        y.addcmul_(part, w[index].view(1, -1, 1, 1))
     return y
 
 
