@@ -24,7 +24,9 @@ def write(path: Path, *, bias=BIAS, softmax=True, names=("x", "scores", "feature
         helper.make_node("Relu", ["c"], ["r"], "/relu/Relu"),
         helper.make_node("Flatten", ["r"], ["f"], "/Flatten"),
         helper.make_node("MatMul", ["f", "matrix"], ["logits"], "/fc/MatMul"),
-        helper.make_node("Softmax" if softmax else "Identity", ["logits"], [features if swap else scores], "/softmax/Softmax"),
+        helper.make_node(
+            "Softmax" if softmax else "Identity", ["logits"], [features if swap else scores], "/softmax/Softmax"
+        ),
         helper.make_node("Tanh", ["logits"], [scores if swap else features], "/tanh/Tanh"),
     ]
     arrays = {"kernel": KERNEL, "bias": bias, "matrix": matrix}

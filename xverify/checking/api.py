@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..framework import formats
+from ..framework.modelfile import ModelFile
 from ..progress import Listener
 from ..results.file import write
 from ..results.records import Result
@@ -50,5 +51,5 @@ def check(
     return result
 
 
-def _form(path: Path, runtime: str, trust: bool) -> type[formats.ModelFile]:
+def _form(path: Path, runtime: str, trust: bool) -> type[ModelFile]:
     return formats.examine(path, runtime, trust)

@@ -99,8 +99,8 @@ def matchings(
         missing = tuple(tensor.name for tensor in reference if tensor.name not in whole)
         extra = tuple(tensor.name for tensor in own if tensor.name not in names)
         ordered = [tensor.name for tensor in reference if tensor.name in whole]
-        for orders in itertools.product(*(whole[name][1] for name in ordered)):
-            made = tuple(Pair(name, whole[name][0], order, whole[name][2]) for name, order in zip(ordered, orders))
+        for chosen in itertools.product(*(whole[name][1] for name in ordered)):
+            made = tuple(Pair(name, whole[name][0], order, whole[name][2]) for name, order in zip(ordered, chosen))
             found.append(Matching(made, missing, extra))
     return found
 

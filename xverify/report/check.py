@@ -66,7 +66,7 @@ def _known(result: Result, column: Column[Row]) -> bool:
 
 
 def _worst(row: Row, name: str, best_is_large: bool) -> float | None:
-    values = [getattr(figures, name) for figures in row.figures.values()]
+    values: list[float | None] = [getattr(figures, name) for figures in row.figures.values()]
     known = [value for value in values if value is not None]
     if not known:
         return None

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
 from typing import Protocol
 
 import numpy as np
@@ -40,7 +39,6 @@ class Described(Protocol):
     def outputs(self) -> Mapping[str, DescribedOutput]:
         """The outputs by name."""
         ...
-
 
 
 PART = 2**18  # values that are processed at a time: their float64 copies stay in the processor's cache

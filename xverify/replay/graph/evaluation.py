@@ -17,10 +17,12 @@ from ...verdict.limits import growth
 from ..perturbation import Arithmetic, Noise
 from . import kinds
 from .model import Body, Graph, Node, schema_function
+from .operators.quantized import UNROUNDED, rounded
 from .operators.registry import Call, Operator
 from .operators.table import find
 from .values import Value, array, coarsest, convert, dtype_of, is_float, tensor, unit_roundoff
 
+RARE = 10.0  # how many times the noise of rounding counts where it decides between two steps of a quantised value
 SMALL = 4096  # values; a smaller constant is converted once
 After = Callable[[Node, Sequence["Value | None"], "list[Value]"], "list[Value]"]
 
@@ -68,7 +70,7 @@ class Evaluation:
     def __init__(self, lanes: Sequence[Lane] = (EXACT,), rounding: bool = False, after: After | None = None) -> None:
         self.lanes, self.rounding, self.after = tuple(lanes), rounding, after
         self.small: dict[int, Value] = {}
-        self.functions: dict[Node, Body | None] = {}
+        self.functions: dict[tuple[Any, ...], Body | None] = {}
 
     def value(self, data: Any, dtype: Any = None) -> Value:
         """The same data in all lanes. dtype: its declared type, when that is another one."""
@@ -116,15 +118,16 @@ class Evaluation:
 
     def _definition(self, node: Node, inputs: Sequence[Value | None]) -> Body | None:
         """The definition of an operator by other operators."""
-        if node not in self.functions:
-            types = [None if value is None else value.dtype for value in inputs]
-            self.functions[node] = schema_function(node, types)
-        return self.functions[node]
+        types = [None if value is None else (value.dtype, np.shape(value.exact)) for value in inputs]
+        key = (node, *types)
+        if key not in self.functions:
+            self.functions[key] = schema_function(node, types)
+        return self.functions[key]
 
     def _call(self, function: Body, inputs: Sequence[Value | None]) -> list[Value]:
         missing = Value((None,) * len(self.lanes), None)
         given = {name: missing if value is None else value for name, value in zip(function.inputs, inputs)}
-        given.update({name: missing for name in function.inputs[len(inputs) :]})
+        given.update(dict.fromkeys(function.inputs[len(inputs) :], missing))
         outputs = self.run(function, given, outer=Scope(function, {}, None, self))
         return [missing if value is None else value for value in outputs]
 
@@ -134,20 +137,21 @@ class Evaluation:
         dtype = kinds.declared(node, inputs)
         results = [self._exact(node, implementation, inputs)]
         copies, floats = kinds.copies(node), kinds.has_float(inputs)
+        steps = self._steps(node, inputs)
         for index, lane in enumerate(self.lanes[1:], start=1):
             shared = all(value is None or value.lanes[index] is value.exact for value in inputs)
-            if shared and (copies or not floats) and node.op not in kinds.QUANTISING:
+            if shared and (copies or not floats):
                 found = results[0]
-            elif not floats:
-                found = results[0]
+            elif lane.arithmetic is Arithmetic.PERTURBED and steps is not None:
+                found = self._perturbed_steps(node, inputs, index, dtype, steps)
             elif lane.arithmetic is Arithmetic.PERTURBED:
                 found = self._perturbed(node, implementation, inputs, index, dtype, results[0])
             else:
                 found = self._own(node, implementation, inputs, index, dtype)
             results.append(found)
-        return [self._join(node, outputs, dtype) for outputs in zip(*results)]
+        return [self._join(node, outputs, dtype, floats) for outputs in zip(*results)]
 
-    def _join(self, node: Node, outputs: Sequence[Any], dtype: Any) -> Value:
+    def _join(self, node: Node, outputs: Sequence[Any], dtype: Any, floats: bool) -> Value:
         """One output of a node from what each lane computed."""
         exact = outputs[0]
         own = dtype_of(exact)
@@ -157,7 +161,7 @@ class Evaluation:
                 for lane, data in zip(self.lanes, outputs)
             ]
             return Value(tuple(outputs), dtype)
-        if own is None or kinds.decides(node, own):
+        if own is None or kinds.decides(node, own, floats):
             return Value((exact,) * len(self.lanes), own)
         return Value(tuple(outputs), own)
 
@@ -165,7 +169,9 @@ class Evaluation:
         call = Call(node, node.attributes, np.float64, 0.0, _types(inputs))
         return _outputs(call, implementation, [None if value is None else value.exact for value in inputs])
 
-    def _own(self, node: Node, implementation: Operator, inputs: Sequence[Value | None], index: int, dtype: Any) -> list[Any]:
+    def _own(
+        self, node: Node, implementation: Operator, inputs: Sequence[Value | None], index: int, dtype: Any
+    ) -> list[Any]:
         """The outputs in float32; in float64 where the file declares that."""
         working = np.float64 if dtype == np.float64 else np.float32
         call = Call(node, node.attributes, working, 0.0, _types(inputs))
@@ -174,32 +180,70 @@ class Evaluation:
         )
 
     def _perturbed(
-        self, node: Node, implementation: Operator, inputs: Sequence[Value | None], index: int, dtype: Any, exact: list[Any]
+        self,
+        node: Node,
+        implementation: Operator,
+        inputs: Sequence[Value | None],
+        index: int,
+        dtype: Any,
+        exact: list[Any],
     ) -> list[Any]:
         """The outputs when everything that goes in is perturbed, and every result rounded."""
+        noise, call, arguments = self._perturbed_call(node, inputs, index, dtype)
+        result = unit_roundoff(dtype)
+        outputs = _outputs(call, implementation, arguments)
+        narrows = result > coarsest(inputs)  # a cast to a narrower type rounds
+        if self.rounding and (narrows or not kinds.copies(node)):
+            outputs = [_noisy(data, noise, result) for data in outputs]
+        return [_finite(data, other) for data, other in zip(outputs, exact)]
+
+    def _perturbed_call(
+        self, node: Node, inputs: Sequence[Value | None], index: int, dtype: Any
+    ) -> tuple[Noise, Call, list[Any]]:
+        """A perturbed computation of a node: the source of noise, the call, and its arguments."""
         noise = self.lanes[index].noise
         assert noise is not None
         structural = kinds.STRUCTURAL.get(node.op, frozenset())
-        result = unit_roundoff(dtype)
-        unit = max(result, coarsest(inputs))
-        copies = kinds.copies(node)
-        size = 0.0 if copies else unit * growth(kinds.summed_terms(node, [v.exact if v else None for v in inputs]))
+        unit = max(unit_roundoff(dtype), coarsest(inputs))
+        terms = kinds.summed_terms(node, [None if value is None else value.exact for value in inputs])
+        size = 0.0 if kinds.copies(node) else unit * growth(terms)
         arguments = []
         for place, value in enumerate(inputs):
             data = None if value is None else value.exact if place in structural else value.lanes[index]
-            arguments.append(_noisy(data, noise, size) if size and place not in structural and _rounds(node, place, data) else data)
-        call = Call(
-            node,
-            _noisy_attributes(node, noise, size) if size else node.attributes,
-            np.float64,
-            size * float(noise.pool[index]),
-            _types(inputs),
-        )
-        outputs = _outputs(call, implementation, arguments)
-        narrows = result > coarsest(inputs)  # a cast to a narrower type rounds
-        if self.rounding and (narrows or not copies):
-            outputs = [_noisy(data, noise, result) for data in outputs]
-        return [_finite(data, other) for data, other in zip(outputs, exact)]
+            rounds = size > 0.0 and place not in structural and _rounds(node, place, data)
+            data = _noisy(data, noise, size) if rounds else data
+            if value is not None and node.op == "DynamicQuantizeLinear":
+                data = value.exact + RARE * (data - value.exact)
+            arguments.append(data)
+        attributes = _noisy_attributes(node, noise, size) if size else node.attributes
+        return noise, Call(node, attributes, np.float64, size * float(noise.pool[index]), _types(inputs)), arguments
+
+    def _steps(self, node: Node, inputs: Sequence[Value | None]) -> Any:
+        """The exact result of a quantising operator before it is rounded to steps; None for other operators."""
+        unrounded = UNROUNDED.get((node.domain, node.op))
+        if unrounded is None or all(lane.arithmetic is not Arithmetic.PERTURBED for lane in self.lanes):
+            return None
+        call = Call(node, node.attributes, np.float64, 0.0, _types(inputs))
+        with np.errstate(all="ignore"):
+            return unrounded(call, *_present([None if value is None else value.exact for value in inputs]))[0]
+
+    def _perturbed_steps(
+        self, node: Node, inputs: Sequence[Value | None], index: int, dtype: Any, steps: Any
+    ) -> list[Any]:
+        """The steps of a quantising operator under perturbation.
+
+        A value beside a tie may be rounded the other way. That is rare, and one such value changes the result far more than all
+        other rounding. A few samples would miss it, so small perturbations count RARE times here.
+        """
+        _, call, arguments = self._perturbed_call(node, inputs, index, dtype)
+        with np.errstate(all="ignore"):
+            found, kind = UNROUNDED[node.domain, node.op](call, *_present(arguments))
+            size = RARE * np.maximum(np.abs(found - steps), coarsest(inputs) * np.abs(steps))
+        # Scales are the same for all values, and would round all of them in one direction. The directions are drawn, and those of
+        # every second lane are the opposite ones, so that each value beside a tie is rounded the other way in half of the lanes.
+        up = np.random.default_rng(np.size(steps)).random(np.shape(steps)) < 0.5
+        drawn = np.where(up == bool(index % 2), size, -size)
+        return [rounded(np.where(size < 0.5, steps + drawn, found), kind)]
 
 
 def _types(inputs: Sequence[Value | None]) -> tuple[Any, ...]:
@@ -208,12 +252,18 @@ def _types(inputs: Sequence[Value | None]) -> tuple[Any, ...]:
 
 def _outputs(call: Call, implementation: Operator, arguments: list[Any]) -> list[Any]:
     """The outputs of an implementation as arrays."""
-    while arguments and arguments[-1] is None:
-        arguments = arguments[:-1]
+    arguments = _present(arguments)
     with torch.no_grad(), np.errstate(all="ignore"):
         found = implementation(call, *arguments)
     several = found if isinstance(found, tuple) else (found,)
     return [convert(array(data), call.dtype) for data in several]
+
+
+def _present(arguments: list[Any]) -> list[Any]:
+    """The arguments without those that are left out at the end."""
+    while arguments and arguments[-1] is None:
+        arguments = arguments[:-1]
+    return arguments
 
 
 def _rounds(node: Node, place: int, data: Any) -> bool:
@@ -273,7 +323,7 @@ def given(evaluation: Evaluation, graph: Graph, inputs: Mapping[str, Any]) -> di
     known = {*graph.inputs, *graph.defaulted}
     found = {name: evaluation.value(_as_array(data)) for name, data in inputs.items() if name in known}
     empty = Value((None,) * len(evaluation.lanes), None)
-    return {**{name: empty for name in graph.inputs}, **found}
+    return {**dict.fromkeys(graph.inputs, empty), **found}
 
 
 def _as_array(data: Any) -> Any:
@@ -297,7 +347,7 @@ def _unsupported(body: Body) -> Iterable[str]:
         if node.function is not None or (node.domain == "" and node.op in CONTROL):
             continue
         try:
-            known = find(node) is not None or schema_function(node, [np.dtype(np.float32)] * len(node.inputs)) is not None
+            known = find(node) is not None or schema_function(node, [(np.float32, None)] * len(node.inputs)) is not None
         except Exception as error:
             yield str(error)
             continue

@@ -30,10 +30,16 @@ STRUCTURAL: dict[str, frozenset[int]] = {
     "Resize": frozenset({1, 2, 3}),
     "Upsample": frozenset({1}),
     "Range": frozenset({0, 1, 2}),
-    "QuantizeLinear": frozenset({1}),
     "MelWeightMatrix": frozenset({0, 1, 2, 3, 4}),
 }
-EXACT_ATTRIBUTES = ("momentum", "cubic_coeff_a", "extrapolation_value", "lambd", "scales", "value")  # that are not rounded
+EXACT_ATTRIBUTES = (
+    "momentum",
+    "cubic_coeff_a",
+    "extrapolation_value",
+    "lambd",
+    "scales",
+    "value",
+)  # that are not rounded
 # Operators that round to steps. Their outputs are whole numbers that follow from each lane's own inputs.
 QUANTISING = frozenset({
     "QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger", "QLinearAdd",
@@ -56,14 +62,20 @@ def copies(node: Node) -> bool:
     return node.domain == "" and node.op in COPIES
 
 
-def decides(node: Node, dtype: Any) -> bool:
+def decides(node: Node, dtype: Any, floats: bool) -> bool:
     """Whether whole numbers that a node returns are decisions, which every lane takes from the exact one.
 
-    dtype: the type of the output. Whole numbers of 8 bits and fewer are quantised values, which are not.
+    Quantised values, and sums of them, are not: each lane has its own.
+
+    dtype: the type of the output.
+    floats: whether the node has floating-point inputs.
     """
     if node.op in QUANTISING:
         return False
-    return not (node.op in ("Cast", "CastLike") and np.dtype(dtype).itemsize == 1 and np.dtype(dtype) != np.bool_)
+    dtype = np.dtype(dtype)
+    if dtype.kind in "bO" or dtype.itemsize > 4:
+        return True
+    return dtype.itemsize > 1 and floats
 
 
 def declared(node: Node, inputs: Sequence[Value | None]) -> np.dtype[Any]:
@@ -121,7 +133,14 @@ def _terms(node: Node, shapes: list[tuple[int, ...]], inputs: Sequence[Any]) -> 
         return math.prod(shapes[3][1:])
     if op == "ConvTranspose":
         return shapes[1][0] // node.get("group", 1) * math.prod(shapes[1][2:])
-    if op in ("MatMul", "MatMulInteger", "QLinearMatMul", "FusedMatMul", "DynamicQuantizeMatMul", "MatMulIntegerToFloat"):
+    if op in (
+        "MatMul",
+        "MatMulInteger",
+        "QLinearMatMul",
+        "FusedMatMul",
+        "DynamicQuantizeMatMul",
+        "MatMulIntegerToFloat",
+    ):
         return first[-2] if node.get("transA", 0) and len(first) > 1 else first[-1]
     if op in ("Gemm", "FusedGemm"):
         return first[0] if node.get("transA", 0) else first[1]

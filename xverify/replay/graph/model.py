@@ -142,7 +142,7 @@ class Graph(Body):
 def schema_function(node: Node, types: Sequence[Any]) -> Body | None:
     """The definition of an operator by other operators, which ONNX gives for some; None where it gives none.
 
-    types: the declared numpy types of the node's inputs; None where an input is left out.
+    types: the declared numpy type and the shape of each of the node's inputs; None where an input is left out.
     """
     try:
         schema = onnx.defs.get_schema(node.op, node.version, node.domain)
@@ -153,20 +153,13 @@ def schema_function(node: Node, types: Sequence[Any]) -> Body | None:
         function = schema.function_body
     elif schema.has_context_dependent_function:
         versions = [v for v in schema.context_dependent_function_opset_versions if v <= node.version]
-        written = [
-            (
-                onnx.TypeProto()
-                if dtype is None
-                else onnx.helper.make_tensor_type_proto(onnx.helper.np_dtype_to_tensor_dtype(dtype), None)
-            ).SerializeToString()
-            for dtype in types
-        ]
+        written = [_tensor_type(given).SerializeToString() for given in types]
         function.ParseFromString(
             schema.get_context_dependent_function_with_opset_version(
                 versions[-1], node.proto.SerializeToString(), written
             )
         )
-    else:
+    if not function.node:
         return None
     defaults = {
         name: attribute.default_value
@@ -174,6 +167,14 @@ def schema_function(node: Node, types: Sequence[Any]) -> Body | None:
         if attribute.default_value.type != AttributeProto.UNDEFINED
     }
     return _function(function, node.proto, Context({"": node.version}), defaults)
+
+
+def _tensor_type(given: tuple[Any, Any] | None) -> onnx.TypeProto:
+    if given is None or given[0] is None:
+        return onnx.TypeProto()
+    number = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(given[0]))
+    written: onnx.TypeProto = onnx.helper.make_tensor_type_proto(number, given[1])
+    return written
 
 
 def _node(proto: NodeProto, context: Context) -> Node:

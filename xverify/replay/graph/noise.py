@@ -57,14 +57,20 @@ class OutputNoise:
         return 0.0 if residual == 0.0 else residual / self.floor if self.floor > 0.0 else math.inf
 
 
-def noise(graph: Graph, inputs: Mapping[str, Any], seed: int = 0, samples: int = SAMPLES, own: bool = True) -> dict[str, OutputNoise]:
+def noise(
+    graph: Graph, inputs: Mapping[str, Any], seed: int = 0, samples: int = SAMPLES, own: bool = True
+) -> dict[str, OutputNoise]:
     """The exact outputs of a graph with their noise. One pass evaluates the graph exactly and with perturbations, side by side.
 
     inputs: an array for each input by name.
     samples: number of perturbed evaluations.
     own: whether to evaluate the graph in its own types, too; that error is a part of the noise floor.
     """
-    lanes = [EXACT, *(Lane(Arithmetic.PERTURBED, Noise(seed + index)) for index in range(samples)), *([OWN] if own else [])]
+    lanes = [
+        EXACT,
+        *(Lane(Arithmetic.PERTURBED, Noise(seed + index)) for index in range(samples)),
+        *([OWN] if own else []),
+    ]
     uncertain: dict[str, Any] = {}
 
     def after(node: Node, arguments: Sequence[Value | None], outputs: list[Value]) -> list[Value]:
@@ -109,16 +115,17 @@ def _uncertain(node: Node, arguments: Sequence[Value | None], value: Value, inde
     if not has_float(arguments):
         return changes
     for lane in range(1, 1 + samples):
-        moved = [_amplified(argument, lane) for argument in arguments]
-        again = Evaluation([EXACT]).step(node, moved, None)  # type: ignore[arg-type]  # no subgraph decides
-        if np.shape(again[index].exact) == changes.shape:
-            changes |= again[index].exact != value.exact
+        for size in (DECISION, -DECISION):
+            moved = [_amplified(argument, lane, size) for argument in arguments]
+            again = Evaluation([EXACT]).step(node, moved, None)  # type: ignore[arg-type]  # no subgraph decides
+            if np.shape(again[index].exact) == changes.shape:
+                changes |= again[index].exact != value.exact
     return changes
 
 
-def _amplified(value: Value | None, lane: int) -> Value | None:
+def _amplified(value: Value | None, lane: int, size: float) -> Value | None:
     if value is None or not value.is_float or not isinstance(value.exact, np.ndarray):
         return None if value is None else Value((value.exact,), value.dtype)
     with np.errstate(invalid="ignore"):
-        moved = value.exact + DECISION * (value.lanes[lane] - value.exact)
+        moved = value.exact + size * (value.lanes[lane] - value.exact)
     return Value((np.where(np.isfinite(moved), moved, value.exact),), value.dtype)

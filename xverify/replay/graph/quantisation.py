@@ -30,8 +30,8 @@ def judge_steps(
 ) -> Finding:
     """The finding on one output of a node that quantises.
 
-    A value that differs from the nearest step counts by its distance from the tie, in units of the rounding of the arithmetic. R and
-    C are the largest of these; 0 when all values are the nearest ones.
+    A value that differs from the nearest step counts by its distance from the tie, in units of the rounding of the arithmetic.
+    R and C are the largest of these; 0 when all values are the nearest ones.
     """
     steps, dtype = _unrounded(node, inputs, index, returned)
     if steps is None:
@@ -59,9 +59,7 @@ def judge_steps(
     )
 
 
-def _unrounded(
-    node: Node, inputs: Sequence[Value | None], index: int, returned: Mapping[str, Any]
-) -> tuple[Any, Any]:
+def _unrounded(node: Node, inputs: Sequence[Value | None], index: int, returned: Mapping[str, Any]) -> tuple[Any, Any]:
     """The exact result in steps, and its type."""
     arguments = [None if value is None else value.exact for value in inputs]
     types = tuple(None if value is None else value.dtype for value in inputs)

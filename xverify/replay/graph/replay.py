@@ -26,7 +26,7 @@ from .model import Graph, Node, UnsupportedOperator
 from .operators.quantized import UNROUNDED
 from .quantisation import judge_steps
 from .source import Source, source
-from .values import Value, convert, dtype_of, in_range, tensor, unit_roundoff
+from .values import UNITS, Value, convert, dtype_of, in_range, tensor, unit_roundoff
 
 SAMPLES = 2  # perturbed evaluations of a node
 
@@ -90,7 +90,9 @@ class _Replay:
         """What the runtime returned for the outputs of a node."""
         return {name: _array(self.captured[name]) for name in node.outputs if name and name in self.captured}
 
-    def judge(self, node: Node, inputs: Sequence[Value | None], outputs: list[Value], returned: Mapping[str, Any]) -> None:
+    def judge(
+        self, node: Node, inputs: Sequence[Value | None], outputs: list[Value], returned: Mapping[str, Any]
+    ) -> None:
         """Compare what a node returned with its exact outputs."""
         before = len(self.findings)
         terms = kinds.summed_terms(node, [None if value is None else value.exact for value in inputs])
@@ -104,14 +106,21 @@ class _Replay:
             self.missing.append(node.name)
 
     def _finding(
-        self, place: Place, node: Node, inputs: Sequence[Value | None], value: Value, returned: Mapping[str, Any], index: int, terms: int
+        self,
+        place: Place,
+        node: Node,
+        inputs: Sequence[Value | None],
+        value: Value,
+        returned: Mapping[str, Any],
+        index: int,
+        terms: int,
     ) -> Finding:
         found = returned[node.outputs[index]]
         if not isinstance(value.exact, np.ndarray):
             return place.incomparable("the runtime returned an array, and the file says a sequence", terms)
         if found.shape != value.exact.shape:
             return place.incomparable(f"shape {list(found.shape)}, and the file says {list(value.exact.shape)}", terms)
-        if value.is_float != (dtype_of(found) in kinds.UNITS) or (not value.is_float and found.dtype != value.dtype):
+        if value.is_float != (dtype_of(found) in UNITS) or (not value.is_float and found.dtype != value.dtype):
             return place.incomparable(f"type {found.dtype}, and the file says {value.dtype}", terms)
         if not found.size:
             return place.identical(terms)
@@ -144,7 +153,9 @@ class _Replay:
         else:
             floors, terms = Floors(exact, None, own + more, sizes), 1
         floors.exact = in_range(exact, value.dtype)
-        return judge(place, tensor(found if found.dtype == np.float32 else convert(found, np.float64)), floors, terms, axis)
+        return judge(
+            place, tensor(found if found.dtype == np.float32 else convert(found, np.float64)), floors, terms, axis
+        )
 
 
 class _Resilient(Evaluation):
@@ -198,5 +209,3 @@ def _line(error: BaseException) -> str:
 def worst(report: GraphReport) -> Finding | None:
     """The finding with the largest R; None when nothing was compared."""
     return max(report.findings, key=lambda finding: math.inf if finding.reason else finding.ratio, default=None)
-
-

@@ -53,8 +53,11 @@ def _depthwise(x: Tensor, w: Tensor, window: Windows) -> Tensor:
         for axis, (at, stride, dilation, count) in enumerate(
             zip(position, window.strides, window.dilations, window.outputs), start=2
         ):
-            part = part[(slice(None),) * axis + (slice(at * dilation, at * dilation + (count - 1) * stride + 1, stride),)]
-        y.addcmul_(part, w[(slice(None), 0, *position)].view(1, -1, 1, 1))
+            part = part[
+                (slice(None),) * axis + (slice(at * dilation, at * dilation + (count - 1) * stride + 1, stride),)
+            ]
+        index = (slice(None), 0, *position)
+        y.addcmul_(part, w[index].view(1, -1, 1, 1))
     return y
 
 
@@ -91,7 +94,9 @@ def conv_transpose(call: Call, x: Any, w: Any, b: Any = None) -> Any:
     extra = call.get("output_padding") or [0] * rank
     begin, end = _transposed_padding(call, x.shape[2:], w.shape[2:], strides, dilations, extra)
     y = TRANSPOSED[rank](x, w, None, strides, 0, 0, call.get("group", 1), dilations)
-    sides = [side for pair in zip(reversed(begin), reversed(end), reversed(extra)) for side in (-pair[0], pair[2] - pair[1])]
+    sides = [
+        side for pair in zip(reversed(begin), reversed(end), reversed(extra)) for side in (-pair[0], pair[2] - pair[1])
+    ]
     y = F.pad(y, sides) if any(sides) else y
     return y if b is None else y + tensor(b).view(-1, *[1] * rank)
 

@@ -168,7 +168,9 @@ def clip(call: Call, x: Any, low: Any = None, high: Any = None) -> Any:
     high = call.get("max") if high is None else high
     if not is_float(x):
         limits = np.iinfo(x.dtype)
-        return np.minimum(np.maximum(x, limits.min if low is None else low), limits.max if high is None else high).astype(x.dtype)
+        return np.minimum(
+            np.maximum(x, limits.min if low is None else low), limits.max if high is None else high
+        ).astype(x.dtype)
     low = -math.inf if low is None else float(np.reshape(low, ()))
     high = math.inf if high is None else float(np.reshape(high, ()))
     return tensor(x).clamp(low, high)

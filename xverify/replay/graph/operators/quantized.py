@@ -164,7 +164,16 @@ def qlinear_matmul(
 
 @quantised("QLinearConv")
 def qlinear_conv(
-    call: Call, x: Any, x_scale: Any, x_zero: Any, w: Any, w_scale: Any, w_zero: Any, y_scale: Any, y_zero: Any, b: Any = None
+    call: Call,
+    x: Any,
+    x_scale: Any,
+    x_zero: Any,
+    w: Any,
+    w_scale: Any,
+    w_zero: Any,
+    y_scale: Any,
+    y_zero: Any,
+    b: Any = None,
 ) -> tuple[Any, Any]:
     """A convolution of a quantised image, quantised."""
     y = _integer_conv(call, x, w, x_zero, w_zero).numpy()

@@ -25,15 +25,24 @@ def _activations(call: Call, directions: int) -> list[Callable[[Tensor], Tensor]
     clip = call.get("clip")
     found = []
     for name in names:
-        proper = {known.lower(): known for known in (*UNARY, *ACTIVATIONS, "Affine", "ScaledTanh")}.get(name.lower(), name)
+        proper = {known.lower(): known for known in (*UNARY, *ACTIVATIONS, "Affine", "ScaledTanh")}.get(
+            name.lower(), name
+        )
         if proper in UNARY:
             function = UNARY[proper]
         elif proper in ACTIVATIONS:
             formula, defaults = ACTIVATIONS[proper]
-            given = {key: (alphas if key == "alpha" else betas).pop(0) for key in defaults if (alphas if key == "alpha" else betas)}
+            given = {
+                key: (alphas if key == "alpha" else betas).pop(0)
+                for key in defaults
+                if (alphas if key == "alpha" else betas)
+            }
             function = _with({**defaults, **given}, formula)
         elif proper in ("Affine", "ScaledTanh"):
-            alpha, beta = (alphas.pop(0) if alphas else 1.0), (betas.pop(0) if betas else (0.0 if proper == "Affine" else 1.0))
+            alpha, beta = (
+                (alphas.pop(0) if alphas else 1.0),
+                (betas.pop(0) if betas else (0.0 if proper == "Affine" else 1.0)),
+            )
             function = _affine(alpha, beta) if proper == "Affine" else _scaled_tanh(alpha, beta)
         else:
             raise call.node.unsupported(f"has the unknown activation {name!r}")

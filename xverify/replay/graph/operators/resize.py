@@ -39,7 +39,9 @@ def _coordinates(call: Call, size: int, out: int, scale: float, roi: tuple[float
         start, end = roi
         if out == 1:
             return x + call.dtype(0.5 * (start + end) * (size - 1))
-        return call.dtype(start * (size - 1)) + x * call.dtype((end - start) * (size - 1) / (out - 1) * (1 + call.jitter))
+        return call.dtype(start * (size - 1)) + x * call.dtype(
+            (end - start) * (size - 1) / (out - 1) * (1 + call.jitter)
+        )
     if kind == "pytorch_half_pixel" and out == 1:
         return x
     half = (x + call.dtype(0.5)) / scale - call.dtype(0.5)
@@ -136,7 +138,13 @@ def _kept_aspect(call: Call, lengths: list[int], sizes: list[int]) -> tuple[list
 @operator("GridSample")
 def grid_sample(call: Call, x: Any, grid: Any) -> Any:
     """Values of an image at given places."""
-    modes = {"linear": "bilinear", "bilinear": "bilinear", "nearest": "nearest", "cubic": "bicubic", "bicubic": "bicubic"}
+    modes = {
+        "linear": "bilinear",
+        "bilinear": "bilinear",
+        "nearest": "nearest",
+        "cubic": "bicubic",
+        "bicubic": "bicubic",
+    }
     return F.grid_sample(
         tensor(x),
         tensor(grid),

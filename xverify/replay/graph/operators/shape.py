@@ -120,11 +120,17 @@ def gather_nd(call: Call, x: Any, indices: Any) -> Any:
     return found.reshape(*x.shape[:batch], *found.shape[1:])
 
 
+def _combination(call: Call) -> np.ufunc | None:
+    """How a scatter combines its updates with the values; None when it replaces them."""
+    known: dict[str, np.ufunc] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+    return known.get(call.get("reduction", "none"))
+
+
 @operator("ScatterND")
 def scatter_nd(call: Call, x: Any, indices: Any, updates: Any) -> Any:
     """A copy in which the slices at these positions are replaced, or added to, multiplied, or compared."""
     y, place = x.copy(), tuple(np.moveaxis(indices, -1, 0))
-    combine = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}.get(call.get("reduction", "none"))
+    combine = _combination(call)
     if combine is None:
         y[place] = updates
     else:
@@ -138,7 +144,7 @@ def scatter_elements(call: Call, x: Any, indices: Any, updates: Any) -> Any:
     axis = call.get("axis", 0) % max(1, x.ndim)
     y, index = x.copy(), list(np.indices(indices.shape, sparse=True))
     index[axis] = np.where(indices < 0, indices + x.shape[axis], indices)
-    combine = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}.get(call.get("reduction", "none"))
+    combine = _combination(call)
     if combine is None:
         y[tuple(index)] = updates
     else:
@@ -214,15 +220,21 @@ def triangle(call: Call, x: Any, k: Any = None) -> Any:
 def cast(call: Call, x: Any, like: Any = None) -> Any:
     """Another type. Between floating-point types, the exact value stays as it is; from one to whole numbers, it is cut off."""
     dtype = cast_type(call.node, call.types[-1] if like is not None else None)
-    if dtype is None or x.dtype == object or dtype == object:
+    if dtype is None or "O" in (x.dtype.kind, dtype.kind):
         return compute(call, x) if like is None else compute(call, x, like)
     if dtype in UNITS:
         return x.astype(call.dtype)
     if dtype in PLAIN and (is_float(x) or x.dtype in PLAIN):
         with np.errstate(invalid="ignore"):
-            return np.isnan(x) | (x != 0) if dtype == bool else _whole(x, dtype)
+            return np.isnan(x) | (x != 0) if dtype.kind == "b" else _whole(x, dtype)
     narrow = x.astype(np.float32) if is_float(x) else x  # types of 8 bits and fewer, which onnx rounds
     return compute(call, narrow) if like is None else compute(call, narrow, like)
+
+
+@operator("BitCast")
+def bit_cast(call: Call, x: Any) -> Any:
+    """The same bits as another type."""
+    return compute(call, x.astype(call.types[0]))
 
 
 PLAIN = tuple(np.dtype(name) for name in ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"))

@@ -1,0 +1,301 @@
+"""The noise of a graph and the replay of its nodes, on what ONNX Runtime computes. A planted fault is found at its node."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+
+from xverify.replay.graph.model import Graph  # noqa: E402
+from xverify.replay.graph.noise import noise  # noqa: E402
+from xverify.replay.graph.replay import replay  # noqa: E402
+from xverify.replay.graph.source import module_path, source  # noqa: E402
+from xverify.results.verdicts import Verdict  # noqa: E402
+
+
+def arrays(seed=0):
+    """The weights of the network."""
+    rng = np.random.default_rng(seed)
+    shapes = {
+        "w1": (16, 3, 3, 3), "b1": (16,), "scale": (16,), "shift": (16,), "mean": (16,), "w2": (24, 16, 3, 3), "w3": (24, 1, 3, 3),
+        "w4": (10, 24), "b4": (10,), "gamma": (10,), "beta": (10,),
+    }  # fmt: skip
+    found = {name: (rng.standard_normal(shape) * 0.3).astype(np.float32) for name, shape in shapes.items()}
+    found["variance"] = np.abs(rng.standard_normal(16)).astype(np.float32) * 0.01 + 0.001
+    found["ratio"] = np.array([1, 1, 1.7, 1.7], np.float32)
+    return found
+
+
+def network(dtype=TensorProto.FLOAT, changes=None, weights=None):
+    """A network with most kinds of layers. changes: name of a node -> attributes that replace its own."""
+    attributes = {
+        "/conv1/Conv": {"pads": [1, 1, 1, 1]},
+        "/bn1/BatchNormalization": {"epsilon": 1e-5},
+        "/layer1/layer1.0/conv2/Conv": {"pads": [1, 1, 1, 1], "strides": [2, 2]},
+        "/dw/Conv": {"pads": [1, 1, 1, 1], "group": 24},
+        "/up/Resize": {"mode": "linear"},
+        "/fc/Gemm": {"transB": 1},
+        "/norm/LayerNormalization": {},
+        "/act/Gelu": {"approximate": "none"},
+    }
+    for name, change in (changes or {}).items():
+        attributes[name] = {**attributes[name], **change}
+
+    def node(op, name, inputs, output):
+        return helper.make_node(op, inputs, [output], name=name, **attributes.get(name, {}))
+
+    nodes = [
+        node("Conv", "/conv1/Conv", ["x", "w1", "b1"], "c1"),
+        node("BatchNormalization", "/bn1/BatchNormalization", ["c1", "scale", "shift", "mean", "variance"], "n1"),
+        node("Relu", "/relu/Relu", ["n1"], "r1"),
+        node("Conv", "/layer1/layer1.0/conv2/Conv", ["r1", "w2"], "c2"),
+        node("Conv", "/dw/Conv", ["c2", "w3"], "c3"),
+        node("Resize", "/up/Resize", ["c3", "", "ratio"], "large"),
+        node("GlobalAveragePool", "/pool/GlobalAveragePool", ["large"], "p"),
+        node("Flatten", "/Flatten", ["p"], "f"),
+        node("Gemm", "/fc/Gemm", ["f", "w4", "b4"], "l"),
+        node("LayerNormalization", "/norm/LayerNormalization", ["l", "gamma", "beta"], "n2"),
+        node("Gelu", "/act/Gelu", ["n2"], "g"),
+        node("Softmax", "/Softmax", ["g"], "y"),
+        node("ArgMax", "/ArgMax", ["g"], "best"),
+    ]
+    nodes[-1].attribute.append(helper.make_attribute("axis", 1))
+    kind = helper.tensor_dtype_to_np_dtype(dtype)
+    constants = {**arrays(), **(weights or {})}
+    written = [numpy_helper.from_array(a if name == "ratio" else a.astype(kind), name) for name, a in constants.items()]
+    inputs = [helper.make_tensor_value_info("x", dtype, ["n", 3, 20, 20])]
+    outputs = [
+        helper.make_tensor_value_info("y", dtype, ["n", 10]),
+        helper.make_tensor_value_info("best", TensorProto.INT64, ["n", 1]),
+    ]
+    graph = helper.make_graph(nodes, "network", inputs, outputs, written)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+
+def session(model, level):
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def capture(model, inputs):
+    """Every value that ONNX Runtime computes without optimisations."""
+    exposed = onnx.ModelProto()
+    exposed.CopyFrom(model)
+    known = {value.name for value in model.graph.output}
+    names = [name for node in model.graph.node for name in node.output if name]
+    exposed.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names if name not in known)
+    return dict(zip(names, session(exposed, "ORT_DISABLE_ALL").run(names, inputs)))
+
+
+def optimised(model, inputs):
+    names = [value.name for value in model.graph.output]
+    return dict(zip(names, session(model, "ORT_ENABLE_ALL").run(names, inputs)))
+
+
+def image(dtype=np.float32, seed=1):
+    return {"x": np.random.default_rng(seed).standard_normal((4, 3, 20, 20)).astype(dtype)}
+
+
+def test_a_clean_runtime_is_equal_at_every_node_and_at_the_outputs():
+    model, inputs = network(), image()
+    graph = Graph(model)
+    report = replay(graph, inputs, capture(model, inputs))
+    assert [(f.layer, f.verdict) for f in report.findings if f.verdict != Verdict.EQUAL] == []
+    assert report.compared == len(graph.nodes) == 13
+    assert not report.missing
+    assert not report.unsupported
+    found, outputs = noise(graph, inputs), optimised(model, inputs)
+    assert 0.01 < found["y"].rho(outputs["y"]) < 3
+    assert found["y"].rho(found["y"].own) < 3
+    assert found["best"].rho(outputs["best"]) == 0
+    assert found["best"].rho(outputs["best"] + 1) == np.inf
+
+
+@pytest.mark.parametrize("dtype", [TensorProto.FLOAT16, TensorProto.FLOAT])
+def test_noise_follows_the_type_of_the_nodes(dtype):
+    """A float16 graph has the noise of float16: its own arithmetic is EQUAL there, and would be DIFFERENT at float32."""
+    model = network(dtype)
+    inputs = image(helper.tensor_dtype_to_np_dtype(dtype))
+    found = noise(Graph(model), inputs)["y"]
+    relative = found.floor / np.sqrt(np.mean(np.square(found.exact)))
+    assert (1e-4 < relative < 1e-1) if dtype == TensorProto.FLOAT16 else (1e-8 < relative < 1e-5)
+    assert found.rho(found.own) < 3
+    report = replay(Graph(model), inputs, capture(model, inputs))
+    assert [(f.layer, f.ratio) for f in report.findings if f.verdict != Verdict.EQUAL] == []
+
+
+FAULTS = {
+    "an epsilon of 1e-3": ("/bn1/BatchNormalization", {"epsilon": 1e-3}, {}),
+    "padding on one side": ("/dw/Conv", {"pads": [0, 0, 2, 2]}, {}),
+    "another rule of resizing": ("/up/Resize", {"coordinate_transformation_mode": "align_corners"}, {}),
+    "tanh instead of erf": ("/act/Gelu", {"approximate": "tanh"}, {}),
+    "a dropped bias": ("/fc/Gemm", {}, {"b4": np.zeros(10, np.float32)}),
+    "weights of float16": ("/conv1/Conv", {}, {"w1": arrays()["w1"].astype(np.float16).astype(np.float32)}),
+    "a stale weight": ("/layer1/layer1.0/conv2/Conv", {}, {"w2": arrays(5)["w2"]}),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found_at_its_node_and_nowhere_else(fault):
+    name, attributes, weights = FAULTS[fault]
+    inputs = image()
+    faulty = network(changes={name: attributes}, weights=weights)
+    graph = Graph(network())
+    report = replay(graph, inputs, capture(faulty, inputs))
+    assert {f.layer for f in report.findings if f.verdict == Verdict.DIFFERENT} == {name}
+    assert noise(graph, inputs)["y"].rho(optimised(faulty, inputs)["y"]) > 10
+
+
+def test_a_value_that_was_not_captured_is_judged_at_the_next_node():
+    model, inputs = network(), image()
+    captured = capture(model, inputs)
+    del captured["c1"], captured["l"]
+    report = replay(Graph(model), inputs, captured)
+    assert set(report.missing) == {"/conv1/Conv", "/fc/Gemm"}
+    assert [(f.layer, f.ratio) for f in report.findings if f.verdict != Verdict.EQUAL] == []
+    faulty = capture(network(weights={"b1": np.zeros(16, np.float32)}), inputs)
+    del faulty["c1"]
+    report = replay(Graph(model), inputs, faulty)
+    assert {f.layer for f in report.findings if f.verdict == Verdict.DIFFERENT} == {"/bn1/BatchNormalization"}
+
+
+def test_wrong_shapes_types_and_whole_numbers_have_a_reason():
+    model, inputs = network(), image()
+    captured = capture(model, inputs)
+    captured["f"] = captured["f"][:, :-1]
+    captured["p"] = captured["p"].astype(np.float64).astype(np.int64)
+    captured["best"] = captured["best"] + 1
+    reasons = {f.layer: f.reason for f in replay(Graph(model), inputs, captured).findings if f.reason}
+    assert reasons["/Flatten"] == "shape [4, 23], and the file says [4, 24]"
+    assert reasons["/pool/GlobalAveragePool"] == "type int64, and the file says float32"
+    assert reasons["/ArgMax"] == "4 of 4 whole numbers differ"
+
+
+# -- quantised graphs -------------------------------------------------------------------------------------------------
+
+
+def quantised_network():
+    """Quantised, convolved, dequantised, with a dynamically quantised product behind it."""
+    rng = np.random.default_rng(3)
+    constants = {
+        "xs": np.float32(0.03), "xz": np.uint8(128), "ws": np.float32(0.007), "wz": np.int8(0), "ys": np.float32(0.11),
+        "yz": np.uint8(120), "w": rng.integers(-90, 90, (8, 3, 3, 3)).astype(np.int8),
+        "b": rng.integers(-500, 500, 8).astype(np.int32), "m": rng.integers(0, 255, (8, 6)).astype(np.uint8), "mz": np.uint8(131),
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "xs", "xz"], ["q"], name="quantise"),
+        helper.make_node("QLinearConv", ["q", "xs", "xz", "w", "ws", "wz", "ys", "yz", "b"], ["c"], name="conv"),
+        helper.make_node("DequantizeLinear", ["c", "ys", "yz"], ["d"], name="dequantise"),
+        helper.make_node("GlobalAveragePool", ["d"], ["p"], name="pool"),
+        helper.make_node("Flatten", ["p"], ["f"], name="flatten"),
+        helper.make_node("DynamicQuantizeLinear", ["f"], ["dq", "ds", "dz"], name="dynamic"),
+        helper.make_node("MatMulInteger", ["dq", "m", "dz", "mz"], ["i"], name="product"),
+        helper.make_node("Cast", ["i"], ["r"], name="cast", to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["r", "ds"], ["y"], name="scale"),
+    ]
+    written = [numpy_helper.from_array(np.asarray(a), name) for name, a in constants.items()]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 3, 20, 20])]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 6])]
+    graph = helper.make_graph(nodes, "quantised", inputs, outputs, written)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+
+def test_a_quantised_graph_is_equal_up_to_ties():
+    model, inputs = quantised_network(), image()
+    captured = capture(model, inputs)
+    graph = Graph(model)
+    report = replay(graph, inputs, captured)
+    assert [(f.layer, f.ratio, f.reason) for f in report.findings if f.verdict != Verdict.EQUAL] == []
+    assert report.compared == 9
+    # Flips of single values by one step are a part of the noise of a quantised graph.
+    for seed in range(0, 50, 10):
+        assert noise(graph, inputs, seed)["y"].rho(captured["y"]) < 3
+
+    faulty = onnx.ModelProto()
+    faulty.CopyFrom(model)
+    bias = next(tensor for tensor in faulty.graph.initializer if tensor.name == "b")
+    bias.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(bias) + np.int32([0, 0, 0, 0, 0, 0, 0, 2]), "b"))
+    report = replay(graph, inputs, capture(faulty, inputs))
+    assert {f.layer for f in report.findings if f.verdict == Verdict.DIFFERENT} == {"conv"}
+
+
+def test_one_step_more_is_right_beside_a_tie_only():
+    nodes = [helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["y"], name="quantise")]
+    written = [numpy_helper.from_array(np.float32(0.1), "scale"), numpy_helper.from_array(np.uint8(7), "zero")]
+    values = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [3]),
+        helper.make_tensor_value_info("y", TensorProto.UINT8, [3]),
+    ]
+    graph = Graph(helper.make_model(helper.make_graph(nodes, "steps", values[:1], values[1:], written)))
+    # 0.45 / 0.1 in float32 is 4.4999998, beside the tie at 4.5.
+    x = {"x": np.float32([0.45, 0.46, 1.0])}
+
+    def finding(*steps):
+        return replay(graph, x, {"y": np.uint8(steps)}).findings[0]
+
+    assert finding(11, 12, 17).ratio == 0
+    beside = finding(12, 12, 17)
+    assert 0 < beside.ratio < 4
+    assert beside.verdict == Verdict.EQUAL
+    assert beside.max_abs == 1
+    assert finding(11, 11, 17).verdict == Verdict.DIFFERENT
+    assert finding(11, 12, 19).verdict == Verdict.DIFFERENT
+
+
+# -- decisions --------------------------------------------------------------------------------------------------------
+
+
+def test_sizes_that_are_computed_in_floating_point_do_not_change_under_perturbation():
+    """Exporters compute sizes as floor(scale · size), where the smallest perturbation would change the shape."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("Cast", ["s"], ["f"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["f", "two"], ["g"]),
+        helper.make_node("Floor", ["g"], ["h"]),
+        helper.make_node("Cast", ["h"], ["i"], to=TensorProto.INT64),
+        helper.make_node("Resize", ["x", "", "", "i"], ["y"], mode="linear"),
+    ]
+    written = [numpy_helper.from_array(np.float32([1, 1, 2, 2]), "two")]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "xy"]
+    graph = helper.make_graph(nodes, "sizes", values[:1], values[1:], written)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    found = noise(Graph(model), image())["y"]
+    assert found.exact.shape == (4, 3, 40, 40)
+    assert 0 < found.floor < 1e-6
+
+
+def test_a_decision_without_a_margin_may_fall_either_way():
+    node = helper.make_node("ArgMax", ["s"], ["y"], axis=1, keepdims=0)
+    nodes = [helper.make_node("Exp", ["x"], ["s"]), node]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])]
+    graph = helper.make_graph(nodes, "decision", inputs, [helper.make_tensor_value_info("y", TensorProto.INT64, [2])])
+    found = noise(Graph(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])), {
+        "x": np.float32([[1, np.nextafter(np.float32(1), np.float32(2)), 0], [1, 2, 0]])
+    })["y"]  # fmt: skip
+    assert found.uncertain.tolist() == [True, False]
+    assert found.rho(np.array([0, 1])) == 0
+    assert found.rho(np.array([1, 0])) == np.inf
+
+
+# -- names ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_finding_names_the_source_module():
+    report = replay(Graph(network()), image(), capture(network(), image()))
+    assert report.sources["/layer1/layer1.0/conv2/Conv"].module == "layer1.0.conv2"
+    assert module_path("/features/features.3/features.3.1/Conv") == ("features.3.1",)
+    node = helper.make_node("Conv", ["x", "w"], ["y"], name="node_conv2d_1")
+    for key, value in {
+        "pkg.torch.onnx.name_scopes": "['', 'layer1', 'layer1.0', 'layer1.0.conv1', 'conv2d_1']",
+        "pkg.torch.onnx.stack_trace": 'File "/a/b.py", line 3, in forward\n  x\nFile "/a/c.py", line 7, in forward\n  y',
+    }.items():
+        node.metadata_props.add(key=key, value=value)
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "xwy"]
+    graph = Graph(helper.make_model(helper.make_graph([node], "named", values[:2], values[2:])))
+    assert source(graph.nodes[0]).module == "layer1.0.conv1"
+    assert source(graph.nodes[0]).line == "/a/c.py:7"
