@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from .checking.api import check
     from .engine.api import run
     from .errors import XverifyError
     from .results.records import Result, Row
     from .workload.spec import ModelSpec, TensorSpec
 
-__all__ = ["ModelSpec", "Result", "Row", "TensorSpec", "XverifyError", "__version__", "run"]
+__all__ = ["ModelSpec", "Result", "Row", "TensorSpec", "XverifyError", "__version__", "check", "run"]
 
 # These modules are imported on first use, because the interpreter of a worker may have numpy and its framework alone.
 _MODULES = {
@@ -25,6 +26,7 @@ _MODULES = {
     "Row": ".results.records",
     "TensorSpec": ".workload.spec",
     "XverifyError": ".errors",
+    "check": ".checking.api",
     "run": ".engine.api",
 }
 

@@ -10,6 +10,7 @@ import typing
 import pytest
 
 from xverify.framework.capture import LayerCall
+from xverify.framework.modelfile import Signature, Tensor
 from xverify.verdict.findings import Explanation, Finding, ReplayReport, Rounding, StepTruth
 from xverify.verdict.matching import Place
 from xverify.worker import codec, messages_reference
@@ -40,6 +41,7 @@ SAMPLES = {
     ReplayReport: REPORT,
     Place: Place("fc", "Linear", (4, 8), ()),
     TrainingState: STATE,
+    Signature: Signature((Tensor("x", ("batch", None, 3), "bfloat16"), Tensor("y", None, "int64")), ()),
     Rounding: Rounding("fc", 1, "bfloat16 weights"),
     messages_reference.OutputFloor: messages_reference.OutputFloor(0.0, 1.0),
     messages_reference.Fault: messages_reference.Fault("fc", 0, "eps", "behaves as", False),

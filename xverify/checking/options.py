@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from ..errors import UsageError
 from ..workload.declaration import option
-from ..workload.options import EFFORTS, FilePath
+from ..workload.options import FilePath
 
 # The headings of the help, in order.
-GROUPS = ("what to check", "inputs", "verdict", "speed", "machine", "output")
-WHAT, INPUTS, VERDICT, SPEED, MACHINE, OUTPUT = GROUPS
+GROUPS = ("what to check", "inputs", "verdict", "machine", "output")
+WHAT, INPUTS, VERDICT, MACHINE, OUTPUT = GROUPS
 LAYOUTS = ("same", "turned")
 
 
@@ -37,10 +37,6 @@ def _map(text: str) -> tuple[str, str]:
     return _pair("--map", "REFERENCE=FILE, e.g. --map logits=output_0", text)
 
 
-def _state(text: str) -> tuple[str, str]:
-    return _pair("--state", "OUTPUT=INPUT, e.g. --state present=past", text)
-
-
 def _interval(text: str) -> tuple[float, float]:
     try:
         low, high = (float(part) for part in text.split(","))
@@ -56,12 +52,9 @@ class CheckSettings:
     """All settings of a check."""
 
     against: FilePath | None = option(
-        None, "compare with this: another model file, a model folder, torch=FILE.py:FUNCTION, or recorded tensors (.npz, "
-        "or a folder of input_0.pb and output_0.pb)", group=WHAT, metavar="REFERENCE",
+        None, "compare with this: another model file, or recorded tensors (.npz, or a folder with input_0.pb "
+        "and output_0.pb)", group=WHAT, metavar="REFERENCE",
         unset="each file's own meaning in float64",
-    )  # fmt: skip
-    weights: FilePath | None = option(
-        None, "trained weights of a reference that is a model folder or Python code", group=WHAT, metavar="FILE", path="read"
     )  # fmt: skip
     on: str | None = option(
         None, "run the files on this runtime, e.g. openvino for .onnx; several give one row each", group=WHAT, metavar="LIST",
@@ -89,23 +82,11 @@ class CheckSettings:
         None, "which input or output of the file belongs to one of the reference; may be repeated", group=INPUTS,
         metavar="REFERENCE=FILE", parse=_map, repeatable=True,
     )  # fmt: skip
-    steps: int = option(
-        1, "calls in a sequence, each with the state of the call before", group=INPUTS, metavar="N", least=1
-    )
-    state: Mapping[str, str] | None = option(
-        None, "an output that becomes an input of the next step; may be repeated", group=INPUTS, metavar="OUTPUT=INPUT",
-        parse=_state, repeatable=True,
-    )  # fmt: skip
     seed: int = option(0, "seed of the inputs", group=INPUTS, metavar="N", least=0)
     accept: str | None = option(
         None, "conditions that decide instead of the verdict, e.g. 'top1>=0.99,sqnr>=30'", group=VERDICT, metavar="CONDITIONS"
     )  # fmt: skip
     strict: bool = option(False, "count DRIFT, otherwise a warning, as a failure", group=VERDICT)
-    time: bool = option(False, "also measure speed and memory", group=SPEED)
-    effort: str = option(
-        "quick", "with --time, quick: one process run, no verdict on speed; standard: 6 to 12; rigorous: 12 to 20", group=SPEED,
-        metavar="EFFORT", choices=EFFORTS,
-    )  # fmt: skip
     threads: int | None = option(
         None, "threads of every runtime", group=MACHINE, metavar="N", least=1, unset="all cores"
     )

@@ -296,7 +296,6 @@ class Check:
             cases=cases.count if cases else 0,
             strict=asked.strict,
             trust=asked.trust,
-            effort=asked.effort,
             timeout=asked.timeout,
         )
 

@@ -106,9 +106,7 @@ def describe(path: Path) -> str:
     """What an unknown file or folder is, as far as its beginning shows it."""
     if path.is_dir():
         if (path / "spec.py").is_file():
-            return (
-                "this is a model folder, not a model file; `xverify run` takes it, and `xverify check` after --against"
-            )
+            return "this is a model folder, not a model file; `xverify run` takes it"
         return "this folder holds no saved_model.pb, so it is no TensorFlow SavedModel"
     with path.open("rb") as file:
         begin = file.read(512)
