@@ -138,9 +138,9 @@ tf.saved_model.save(held, "saved", signatures={"serving_default": serve, "double
 @tf.function(input_signature=[tf.TensorSpec([2], name="x")])
 def calls(x):
     return {"y": tf.ensure_shape(tf.numpy_function(lambda v: v, [x], tf.float32), [2])}
-held = tf.Module()
-held.calls = calls
-tf.saved_model.save(held, "python", signatures=calls)
+caller = tf.Module()
+caller.calls = calls
+tf.saved_model.save(caller, "python", signatures=calls)
 
 # Keras 2 saves the state of an optimizer as slot variables of an object that only Keras 2 knows.
 import shutil
@@ -180,8 +180,7 @@ def made(maker: str, *arguments: str) -> Path:
     ]:
         if importlib.util.find_spec(module) is None:
             pytest.skip(f"{module} is not installed")
-    folder = Path(_FOLDER.name) / maker.lower()
-    folder.mkdir()
+    folder = Path(tempfile.mkdtemp(prefix=maker.lower(), dir=_FOLDER.name))
     script = folder / "make.py"
     script.write_text(COMMON + globals()[maker])
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2", "KERAS_BACKEND": "tensorflow"}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from modelfiles import FILES, Opened, expected, file, inputs
 
-from xverify.errors import Failed, Unsupported
+from xverify.errors import Failed, Unsupported, UsageError
 from xverify.framework import formats
 
 pytestmark = pytest.mark.slow
@@ -169,3 +169,44 @@ def test_more_than_two_gib_of_external_data(tmp_path):
         opened.build()
         outputs = opened.compute({"0/ids": np.array([rows - 1, 0])})
     np.testing.assert_array_equal(outputs["0/rows"], [np.arange(64), np.zeros(64)])
+
+
+@pytest.mark.parametrize(
+    ("maker", "path", "says"),
+    [
+        ("TENSORFLOW", "code.keras", "a Lambda layer"),
+        ("TENSORFLOW", "code.h5", "a Lambda layer"),
+        ("TENSORFLOW", "python", "EagerPyFunc|PyFunc"),
+        ("TORCH", "writes.torchscript", "calls torch.save"),
+        ("TORCH", "pickled.pt", "it is a pickle"),
+        ("TORCH", "legacy.pt", "it is a pickle"),
+    ],
+)
+def test_a_file_that_holds_code_is_opened_with_trust_only(tmp_path, maker, path, says):
+    source = file(maker, path)
+    with pytest.raises(UsageError, match=f"({says}).*--trust"):
+        formats.examine(source)
+    assert formats.examine(source, trust=True) is formats.recognise(source)
+    with Opened(source, tmp_path / "worker") as opened:
+        with pytest.raises(Failed, match=f"({says}).*--trust"):
+            opened.build()
+        opened.options["trust"] = True
+        if path == "python":
+            return  # its Python is not in the file, so only a process that has it can call it
+        opened.build()
+        names = [tensor.name for tensor in opened.signature().inputs]
+        outputs = opened.compute({f"0/{name}": np.ones((2, 4), np.float32) for name in names})
+    assert len(outputs) == 1
+
+
+@pytest.mark.parametrize(
+    ("maker", "path", "says"),
+    [
+        ("TENSORFLOW", "only.weights.h5", "only.weights.h5: .* holds weights or other arrays, and no model"),
+        ("TORCH", "weights.pt", "weights.pt: .* holds a OrderedDict, and no module"),
+    ],
+)
+def test_weights_alone_are_no_model(tmp_path, maker, path, says):
+    opened = Opened(file(maker, path), tmp_path / "worker", trust=True)
+    with opened, pytest.raises(Failed, match=says):
+        opened.build()
