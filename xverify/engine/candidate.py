@@ -24,7 +24,7 @@ from ..worker.messages_training import TrainingPrepared
 from ..worker.process import Worker
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
-from . import building, checking, judging, measuring
+from . import building, checking, judging, learning, measuring
 from .again import Again, measure_again
 from .stages import Built, History, Measured, Subject, Timed, TimedBlock, Warmed
 
@@ -337,26 +337,14 @@ class Candidate:
             self.error = replace(found, reason=reason, timed_cases=self.error.timed_cases)
 
     def _wrong_weights(self, prepared: Prepared) -> Error | None:
-        """The error of a candidate whose weights are not those of the reference; None when they are equal."""
         assert self.built is not None
-        mine, right = self.built.weights_digest, prepared.weights_digest
-        if mine == right:
-            return None
-        return Error(Verdict.INVALID, f"other weights after loading: digest {mine}, the reference has {right}")
+        return judging.wrong_weights(self.built, prepared)
 
     def learner(self) -> Learner:
         """The record of this candidate for the training-parity checks. Its warm-up must be complete."""
         assert self.built is not None
         assert self.warmed is not None
-        assert self.warmed.optimizer is not None
-        return Learner(
-            label=self.label,
-            worker=self.worker,
-            optimizer=self.warmed.optimizer,
-            dropout_disabled=self.warmed.dropout_disabled,
-            fused_parameters=self.built.fused_parameters,
-            build_key=(*self.subject.build_key, str(self.request.match_optimizer)),
-        )
+        return learning.learner(self.subject, self.worker, self.built, self.warmed, self.request.match_optimizer)
 
     def judge_training(self, parity: TrainingParity, prepared: Prepared, observed: Future[Observed] | None) -> None:
         """Run the training-parity checks. When they cannot be run, the candidate fails, because its speed counts only with them."""

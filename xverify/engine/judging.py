@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ..reference.build import Prepared
 from ..reference.replayed import ReplayedLayers
 from ..reference.truth import Truth
 from ..results.records import Error
@@ -14,7 +15,15 @@ from ..verdict.outputs import compare
 from ..verdict.steadiness import Change, change
 from ..weights import npz
 from ..workload.spec import ModelSpec
-from .stages import Calls, Subject
+from .stages import Built, Calls, Subject
+
+
+def wrong_weights(built: Built, prepared: Prepared) -> Error | None:
+    """The error of a candidate whose weights are not those of the reference; None when they are equal."""
+    if built.weights_digest == prepared.weights_digest:
+        return None
+    reason = f"other weights after loading: digest {built.weights_digest}, the reference has {prepared.weights_digest}"
+    return Error(Verdict.INVALID, reason)
 
 
 def outputs(
