@@ -51,7 +51,7 @@ def measured(short: float, long: float, calls: int, **more) -> Measurements:
         Sample(index, index % 4, size, seconds)
         for index, (size, seconds) in enumerate([(calls, short)] * 4 + [(2 * calls, long)] * 4)
     )
-    return Measurements("fake", 1, 4, False, samples, verdict=Verdict.EQUAL, **more)
+    return Measurements("fake", 1, 4, samples, verdict=Verdict.EQUAL, **more)
 
 
 def judged(found: Measurements, worker: Fake) -> str | None:
@@ -59,7 +59,8 @@ def judged(found: Measurements, worker: Fake) -> str | None:
     again = measure_again(worker, found, 0)
     run = ProcessRun(0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, repeated_blocks=again.blocks)
     more = {"new_input_pairs": again.pairs, "unfinished": (*found.unfinished, *again.unfinished)}
-    return fault(Measurements(**{**vars(found), **more, "process_runs": (run,)}))
+    refused = fault(Measurements(**{**vars(found), **more, "process_runs": (run,)}))
+    return refused.reason if refused else None
 
 
 def test_growth_that_is_not_seen_again_is_no_fault(quiet):
@@ -87,7 +88,7 @@ def test_a_long_call_on_a_new_input_must_be_seen_again(quiet):
 
 def test_outputs_that_a_disturbed_machine_was_slow_to_give_are_read_again(quiet):
     suspicious = measured(0.06, 0.12, 60, unfinished=(0.002, 0.003, 0.002, 0.004))
-    assert "does not wait" in fault(suspicious)
+    assert "does not wait" in fault(suspicious).reason
     assert judged(suspicious, Fake(call=1e-3)) is None
 
 
