@@ -56,22 +56,31 @@ def test_a_right_file_passes_and_every_node_is_checked(xverify, good, tmp_path):
     assert "--shape x=2x3x8x8" in done.out  # the guess is told
 
 
+def stale(bias):
+    changed = bias.copy()
+    changed[2] *= 1.5
+    return changed
+
+
 @pytest.mark.parametrize(
-    ("fault", "verdict"),
+    ("fault", "says"),
     [
-        ({"bias": BIAS * 0}, "DIFFERENT"),
-        ({"softmax": False}, "DIFFERENT"),
-        ({"matrix": MATRIX.astype(np.float16).astype(np.float32)}, "DIFFERENT"),
-        ({"swap": True}, "DIFFERENT"),
+        ({"bias": BIAS * 0}, "bias is zero"),
+        ({"bias": stale(BIAS)}, "bias has other values"),
+        ({"softmax": False}, "scores: a softmax is missing at the end"),
+        ({"matrix": MATRIX.astype(np.float16).astype(np.float32)}, "matrix is rounded to float16"),
+        ({"swap": True}, "swapped"),
     ],
 )
-def test_a_conversion_with_a_fault_fails_although_its_runtime_is_right(xverify, good, tmp_path, fault, verdict):
+def test_a_conversion_with_a_fault_fails_although_its_runtime_is_right(xverify, good, tmp_path, fault, says):
     wrong = write(tmp_path / "wrong.onnx", **fault)
     done = xverify("check", wrong, "--against", good, "--json", tmp_path / "r.json")
     assert done.code == 1, done.out + done.err
     runtime, conversion = json.loads((tmp_path / "r.json").read_text())["rows"]
     assert runtime["error"]["verdict"] in ("IDENTICAL", "EQUAL")
-    assert conversion["error"]["verdict"] == verdict
+    assert conversion["error"]["verdict"] == "DIFFERENT"
+    assert says in conversion["error"]["reason"]
+    assert says in done.out
 
 
 def test_other_names_are_matched_by_content_and_the_matching_is_printed(xverify, good, tmp_path):

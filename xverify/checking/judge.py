@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..results.figures import Figures
@@ -12,6 +12,7 @@ from ..results.verdicts import Verdict
 from ..verdict.outputs import compare
 from ..weights.canonical import Array
 from .computing import Computed
+from .diagnosis import diagnose
 from .figures import figures
 from .meaning import Meaning, joined
 
@@ -54,6 +55,7 @@ def runtime(computed: Computed, own: Meaning | None, cases: int, layers: Layers 
 
 def conversion(computed: Computed, reference: Meaning, own: Meaning | None, cases: int) -> Judged:
     """Does the file say what the reference says? The noise floor is that of the reference and of the file together."""
+    cases = min(cases, (own.cases if own else None) or cases)
     floors = joined([reference.floors, _renamed(own.floors if own else None, computed)])
     judged = _judged(computed.outputs, reference, floors or None, cases)
     if computed.missing and judged.error.verdict < Verdict.UNTESTED:
@@ -80,7 +82,9 @@ def _judged(
     cases: int,
     layers: Layers | None = None,
 ) -> Judged:
-    """Compare outputs with their meaning, which has the same names."""
+    """Compare outputs with their meaning, which has the same names and perhaps fewer cases."""
+    cases = min(cases, meaning.cases or cases)
+    outputs = {key: outputs[key] for key in outputs if int(key.partition("/")[0]) < cases}
     names = [key[2:] for key in meaning.outputs if key.startswith("0/") and key in outputs]
     # The file's own dtype is the expected one: another precision than the reference's is no fault of a file.
     expected = Outputs({name: Output(outputs[f"0/{name}"].dtype.name) for name in names})
@@ -90,4 +94,19 @@ def _judged(
         for name in names
         if all(meaning.outputs[f"{case}/{name}"].shape == outputs[f"{case}/{name}"].shape for case in range(cases))
     }
+    if error.verdict == Verdict.DIFFERENT:
+        error = replace(error, reason=_explained(error, outputs, meaning, names, cases))
     return Judged(error, found)
+
+
+def _explained(
+    error: Error, outputs: Mapping[str, Array], meaning: Meaning, names: Sequence[str], cases: int
+) -> str | None:
+    """The reason of a wrong row, with what the outputs tell about its cause."""
+    told = []
+    for name in names:
+        pairs = [(meaning.outputs[f"{case}/{name}"], outputs[f"{case}/{name}"]) for case in range(cases)]
+        if all(right.shape == own.shape and right.dtype.kind == own.dtype.kind == "f" for right, own in pairs):
+            says = diagnose(pairs)
+            told += [f"{name}: {says}"] if says else []
+    return "; ".join([*told, *([error.reason] if error.reason else [])]) or None

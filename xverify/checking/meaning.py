@@ -19,6 +19,7 @@ from ..workload import probe
 from .subject import Opened, compute
 
 Outputs = Mapping[str, Array]
+ENOUGH = 4.0  # seconds of evaluating in float64 after which no further case is begun
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Meaning:
     modelled: whether the floors are those of every node; otherwise inputs and weights were perturbed only.
     precision: "float64" or "float32".
     says: where the outputs come from, as a phrase.
+    cases: number of cases, the first ones, that were evaluated; None: all.
     """
 
     outputs: Outputs
@@ -38,6 +40,7 @@ class Meaning:
     modelled: bool
     precision: str
     says: str
+    cases: int | None = None
 
 
 def own_meaning(
@@ -50,7 +53,7 @@ def own_meaning(
     """
     if opened.is_onnx and graphs is not None:
         try:
-            return _evaluated(opened, inputs, outputs, graphs, seed)
+            return _evaluated(opened, inputs, outputs, graphs, seed, notes)
         except (Crashed, TimedOut):
             raise
         except SubjectError as error:
@@ -65,13 +68,19 @@ def own_meaning(
     return Meaning(exact, Rounded(exact, outputs), floors, False, "float64", says)
 
 
-def _evaluated(opened: Opened, inputs: Path, outputs: Outputs, graphs: Worker, seed: int) -> Meaning:
-    path = opened.worker.folder / "exact.npz"
-    question = EvaluateGraph(file=str(opened.path.resolve()), inputs=str(inputs), path=str(path), seed=seed)
+def _evaluated(opened: Opened, inputs: Path, outputs: Outputs, graphs: Worker, seed: int, notes: list[str]) -> Meaning:
+    path, file = opened.worker.folder / "exact.npz", str(opened.path.resolve())
+    question = EvaluateGraph(file=file, inputs=str(inputs), path=str(path), seed=seed, enough=ENOUGH)
     reply = graphs.ask(question)
+    known = len({key.partition("/")[0] for key in outputs})
+    if reply.cases < known:
+        notes.append(
+            f"{opened.label}: the first {reply.cases} of {known} input cases were compared, because one takes "
+            f"{reply.seconds / reply.cases:.1f} s in float64"
+        )
     floors = {key: each.floor for key, each in reply.floors.items()}
     exact = npz.OnDisk(path)
-    return Meaning(exact, Rounded(exact, outputs), pooled(floors, exact), True, "float64", "its graph in float64")
+    return Meaning(exact, Rounded(exact, outputs), floors, True, "float64", "its graph in float64", reply.cases)
 
 
 class Rounded(Mapping[str, Array]):

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .. import __version__, host
@@ -19,7 +19,7 @@ from ..results.records import Host, InputsSummary, ReferenceSummary, Result, Row
 from ..results.verdicts import Outcome, Verdict
 from ..verdict.outputs import RULE
 from ..worker.command import interpreter
-from ..worker.messages_graph import DescribeGraph
+from ..worker.messages_graph import CompareConstants, DescribeGraph
 from ..worker.process import Worker
 from .computing import Cases, Computed, compute_alone, compute_matched, make_cases, sized
 from .figures import Condition, unmet
@@ -31,6 +31,7 @@ from .reference import is_recorded, read
 from .subject import Opened, make_worker, open_file
 
 ONNX = "ONNX file"
+SHOWN = 3  # weights that a reason names
 
 
 @dataclass(frozen=True)
@@ -185,8 +186,23 @@ class Check:
         layers = judge_nodes(opened, computed.inputs, self.graphs, 0, self.settings.seed)
         found = {RUNTIME: runtime(computed, own, cases.count, layers, opened.form.title)}
         if target is not None:
-            found[CONVERSION] = conversion(computed, target.meaning, own, cases.count)
+            answer = conversion(computed, target.meaning, own, cases.count)
+            found[CONVERSION] = self._with_constants(answer, opened)
         return found
+
+    def _with_constants(self, judged: Judged, opened: Opened) -> Judged:
+        """The answer with the weights that differ from those of the reference, where both are ONNX files."""
+        against = self.against.opened if self.against else None
+        wrong = judged.error.verdict == Verdict.DIFFERENT
+        if not wrong or self.graphs is None or against is None or not (opened.is_onnx and against.is_onnx):
+            return judged
+        question = CompareConstants(str(opened.path.resolve()), str(against.path.resolve()))
+        sentences = self.graphs.ask(question).sentences
+        if not sentences:
+            return judged
+        more = f"; and {len(sentences) - SHOWN} more weights differ" if len(sentences) > SHOWN else ""
+        reason = "; ".join([*sentences[:SHOWN], judged.error.reason or ""]).rstrip("; ") + more
+        return replace(judged, error=replace(judged.error, reason=reason))
 
     def _cases(self, tensors: Sequence[Tensor], opened: Opened | None) -> Cases:
         """The input cases for these inputs. opened: the file they belong to, whose graph may tell the range of ids."""

@@ -16,6 +16,8 @@ from ..weights import npz
 from ..workload.keys import case_key
 from .messages_graph import (
     CaptureNodes,
+    CompareConstants,
+    ConstantsCompared,
     DescribeGraph,
     EvaluateGraph,
     GraphDescribed,
@@ -25,6 +27,9 @@ from .messages_graph import (
 )
 from .messages_reference import OutputFloor, Replayed
 from .state import Handlers, State
+
+LEAST_CASES = 2  # a single case could not show that an output is constant
+SAMPLES = 2  # perturbed evaluations of each case
 
 
 class GraphWork:
@@ -41,6 +46,7 @@ class GraphWork:
             DescribeGraph: self.describe,
             EvaluateGraph: self.evaluate,
             ReplayGraph: self.replay,
+            CompareConstants: self.compare_constants,
         }
 
     # -- in the worker of a runtime -----------------------------------------------------------------------------------
@@ -82,14 +88,18 @@ class GraphWork:
 
         graph, floors = self._graph(request.file), dict[str, OutputFloor]()
         results: dict[str, Any] = {}
+        begun, done = self.state.clock(), 0
         for case, inputs in enumerate(_cases(request.inputs)):
-            for name, found in noise(graph, inputs, request.seed).items():
+            if case >= LEAST_CASES and self.state.clock() - begun > request.enough:
+                break
+            done = case + 1
+            for name, found in noise(graph, inputs, request.seed, SAMPLES).items():
                 key = case_key(case, name)
                 results[key] = np.asarray(found.exact)
                 size = float(np.sqrt(np.mean(np.square(results[key], dtype=np.float64)))) if results[key].size else 0.0
                 floors[key] = OutputFloor(found.floor, size)
         npz.save_file(results, Path(request.path))
-        return GraphEvaluated(floors)
+        return GraphEvaluated(floors, done, self.state.clock() - begun)
 
     def replay(self, request: ReplayGraph) -> Replayed:
         """Compute every node again in float64 from the values that a runtime gave it."""
@@ -107,6 +117,12 @@ class GraphWork:
                 explained=dict(found.explained),
             )
         )
+
+    def compare_constants(self, request: CompareConstants) -> ConstantsCompared:
+        """Compare the constants of two files."""
+        from ..replay.graph.constants import differences
+
+        return ConstantsCompared(tuple(differences(self._graph(request.file), self._graph(request.reference))))
 
     def _graph(self, file: str) -> Any:
         """The graph of a file, read once. Its type is not named here, because its module imports onnx and torch."""

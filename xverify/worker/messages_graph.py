@@ -54,22 +54,31 @@ class DescribeGraph(Request[GraphDescribed]):
 
 @dataclass(frozen=True)
 class GraphEvaluated(Reply):
-    """floors: "case/name" -> noise floor of this output."""
+    """The outputs were computed.
+
+    floors: "case/name" -> noise floor of this output.
+    cases: number of cases, the first ones, that were computed.
+    seconds: duration of all of them.
+    """
 
     floors: dict[str, OutputFloor]
+    cases: int
+    seconds: float
 
 
 @dataclass(frozen=True)
 class EvaluateGraph(Request[GraphEvaluated]):
-    """Compute the outputs of every case in float64 into ``path``, and the noise floor of each.
+    """Compute the outputs of the cases in float64 into ``path``, and the noise floor of each.
 
     file: ONNX file. inputs: array file.
+    enough: seconds after which no further case is begun; two cases are always computed.
     """
 
     file: str
     inputs: str
     path: str
     seed: int
+    enough: float
 
 
 @dataclass(frozen=True)
@@ -86,3 +95,18 @@ class ReplayGraph(Request[Replayed]):
     folder: str
     values: dict[str, str]
     seed: int
+
+
+@dataclass(frozen=True)
+class ConstantsCompared(Reply):
+    """sentences: one about each constant that differs."""
+
+    sentences: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CompareConstants(Request[ConstantsCompared]):
+    """Compare the constants of an ONNX file with those of the same name in another one, the reference."""
+
+    file: str
+    reference: str

@@ -1,0 +1,43 @@
+"""Compares the constants of two graphs that should have the same weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from .model import Graph
+from .values import BFLOAT16, is_float
+
+ROUNDINGS = {"float16": np.dtype(np.float16), "bfloat16": BFLOAT16}
+SMALL = 1e-5  # relative difference (rms) up to which a constant may come from folding layers together
+
+
+def differences(graph: Graph, reference: Graph) -> list[str]:
+    """A sentence about each constant that another graph has with the same name and shape, and with other values.
+
+    Constants with other names are not compared, because an exporter may fold or rename them.
+    """
+    return [
+        sentence for name, array in graph.constants.items() for sentence in _compared(name, array, reference.constants)
+    ]
+
+
+def _compared(name: str, array: Any, others: Mapping[str, Any]) -> Iterator[str]:
+    other = others.get(name)
+    if other is None or other.shape != array.shape or not (is_float(array) and is_float(other)) or not other.size:
+        return
+    mine, right = array.astype(np.float64), other.astype(np.float64)
+    if np.array_equal(mine, right):
+        return
+    for called, dtype in ROUNDINGS.items():
+        if np.array_equal(mine, other.astype(np.float32).astype(dtype).astype(np.float64)):
+            yield f"{name} is rounded to {called}"
+            return
+    size = float(np.sqrt(np.mean(np.square(right))))
+    away = float(np.sqrt(np.mean(np.square(mine - right)))) / size if size else float("inf")
+    if not mine.any():
+        yield f"{name} is zero"
+    elif away > SMALL:
+        yield f"{name} has other values, {away:.2g} of their size away"
