@@ -10,6 +10,7 @@ import typing
 import pytest
 
 from xverify.framework.capture import LayerCall
+from xverify.framework.modelfile import Signature, Tensor
 from xverify.verdict.findings import Explanation, Finding, ReplayReport, StepTruth
 from xverify.verdict.layers import Place
 from xverify.worker import codec, messages_reference
@@ -37,6 +38,9 @@ SAMPLES = {
     ReplayReport: REPORT,
     Place: Place("fc", "Linear", (4, 8), ()),
     TrainingState: STATE,
+    Signature: Signature(
+        (Tensor("x", ("batch", None, 3), "float32"), Tensor("ids", None, "int64")), (), "serve", ("b",)
+    ),
     messages_reference.OutputFloor: messages_reference.OutputFloor(0.0, 1.0),
     messages_reference.Fault: messages_reference.Fault("fc", 0, "eps", "behaves as", False),
     StepTruth: StepTruth(2.0, 1e-6, {"a": 1e-6}, {"a": 1.0}, {}, {"bn": 8}, {"bn": None}),
