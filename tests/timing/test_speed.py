@@ -63,7 +63,7 @@ def test_a_subject_without_a_common_round_has_its_own_median():
     ("changes", "refused", "short", "reason"),
     [
         ({}, "20 of 40 rounds were noisy", "TOO NOISY", "20 of 40 rounds were noisy"),
-        ({"new_input_seconds": 5.0}, None, "WORK_VANISHED", "WORK_VANISHED: "),
+        ({"new_input_seconds": 5.0, "new_input_pairs": ((5.0, 0.01),) * 20}, None, "WORK_VANISHED", "WORK_VANISHED: "),
         ({"steady": False}, None, "NO_STEADY_STATE", "NO_STEADY_STATE: in 6 of 6 process runs"),
         ({"verdict": Verdict.DIFFERENT}, None, "DIFFERENT", "it does not compute the same"),
         ({"verdict": None}, None, "outputs not compared", "its outputs were not compared"),
