@@ -27,7 +27,7 @@ def swapped_outputs(outputs: Arrays, truth: Arrays, names: Sequence[str], cases:
     if len(held) < 2 or set(held) != set(held.values()):
         return None
     pairs = ", ".join(f"`{name}` holds the reference's `{other}`" for name, other in held.items())
-    return f"the outputs are swapped: {pairs}; return them in the order of spec.py"
+    return f"the outputs are swapped: {pairs}; return them in the reference's order"
 
 
 def _held(outputs: Arrays, truth: Arrays, name: str, names: Sequence[str], cases: Sequence[int]) -> str | None:
