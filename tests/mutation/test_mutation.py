@@ -148,7 +148,7 @@ TWICE = MODEL.replace("return self.fc(x)", "return self.fc(x) + self.fc(x.flip(1
     ("fault", "model", "says"),
     [
         (("return self.fc(x)", "return self.fc(x * 1.001)"), MODEL,
-            "Fault between `flatten` and `fc`: the input of `fc` is already wrong"),
+            "Fault between `flatten` and `fc` (torch.py:18-19): the input of `fc` is already wrong"),
         (("self.bias.half().to(x.dtype))\n", SECOND_CALL), TWICE, "fc differs first"),
         (("return self.fc(x)", LATER_ITEMS.format(1.05)), MODEL, "x what rounding can come to"),
     ],

@@ -32,7 +32,8 @@ def _random_place(worker: Worker, prepared: Prepared) -> str:
     """Where two passes of this subject on one input differ; "" when they agree layer by layer."""
     inputs = prepared.inputs if worker.adapter.runs_export else prepared.few_inputs
     try:
-        return worker.ask(Repeat(inputs=str(inputs), case=0, folder=str(worker.folder / "repeated"))).place
+        question = Repeat(inputs=str(inputs), case=0, folder=str(worker.folder / "repeated"), random=True)
+        return worker.ask(question).place
     except (Crashed, TimedOut):
         raise
     except SubjectError:  # its layers cannot be captured; the difference itself is known already

@@ -31,6 +31,7 @@ class Repeat(Request[Repeated]):
     weights: an array file of the weights of the float64 model.
     seed: seed of a replay, whose float64 model is then used; None: no replay follows.
     training: whether to run it in training mode, with its dropout layers disabled.
+    random: whether its outputs are known to differ by more than rounding, so that smaller differences show the place.
     """
 
     inputs: str
@@ -40,6 +41,7 @@ class Repeat(Request[Repeated]):
     weights: str = ""
     seed: int | None = None
     training: bool = False
+    random: bool = False
 
 
 @dataclass(frozen=True)

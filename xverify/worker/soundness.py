@@ -24,6 +24,9 @@ from .state import Handlers, State
 
 ATTEMPTS = 8  # pairs of passes; a rare random operation may leave some pairs equal
 LONG_SUM = 2**20  # terms; the order of the terms of such a sum may change from call to call
+SHORT_SUM = (
+    2**8
+)  # the same, for the place of a difference in a model whose outputs are known to differ by more than rounding
 FEW = 3  # names in a message
 
 
@@ -66,7 +69,7 @@ class Soundness:
         with self._training(model, request):
             found = self._pass(model, inputs, request.case, Digests(folder, state.plain_array))
             precisions = tuple(self._other_precision(model, found)) if request.float64 else ()
-            place, share = self._compare((model, model), inputs, request.case, folder, found)
+            place, share = self._compare((model, model), inputs, request.case, folder, found, request.random)
             operation = state.framework.random_operation(model, inputs, state.source.folder) if place else ""
         return Repeated(place + (f" ({operation})" if operation else ""), share, precisions)
 
@@ -85,11 +88,18 @@ class Soundness:
             self.state.write_weights(model, npz.load_file(Path(request.weights)))
 
     def _compare(
-        self, models: tuple[Any, Any], inputs: tuple[Any, ...], case: int, folder: Path, first: Pass
+        self,
+        models: tuple[Any, Any],
+        inputs: tuple[Any, ...],
+        case: int,
+        folder: Path,
+        first: Pass,
+        random: bool = False,
     ) -> tuple[str, float]:
         """Where a pass of each of two models, or two passes of one, first differ, and by what share; ("", 0.0) when they agree.
 
         first: a pass of the first model with digests. Arrays are written only when the digests of the second pass differ.
+        random: whether the outputs are known to differ by more than rounding.
         """
         second = self._pass(models[1], inputs, case, Digests(folder, self.state.plain_array))
         if first.records == second.records and _same(first.outputs, second.outputs):
@@ -100,7 +110,7 @@ class Soundness:
             place, share = first_difference(first, second)
             if place:
                 return place, share
-        return "", 0.0
+        return first_difference(first, second, SHORT_SUM) if random else ("", 0.0)
 
     def _float64_model(self, request: messages.Repeat) -> Any:
         state = self.state
@@ -184,23 +194,26 @@ class Soundness:
 # -- comparing two passes -----------------------------------------------------------------------------------------------
 
 
-def first_difference(first: Pass, second: Pass) -> tuple[str, float]:
-    """Where two passes first differ by more than rounding, and the share by which they do; ("", 0.0) when they agree."""
+def first_difference(first: Pass, second: Pass, terms: int = LONG_SUM) -> tuple[str, float]:
+    """Where two passes first differ by more than rounding, and the share by which they do; ("", 0.0) when they agree.
+
+    terms: length of the longest sum whose rounding is no difference.
+    """
     before = ""
     for one, other in zip(first.records, second.records):
         if (one.name, one.call) != (other.name, other.call):
             return _between(before, one.name), math.inf
-        share = _largest(first, one.inputs, second, other.inputs)
+        share = _largest(first, one.inputs, second, other.inputs, terms)
         if share:
             return _between(before, one.name), share
-        share = _largest(first, one.outputs, second, other.outputs)
+        share = _largest(first, one.outputs, second, other.outputs, terms)
         if share:
             return f"layer `{one.name}`", share
         before = one.name
     if len(first.records) != len(second.records):
         return _between(before, ""), math.inf
     shares = [
-        change(first.outputs[name], second.outputs[name]) if name in second.outputs else math.inf
+        change(first.outputs[name], second.outputs[name], terms) if name in second.outputs else math.inf
         for name in first.outputs
     ]
     share = max(shares, default=0.0)
@@ -216,21 +229,24 @@ def _between(before: str, after: str) -> str:
     return "the model"
 
 
-def _largest(first: Pass, files: Sequence[str], second: Pass, others: Sequence[str]) -> float:
+def _largest(first: Pass, files: Sequence[str], second: Pass, others: Sequence[str], terms: int) -> float:
     if len(files) != len(others):
         return math.inf
     pairs = zip(files, others)
     return max(
-        (change(*(np.load(each, mmap_mode="r") for each in (first.folder / a, second.folder / b))) for a, b in pairs),
+        (
+            change(np.load(first.folder / a, mmap_mode="r"), np.load(second.folder / b, mmap_mode="r"), terms)
+            for a, b in pairs
+        ),
         default=0.0,
     )
 
 
-def change(one: Array, other: Array) -> float:
+def change(one: Array, other: Array, terms: int = LONG_SUM) -> float:
     """rms of the difference of two arrays / rms of their values; 0.0 when the difference can be rounding.
 
     In float64, a difference below the unit roundoff of float32 is neither a fault nor visible in a noise floor. In float32, a sum
-    of LONG_SUM terms in another order changes by ``growth(LONG_SUM)`` unit roundoffs. Whole numbers have no rounding.
+    of ``terms`` terms in another order changes by ``growth(terms)`` unit roundoffs. Whole numbers have no rounding.
     """
     if one.shape != other.shape or one.dtype != other.dtype:
         return math.inf
@@ -243,7 +259,7 @@ def change(one: Array, other: Array) -> float:
     if not a.size or np.array_equal(a, b):
         return 0.0
     size, difference = (math.sqrt(float(np.mean(np.square(values)))) for values in (a, a - b))
-    allowed = UNIT if one.dtype.itemsize >= 8 else growth(LONG_SUM) * float(np.finfo(one.dtype).eps) / 2
+    allowed = UNIT if one.dtype.itemsize >= 8 else growth(terms) * float(np.finfo(one.dtype).eps) / 2
     share = difference / size if size else math.inf
     return share if share > allowed else 0.0
 
