@@ -23,6 +23,7 @@ from .tensors import Capture, rms
 
 NEAR = 1e-3  # relative distance; a call was given these tensors only when none of them is further away
 MARGIN = 100.0  # a later call is chosen only when it is nearer by this factor than the next one in order
+SAMPLE = 4096  # values by which a call is recognised as the next one in order, which most calls are
 MOST_CALLS = 64  # calls of one layer that are searched
 
 MARGIN_OF_FAULTS = 2.0  # the same factor where the order is known to differ, and a fault moves the tensors away
@@ -67,8 +68,7 @@ class CallMatcher:
 
     def _nearest_call(self, calls: list[LayerCall], args: list[Tensor], layer: nn.Module) -> int | None:
         """The place of the call that was given these tensors; 0 unless another one was, beyond doubt. None: see the class."""
-        in_order = self._distance(calls[0], args, layer)
-        if in_order <= NEAR:
+        if self._distance(calls[0], args, layer, SAMPLE) <= NEAR:
             return 0
         found = sorted((self._distance(call, args, layer), place) for place, call in enumerate(calls))
         (best, place), second = found[0], found[1][0] if len(found) > 1 else math.inf
@@ -84,8 +84,11 @@ class CallMatcher:
     def _number_of_calls(self) -> Counter[str]:
         return Counter(self.count())
 
-    def _distance(self, call: LayerCall, args: list[Tensor], layer: nn.Module) -> float:
-        """The largest relative distance of a captured input from the reference's; infinite when a shape does not fit."""
+    def _distance(self, call: LayerCall, args: list[Tensor], layer: nn.Module, sample: int = 0) -> float:
+        """The largest relative distance of a captured input from the reference's; infinite when a shape does not fit.
+
+        sample: number of values that are compared of each tensor; 0: all.
+        """
         captured = [self.capture.load(file) for file in call.inputs]
         worst = 0.0
         for exact in args:
@@ -94,8 +97,9 @@ class CallMatcher:
             if found is None:
                 return math.inf
             captured = [other for other in captured if other is not found[0]]
-            size = rms(exact) * math.sqrt(max(1, exact.numel()))
-            apart = distance(found[1], exact)
+            mine, right = (_sampled(tensor, sample) for tensor in (found[1], exact))
+            size = rms(right) * math.sqrt(max(1, right.numel()))
+            apart = distance(mine, right)
             worst = max(worst, apart / size if size else (math.inf if apart else 0.0))
         return worst if math.isfinite(worst) else math.inf
 
@@ -115,6 +119,11 @@ class CallMatcher:
                 f"the port calls {name} in another order: its calls were compared in the order {numbers}, by the tensors that "
                 "each was given"
             )
+
+
+def _sampled(tensor: Tensor, values: int) -> Tensor:
+    """About so many values, evenly spread over a tensor; 0: all."""
+    return tensor.reshape(-1)[:: tensor.numel() // values] if 0 < values < tensor.numel() else tensor
 
 
 def count_calls(models: Models, inputs: Sequence[Tensor]) -> Counter[str]:
