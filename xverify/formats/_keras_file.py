@@ -8,7 +8,7 @@ from typing import Any
 
 from xverify.errors import Failed, SubjectError, Unsupported
 from xverify.formats._tensorflow import OnTensorFlow, code_in_config
-from xverify.framework.modelfile import Signature, Tensor, numpy_name
+from xverify.framework.modelfile import Natives, Signature, Tensor, numpy_name
 
 
 def graph(framework: KerasFile, model: Any, example: tuple[Any, ...]) -> Any:
@@ -62,7 +62,7 @@ class KerasFile(OnTensorFlow):
 
         return call
 
-    def named(self, model: Any, outputs: list[Any]) -> dict[str, Any]:
+    def named(self, model: Any, outputs: list[Any]) -> Natives:
         """Outputs by the names of the signature."""
         return dict(zip(_output_names(model), outputs))
 

@@ -12,7 +12,7 @@ import numpy as np
 from xverify.errors import Failed, SubjectError, Unsupported
 from xverify.formats._bfloat16 import Bits, to_bits
 from xverify.framework.adapter import Array
-from xverify.framework.modelfile import ModelFile, Signature, Tensor
+from xverify.framework.modelfile import ModelFile, Natives, Signature, Tensor
 
 # OpenVINO's names of dtypes that numpy calls otherwise.
 _DTYPES = {
@@ -61,7 +61,7 @@ class OnOpenVINO(ModelFile):
         names = [_name(port) for port in model.outputs]
         narrow = [_dtype(port) == "bfloat16" for port in model.outputs]
 
-        def run(*inputs: Any) -> dict[str, Any]:
+        def run(*inputs: Any) -> Natives:
             request.infer(list(inputs), share_inputs=True, share_outputs=True)
             found = (request.get_output_tensor(i).data for i in range(len(names)))
             # The request uses the memory of its outputs again. OpenVINO shows bfloat16 as numpy's float16.

@@ -74,7 +74,7 @@ def code_in_config(config: Any) -> str:
     return ""
 
 
-def _objects(value: Any) -> Iterator[dict[str, Any]]:
+def _objects(value: Any) -> Iterator[dict[str, Any]]:  # Any: JSON values
     """Every JSON object in a JSON value."""
     waiting = [value]
     while waiting:

@@ -10,7 +10,7 @@ import numpy as np
 
 from xverify.errors import Failed, SubjectError, Unsupported, first_line
 from xverify.framework.adapter import Array
-from xverify.framework.modelfile import FLOATS, ModelFile
+from xverify.framework.modelfile import FLOATS, ModelFile, Natives
 from xverify.frameworks._torch import OnTorch
 
 
@@ -61,7 +61,7 @@ class TorchFile(ModelFile, OnTorch):
     def checked(self, call: Any, float64: bool) -> Any:
         """A function that returns outputs by name. float64: raise Unsupported when an output is of lower precision."""
 
-        def run(*inputs: Any) -> dict[str, Any]:
+        def run(*inputs: Any) -> Natives:
             outputs = dict(named(call(*inputs)))
             narrow = [name for name, value in outputs.items() if float64 and self._is_narrow(value)]
             if narrow:

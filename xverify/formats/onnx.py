@@ -17,7 +17,7 @@ from xverify.formats import _onnx_file as onnx_file
 from xverify.formats._bfloat16 import Bits, to_bits
 from xverify.formats._onnx_nodes import node_values
 from xverify.framework.adapter import Array
-from xverify.framework.modelfile import ModelFile, Signature, Tensor
+from xverify.framework.modelfile import ModelFile, Natives, Signature, Tensor
 
 BFLOAT16 = 16  # its number in onnx.TensorProto
 # ONNX Runtime's names of dtypes that numpy calls otherwise.
@@ -66,7 +66,7 @@ class OnnxModel:
 
     path: Path
     libraries: Sequence[str] = ()
-    sessions: dict[str, Any] = field(default_factory=dict)
+    sessions: Natives = field(default_factory=dict)
 
 
 class Adapter(ModelFile):
@@ -134,12 +134,12 @@ class Adapter(ModelFile):
         if any(tensor.dtype == "bfloat16" for tensor in (*signature.inputs, *signature.outputs)):
             return lambda *arrays: self.run_values(session, dict(zip(inputs, arrays)), outputs)
 
-        def run(*arrays: Array) -> dict[str, Any]:
+        def run(*arrays: Array) -> Natives:
             return dict(zip(outputs, session.run(outputs, dict(zip(inputs, arrays)))))
 
         return run
 
-    def run_values(self, session: Any, feed: Mapping[str, Any], outputs: list[str]) -> dict[str, Any]:
+    def run_values(self, session: Any, feed: Mapping[str, Any], outputs: list[str]) -> Natives:
         """Run a session with tensors of ONNX Runtime's own class, which has bfloat16."""
         make = self.ort.OrtValue
         values = {

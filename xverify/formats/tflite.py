@@ -17,6 +17,9 @@ from xverify.framework.modelfile import ModelFile, Signature, Tensor
 DEFAULT = "serving_default"
 
 
+Detail = dict[str, Any]  # what LiteRT tells about a tensor: numbers, texts and arrays
+
+
 def xnnpack(framework: Adapter, model: LiteModel, example: tuple[Any, ...]) -> Any:
     """Run with the default delegates, which on a processor is XNNPACK."""
     return framework.call(model, "AUTO")
@@ -41,8 +44,8 @@ class LiteModel:
     """
 
     path: Path
-    inputs: dict[str, dict[str, Any]]
-    outputs: dict[str, dict[str, Any]]
+    inputs: dict[str, Detail]
+    outputs: dict[str, Detail]
     signature: str
     others: tuple[str, ...]
 
@@ -177,8 +180,8 @@ def choose(known: list[str], wanted: str | None) -> str:
     return DEFAULT if DEFAULT in known else next(iter(known), "")
 
 
-def _tensor(name: str, detail: dict[str, Any]) -> Tensor:
-    shape = detail.get("shape_signature", detail["shape"])
+def _tensor(name: str, detail: Detail) -> Tensor:
+    shape: Any = detail.get("shape_signature", detail["shape"])
     if not len(shape):  # a file without dynamic dimensions has no shape_signature
         shape = detail["shape"]
     dtype = "string" if detail["dtype"] in (np.bytes_, np.object_, np.str_) else np.dtype(detail["dtype"]).name

@@ -13,6 +13,7 @@ from ..errors import Failed, NotInstalled, SubjectError
 from ..framework.modelfile import ModelFile
 from ..verdict.findings import ReplayReport
 from ..weights import npz
+from ..weights.canonical import Array
 from ..workload.keys import case_key
 from .messages_graph import (
     CaptureNodes,
@@ -37,7 +38,7 @@ class GraphWork:
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self.graphs: dict[str, Any] = {}
+        self.graphs: dict[str, Any] = {}  # file -> graph, whose module only the worker of torch can import
 
     def handlers(self) -> Handlers:
         """Class of request -> the method that answers it."""
@@ -87,7 +88,7 @@ class GraphWork:
         from ..replay.graph.noise import noise
 
         graph, floors = self._graph(request.file), dict[str, OutputFloor]()
-        results: dict[str, Any] = {}
+        results: dict[str, Array] = {}
         begun, done = self.state.clock(), 0
         for case, inputs in enumerate(_cases(request.inputs)):
             if case >= LEAST_CASES and self.state.clock() - begun > request.enough:
@@ -153,7 +154,7 @@ class _Files(Mapping[str, Any]):
         return len(self.files)
 
 
-def _cases(path: str) -> Iterator[dict[str, Any]]:
+def _cases(path: str) -> Iterator[dict[str, Array]]:
     """The inputs of every case: name -> array."""
     arrays = npz.OnDisk(Path(path))
     count = 1 + max((int(key.partition("/")[0]) for key in arrays), default=-1)

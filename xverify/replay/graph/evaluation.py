@@ -20,7 +20,7 @@ from .model import Body, Graph, Node, schema_function
 from .operators.quantized import UNROUNDED, rounded
 from .operators.registry import Call, Operator
 from .operators.table import find
-from .values import Value, array, coarsest, convert, dtype_of, is_float, tensor, unit_roundoff
+from .values import Named, Value, array, coarsest, convert, dtype_of, is_float, tensor, unit_roundoff
 
 RARE = 10.0  # how many times the noise of rounding counts where it decides between two steps of a quantised value
 SMALL = 4096  # values; a smaller constant is converted once
@@ -298,7 +298,7 @@ def _finite(data: Any, exact: Any) -> Any:
 
 def evaluate(
     graph: Graph, inputs: Mapping[str, Any], visit: Callable[[Node, Mapping[str, Any]], None] | None = None
-) -> dict[str, Any]:
+) -> Named:
     """The exact outputs of a graph: floating-point values in float64, everything else in its own type.
 
     inputs: an array for each input by name.

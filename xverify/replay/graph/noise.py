@@ -14,7 +14,7 @@ from ..tensors import mean_squares, rms
 from .evaluation import EXACT, OWN, Evaluation, Lane, given
 from .kinds import QUANTISING, has_float
 from .model import Graph, Node
-from .values import Value, convert, in_range, tensor
+from .values import Named, Value, convert, in_range, tensor
 
 SAMPLES = 4  # perturbed evaluations
 DECISION = 10.0  # noise floors; a decision with a smaller margin may fall the other way
@@ -71,7 +71,7 @@ def noise(
         *(Lane(Arithmetic.PERTURBED, Noise(seed + index)) for index in range(samples)),
         *([OWN] if own else []),
     ]
-    uncertain: dict[str, Any] = {}
+    uncertain: Named = {}
 
     def after(node: Node, arguments: Sequence[Value | None], outputs: list[Value]) -> list[Value]:
         for index, (name, value) in enumerate(zip(node.outputs, outputs)):

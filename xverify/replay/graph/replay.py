@@ -26,7 +26,7 @@ from .model import Graph, Node, UnsupportedOperator
 from .operators.quantized import UNROUNDED
 from .quantisation import judge_steps
 from .source import Source, source
-from .values import UNITS, Value, convert, dtype_of, in_range, tensor, unit_roundoff
+from .values import UNITS, Named, Value, convert, dtype_of, in_range, tensor, unit_roundoff
 
 SAMPLES = 2  # perturbed evaluations of a node
 
@@ -86,7 +86,7 @@ class _Replay:
             {name: found for name, found in sources.items() if found != Source()},
         )
 
-    def returned(self, node: Node) -> dict[str, Any]:
+    def returned(self, node: Node) -> Named:
         """What the runtime returned for the outputs of a node."""
         return {name: _array(self.captured[name]) for name in node.outputs if name and name in self.captured}
 

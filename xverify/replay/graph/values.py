@@ -24,6 +24,7 @@ UNITS = {np.dtype(np.float32): UNIT, np.dtype(np.float16): 2.0**-11, BFLOAT16: 2
 UNITS[np.dtype(np.float32)] = UNIT  # where this version of onnx keeps bfloat16 in float32
 LARGEST = {np.dtype(np.float16): 65504.0, np.dtype(np.float32): float(np.finfo(np.float32).max)}
 
+Named = dict[str, Any]  # data by name, see Data
 Data = Any  # numpy array, list of numpy arrays (a sequence), or None
 
 
