@@ -144,9 +144,9 @@ tf.saved_model.save(caller, "python", signatures=calls)
 
 # Keras 2 saves the state of an optimizer as slot variables of an object that only Keras 2 knows.
 import shutil
-shutil.copytree("saved", "slots")
+shutil.copytree("saved", "with-optimizer")
 proto = saved_model_pb2.SavedModel()
-proto.ParseFromString(open("slots/saved_model.pb", "rb").read())
+proto.ParseFromString(open("with-optimizer/saved_model.pb", "rb").read())
 nodes = proto.meta_graphs[0].object_graph_def.nodes
 variables = [i for i, node in enumerate(nodes) if node.WhichOneof("kind") == "variable"]
 optimizer = nodes.add()
@@ -155,7 +155,7 @@ optimizer.user_object.version.producer = 1
 optimizer.user_object.version.min_consumer = 1
 nodes[0].children.add(node_id=len(nodes) - 1, local_name="optimizer")
 optimizer.slot_variables.add(original_variable_node_id=variables[0], slot_name="m", slot_variable_node_id=variables[1])
-open("slots/saved_model.pb", "wb").write(proto.SerializeToString())
+open("with-optimizer/saved_model.pb", "wb").write(proto.SerializeToString())
 
 converter = tf.lite.TFLiteConverter.from_saved_model("saved", signature_keys=["serving_default"])
 open("model.tflite", "wb").write(converter.convert())

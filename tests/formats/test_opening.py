@@ -68,7 +68,7 @@ def test_a_runtime_without_float64_says_so(tmp_path, name):
 
 
 def test_a_savedmodel_with_slots_of_an_optimizer_is_opened_by_the_older_loader(tmp_path):
-    with Opened(file("TENSORFLOW", "slots"), tmp_path / "worker") as opened:
+    with Opened(file("TENSORFLOW", "with-optimizer"), tmp_path / "worker") as opened:
         opened.build()
         assert [tensor.name for tensor in opened.signature().outputs] == ["logits", "probabilities"]
         assert "add_slot" not in opened.worker.log.last_line()

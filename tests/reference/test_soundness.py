@@ -66,7 +66,7 @@ def test_a_random_reference_is_told_with_its_place(xverify, tmp_path, line, oper
     write_folder(folder, ("torch_port",), model=NET.replace("F.gelu", "F.relu"))
     done = run(xverify, folder, "torch:eager,torch_port:eager")
     assert done.code == 1
-    place = f"the code between `fc1` and `fc2` ({operation} in torch.py, line 14)"
+    place = f"the glue code between `fc1` and `fc2` ({operation} in torch.py, line 14)"
     for subject in ("torch:eager", "torch_port:eager"):
         error = done.row(subject)["error"]
         assert error["verdict"] == "INVALID"
@@ -82,7 +82,7 @@ def test_a_random_layer_of_the_reference_is_named_in_training_too(xverify, tmp_p
     done = run(xverify, folder, "torch:eager,torch_port:eager", "--task", "train")
     assert done.code == 1
     reason = done.row("torch_port:eager")["error"]["reason"]
-    assert "differ in the code between `fc1` and `fc2` (dropout in torch.py, line 14)" in reason
+    assert "differ in the glue code between `fc1` and `fc2` (dropout in torch.py, line 14)" in reason
     assert "F.dropout instead of a layer nn.Dropout" in reason
     assert run(xverify, folder, "torch:eager,torch_port:eager").code == 0  # it is off in inference
 
@@ -124,7 +124,7 @@ def test_a_random_subject_is_told_with_its_place(xverify, tmp_path):
     assert done.row("torch:eager")["error"]["verdict"] == "IDENTICAL"
     error = done.row("torch_port:eager")["error"]
     assert (done.code, error["verdict"]) == (1, "INVALID")
-    assert "the code between `fc1` and `fc2` (randn_like in torch_port.py, line 14)" in error["reason"]
+    assert "the glue code between `fc1` and `fc2` (randn_like in torch_port.py, line 14)" in error["reason"]
 
 
 # -- precision ----------------------------------------------------------------------------------------------------------

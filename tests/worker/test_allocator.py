@@ -88,7 +88,9 @@ def test_kept_memory_has_no_faults_and_the_system_has_those_of_a_plain_script(xv
         assert f"page faults a call: numpy {faults[policy]:,.0f}" in done.out
         assert json.loads(file.read_text())["settings"]["allocator"] == policy
     assert faults["keep"] < 100
-    assert faults["system"] == pytest.approx(plain_faults(folder, SCRIPT), rel=0.1)
+    # The number of huge pages, each of which saves 511 faults, depends on where the system put each process's memory.
+    plain = plain_faults(folder, SCRIPT)
+    assert plain / 2 < faults["system"] < plain * 2
     assert faults["system"] > 2000
     differs = xverify("diff", tmp_path / "keep.json", tmp_path / "system.json")
     assert differs.code == 2

@@ -22,11 +22,11 @@ def test_the_first_layer_or_glue_code_that_differs_is_named(tmp_path):
     first = saved(tmp_path / "first", arrays)
     assert first_difference(first, saved(tmp_path / "same", arrays)) == ("", 0.0)
     expected = (
-        "the code before `a`",
+        "the glue code before `a`",
         "layer `a`",
-        "the code between `a` and `b`",
+        "the glue code between `a` and `b`",
         "layer `b`",
-        "the code after `b`",
+        "the glue code after `b`",
     )
     for index, place in enumerate(expected):
         changed = [array * 1.5 if at >= index else array for at, array in enumerate(arrays)]
@@ -34,7 +34,7 @@ def test_the_first_layer_or_glue_code_that_differs_is_named(tmp_path):
         assert found == place
         assert round(share, 6) == 0.5
     shorter = Pass(first.records[:1], first.outputs, first.folder)
-    assert first_difference(first, shorter)[0] == "the code after `a`"
+    assert first_difference(first, shorter)[0] == "the glue code after `a`"
 
 
 def test_rounding_is_no_difference():

@@ -126,6 +126,8 @@ def _in_float64(captured: Tensor, exact: Tensor) -> Tensor:
 
 def _why_joined(captured: Sequence[Tensor], exact: Tensor) -> str:
     if not captured:
-        return "what the port gives it was not captured, so the code before it is judged with it"
+        return "what the port gives it was not captured, so the glue code before it is judged with it"
     shapes = " and ".join(str(tuple(tensor.shape)) for tensor in captured)
-    return f"the port gives it {shapes}, the reference {tuple(exact.shape)}, so the code before it is judged with it"
+    return (
+        f"the port gives it {shapes}, the reference {tuple(exact.shape)}, so the glue code before it is judged with it"
+    )

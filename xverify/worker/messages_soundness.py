@@ -11,7 +11,7 @@ from .codec import Reply, Request
 class Repeated(Reply):
     """How two passes on one input compare.
 
-    place: the first layer, or the code between two layers, in which they differ; "" when they agree.
+    place: the first layer, or the glue code between two layers, in which they differ; "" when they agree.
     share: rms of this difference / rms of the values.
     other_precision: what is not float64 in a model that was asked for in float64, one clause each.
     """
@@ -49,7 +49,7 @@ class BuiltAgain(Reply):
     """How two builds compare.
 
     brought: canonical names of the weights that are the same in both, and that no constant initialiser explains.
-    place: the first layer, or the code between two layers, in which the two models differ on one input although they have the same
+    place: the first layer, or the glue code between two layers, in which the two models differ on one input with the same
         weights; "" when they agree.
     share: rms of this difference / rms of the values.
     """

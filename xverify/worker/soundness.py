@@ -221,11 +221,11 @@ def first_difference(first: Pass, second: Pass, terms: int = LONG_SUM) -> tuple[
 
 
 def _between(before: str, after: str) -> str:
-    """Words for the code between two layers. "" stands for the start of the model, or for its end."""
+    """Words for the glue code between two layers. "" stands for the start of the model, or for its end."""
     if before and after:
-        return f"the code between `{before}` and `{after}`"
+        return f"the glue code between `{before}` and `{after}`"
     if before or after:
-        return f"the code after `{before}`" if before else f"the code before `{after}`"
+        return f"the glue code after `{before}`" if before else f"the glue code before `{after}`"
     return "the model"
 
 

@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 Inputs = Sequence["Value | None"]
 
 
-def by_lane(values: Sequence[Value], combine: Callable[[list[Any]], Any], dtype: Any = None) -> Value:
-    """Combine values in each lane. Lanes that share all of their values share the result."""
+def each_pass(values: Sequence[Value], combine: Callable[[list[Any]], Any], dtype: Any = None) -> Value:
+    """Combine values in each pass. Passes that share all of their values share the result."""
     done: dict[tuple[int, ...], Any] = {}
-    lanes = []
-    for parts in zip(*(value.lanes for value in values)):
+    passes = []
+    for parts in zip(*(value.by_pass for value in values)):
         key = tuple(map(id, parts))
         if key not in done:
             done[key] = combine(list(parts))
-        lanes.append(done[key])
-    return Value(tuple(lanes), values[0].dtype if dtype is None else dtype)
+        passes.append(done[key])
+    return Value(tuple(passes), values[0].dtype if dtype is None else dtype)
 
 
-def _present(values: Sequence[Value | None], lanes: int) -> list[Value]:
-    return [Value((None,) * lanes, None) if value is None else value for value in values]
+def _present(values: Sequence[Value | None], passes: int) -> list[Value]:
+    return [Value((None,) * passes, None) if value is None else value for value in values]
 
 
 def _truth(value: Value | None) -> bool:
@@ -39,20 +39,20 @@ def _truth(value: Value | None) -> bool:
 def branch(evaluation: Evaluation, node: Node, inputs: Inputs, scope: Scope) -> list[Value]:
     """If: one of two subgraphs."""
     body = node.get("then_branch" if _truth(inputs[0]) else "else_branch")
-    return _present(evaluation.run(body, {}, scope), len(evaluation.lanes))
+    return _present(evaluation.run(body, {}, scope), len(evaluation.passes))
 
 
 def loop(evaluation: Evaluation, node: Node, inputs: Inputs, scope: Scope) -> list[Value]:
     """Loop: a subgraph repeated while its condition holds, and at most so many times."""
-    body, lanes = node.get("body"), len(evaluation.lanes)
+    body, passes = node.get("body"), len(evaluation.passes)
     bound = None if inputs[0] is None or inputs[0].exact is None else int(np.reshape(inputs[0].exact, ()))
     names = body.inputs
-    going, states = _truth(inputs[1]), _present(inputs[2:], lanes)
+    going, states = _truth(inputs[1]), _present(inputs[2:], passes)
     kept: list[list[Value]] = [[] for _ in body.outputs[1 + len(states) :]]
     count = 0
     while going and (bound is None or count < bound):
         number, condition = evaluation.value(np.array(count, np.int64)), evaluation.value(np.array(going))
-        found = _present(evaluation.run(body, dict(zip(names, [number, condition, *states])), scope), lanes)
+        found = _present(evaluation.run(body, dict(zip(names, [number, condition, *states])), scope), passes)
         going, states = _truth(found[0]), found[1 : 1 + len(states)]
         for part, value in zip(kept, found[1 + len(states) :]):
             part.append(value)
@@ -63,7 +63,7 @@ def loop(evaluation: Evaluation, node: Node, inputs: Inputs, scope: Scope) -> li
 def _stacked(evaluation: Evaluation, values: list[Value], axis: int) -> Value:
     if not values:
         return evaluation.value(np.zeros((0,), np.float32))
-    return by_lane(values, lambda parts: np.stack(parts, axis))
+    return each_pass(values, lambda parts: np.stack(parts, axis))
 
 
 def scan(evaluation: Evaluation, node: Node, inputs: Inputs, scope: Scope) -> list[Value]:
@@ -71,7 +71,7 @@ def scan(evaluation: Evaluation, node: Node, inputs: Inputs, scope: Scope) -> li
     if node.version < 9:
         raise node.unsupported("has another meaning before version 9, which is not implemented")
     body, count = node.get("body"), node.get("num_scan_inputs")
-    given = _present(inputs, len(evaluation.lanes))
+    given = _present(inputs, len(evaluation.passes))
     states, sequences = given[: len(given) - count], given[len(given) - count :]
     axes = node.get("scan_input_axes") or [0] * count
     backwards = node.get("scan_input_directions") or [0] * count
@@ -83,7 +83,9 @@ def scan(evaluation: Evaluation, node: Node, inputs: Inputs, scope: Scope) -> li
             _slice(value, axis, steps - 1 - step if back else step)
             for value, axis, back in zip(sequences, axes, backwards)
         ]
-        found = _present(evaluation.run(body, dict(zip(body.inputs, [*states, *slices])), scope), len(evaluation.lanes))
+        found = _present(
+            evaluation.run(body, dict(zip(body.inputs, [*states, *slices])), scope), len(evaluation.passes)
+        )
         states = found[: len(states)]
         for part, value in zip(kept, found[len(states) :]):
             part.append(value)
@@ -99,25 +101,25 @@ def scan(evaluation: Evaluation, node: Node, inputs: Inputs, scope: Scope) -> li
 
 
 def _slice(value: Value, axis: int, place: int) -> Value:
-    return by_lane([value], lambda parts: np.take(parts[0], place, axis))
+    return each_pass([value], lambda parts: np.take(parts[0], place, axis))
 
 
 def sequence_map(evaluation: Evaluation, node: Node, inputs: Inputs, scope: Scope) -> list[Value]:
     """SequenceMap: a subgraph for every item of a sequence."""
     body = node.get("body")
-    given = _present(inputs, len(evaluation.lanes))
+    given = _present(inputs, len(evaluation.passes))
     length = len(given[0].exact)
     kept: list[list[Value]] = [[] for _ in body.outputs]
     for place in range(length):
         items = [_item(value, place) if isinstance(value.exact, list) else value for value in given]
-        found = _present(evaluation.run(body, dict(zip(body.inputs, items)), scope), len(evaluation.lanes))
+        found = _present(evaluation.run(body, dict(zip(body.inputs, items)), scope), len(evaluation.passes))
         for part, value in zip(kept, found):
             part.append(value)
-    return [by_lane(part, list) if part else evaluation.value([]) for part in kept]
+    return [each_pass(part, list) if part else evaluation.value([]) for part in kept]
 
 
 def _item(value: Value, place: int) -> Value:
-    return Value(tuple(lane[place] for lane in value.lanes), value.dtype)
+    return Value(tuple(each[place] for each in value.by_pass), value.dtype)
 
 
 Control = Callable[["Evaluation", Node, Inputs, "Scope"], "list[Value]"]

@@ -1,7 +1,7 @@
 """Evaluates a graph in several arithmetics side by side: in float64, in float64 with perturbations, and in its own types.
 
-Each arithmetic has a lane. The lanes go through the graph node by node together. Decisions, which are whole numbers and
-comparisons, are those of the exact lane everywhere: shapes, branches and numbers of iterations cannot differ.
+There is one pass for each arithmetic, and every node is computed in all passes before the next node. Decisions, which are whole
+numbers and comparisons, are those of the exact pass everywhere: shapes, branches and numbers of iterations cannot differ.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ After = Callable[[Node, Sequence["Value | None"], "list[Value]"], "list[Value]"]
 
 
 @dataclass(frozen=True)
-class Lane:
-    """One arithmetic. noise: the source of perturbations of a perturbed lane."""
+class Pass:
+    """One arithmetic. noise: the source of perturbations of a perturbed pass."""
 
     arithmetic: Arithmetic
     noise: Noise | None = None
 
 
-EXACT = Lane(Arithmetic.EXACT)
-OWN = Lane(Arithmetic.FLOAT32)  # the types of the file; products of float16 are summed in float32
+EXACT = Pass(Arithmetic.EXACT)
+OWN = Pass(Arithmetic.FLOAT32)  # the types of the file; products of float16 are summed in float32
 
 
 class Scope:
@@ -61,22 +61,22 @@ class Scope:
 class Evaluation:
     """One evaluation of a graph.
 
-    lanes: the arithmetics; the first one is exact.
-    rounding: whether perturbed lanes round the result of every node, too.
+    passes: the arithmetics; the first one is exact.
+    rounding: whether perturbed passes round the result of every node, too.
     after: called after each node of the graph itself with the node, its inputs and its outputs; returns the outputs with which
         the evaluation goes on.
     """
 
-    def __init__(self, lanes: Sequence[Lane] = (EXACT,), rounding: bool = False, after: After | None = None) -> None:
-        self.lanes, self.rounding, self.after = tuple(lanes), rounding, after
+    def __init__(self, passes: Sequence[Pass] = (EXACT,), rounding: bool = False, after: After | None = None) -> None:
+        self.passes, self.rounding, self.after = tuple(passes), rounding, after
         self.small: dict[int, Value] = {}
         self.functions: dict[tuple[Any, ...], Body | None] = {}
 
     def value(self, data: Any, dtype: Any = None) -> Value:
-        """The same data in all lanes. dtype: its declared type, when that is another one."""
+        """The same data in all passes. dtype: its declared type, when that is another one."""
         wide = convert(data, np.float64)
-        lanes = [data if lane.arithmetic is Arithmetic.FLOAT32 else wide for lane in self.lanes]
-        return Value(tuple(lanes), dtype_of(data) if dtype is None else dtype)
+        passes = [data if each.arithmetic is Arithmetic.FLOAT32 else wide for each in self.passes]
+        return Value(tuple(passes), dtype_of(data) if dtype is None else dtype)
 
     def constant(self, data: Any) -> Value:
         """The value of a constant of the file."""
@@ -125,26 +125,26 @@ class Evaluation:
         return self.functions[key]
 
     def _call(self, function: Body, inputs: Sequence[Value | None]) -> list[Value]:
-        missing = Value((None,) * len(self.lanes), None)
+        missing = Value((None,) * len(self.passes), None)
         given = {name: missing if value is None else value for name, value in zip(function.inputs, inputs)}
         given.update(dict.fromkeys(function.inputs[len(inputs) :], missing))
         outputs = self.run(function, given, outer=Scope(function, {}, None, self))
         return [missing if value is None else value for value in outputs]
 
-    # -- one node in all lanes ----------------------------------------------------------------------------------------
+    # -- one node in all passes ----------------------------------------------------------------------------------------
 
     def _compute(self, node: Node, implementation: Operator, inputs: Sequence[Value | None]) -> list[Value]:
         dtype = kinds.declared(node, inputs)
         results = [self._exact(node, implementation, inputs)]
         copies, floats = kinds.copies(node), kinds.has_float(inputs)
         steps = self._steps(node, inputs)
-        for index, lane in enumerate(self.lanes[1:], start=1):
-            shared = all(value is None or value.lanes[index] is value.exact for value in inputs)
+        for index, each in enumerate(self.passes[1:], start=1):
+            shared = all(value is None or value.by_pass[index] is value.exact for value in inputs)
             if shared and (copies or not floats):
                 found = results[0]
-            elif lane.arithmetic is Arithmetic.PERTURBED and steps is not None:
+            elif each.arithmetic is Arithmetic.PERTURBED and steps is not None:
                 found = self._perturbed_steps(node, inputs, index, dtype, steps)
-            elif lane.arithmetic is Arithmetic.PERTURBED:
+            elif each.arithmetic is Arithmetic.PERTURBED:
                 found = self._perturbed(node, implementation, inputs, index, dtype, results[0])
             else:
                 found = self._own(node, implementation, inputs, index, dtype)
@@ -152,17 +152,17 @@ class Evaluation:
         return [self._join(node, outputs, dtype, floats) for outputs in zip(*results)]
 
     def _join(self, node: Node, outputs: Sequence[Any], dtype: Any, floats: bool) -> Value:
-        """One output of a node from what each lane computed."""
+        """One output of a node from what each pass computed."""
         exact = outputs[0]
         own = dtype_of(exact)
         if is_float(exact) or (isinstance(exact, list) and any(map(is_float, exact))):
             outputs = [
-                convert(data, dtype) if lane.arithmetic is Arithmetic.FLOAT32 else data
-                for lane, data in zip(self.lanes, outputs)
+                convert(data, dtype) if each.arithmetic is Arithmetic.FLOAT32 else data
+                for each, data in zip(self.passes, outputs)
             ]
             return Value(tuple(outputs), dtype)
         if own is None or kinds.decides(node, own, floats):
-            return Value((exact,) * len(self.lanes), own)
+            return Value((exact,) * len(self.passes), own)
         return Value(tuple(outputs), own)
 
     def _exact(self, node: Node, implementation: Operator, inputs: Sequence[Value | None]) -> list[Any]:
@@ -176,7 +176,9 @@ class Evaluation:
         working = np.float64 if dtype == np.float64 else np.float32
         call = Call(node, node.attributes, working, 0.0, _types(inputs))
         return _outputs(
-            call, implementation, [None if value is None else convert(value.lanes[index], working) for value in inputs]
+            call,
+            implementation,
+            [None if value is None else convert(value.by_pass[index], working) for value in inputs],
         )
 
     def _perturbed(
@@ -201,7 +203,7 @@ class Evaluation:
         self, node: Node, inputs: Sequence[Value | None], index: int, dtype: Any
     ) -> tuple[Noise, Call, list[Any]]:
         """A perturbed computation of a node: the source of noise, the call, and its arguments."""
-        noise = self.lanes[index].noise
+        noise = self.passes[index].noise
         assert noise is not None
         structural = kinds.STRUCTURAL.get(node.op, frozenset())
         unit = max(unit_roundoff(dtype), coarsest(inputs))
@@ -209,7 +211,7 @@ class Evaluation:
         size = 0.0 if kinds.copies(node) else unit * growth(terms)
         arguments = []
         for place, value in enumerate(inputs):
-            data = None if value is None else value.exact if place in structural else value.lanes[index]
+            data = None if value is None else value.exact if place in structural else value.by_pass[index]
             rounds = size > 0.0 and place not in structural and _rounds(node, place, data)
             data = _noisy(data, noise, size) if rounds else data
             if value is not None and node.op == "DynamicQuantizeLinear":
@@ -221,7 +223,7 @@ class Evaluation:
     def _steps(self, node: Node, inputs: Sequence[Value | None]) -> Any:
         """The exact result of a quantising operator before it is rounded to steps; None for other operators."""
         unrounded = UNROUNDED.get((node.domain, node.op))
-        if unrounded is None or all(lane.arithmetic is not Arithmetic.PERTURBED for lane in self.lanes):
+        if unrounded is None or all(each.arithmetic is not Arithmetic.PERTURBED for each in self.passes):
             return None
         call = Call(node, node.attributes, np.float64, 0.0, _types(inputs))
         with np.errstate(all="ignore"):
@@ -240,7 +242,7 @@ class Evaluation:
             found, kind = UNROUNDED[node.domain, node.op](call, *_present(arguments))
             size = RARE * np.maximum(np.abs(found - steps), coarsest(inputs) * np.abs(steps))
         # Scales are the same for all values, and would round all of them in one direction. The directions are drawn, and those of
-        # every second lane are the opposite ones, so that each value beside a tie is rounded the other way in half of the lanes.
+        # every second pass are the opposite ones, so that each value beside a tie is rounded the other way in half of the passes.
         up = np.random.default_rng(np.size(steps)).random(np.shape(steps)) < 0.5
         drawn = np.where(up == bool(index % 2), size, -size)
         return [rounded(np.where(size < 0.5, steps + drawn, found), kind)]
@@ -316,13 +318,13 @@ def evaluate(
 
 
 def given(evaluation: Evaluation, graph: Graph, inputs: Mapping[str, Any]) -> dict[str, Value]:
-    """The inputs of a graph in all lanes. Raises ValueError for one that is missing."""
+    """The inputs of a graph in all passes. Raises ValueError for one that is missing."""
     missing = [name for name in graph.inputs if name not in inputs and not graph.optional(name)]
     if missing:
         raise ValueError(f"the graph {graph.name!r} needs the inputs {', '.join(missing)}, which are not given")
     known = {*graph.inputs, *graph.defaulted}
     found = {name: evaluation.value(_as_array(data)) for name, data in inputs.items() if name in known}
-    empty = Value((None,) * len(evaluation.lanes), None)
+    empty = Value((None,) * len(evaluation.passes), None)
     return {**dict.fromkeys(graph.inputs, empty), **found}
 
 

@@ -40,7 +40,7 @@ EXACT_ATTRIBUTES = (
     "scales",
     "value",
 )  # that are not rounded
-# Operators that round to steps. Their outputs are whole numbers that follow from each lane's own inputs.
+# Operators that round to steps. Their outputs are whole numbers that follow from each pass's own inputs.
 QUANTISING = frozenset({
     "QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger", "QLinearAdd",
     "QLinearMul", "QLinearSigmoid", "QLinearLeakyRelu", "QLinearGlobalAveragePool",
@@ -63,9 +63,9 @@ def copies(node: Node) -> bool:
 
 
 def decides(node: Node, dtype: Any, floats: bool) -> bool:
-    """Whether whole numbers that a node returns are decisions, which every lane takes from the exact one.
+    """Whether whole numbers that a node returns are decisions, which every pass takes from the exact one.
 
-    Quantised values, and sums of them, are not: each lane has its own.
+    Quantised values, and sums of them, are not: each pass has its own.
 
     dtype: the type of the output.
     floats: whether the node has floating-point inputs.

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..perturbation import Arithmetic, Noise
 from ..tensors import mean_squares, rms
-from .evaluation import EXACT, OWN, Evaluation, Lane, given
+from .evaluation import EXACT, OWN, Evaluation, Pass, given
 from .kinds import QUANTISING, has_float
 from .model import Graph, Node
 from .values import Named, Value, convert, in_range, tensor
@@ -66,9 +66,9 @@ def noise(
     samples: number of perturbed evaluations.
     own: whether to evaluate the graph in its own types, too; that error is a part of the noise floor.
     """
-    lanes = [
+    passes = [
         EXACT,
-        *(Lane(Arithmetic.PERTURBED, Noise(seed + index)) for index in range(samples)),
+        *(Pass(Arithmetic.PERTURBED, Noise(seed + index)) for index in range(samples)),
         *([OWN] if own else []),
     ]
     uncertain: Named = {}
@@ -79,24 +79,24 @@ def noise(
                 uncertain[name] = _uncertain(node, arguments, value, index, samples)
         return outputs
 
-    evaluation = Evaluation(lanes, rounding=True, after=after)
+    evaluation = Evaluation(passes, rounding=True, after=after)
     found = evaluation.run(graph, given(evaluation, graph, inputs))
     return {
-        name: _summary(value, lanes, uncertain.get(name))
+        name: _summary(value, passes, uncertain.get(name))
         for name, value in zip(graph.outputs, found)
         if value is not None
     }
 
 
-def _summary(value: Value, lanes: Sequence[Lane], uncertain: Any) -> OutputNoise:
-    own = value.lanes[-1] if lanes[-1].arithmetic is Arithmetic.FLOAT32 else None
+def _summary(value: Value, passes: Sequence[Pass], uncertain: Any) -> OutputNoise:
+    own = value.by_pass[-1] if passes[-1].arithmetic is Arithmetic.FLOAT32 else None
     if not isinstance(value.exact, np.ndarray) or not value.is_float:
         return OutputNoise(value.exact, value.dtype, own, 0.0, uncertain)
     exact = tensor(value.exact)
     axis = max(0, exact.dim() - 1)
     squares, count = 0.0, 0
-    for lane, data in zip(lanes, value.lanes):
-        if lane.arithmetic is Arithmetic.PERTURBED:
+    for each, data in zip(passes, value.by_pass):
+        if each.arithmetic is Arithmetic.PERTURBED:
             squares += float(mean_squares(tensor(data), axis, exact=exact).mean()) if exact.numel() else 0.0
             count += 1
     squares = squares / max(1, count)
@@ -109,23 +109,23 @@ def _uncertain(node: Node, arguments: Sequence[Value | None], value: Value, inde
     """Where a decision changes when the noise of its inputs is DECISION times as large."""
     changes = np.zeros(np.shape(value.exact), bool)
     if node.op in QUANTISING:
-        for lane in value.lanes[1 : 1 + samples]:
-            changes |= lane != value.exact
+        for each in value.by_pass[1 : 1 + samples]:
+            changes |= each != value.exact
         return changes
     if not has_float(arguments):
         return changes
-    for lane in range(1, 1 + samples):
+    for sample in range(1, 1 + samples):
         for size in (DECISION, -DECISION):
-            moved = [_amplified(argument, lane, size) for argument in arguments]
+            moved = [_amplified(argument, sample, size) for argument in arguments]
             again = Evaluation([EXACT]).step(node, moved, None)  # type: ignore[arg-type]  # no subgraph decides
             if np.shape(again[index].exact) == changes.shape:
                 changes |= again[index].exact != value.exact
     return changes
 
 
-def _amplified(value: Value | None, lane: int, size: float) -> Value | None:
+def _amplified(value: Value | None, sample: int, size: float) -> Value | None:
     if value is None or not value.is_float or not isinstance(value.exact, np.ndarray):
         return None if value is None else Value((value.exact,), value.dtype)
     with np.errstate(invalid="ignore"):
-        moved = value.exact + size * (value.lanes[lane] - value.exact)
+        moved = value.exact + size * (value.by_pass[sample] - value.exact)
     return Value((np.where(np.isfinite(moved), moved, value.exact),), value.dtype)

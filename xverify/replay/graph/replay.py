@@ -21,7 +21,7 @@ from ...verdict.limits import UNIT, growth
 from ..perturbation import Arithmetic, Noise
 from ..tensors import Floors, Place, judge, mean_squares
 from . import kinds
-from .evaluation import EXACT, OWN, Evaluation, Lane, given
+from .evaluation import EXACT, OWN, Evaluation, Pass, given
 from .model import Graph, Node, UnsupportedOperator
 from .operators.quantized import UNROUNDED
 from .quantisation import judge_steps
@@ -68,7 +68,7 @@ def replay(
 class _Replay:
     def __init__(self, graph: Graph, captured: Mapping[str, Any], seed: int, samples: int) -> None:
         self.graph, self.captured = graph, captured
-        self.lanes = [EXACT, *(Lane(Arithmetic.PERTURBED, Noise(seed + index)) for index in range(samples)), OWN]
+        self.passes = [EXACT, *(Pass(Arithmetic.PERTURBED, Noise(seed + index)) for index in range(samples)), OWN]
         self.evaluation = _Resilient(self)
         self.findings: list[Finding] = []
         self.missing: list[str] = []
@@ -140,11 +140,11 @@ class _Replay:
         unit = max(unit_roundoff(value.dtype), UNIT)
         perturbed = [
             mean_squares(tensor(data), axis, exact=exact)
-            for lane, data in zip(self.lanes, value.lanes)
-            if lane.arithmetic is Arithmetic.PERTURBED and data is not value.exact
+            for each, data in zip(self.passes, value.by_pass)
+            if each.arithmetic is Arithmetic.PERTURBED and data is not value.exact
         ]
-        own = mean_squares(tensor(convert(value.lanes[-1], np.float64)), axis, exact=exact)
-        # The limits round the result to float32; what a narrower type rounds more is added here. The lanes are perturbed κ times
+        own = mean_squares(tensor(convert(value.by_pass[-1], np.float64)), axis, exact=exact)
+        # The limits round the result to float32; what a narrower type rounds more is added here. The passes are perturbed κ times
         # as much as one rounding, and the limits multiply by κ, too.
         more = (unit**2 - UNIT**2) / 3 * sizes
         if perturbed:
@@ -162,7 +162,7 @@ class _Resilient(Evaluation):
     """An evaluation that goes on from what the runtime returned, where a node was captured, and where it cannot be computed."""
 
     def __init__(self, owner: _Replay) -> None:
-        super().__init__(owner.lanes, rounding=False)
+        super().__init__(owner.passes, rounding=False)
         self.owner = owner
 
     def step(self, node: Node, inputs: Sequence[Value | None], scope: Any) -> list[Value]:
@@ -180,7 +180,7 @@ class _Resilient(Evaluation):
                 outputs, why = [], f"node {node.name!r} ({node.kind}) cannot be computed in float64: {_line(error)}"
         if why:
             self.owner.unsupported[node.name] = why
-            outputs = [Value((_Unknown(),) * len(self.lanes), None)] * len(node.outputs)
+            outputs = [Value((_Unknown(),) * len(self.passes), None)] * len(node.outputs)
         else:
             self.owner.judge(node, inputs, outputs, returned)
         return [self._next(name, value, returned) for name, value in zip(node.outputs, outputs)]

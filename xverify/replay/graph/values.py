@@ -30,19 +30,19 @@ Data = Any  # numpy array, list of numpy arrays (a sequence), or None
 
 @dataclass(frozen=True)
 class Value:
-    """One value of a graph in every lane of an evaluation.
+    """One value of a graph in every pass of an evaluation.
 
-    lanes: the value in each lane. Lanes whose values cannot differ share one object.
+    by_pass: the value in each pass. Passes whose values cannot differ share one object.
     dtype: type of the numbers that the file declares; None for a missing value or an empty sequence.
     """
 
-    lanes: tuple[Data, ...]
+    by_pass: tuple[Data, ...]
     dtype: np.dtype[Any] | None
 
     @property
     def exact(self) -> Data:
-        """The value in the first lane, which is the exact one."""
-        return self.lanes[0]
+        """The value in the first pass, which is the exact one."""
+        return self.by_pass[0]
 
     @property
     def is_float(self) -> bool:

@@ -18,9 +18,9 @@ class Call:
     """One computation of a node.
 
     node: the node. Its attributes are not perturbed; ``attributes`` are.
-    attributes: the attributes of the node, perturbed in a perturbed lane.
-    dtype: the type of new floating-point values: float64 in an exact or perturbed lane, else float32.
-    jitter: relative perturbation of constants that the operator derives, such as the ratio of a resize; 0 in an exact lane.
+    attributes: the attributes of the node, perturbed in a perturbed pass.
+    dtype: the type of new floating-point values: float64 in an exact or perturbed pass, else float32.
+    jitter: relative perturbation of constants that the operator derives, such as the ratio of a resize; 0 in an exact pass.
     types: declared types of the inputs.
     """
 
