@@ -74,3 +74,15 @@ def test_a_format_that_numpy_lacks_is_made_in_float32():
     arrays = make(inputs, seed=0)
     assert arrays["0/x"].dtype == np.float32
     assert arrays["0/b"].dtype == np.bool_
+
+
+def test_a_signal_is_long_and_lengths_fit_into_it():
+    signal, lengths = Tensor("waveforms", ("batch", "N"), "float32"), Tensor("waveforms_lens", ("batch",), "int64")
+    (first, second), notes = settle([signal, lengths], {})
+    assert first.shape == (2, 4000)
+    assert (second.low, second.high) == (2000, 4001)
+    assert any("taken for lengths from its name: 2000 to 4000" in note for note in notes)
+
+
+def test_another_size_takes_the_place_of_every_guess_but_the_batch():
+    assert shapes(IMAGE, size=48)[0] == [(2, 3, 48, 48)]

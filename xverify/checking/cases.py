@@ -17,11 +17,16 @@ from ..workload.keys import case_key
 # The kinds of cases, in order. The two random cases differ in their seed.
 KINDS = ("random", "random", "zeros", "large", "tiny", "alternating")
 LARGE, TINY = 10.0, 1e-3  # factors on standard normal values
-BATCH, IMAGE, LENGTH, OTHER = 2, 224, 16, 8  # guesses for a size that the file leaves open
+# Guesses for a size that the file leaves open. SIGNAL: for samples of a sound, of which models need at least one window.
+BATCH, IMAGE, LENGTH, SIGNAL, OTHER = 2, 224, 16, 4000, 8
+# Tried one after the other, for every open size but the batch, when the runtime cannot compute the first guess.
+OTHER_SIZES = (64, 48, 320, 512, 16000)
 BATCH_NAMES = re.compile(r"batch|^n$|^b$|^bs$|unk__0$", re.IGNORECASE)
 IMAGE_NAMES = re.compile(r"height|width|^h$|^w$", re.IGNORECASE)
 LENGTH_NAMES = re.compile(r"seq|len|time|token|^t$|^l$", re.IGNORECASE)
+LENGTHS = re.compile(r"lens?$|lengths?$", re.IGNORECASE)
 INTEGERS = "iu"
+GUESSED = "--shape "  # comes before every shape that was guessed
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,7 @@ def settle(
     shapes: Mapping[str, tuple[int, ...]],
     vocabulary: Mapping[str, int] | None = None,
     limits: tuple[float, float] | None = None,
+    size: int | None = None,
 ) -> tuple[list[Input], list[str]]:
     """Choose a size for every open dimension and a range for every input. Returns the inputs, and a note on each guess.
 
@@ -52,6 +58,7 @@ def settle(
     shapes: --shape, name of an input -> shape; they must agree with the sizes that the file fixes.
     vocabulary: name of an input of ids -> number of ids, where the graph tells it.
     limits: --input-range, for floating-point inputs.
+    size: the guess for every open size that is not a batch; None: a usual size for each.
     Raises UsageError for a shape that contradicts the file, for strings, and for an input of unknown rank without a shape.
     """
     names = [tensor.name for tensor in tensors]
@@ -61,15 +68,18 @@ def settle(
                 f"--shape {name}=...: no input is called {name!r}{nearest(name, names)} Inputs: {', '.join(names)}"
             )
     sizes = _given_sizes(tensors, shapes)
-    inputs, notes = [], []
+    inputs, notes, settled = [], [], []
     for tensor in tensors:
         if tensor.dtype in ("string", "object", "str"):
             raise UsageError(f"input {tensor.name!r} takes strings, which no input case can be made of")
-        shape, guessed = _shape(tensor, shapes, sizes)
+        shape, guessed = _shape(tensor, shapes, sizes, size)
         if guessed:
             chosen = "x".join(map(str, shape))
-            notes.append(f"{tensor.name}: the file leaves {guessed} open; chosen: --shape {tensor.name}={chosen}")
-        low, high, says = _range(tensor, shape, (vocabulary or {}).get(tensor.name), limits)
+            notes.append(f"{tensor.name}: the file leaves {guessed} open; chosen: {GUESSED}{tensor.name}={chosen}")
+        settled.append((tensor, shape))
+    longest = max((size for _, shape in settled for size in shape[1:]), default=1)
+    for tensor, shape in settled:
+        low, high, says = _range(tensor, shape, (vocabulary or {}).get(tensor.name), limits, longest)
         if says:
             notes.append(f"{tensor.name}: {says}")
         inputs.append(Input(tensor.name, shape, tensor.dtype, low, high, says))
@@ -101,8 +111,10 @@ def described(shape: tuple[int | str | None, ...] | None) -> str:
     return "x".join("?" if size is None else str(size) for size in shape) or "a scalar"
 
 
-def _shape(tensor: Tensor, shapes: Mapping[str, tuple[int, ...]], sizes: dict[str, int]) -> tuple[tuple[int, ...], str]:
-    """(the shape of an input, the open dimensions that were guessed as text, "" without a guess)."""
+def _shape(
+    tensor: Tensor, shapes: Mapping[str, tuple[int, ...]], sizes: dict[str, int], guess: int | None
+) -> tuple[tuple[int, ...], str]:
+    """(the shape of an input, the open dimensions that were guessed as text, "" without a guess). guess: ``size`` of ``settle``."""
     if tensor.name in shapes:
         return shapes[tensor.name], ""
     if tensor.shape is None:
@@ -117,29 +129,31 @@ def _shape(tensor: Tensor, shapes: Mapping[str, tuple[int, ...]], sizes: dict[st
         if size is None or size not in sizes:
             guessed.append(str(size or f"axis {axis}"))
         value = sizes.get(size, 0) if size else 0
-        found.append(value or _guess(tensor, axis))
+        found.append(value or _guess(tensor, axis, guess))
         if size:
             sizes[size] = found[-1]
     return tuple(found), ", ".join(guessed)
 
 
-def _guess(tensor: Tensor, axis: int) -> int:
-    """A usual size for a dimension that the file leaves open."""
+def _guess(tensor: Tensor, axis: int, size: int | None) -> int:
+    """A usual size for a dimension that the file leaves open. size: the size of every such dimension but the batch."""
     assert tensor.shape is not None
-    name = str(tensor.shape[axis] or "")
-    if axis == 0 or BATCH_NAMES.search(name):
+    names = [str(each or "") for each in tensor.shape]
+    if axis == 0 or (BATCH_NAMES.search(names[axis]) and not BATCH_NAMES.search(names[0])):
         return BATCH
-    if IMAGE_NAMES.search(name) or (len(tensor.shape) == 4 and {1, 3, 4} & set(tensor.shape[1:])):
+    if size is not None:
+        return size
+    if IMAGE_NAMES.search(names[axis]) or (len(names) == 4 and {1, 3, 4} & set(tensor.shape[1:])):
         return IMAGE
-    if LENGTH_NAMES.search(name) or np.dtype(_numpy(tensor.dtype)).kind in INTEGERS:
+    if LENGTH_NAMES.search(names[axis]) or np.dtype(_numpy(tensor.dtype)).kind in INTEGERS:
         return LENGTH
-    return OTHER
+    return SIGNAL if len(names) == 2 else OTHER
 
 
 def _range(
-    tensor: Tensor, shape: tuple[int, ...], ids: int | None, limits: tuple[float, float] | None
+    tensor: Tensor, shape: tuple[int, ...], ids: int | None, limits: tuple[float, float] | None, longest: int
 ) -> tuple[float | None, float | None, str]:
-    """(low, high, a sentence where this is a guess)."""
+    """(low, high, a sentence where this is a guess). longest: the largest size of any input, batches left out."""
     kind = np.dtype(_numpy(tensor.dtype)).kind
     if kind == "f":
         return (*limits, "") if limits else (None, None, "")
@@ -150,6 +164,9 @@ def _range(
     name = tensor.name.lower()
     if "mask" in name:
         return 1, 2, "taken for a mask from its name: all ones; give others with --inputs"
+    if LENGTHS.search(name) and kind in INTEGERS:
+        least = max(1, longest // 2)
+        return least, longest + 1, f"taken for lengths from its name: {least} to {longest}; give others with --inputs"
     if "position" in name and shape:
         return 0, shape[-1], f"taken for positions from its name: below {shape[-1]}"
     if kind in INTEGERS and tensor.dtype.endswith("int8"):

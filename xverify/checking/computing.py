@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,18 +62,41 @@ class Computed:
     notes: tuple[str, ...] = ()
 
 
-def make_cases(tensors: Sequence[Tensor], vocabulary: Mapping[str, int], settings: CheckSettings) -> Cases:
-    """The input cases for these inputs: the user's arrays, or drawn ones. Raises UsageError."""
-    if settings.inputs is not None:
-        return _given(Path(settings.inputs), tensors)
-    inputs, notes = cases_module.settle(tensors, settings.shape or {}, vocabulary, settings.input_range)
+def make_cases(
+    tensors: Sequence[Tensor], vocabulary: Mapping[str, int], settings: CheckSettings, size: int | None = None
+) -> Cases:
+    """The input cases for these inputs: the user's arrays, or drawn ones. size: see ``settle``. Raises UsageError."""
+    given, count = _given(Path(settings.inputs), tensors) if settings.inputs is not None else ({}, 0)
+    if count:
+        says = f"from {Path(str(settings.inputs)).name}"
+        named = {key.partition("/")[2] for key in given}
+        if named == {tensor.name for tensor in tensors}:
+            return Cases(given, count, (says,) * count, sized(given))
+    fixed = [
+        Tensor(each.name, given[case_key(0, each.name)].shape, each.dtype) if case_key(0, each.name) in given else each
+        for each in tensors
+    ]
+    inputs, notes = cases_module.settle(fixed, settings.shape or {}, vocabulary, settings.input_range, size)
     arrays = cases_module.make(inputs, settings.seed)
+    if count:
+        # The user's arrays in every case; the last ones where there are fewer than cases.
+        arrays |= {
+            case_key(case, name): given[case_key(min(case, count - 1), name)]
+            for case in range(len(cases_module.KINDS))
+            for name in named
+        }
+        notes = [note for note in notes if note.partition(":")[0] not in named]
+        drawn = ", ".join(each.name for each in tensors if each.name not in named)
+        notes.append(f"{', '.join(sorted(named))}: {says}; drawn: {drawn}")
     settled = tuple(Tensor(each.name, each.shape, each.dtype) for each in inputs)
     return Cases(arrays, len(cases_module.KINDS), cases_module.KINDS, settled, tuple(notes))
 
 
-def _given(path: Path, tensors: Sequence[Tensor]) -> Cases:
-    """The cases in a file of arrays, which are called NAME or CASE/NAME."""
+def _given(path: Path, tensors: Sequence[Tensor]) -> tuple[dict[str, Array], int]:
+    """(the arrays of a file, which are called NAME or CASE/NAME, as "case/name" -> array; the number of cases).
+
+    Every case has arrays for the same inputs.
+    """
     try:
         arrays = npz.load_file(path)
     except (OSError, ValueError) as error:
@@ -80,19 +104,47 @@ def _given(path: Path, tensors: Sequence[Tensor]) -> Cases:
     named = {key if key.partition("/")[0].isdigit() else case_key(0, key): array for key, array in arrays.items()}
     count = 1 + max((int(key.partition("/")[0]) for key in named), default=-1)
     known = {tensor.name for tensor in tensors}
+    given = {key.partition("/")[2] for key in named}
+    if not given:
+        raise UsageError(f"--inputs {path}: there is no array in it. Inputs: {', '.join(sorted(known))}")
     for case in range(count):
         names = {key.partition("/")[2] for key in named if int(key.partition("/")[0]) == case}
-        if names != known:
-            lacks, more = sorted(known - names), sorted(names - known)
-            problem = f"has no array {', '.join(lacks)}" if lacks else f"has {', '.join(more)}, which is no input"
+        lacks, more = sorted(given - names), sorted(names - known)
+        if lacks or more:
+            problem = f"has {', '.join(more)}, which is no input" if more else f"has no array {', '.join(lacks)}"
             raise UsageError(f"--inputs {path}: case {case} {problem}. Inputs: {', '.join(sorted(known))}")
-    return Cases(named, count, (f"from {path.name}",) * count, sized(named))
+    return named, count
 
 
 def sized(arrays: Mapping[str, Array]) -> tuple[Tensor, ...]:
     """The tensors of case 0, with their sizes."""
     return tuple(
         Tensor(key[2:], array.shape, array.dtype.name) for key, array in arrays.items() if key.startswith("0/")
+    )
+
+
+def guess_cases(
+    tensors: Sequence[Tensor], vocabulary: Mapping[str, int], settings: CheckSettings, opened: Opened
+) -> tuple[Cases, Computed]:
+    """The input cases for a file and what it computes. Where it cannot be computed with a guessed shape, others are tried.
+
+    Raises UsageError, and SubjectError when no shape fits.
+    """
+    cases = make_cases(tensors, vocabulary, settings)
+    try:
+        return cases, compute_alone(opened, cases)
+    except Failed as error:
+        failure = error
+    guesses = [note.rpartition(cases_module.GUESSED)[2] for note in cases.notes if cases_module.GUESSED in note]
+    if not guesses:
+        raise failure
+    for size in cases_module.OTHER_SIZES:
+        other = make_cases(tensors, vocabulary, settings, size)
+        with suppress(Failed):
+            return other, compute_alone(opened, other)
+    shapes = ", ".join(f"{cases_module.GUESSED}{guess}" for guess in guesses)
+    raise Failed(
+        f"{failure}. The file leaves sizes open: {shapes} was tried first, then other sizes; give sizes that fit with --shape"
     )
 
 

@@ -48,16 +48,33 @@ def runtime(computed: Computed, own: Meaning | None, cases: int, layers: Layers 
     format: what a file of this format is called.
     """
     if own is None:
-        reason = f"there is no evaluation of this {format} in float64: name a reference with --against"
-        return Judged(Error(Verdict.UNTESTED, reason=reason), {})
-    return _judged(computed.own, own, own.floors, cases, layers)
+        return Judged(_nodes_alone(layers, f"{no_evaluation(format)}: name a reference with --against"), {})
+    return _judged(computed.own, own, own.floors, cases, layers, own.rounding_floors)
+
+
+def no_evaluation(format: str) -> str:
+    """The clause about a file that cannot be evaluated in float64. format: see ``runtime``."""
+    return f"there is no evaluation of this {format} in float64"
+
+
+def _nodes_alone(layers: Layers | None, reason: str) -> Error:
+    """The verdict where the outputs have no meaning to compare with. Nodes that could be compared still count."""
+    if layers is None or not layers.compared:
+        return Error(Verdict.UNTESTED, reason=reason)
+    reason = f"{layers.compared} of {layers.known} nodes were compared, and the outputs were not, because {reason}"
+    if layers.verdict > Verdict.EQUAL and layers.first is not None:
+        reason = f"{layers.describe(layers.first)}; {reason}"
+        return Error(max(layers.verdict, Verdict.UNTESTED), reason=reason, layers=layers)
+    return Error(Verdict.UNTESTED, reason=reason, layers=layers)
 
 
 def conversion(computed: Computed, reference: Meaning, own: Meaning | None, cases: int) -> Judged:
     """Does the file say what the reference says? The noise floor is that of the reference and of the file together."""
     cases = min(cases, (own.cases if own else None) or cases)
     floors = joined([reference.floors, _renamed(own.floors if own else None, computed)])
-    judged = _judged(computed.outputs, reference, floors or None, cases)
+    more = own.rounding_floors if own else None
+    rounding_floors = joined([reference.floors, _renamed(more, computed)]) if more else None
+    judged = _judged(computed.outputs, reference, floors or None, cases, None, rounding_floors)
     if computed.missing and judged.error.verdict < Verdict.UNTESTED:
         reason = f"the file has no output for {', '.join(computed.missing)} of the reference"
         return replace(judged, error=replace(judged.error, verdict=Verdict.UNTESTED, reason=reason))
@@ -81,6 +98,7 @@ def _judged(
     floors: Mapping[str, float] | None,
     cases: int,
     layers: Layers | None = None,
+    rounding_floors: Mapping[str, float] | None = None,
 ) -> Judged:
     """Compare outputs with their meaning, which has the same names and perhaps fewer cases."""
     cases = min(cases, meaning.cases or cases)
@@ -88,7 +106,9 @@ def _judged(
     names = [key[2:] for key in meaning.outputs if key.startswith("0/") and key in outputs]
     # The file's own dtype is the expected one: another precision than the reference's is no fault of a file.
     expected = Outputs({name: Output(outputs[f"0/{name}"].dtype.name) for name in names})
-    error = compare(outputs, meaning.outputs, meaning.float32, expected, range(cases), floors, layers)
+    error = compare(
+        outputs, meaning.outputs, meaning.float32, expected, range(cases), floors, layers, None, None, rounding_floors
+    )
     found = {
         name: figures((meaning.outputs[f"{case}/{name}"], outputs[f"{case}/{name}"]) for case in range(cases))
         for name in names

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +32,7 @@ class Meaning:
     precision: "float64" or "float32".
     says: where the outputs come from, as a phrase.
     cases: number of cases, the first ones, that were evaluated; None: all.
+    rounding_floors: ``floors`` with the error of the nodes that the runtime approximates; None where there are none.
     """
 
     outputs: Outputs
@@ -41,6 +42,18 @@ class Meaning:
     precision: str
     says: str
     cases: int | None = None
+    rounding_floors: Mapping[str, float] | None = None
+
+
+def with_approximations(
+    meaning: Meaning, opened: Opened, inputs: Path, graphs: Worker, seed: int, nodes: Sequence[str]
+) -> Meaning:
+    """The meaning with the noise of the nodes that the runtime approximates. The arguments are those of ``own_meaning``."""
+    path, file = opened.worker.folder / "approximated.npz", str(opened.path.resolve())
+    question = EvaluateGraph(str(file), str(inputs), str(path), seed, ENOUGH, tuple(nodes))
+    floors = {key: each.floor for key, each in graphs.ask(question).floors.items()}
+    # Fewer or more cases may fit into the time than before.
+    return replace(meaning, rounding_floors={key: floors.get(key, own) for key, own in (meaning.floors or {}).items()})
 
 
 def own_meaning(

@@ -8,7 +8,7 @@ from pathlib import Path
 from ..errors import SubjectError
 from ..results.layers import Layers
 from ..verdict.layers import summarise
-from ..worker.messages_graph import CaptureNodes, ReplayGraph
+from ..worker.messages_graph import CaptureNodes, ReplayGraph, TakeBranches
 from ..worker.process import Worker
 from .subject import Opened
 
@@ -24,10 +24,12 @@ def judge_nodes(opened: Opened, inputs: Path, graphs: Worker | None, nodes: int,
         return None
     folder = opened.worker.folder / "nodes"
     folder.mkdir()
-    file = str(opened.path.resolve())
+    file, flat = opened.path.resolve(), folder / "branches-taken.onnx"
     try:
-        captured = opened.worker.ask(CaptureNodes(inputs=str(inputs), case=CASE, folder=str(folder)))
-        question = ReplayGraph(file, str(inputs), CASE, str(folder), captured.files, seed)
+        taken = graphs.ask(TakeBranches(str(file), str(inputs), CASE, str(flat))).taken
+        graph, data = (str(flat), str(file.parent)) if taken else ("", "")
+        captured = opened.worker.ask(CaptureNodes(inputs=str(inputs), case=CASE, folder=str(folder), graph=graph))
+        question = ReplayGraph(graph or str(file), str(inputs), CASE, str(folder), captured.files, seed, data)
         report = graphs.ask(question).report
     except SubjectError as error:
         return Layers(known=nodes, subject=opened.label, stopped=f"the nodes could not be checked: {error}")

@@ -69,7 +69,8 @@ class CheckSettings:
         parse=_shape, repeatable=True,
     )  # fmt: skip
     inputs: FilePath | None = option(
-        None, "arrays to use as inputs, by name, one case a file", group=INPUTS, metavar="FILE.npz", path="read"
+        None, "arrays to use as inputs: NAME, or CASE/NAME for several cases; other inputs are drawn", group=INPUTS,
+        metavar="FILE.npz", path="read",
     )  # fmt: skip
     input_range: tuple[float, float] | None = option(
         None, "the range of floating-point inputs", group=INPUTS, metavar="LOW,HIGH", parse=_interval, unset="standard normal"

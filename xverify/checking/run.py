@@ -13,7 +13,7 @@ from pathlib import Path
 from .. import __version__, host
 from ..errors import Failed, SubjectError, UsageError
 from ..framework import discovery, formats
-from ..framework.modelfile import ModelFile, Tensor
+from ..framework.modelfile import ModelFile
 from ..progress import Listener
 from ..results.records import Host, InputsSummary, ReferenceSummary, Result, Row, Settings, WeightsSummary, overall
 from ..results.verdicts import Outcome, Verdict
@@ -21,10 +21,10 @@ from ..verdict.outputs import RULE
 from ..worker.command import interpreter
 from ..worker.messages_graph import CompareConstants, DescribeGraph
 from ..worker.process import Worker
-from .computing import Cases, Computed, compute_alone, compute_matched, make_cases, sized
+from .computing import Cases, Computed, compute_matched, guess_cases, sized
 from .figures import Condition, unmet
-from .judge import CONVERSION, RUNTIME, Judged, conversion, runtime
-from .meaning import Meaning, own_meaning, perturbed_meaning
+from .judge import CONVERSION, RUNTIME, Judged, conversion, no_evaluation, runtime
+from .meaning import Meaning, own_meaning, perturbed_meaning, with_approximations
 from .nodes import judge_nodes
 from .options import CheckSettings
 from .reference import is_recorded, read
@@ -164,7 +164,9 @@ class Check:
         answers: dict[str, Judged] = {}
         with candidate.stage(self.listener, "computing"):
             answers = self._answers(candidate)
-        return [self._row(candidate, question, answers.get(question)) for question in questions]
+        return [
+            self._row(candidate, each, answers.get(each)) for each in questions if each in answers or candidate.failure
+        ]
 
     def _answers(self, candidate: Candidate) -> dict[str, Judged]:
         """Question -> its answer."""
@@ -174,8 +176,7 @@ class Check:
         assert opened is not None
         target = self._target(opened)
         if target is None:
-            cases = self._cases(opened.signature.inputs, opened)
-            computed = compute_alone(opened, cases)
+            cases, computed = self._cases(opened)
         else:
             cases = target.cases
             computed = compute_matched(opened, cases, target.meaning, self.settings)
@@ -184,8 +185,19 @@ class Check:
         own = own_meaning(opened, computed.inputs, computed.own, self.graphs, self.settings.seed, self.notes)
         self.listener.phase(candidate.label, "evaluating every node in float64")
         layers = judge_nodes(opened, computed.inputs, self.graphs, 0, self.settings.seed)
-        found = {RUNTIME: runtime(computed, own, cases.count, layers, opened.form.title)}
+        approximated = [layer.layer for layer in layers.layers if layer.rounding] if layers else []
+        if own is not None and self.graphs is not None and approximated:
+            self.listener.phase(candidate.label, "evaluating it with the precision of its approximated nodes")
+            seed = self.settings.seed
+            own = with_approximations(own, opened, computed.inputs, self.graphs, seed, approximated)
+        found = {}
+        if own is not None or target is None:
+            found[RUNTIME] = runtime(computed, own, cases.count, layers, opened.form.title)
         if target is not None:
+            if own is None:
+                self.notes.append(
+                    f"{candidate.label}: {no_evaluation(opened.form.title)}, so runtime and file are judged together"
+                )
             answer = conversion(computed, target.meaning, own, cases.count)
             found[CONVERSION] = self._with_constants(answer, opened)
         return found
@@ -204,13 +216,13 @@ class Check:
         reason = "; ".join([*sentences[:SHOWN], judged.error.reason or ""]).rstrip("; ") + more
         return replace(judged, error=replace(judged.error, reason=reason))
 
-    def _cases(self, tensors: Sequence[Tensor], opened: Opened | None) -> Cases:
-        """The input cases for these inputs. opened: the file they belong to, whose graph may tell the range of ids."""
+    def _cases(self, opened: Opened) -> tuple[Cases, Computed]:
+        """The input cases for a file, whose graph may tell the range of ids, and what it computes on them."""
         vocabulary: Mapping[str, int] = {}
-        if opened is not None and opened.is_onnx and self.graphs is not None:
+        if opened.is_onnx and self.graphs is not None:
             with suppress(SubjectError):
                 vocabulary = self.graphs.ask(DescribeGraph(str(opened.path.resolve()))).vocabulary
-        return make_cases(tensors, vocabulary, self.settings)
+        return guess_cases(opened.signature.inputs, vocabulary, self.settings, opened)
 
     def _target(self, opened: Opened) -> Target | None:
         """The reference with its exact outputs; None without --against. It is computed once. opened: some file under test."""
@@ -233,8 +245,7 @@ class Check:
         if opened is None:
             raise UsageError(f"--against {against.path}: {against.failure}")
         try:
-            cases = self._cases(opened.signature.inputs, opened)
-            computed = compute_alone(opened, cases)
+            cases, computed = self._cases(opened)
             self.listener.phase("reference", "evaluating it in float64")
             seed = self.settings.seed
             meaning = own_meaning(opened, computed.inputs, computed.own, self.graphs, seed, self.notes)

@@ -14,14 +14,17 @@ if TYPE_CHECKING:
 EXPOSED = 256  # values that one session exposes; more need memory, fewer need more sessions
 
 
-def node_values(framework: Adapter, model: OnnxModel, inputs: Mapping[str, Any], folder: Path) -> dict[str, str]:
+def node_values(
+    framework: Adapter, model: OnnxModel, inputs: Mapping[str, Any], folder: Path, path: Path
+) -> dict[str, str]:
     """Compute one case without optimisations, and write the value of every node: name of a value -> file name in the folder.
 
-    inputs: name -> native input. Sequences and optional values are left out. Needs the package onnx.
+    inputs: name -> native input. path: the ONNX file to compute, with the external data of the model.
+    Sequences and optional values are left out. Needs the package onnx.
     """
     import onnx
 
-    graph = onnx.load(model.path, load_external_data=False)
+    graph = onnx.load(path, load_external_data=False)
     files: dict[str, str] = {}
     names = list(_tensors(onnx, graph))
     own = [tensor.name for tensor in graph.graph.output]

@@ -150,8 +150,10 @@ class Adapter(ModelFile):
         }
         return {name: _read(value) for name, value in zip(outputs, session.run_with_ort_values(outputs, values))}
 
-    def node_values(self, model: OnnxModel, inputs: Mapping[str, Any], folder: Path) -> dict[str, str]:
-        return node_values(self, model, inputs, folder)
+    def node_values(
+        self, model: OnnxModel, inputs: Mapping[str, Any], folder: Path, graph: Path | None = None
+    ) -> dict[str, str]:
+        return node_values(self, model, inputs, folder, graph or model.path)
 
     def signature(self, model: OnnxModel) -> Signature:
         session = self.session(model, "ORT_ENABLE_ALL")

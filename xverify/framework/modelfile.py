@@ -138,10 +138,13 @@ class ModelFile(Framework):
         """The inputs and outputs of an opened file. For a float64 model their dtype is float64."""
         raise NotImplementedError
 
-    def node_values(self, model: Any, inputs: Mapping[str, Any], folder: Path) -> dict[str, str]:
+    def node_values(
+        self, model: Any, inputs: Mapping[str, Any], folder: Path, graph: Path | None = None
+    ) -> dict[str, str]:
         """Compute one case node by node, and write the value of every node: name of a value -> file name in the folder.
 
-        inputs: name -> native input. Raises Unsupported when the runtime does not show the values of nodes.
+        inputs: name -> native input. graph: a file to compute in the place of the model.
+        Raises Unsupported when the runtime does not show the values of nodes.
         """
         raise Unsupported(f"{self.runtime} does not show the values of nodes")
 

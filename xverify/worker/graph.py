@@ -16,6 +16,7 @@ from ..weights import npz
 from ..weights.canonical import Array
 from ..workload.keys import case_key
 from .messages_graph import (
+    BranchesTaken,
     CaptureNodes,
     CompareConstants,
     ConstantsCompared,
@@ -25,6 +26,7 @@ from .messages_graph import (
     GraphEvaluated,
     NodesCaptured,
     ReplayGraph,
+    TakeBranches,
 )
 from .messages_reference import OutputFloor, Replayed
 from .state import Handlers, State
@@ -48,6 +50,7 @@ class GraphWork:
             EvaluateGraph: self.evaluate,
             ReplayGraph: self.replay,
             CompareConstants: self.compare_constants,
+            TakeBranches: self.take_branches,
         }
 
     # -- in the worker of a runtime -----------------------------------------------------------------------------------
@@ -65,7 +68,8 @@ class GraphWork:
         }
         with form.inference():
             try:
-                return NodesCaptured(form.node_values(model, inputs, Path(request.folder)))
+                graph = Path(request.graph) if request.graph else None
+                return NodesCaptured(form.node_values(model, inputs, Path(request.folder), graph))
             except (SubjectError, MemoryError):
                 raise
             except ModuleNotFoundError as error:
@@ -94,7 +98,8 @@ class GraphWork:
             if case >= LEAST_CASES and self.state.clock() - begun > request.enough:
                 break
             done = case + 1
-            for name, found in noise(graph, inputs, request.seed, SAMPLES).items():
+            outputs = noise(graph, inputs, request.seed, SAMPLES, approximated=request.approximated)
+            for name, found in outputs.items():
                 key = case_key(case, name)
                 results[key] = np.asarray(found.exact)
                 size = float(np.sqrt(np.mean(np.square(results[key], dtype=np.float64)))) if results[key].size else 0.0
@@ -106,7 +111,7 @@ class GraphWork:
         """Compute every node again in float64 from the values that a runtime gave it."""
         from ..replay.graph.replay import replay
 
-        graph, folder = self._graph(request.file), Path(request.folder)
+        graph, folder = self._graph(request.file, request.data), Path(request.folder)
         inputs = list(_cases(request.inputs))[request.case]
         found = replay(graph, inputs, _Files(folder, request.values), request.seed)
         compared = Counter(finding.layer for finding in found.findings)
@@ -125,8 +130,24 @@ class GraphWork:
 
         return ConstantsCompared(tuple(differences(self._graph(request.file), self._graph(request.reference))))
 
-    def _graph(self, file: str) -> Any:
-        """The graph of a file, read once. Its type is not named here, because its module imports onnx and torch."""
+    def take_branches(self, request: TakeBranches) -> BranchesTaken:
+        """Write the file with the branches that one case takes."""
+        import onnx
+
+        from ..replay.graph.branches import without_branches
+
+        model = onnx.load(request.file, load_external_data=False)
+        inputs = list(_cases(request.inputs))[request.case]
+        taken = without_branches(model, str(Path(request.file).parent), inputs)
+        if taken is not None:
+            Path(request.path).write_bytes(taken.SerializeToString())
+        return BranchesTaken(taken is not None)
+
+    def _graph(self, file: str, data: str = "") -> Any:
+        """The graph of a file, read once. Its type is not named here, because its module imports onnx and torch.
+
+        data: the folder of its external data; "": that of the file.
+        """
         if file not in self.graphs:
             try:
                 import onnx
@@ -134,7 +155,7 @@ class GraphWork:
                 raise NotInstalled("onnx is not installed, which reads ONNX files: pip install onnx") from None
             from ..replay.graph.model import Graph
 
-            self.graphs[file] = Graph(onnx.load(file), str(Path(file).parent))
+            self.graphs[file] = Graph(onnx.load(file, load_external_data=not data), data or str(Path(file).parent))
         return self.graphs[file]
 
 

@@ -24,11 +24,13 @@ class CaptureNodes(Request[NodesCaptured]):
     """Compute one case without optimisations, and write the value of every node into a folder.
 
     inputs: array file. case: index of the case.
+    graph: an ONNX file to compute in the place of the opened one, whose external data it uses; "": the opened one.
     """
 
     inputs: str
     case: int
     folder: str
+    graph: str = ""
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ class EvaluateGraph(Request[GraphEvaluated]):
 
     file: ONNX file. inputs: array file.
     enough: seconds after which no further case is begun; two cases are always computed.
+    approximated: names of nodes that the runtime approximates, whose error is added to the noise.
     """
 
     file: str
@@ -79,6 +82,7 @@ class EvaluateGraph(Request[GraphEvaluated]):
     path: str
     seed: int
     enough: float
+    approximated: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,7 @@ class ReplayGraph(Request[Replayed]):
 
     file: ONNX file. inputs, case: what the runtime computed on.
     folder, values: the folder and the files of ``NodesCaptured``.
+    data: the folder of the external data; "": that of the file.
     """
 
     file: str
@@ -95,6 +100,27 @@ class ReplayGraph(Request[Replayed]):
     folder: str
     values: dict[str, str]
     seed: int
+    data: str = ""
+
+
+@dataclass(frozen=True)
+class BranchesTaken(Reply):
+    """taken: whether a file was written; False when the graph has no branches."""
+
+    taken: bool
+
+
+@dataclass(frozen=True)
+class TakeBranches(Request[BranchesTaken]):
+    """Write an ONNX file into ``path`` that has, in the place of each If, the branch that one case takes.
+
+    file: ONNX file. inputs, case: what the branches are taken for.
+    """
+
+    file: str
+    inputs: str
+    case: int
+    path: str
 
 
 @dataclass(frozen=True)

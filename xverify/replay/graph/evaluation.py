@@ -6,7 +6,7 @@ numbers and comparisons, are those of the exact pass everywhere: shapes, branche
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ import torch
 from ...verdict.limits import growth
 from ..perturbation import Arithmetic, Noise
 from . import kinds
+from .approximations import errors
 from .model import Body, Graph, Node, schema_function
 from .operators.quantized import UNROUNDED, rounded
 from .operators.registry import Call, Operator
@@ -63,12 +64,20 @@ class Evaluation:
 
     passes: the arithmetics; the first one is exact.
     rounding: whether perturbed passes round the result of every node, too.
+    approximated: names of nodes that the runtime approximates; see ``approximations``. Perturbed passes have that error, too.
     after: called after each node of the graph itself with the node, its inputs and its outputs; returns the outputs with which
         the evaluation goes on.
     """
 
-    def __init__(self, passes: Sequence[Pass] = (EXACT,), rounding: bool = False, after: After | None = None) -> None:
+    def __init__(
+        self,
+        passes: Sequence[Pass] = (EXACT,),
+        rounding: bool = False,
+        after: After | None = None,
+        approximated: Collection[str] = (),
+    ) -> None:
         self.passes, self.rounding, self.after = tuple(passes), rounding, after
+        self.approximated = frozenset(approximated)
         self.small: dict[int, Value] = {}
         self.functions: dict[tuple[Any, ...], Body | None] = {}
 
@@ -197,6 +206,9 @@ class Evaluation:
         narrows = result > coarsest(inputs)  # a cast to a narrower type rounds
         if self.rounding and (narrows or not kinds.copies(node)):
             outputs = [_noisy(data, noise, result) for data in outputs]
+        if node.name in self.approximated:
+            size = errors(node, arguments[0])
+            outputs = [outputs[0] + _noisy(size, noise, 1.0) - size]
         return [_finite(data, other) for data, other in zip(outputs, exact)]
 
     def _perturbed_call(

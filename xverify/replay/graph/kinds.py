@@ -144,6 +144,8 @@ def _terms(node: Node, shapes: list[tuple[int, ...]], inputs: Sequence[Any]) -> 
         return first[-2] if node.get("transA", 0) and len(first) > 1 else first[-1]
     if op in ("Gemm", "FusedGemm"):
         return first[0] if node.get("transA", 0) else first[1]
+    if op == "STFT":
+        return int(np.reshape(inputs[3], ())) if len(inputs) > 3 and inputs[3] is not None else shapes[2][0]
     if op == "MatMulNBits":
         return node.get("K", 1)
     if op in ("LSTM", "GRU", "RNN"):
@@ -154,7 +156,7 @@ def _terms(node: Node, shapes: list[tuple[int, ...]], inputs: Sequence[Any]) -> 
         return math.prod(first[2:])
     if op == "GroupNormalization":
         return math.prod(first[1:]) // node.get("num_groups", 1)
-    if op in ("Einsum", "Attention", "MultiHeadAttention", "DFT", "STFT", "LinearAttention"):
+    if op in ("Einsum", "Attention", "MultiHeadAttention", "DFT", "LinearAttention"):
         return _summed_by_name(node, shapes)
     return _over_axes(node, shapes, inputs)
 

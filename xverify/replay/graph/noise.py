@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,13 +58,19 @@ class OutputNoise:
 
 
 def noise(
-    graph: Graph, inputs: Mapping[str, Any], seed: int = 0, samples: int = SAMPLES, own: bool = True
+    graph: Graph,
+    inputs: Mapping[str, Any],
+    seed: int = 0,
+    samples: int = SAMPLES,
+    own: bool = True,
+    approximated: Collection[str] = (),
 ) -> dict[str, OutputNoise]:
     """The exact outputs of a graph with their noise. One pass evaluates the graph exactly and with perturbations, side by side.
 
     inputs: an array for each input by name.
     samples: number of perturbed evaluations.
     own: whether to evaluate the graph in its own types, too; that error is a part of the noise floor.
+    approximated: names of nodes whose error is that of an approximation; see ``approximations``.
     """
     passes = [
         EXACT,
@@ -79,7 +85,7 @@ def noise(
                 uncertain[name] = _uncertain(node, arguments, value, index, samples)
         return outputs
 
-    evaluation = Evaluation(passes, rounding=True, after=after)
+    evaluation = Evaluation(passes, rounding=True, after=after, approximated=approximated)
     found = evaluation.run(graph, given(evaluation, graph, inputs))
     return {
         name: _summary(value, passes, uncertain.get(name))

@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from ...results.verdicts import Verdict
 from ...verdict.findings import OUTPUT, Explanation, Finding
 from ...verdict.limits import UNIT, growth
 from ..perturbation import Arithmetic, Noise
 from ..tensors import Floors, Place, judge, mean_squares
 from . import kinds
+from .approximations import approximation
 from .evaluation import EXACT, OWN, Evaluation, Pass, given
 from .model import Graph, Node, UnsupportedOperator
 from .operators.quantized import UNROUNDED
@@ -131,7 +133,10 @@ class _Replay:
             same = np.array_equal(found, value.exact)
             wrong = f"{int(np.sum(found != value.exact))} of {found.size} whole numbers differ"
             return place.identical(terms) if same else place.incomparable(wrong, terms)
-        return self._judge_floats(place, node, value, found, terms)
+        finding = self._judge_floats(place, node, value, found, terms)
+        if finding.verdict > Verdict.EQUAL and inputs and inputs[0] is not None:
+            finding = replace(finding, rounding=approximation(node, inputs[0].exact, value.exact, found))
+        return finding
 
     def _judge_floats(self, place: Place, node: Node, value: Value, found: Any, terms: int) -> Finding:
         axis = kinds.channel_axis(node, found.ndim)

@@ -7,6 +7,7 @@ from . import (  # noqa: F401
     contrib,
     convolution,
     elementwise,
+    fourier,
     matrix,
     normalization,
     pooling,

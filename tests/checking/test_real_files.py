@@ -1,0 +1,139 @@
+"""``xverify check`` on files as people bring them: sizes left open, approximated operators, branches, unknown operators."""
+
+import json
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402  it is there
+
+RANDOM = np.random.default_rng(0)
+
+
+def save(path, nodes, inputs, outputs, arrays=None, opsets=(("", 17),)):
+    """Write a model. inputs, outputs: name -> shape, of float32."""
+    graph = helper.make_graph(
+        nodes,
+        "model",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in outputs.items()],
+        [numpy_helper.from_array(array, name) for name, array in (arrays or {}).items()],
+    )
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid(*each) for each in opsets], ir_version=9), path
+    )
+    return path
+
+
+def check(xverify, file, *more):
+    """Run the command. Returns (what the process did, the rows)."""
+    report = file.with_suffix(".json")
+    done = xverify("check", file, "--json", report, *more)
+    return done, json.loads(report.read_text())["rows"]
+
+
+@pytest.mark.parametrize(("shift", "code", "verdict"), [(0.0, 0, "DRIFT"), (1e-5, 1, "DIFFERENT")])
+def test_a_sigmoid_near_zero_drifts_and_a_wrong_one_differs(xverify, tmp_path, shift, code, verdict):
+    """ONNX Runtime's Sigmoid is 0 below -17. Its results there are far from the exact ones, in a way that is named."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "matrix"], ["m"], "/fc/MatMul"),
+        helper.make_node("Sub", ["m", "far"], ["low"], "/shift/Sub"),
+        helper.make_node("Sigmoid", ["low"], ["y"], "/act/Sigmoid"),
+    ]
+    arrays = {"matrix": RANDOM.standard_normal((8, 16)).astype(np.float32), "far": np.float32([16.0])}
+    right = save(tmp_path / "right.onnx", nodes, {"x": ["batch", 8]}, {"y": ["batch", 16]}, arrays)
+    done, (row,) = check(xverify, right)
+    assert (done.code, row["error"]["verdict"]) == (0, "DRIFT"), done.out
+    assert "results near 0 have few digits" in row["error"]["reason"]
+    if shift:  # the same absolute size of results, and an error that no approximation has
+        more = [*nodes[:2], helper.make_node("Sigmoid", ["low"], ["s"], "/act/Sigmoid")]
+        more += [helper.make_node("Add", ["s", "wrong"], ["y"], "/wrong/Add")]
+        arrays["wrong"] = np.float32([shift])
+        wrong = save(tmp_path / "wrong.onnx", more, {"x": ["batch", 8]}, {"y": ["batch", 16]}, arrays)
+        done, rows = check(xverify, wrong, "--against", right)
+        row = rows[-1]
+    assert (done.code, row["error"]["verdict"]) == (code, verdict), done.out
+
+
+def test_a_size_that_the_guess_does_not_fit_is_found_or_asked_for(xverify, tmp_path):
+    nodes = [
+        helper.make_node("Reshape", ["x", "shape"], ["r"], "/Reshape"),
+        helper.make_node("MatMul", ["r", "matrix"], ["y"], "/fc/MatMul"),
+    ]
+    arrays = {"shape": np.int64([-1, 96]), "matrix": RANDOM.standard_normal((96, 4)).astype(np.float32)}
+    # 2 x 5 x any is a multiple of 96 for 48 and not for the first guess.
+    file = save(tmp_path / "open.onnx", nodes, {"x": ["batch", 5, "any"]}, {"y": ["rows", 4]}, arrays)
+    done, _ = check(xverify, file)
+    assert done.code == 0, done.out
+    assert "chosen: --shape x=2x5x48" in done.out
+    arrays["shape"] = np.int64([-1, 97])
+    arrays["matrix"] = RANDOM.standard_normal((97, 4)).astype(np.float32)
+    file = save(tmp_path / "none.onnx", nodes, {"x": ["batch", 5, "any"]}, {"y": ["rows", 4]}, arrays)
+    done, (row,) = check(xverify, file)
+    assert done.code == 3
+    assert "--shape x=2x5x8 was tried first, then other sizes; give sizes that fit with --shape" in row["reason"]
+    assert check(xverify, file, "--shape", "x=97x5x8")[0].code == 0
+
+
+def test_nodes_are_judged_although_one_has_no_implementation_in_float64(xverify, tmp_path):
+    """A file with an operator that float64 lacks is no pass, and its other nodes are compared."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "matrix"], ["m"], "/fc/MatMul"),
+        helper.make_node("Inverse", ["m"], ["y"], "/Inverse", domain="com.microsoft"),
+    ]
+    arrays = {"matrix": RANDOM.standard_normal((8, 8)).astype(np.float32)}
+    opsets = (("", 17), ("com.microsoft", 1))
+    file = save(tmp_path / "contrib.onnx", nodes, {"x": [8, 8]}, {"y": [8, 8]}, arrays, opsets)
+    done, (row,) = check(xverify, file)
+    assert (done.code, row["error"]["verdict"]) == (4, "UNTESTED"), done.out
+    assert "1 of 2 nodes were compared, and the outputs were not" in row["error"]["reason"]
+    assert "the operator Inverse" in done.out
+
+
+def with_branches(path):
+    """A model that takes another layer for each sign of ``flag``, with a branch inside of the branch."""
+
+    def branch(name, nodes, output, arrays=None):
+        tensors = [numpy_helper.from_array(array, key) for key, array in (arrays or {}).items()]
+        return helper.make_graph(
+            nodes, name, [], [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)], tensors
+        )
+
+    matrices = {name: RANDOM.standard_normal((8, 8)).astype(np.float32) for name in ("one", "two")}
+    inner = branch("inner", [helper.make_node("Tanh", ["m"], ["t"], "/inner/Tanh")], "t")
+    other = branch("other", [helper.make_node("Neg", ["m"], ["n"], "/other/Neg")], "n")
+    first = [
+        helper.make_node("MatMul", ["x", "one"], ["m"], "/first/MatMul"),
+        helper.make_node("If", ["yes"], ["y1"], "/first/If", then_branch=inner, else_branch=other),
+    ]
+    second = [helper.make_node("MatMul", ["x", "two"], ["y2"], "/second/MatMul")]
+    nodes = [
+        helper.make_node("Greater", ["flag", "zero"], ["yes"], "/Greater"),
+        helper.make_node(
+            "If", ["yes"], ["y"], "/If",
+            then_branch=branch("then", first, "y1", {"one": matrices["one"]}),
+            else_branch=branch("else", second, "y2", {"two": matrices["two"]}),
+        ),
+    ]  # fmt: skip
+    return save(path, nodes, {"x": ["batch", 8], "flag": []}, {"y": ["batch", 8]}, {"zero": np.float32(0)})
+
+
+def test_the_nodes_of_the_branches_that_are_taken_are_judged(xverify, tmp_path):
+    file = with_branches(tmp_path / "branches.onnx")
+    np.savez(tmp_path / "flag.npz", flag=np.float32(1))
+    done, (row,) = check(xverify, file, "--inputs", tmp_path / "flag.npz")
+    assert done.code == 0, done.out
+    assert {each["layer"] for each in row["error"]["layers"]["layers"]} == {"/Greater", "/first/MatMul", "/inner/Tanh"}
+    assert "flag: from flag.npz; drawn: x" in done.out
+    np.savez(tmp_path / "flag.npz", flag=np.float32(-1))
+    done, (row,) = check(xverify, file, "--inputs", tmp_path / "flag.npz")
+    assert {each["layer"] for each in row["error"]["layers"]["layers"]} == {"/Greater", "/second/MatMul"}
+
+
+def test_arrays_for_an_input_that_does_not_exist_are_refused(xverify, tmp_path):
+    np.savez(tmp_path / "flag.npz", flagg=np.float32(1))
+    done = xverify("check", with_branches(tmp_path / "b.onnx"), "--inputs", tmp_path / "flag.npz")
+    assert done.code == 2
+    assert "has flagg, which is no input. Inputs: flag, x" in done.err

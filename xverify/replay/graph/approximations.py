@@ -1,0 +1,51 @@
+"""Operators that runtimes compute by an approximation with a fixed absolute precision: results near 0 have few digits.
+
+ONNX Runtime's Sigmoid on x86 is one: its error is up to 3 units of 2^-24 whatever the result. Below an input of about -17 the
+result is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...verdict.findings import Explanation
+from ...verdict.limits import UNIT
+from .model import Node
+from .operators.registry import MICROSOFT
+
+# Operator -> the size that its error is relative to, of the same shape as its input.
+SIZES: dict[tuple[str, str], Callable[[Any], Any]] = {
+    ("", "Sigmoid"): np.ones_like,
+    ("", "Gelu"): np.abs,
+    ("", "Swish"): np.abs,
+    (MICROSOFT, "Gelu"): np.abs,
+    (MICROSOFT, "FastGelu"): np.abs,
+    (MICROSOFT, "QuickGelu"): np.abs,
+}
+ERROR = 2 * UNIT  # the error that an approximation is modelled with, of its size
+LIMIT = 4 * UNIT  # the largest error that counts as an approximation
+APPROXIMATION = Explanation(
+    "absolute precision",
+    "the runtime computes it by an approximation whose error is about 1e-7 of its range, so results near 0 have few digits",
+    rounding=True,
+)
+
+
+def approximation(node: Node, x: Any, exact: Any, found: Any) -> Explanation | None:
+    """The explanation of a result that differs from the exact one by an absolute precision; None where it does not fit.
+
+    x: the first input. exact, found: of the same shape.
+    """
+    size = SIZES.get((node.domain, node.op))
+    if size is None or np.shape(x) != np.shape(exact):
+        return None
+    error = np.abs(np.asarray(found, np.float64) - exact)
+    return APPROXIMATION if bool(np.all(error <= LIMIT * size(x))) else None
+
+
+def errors(node: Node, x: Any) -> Any:
+    """The size of the error of an approximated operator, of the same shape as its input; to be multiplied with noise."""
+    return ERROR * SIZES[node.domain, node.op](x)
