@@ -1,5 +1,6 @@
 """``xverify check`` on files as people bring them: sizes left open, approximated operators, branches, unknown operators."""
 
+import importlib.util
 import json
 
 import numpy as np
@@ -137,3 +138,33 @@ def test_arrays_for_an_input_that_does_not_exist_are_refused(xverify, tmp_path):
     done = xverify("check", with_branches(tmp_path / "b.onnx"), "--inputs", tmp_path / "flag.npz")
     assert done.code == 2
     assert "has flagg, which is no input. Inputs: flag, x" in done.err
+
+
+SCRIPT = """
+import torch
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(8, 3)
+    def forward(self, x, sampling_rate: int):
+        if sampling_rate != int(sys_rate):
+            raise ValueError("the sampling rate has to be RATE")
+        return self.fc(x)
+"""
+
+
+@pytest.mark.parametrize(("rate", "code"), [(16000, 0), (8000, 3)])
+def test_a_sampling_rate_is_guessed_and_the_error_of_a_script_is_told(xverify, tmp_path, rate, code):
+    torch = pytest.importorskip("torch")
+    source = tmp_path / "net.py"
+    source.write_text(SCRIPT.replace("int(sys_rate)", str(rate)).replace("RATE", str(rate)))
+    spec = importlib.util.spec_from_file_location("scripted_net", source)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    torch.jit.script(module.Net()).save(str(tmp_path / "net.pt"))
+    done, (row,) = check(xverify, tmp_path / "net.pt", "--shape", "x=4x8")
+    assert done.code == code, done.out
+    if code:
+        assert "ValueError: the sampling rate has to be 8000" in row["reason"]
+    else:
+        assert "taken for a sampling rate from its name: 16000" in done.out

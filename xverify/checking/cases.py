@@ -24,6 +24,7 @@ OTHER_SIZES = (64, 48, 320, 512, 16000)
 BATCH_NAMES = re.compile(r"batch|^n$|^b$|^bs$|unk__0$", re.IGNORECASE)
 IMAGE_NAMES = re.compile(r"height|width|^h$|^w$", re.IGNORECASE)
 LENGTH_NAMES = re.compile(r"seq|len|time|token|^t$|^l$", re.IGNORECASE)
+RATES, RATE = re.compile(r"^sr$|sampl\w*_?rate$", re.IGNORECASE), 16000
 LENGTHS = re.compile(r"lens?$|lengths?$", re.IGNORECASE)
 INTEGERS = "iu"
 GUESSED = "--shape "  # comes before every shape that was guessed
@@ -164,6 +165,8 @@ def _range(
     name = tensor.name.lower()
     if "mask" in name:
         return 1, 2, "taken for a mask from its name: all ones; give others with --inputs"
+    if RATES.search(name) and kind in INTEGERS and shape in ((), (1,)):
+        return RATE, RATE + 1, f"taken for a sampling rate from its name: {RATE}; give another with --inputs"
     if LENGTHS.search(name) and kind in INTEGERS:
         least = max(1, longest // 2)
         return least, longest + 1, f"taken for lengths from its name: {least} to {longest}; give others with --inputs"

@@ -13,6 +13,8 @@ from xverify.framework.adapter import Array
 from xverify.framework.modelfile import FLOATS, ModelFile, Natives
 from xverify.frameworks._torch import OnTorch
 
+INTERPRETER = "The following operation failed in the TorchScript interpreter"  # begins the text of an error in a script
+
 
 class TorchFile(ModelFile, OnTorch):
     """The base class of formats that PyTorch opens."""
@@ -56,6 +58,8 @@ class TorchFile(ModelFile, OnTorch):
                 Unsupported,
                 f"operator {text.split('Unknown builtin op:')[1].split()[0].rstrip('.')} is not in this PyTorch",
             )
+        if text.startswith(INTERPRETER):
+            return Failed, text.strip().splitlines()[-1]  # a traceback comes first, as Python prints it
         return Failed, first_line(error)
 
     def checked(self, call: Any, float64: bool) -> Any:
