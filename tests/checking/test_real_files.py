@@ -168,3 +168,22 @@ def test_a_sampling_rate_is_guessed_and_the_error_of_a_script_is_told(xverify, t
         assert "ValueError: the sampling rate has to be 8000" in row["reason"]
     else:
         assert "taken for a sampling rate from its name: 16000" in done.out
+
+
+def test_rounding_inside_of_a_torchscript_file_is_noise(xverify, tmp_path):
+    """Adding and subtracting 100 rounds far more than the inputs do, and is what the file says."""
+    torch = pytest.importorskip("torch")
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = torch.nn.Linear(8, 16)
+
+        def forward(self, x):
+            return torch.tanh((self.fc(x) * 0.01 + 100) - 100)
+
+    with torch.no_grad():
+        torch.jit.trace(Net(), torch.zeros(2, 8)).save(str(tmp_path / "net.pt"))
+    done, (row,) = check(xverify, tmp_path / "net.pt", "--shape", "x=64x8")
+    assert (done.code, row["error"]["verdict"]) == (0, "EQUAL"), done.out
+    assert 0.1 < row["error"]["noise_ratio"] < 3

@@ -19,6 +19,7 @@ from ..workload import probe
 from .subject import Opened, compute
 
 Outputs = Mapping[str, Array]
+FEW_VALUES, FEW_SAMPLES = 10_000, 4  # fewer values than this in all outputs need several perturbed evaluations
 ENOUGH = 4.0  # seconds of evaluating in float64 after which no further case is begun
 
 
@@ -73,7 +74,10 @@ def own_meaning(
             notes.append(f"{opened.label} could not be evaluated in float64: {error}")
     try:
         exact = compute(opened, inputs, "float64", float64=True)
-        perturbed = compute(opened, _perturbed(inputs, seed), "perturbed", float64=True)
+        perturbed = [
+            compute(opened, _perturbed(inputs, seed), f"perturbed-{index}", float64=True, rounding=seed + index)
+            for index in range(FEW_SAMPLES if sum(exact[key].size for key in exact) < FEW_VALUES else 1)
+        ]
     except (Unsupported, NotInstalled):
         return None
     floors = perturbation_floors(exact, perturbed)
@@ -131,7 +135,7 @@ def perturbed_meaning(opened: Opened, inputs: Path, outputs: Outputs, seed: int)
     """The meaning of a reference without a float64 evaluation: what its runtime computes, with the effect of rounded inputs."""
     changed = compute(opened, _perturbed(inputs, seed), "perturbed")
     says = f"{opened.path.name} on {opened.form.runtime} in its own precision"
-    return Meaning(outputs, changed, perturbation_floors(outputs, changed), False, "float32", says)
+    return Meaning(outputs, changed, perturbation_floors(outputs, [changed]), False, "float32", says)
 
 
 def _perturbed(inputs: Path, seed: int) -> Path:
@@ -141,15 +145,18 @@ def _perturbed(inputs: Path, seed: int) -> Path:
     return path
 
 
-def perturbation_floors(outputs: Outputs, perturbed: Outputs) -> dict[str, float]:
-    """rms of the change of every floating-point output, with the rounding of the output itself."""
+def perturbation_floors(outputs: Outputs, perturbed: Sequence[Outputs]) -> dict[str, float]:
+    """rms of the change of every floating-point output, with the rounding of the output itself.
+
+    perturbed: the outputs of one or more perturbed evaluations.
+    """
     found = {}
     for key in outputs:
         exact = outputs[key]
-        if exact.dtype.kind != "f" or key not in perturbed or perturbed[key].shape != exact.shape:
+        if exact.dtype.kind != "f" or any(key not in each or each[key].shape != exact.shape for each in perturbed):
             continue
-        change = rms(perturbed[key].astype(np.float64) - exact)
-        found[key] = math.hypot(change, UNIT / math.sqrt(3) * rms(exact))
+        changes = [rms(each[key].astype(np.float64) - exact) for each in perturbed]
+        found[key] = math.hypot(math.hypot(*changes) / math.sqrt(len(changes)), UNIT / math.sqrt(3) * rms(exact))
     return pooled(found, outputs)
 
 

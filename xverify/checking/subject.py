@@ -85,10 +85,15 @@ def write_inputs(cases: Mapping[str, Array], matching: Matching, path: Path) -> 
     npz.save_file(own, path)
 
 
-def compute(opened: Opened, inputs: Path, name: str, float64: bool = False) -> Mapping[str, Array]:
-    """The outputs of every case, "case/name" -> array with the file's own names; read from disk when they are looked up."""
+def compute(
+    opened: Opened, inputs: Path, name: str, float64: bool = False, rounding: int | None = None
+) -> Mapping[str, Array]:
+    """The outputs of every case, "case/name" -> array with the file's own names; read from disk when they are looked up.
+
+    rounding: see ``Compute``.
+    """
     path = opened.worker.folder / f"{name}.npz"
-    opened.worker.ask(Compute(str(inputs), str(path), float64=float64))
+    opened.worker.ask(Compute(str(inputs), str(path), float64=float64, rounding=rounding))
     return npz.OnDisk(path)
 
 

@@ -33,6 +33,11 @@ class TorchFile(ModelFile, OnTorch):
         context: AbstractContextManager[Any] = self.torch.no_grad()
         return context
 
+    def rounded_operations(self, seed: int) -> AbstractContextManager[Any]:
+        from xverify.formats._torch_noise import RoundedOperations
+
+        return RoundedOperations(seed)
+
     def narrow(self, array: Array, dtype: str) -> Any:
         return self.to_native(array, None).to(getattr(self.torch, dtype))
 

@@ -11,6 +11,7 @@ A callable takes native inputs in the order of the signature, and returns its ou
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -147,6 +148,13 @@ class ModelFile(Framework):
         Raises Unsupported when the runtime does not show the values of nodes.
         """
         raise Unsupported(f"{self.runtime} does not show the values of nodes")
+
+    def rounded_operations(self, seed: int) -> AbstractContextManager[Any]:
+        """A context in which every operation of a float64 model is perturbed as rounding to float32 would.
+
+        A runtime without access to its operations perturbs nothing.
+        """
+        return nullcontext()
 
     def cause(self, error: Exception) -> tuple[type[SubjectError], str]:
         """The kind of an exception that the runtime raised, and its cause in one line."""

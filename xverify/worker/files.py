@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,8 @@ class FileWork:
         cases = self._cases(form, form.signature(model), request)
         mode = request.mode or form.implicit_mode or next(iter(form.modes))
         results: dict[str, Array] = {}
-        with form.inference():
+        perturbation = nullcontext() if request.rounding is None else form.rounded_operations(request.rounding)
+        with form.inference(), perturbation:
             try:
                 call = form.modes[mode](form, model, cases[0])
                 for case, native in enumerate(cases):

@@ -45,9 +45,11 @@ class Compute(Request[Computed]):
         that loses no kind of number: a bfloat16 input, for example, is given as float32.
     mode: a mode of the format; None: its first mode.
     float64: open the file a second time, in float64, and compute in float64.
+    rounding: seed of a perturbation of every operation, where the runtime gives access to them; None: no perturbation.
     """
 
     inputs: str
     path: str
     mode: str | None = None
     float64: bool = False
+    rounding: int | None = None
