@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import argparse
 
+from rich.markup import escape
+
 from ..checking.options import GROUPS, WHAT, CheckDisplay
 from ..conversion.options import ConvertSettings, handed_on
 from ..workload.declaration import declared
@@ -51,5 +53,5 @@ def main(args: argparse.Namespace) -> int:
     out = console()
     if not args.quiet:
         render(result, out, by_node=args.nodes)
-    out.print(f"{coloured(result.verdict)} {args.out}: {conclusion(result)}", markup=True, soft_wrap=True)
+    out.print(f"{coloured(result.verdict)} {escape(args.out)}: {conclusion(result)}", soft_wrap=True)
     return result.exit_code
