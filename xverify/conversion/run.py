@@ -189,7 +189,7 @@ class Conversion:
 @contextmanager
 def _staged(target: Target) -> Iterator[Path]:
     """An empty folder beside the target, on the same disk, which is deleted at the end: a failed conversion leaves no half file."""
-    folder = Path(tempfile.mkdtemp(prefix=".xverify-", dir=target.path.parent))
+    folder = Path(tempfile.mkdtemp(prefix=".xverify-", dir=target.path.absolute().parent))
     try:
         yield folder
     finally:
