@@ -26,8 +26,9 @@ from ..workload.spec import ModelFolder
 
 @dataclass(frozen=True)
 class Against:
-    """The reference of the check: the model with its inputs and its outputs in float64."""
+    """The reference of the check: the model with its inputs and its outputs in float64. source: as the user wrote it."""
 
+    source: str
     folder: ModelFolder
     request: Request
     prepared: Prepared
@@ -66,6 +67,7 @@ def check(path: Path, against: Against, settings: CheckSettings, made: str, list
         verdict=decided(result),
         weights=summary.weights(against.prepared),
         inputs=summary.inputs(against.request, against.prepared),
+        settings=replace(result.settings, reference=against.source, batch=against.request.batch),
         reference=replace(reference, framework=against.describe(), environment=dict(against.prepared.environment)),
         notes=(made, *result.notes),
     )

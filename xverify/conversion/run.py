@@ -72,7 +72,7 @@ class Conversion:
             if exact.random:
                 raise Failed(exact.random)
             self.target.take(staged)
-        against = checked.Against(folder, request, prepared, exact)
+        against = checked.Against(text, folder, request, prepared, exact)
         made = f"{folder.name} was converted by {', then '.join(says)}; weights: {prepared.weights_source}"
         self.listener.phase(self.target.path.name, "checking it against the reference in float64")
         return checked.check(self.target.path, against, self.checking, made, self.listener)

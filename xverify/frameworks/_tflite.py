@@ -37,7 +37,7 @@ def serving(
     def call(*tensors: Any) -> dict[str, Any]:
         found = named(forward(*tensors), outputs)
         names[:] = found
-        return {name: tf.identity(tensor, name=name) for name, tensor in found.items()}
+        return {name: tf.identity(tensor) for name, tensor in found.items()}
 
     signature = [tf.TensorSpec(tensor.shape, tensor.dtype, name=name) for name, tensor in example.items()]
     function = tf.function(call, input_signature=signature, autograph=False)
