@@ -72,6 +72,7 @@ def convert(
     if quantize == "float16":
         converter.target_spec.supported_types = [tf.float16]
     if quantize == "int8":
-        converter.representative_dataset = lambda: (dict(case) for case in cases)
+        known = [dict(case) for case in cases]  # the converter asks for them more than once
+        converter.representative_dataset = lambda: iter(known)
     content: bytes = converter.convert()
     return content
