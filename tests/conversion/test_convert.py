@@ -279,6 +279,8 @@ class Adapter(Right):
         return super().function(model, example, kernels)
 """,
 }
+
+
 def run(xverify, folder, **settings):
     for module in ("openvino", "ai_edge_litert", "tensorflow"):
         pytest.importorskip(module)

@@ -59,9 +59,7 @@ def check(path: Path, against: Against, settings: CheckSettings, made: str, list
         checking = Check(chosen, asked, wanted, listener, Path(space))
         checking.target = against.target()
         result = checking.execute()
-    reference = summary.reference(
-        against.request, against.prepared, Export(), against.truth, against.truth.layers
-    )
+    reference = summary.reference(against.request, against.prepared, Export(), against.truth, against.truth.layers)
     return replace(
         result,
         verdict=decided(result),

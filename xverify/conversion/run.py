@@ -1,4 +1,4 @@
-"""One conversion: source -> weights and inputs -> the steps of the target -> the exact outputs -> the file in its place -> check."""
+"""One conversion: source -> weights and inputs -> steps of the target -> exact outputs -> the file in its place -> check."""
 
 from __future__ import annotations
 
@@ -194,4 +194,3 @@ def _staged(target: Target) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-

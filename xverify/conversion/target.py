@@ -42,7 +42,9 @@ class Target:
 
     def take(self, staged: Path) -> None:
         """Move everything that a conversion made from its folder to its place."""
-        for made in sorted(staged.iterdir(), key=lambda each: each.name == self.path.name):  # the file itself comes last
+        for made in sorted(
+            staged.iterdir(), key=lambda each: each.name == self.path.name
+        ):  # the file itself comes last
             place = self.path.parent / made.name
             if place.is_dir() and not place.is_symlink():
                 shutil.rmtree(place)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from xverify.framework.converter import FLOAT16, INT8, Converter, Job, Step
 from xverify.converters.onnx import Adapter as Onnx
+from xverify.framework.converter import FLOAT16, INT8, Converter, Job, Step
 
 
 class Adapter(Converter):

@@ -10,10 +10,10 @@ class Adapter(Converter):
     name = "savedmodel"
     title = "TensorFlow SavedModel"
     folder = True
-    unsupported = {
-        what: "TensorFlow has no converter of a SavedModel to this precision; --to tflite takes float16 and int8"
-        for what in (FLOAT16, INT8)
-    }
+    unsupported = dict.fromkeys(
+        (FLOAT16, INT8),
+        "TensorFlow has no converter of a SavedModel to this precision; --to tflite takes float16 and int8",
+    )
 
     @classmethod
     def steps(cls, quantize: str | None) -> tuple[Step, ...]:

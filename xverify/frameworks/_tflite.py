@@ -58,9 +58,7 @@ def named(outputs: Any, names: Sequence[str]) -> dict[str, Any]:
     return {names[i] if i < len(names) else f"output_{i}": tensor for i, tensor in enumerate(outputs)}
 
 
-def convert(
-    tf: Any, served: Serving, quantize: str | None = None, cases: Iterable[Mapping[str, Array]] = ()
-) -> bytes:
+def convert(tf: Any, served: Serving, quantize: str | None = None, cases: Iterable[Mapping[str, Array]] = ()) -> bytes:
     """Convert to TensorFlow Lite with TensorFlow's own converter. Returns the content of the file.
 
     quantize: "float16": weights in float16; "int8": weights and activations in 8 bits where LiteRT has such an operator.
