@@ -12,12 +12,13 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from .checking.api import check
+    from .conversion.api import convert
     from .engine.api import run
     from .errors import XverifyError
     from .results.records import Result, Row
     from .workload.spec import ModelSpec, TensorSpec
 
-__all__ = ["ModelSpec", "Result", "Row", "TensorSpec", "XverifyError", "__version__", "check", "run"]
+__all__ = ["ModelSpec", "Result", "Row", "TensorSpec", "XverifyError", "__version__", "check", "convert", "run"]
 
 # These modules are imported on first use, because the interpreter of a worker may have numpy and its framework alone.
 _MODULES = {
@@ -27,6 +28,7 @@ _MODULES = {
     "TensorSpec": ".workload.spec",
     "XverifyError": ".errors",
     "check": ".checking.api",
+    "convert": ".conversion.api",
     "run": ".engine.api",
 }
 

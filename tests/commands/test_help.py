@@ -53,7 +53,7 @@ def test_the_list_of_commands_is_grouped_and_complete(capsys):
 @pytest.mark.parametrize(
     ("arguments", "says", "look"),
     [
-        (["rum"], "xverify: unknown command 'rum'; did you mean 'run'? Known: check, completion, diff,", "xverify"),
+        (["rum"], "xverify: unknown command 'rum'; did you mean 'run'? Known: check, completion, convert,", "xverify"),
         (["--versoin"], "xverify: unknown option '--versoin'; did you mean '--version'?", "xverify"),
         (
             ["run", "mlp", "--bacth", "8"],

@@ -1,8 +1,8 @@
 """The worker: a process for one framework, one model and one mode (``python -m xverify.worker``).
 
 It needs only numpy and its framework, so it runs under any interpreter that has these. Replays also need greenlet. The handlers of
-the requests are in ``building``, ``timing``, ``soundness``, ``reference``, ``training``, ``training_reference``, ``files`` and
-``graph``.
+the requests are in ``building``, ``timing``, ``soundness``, ``reference``, ``training``, ``training_reference``, ``files``,
+``graph`` and ``conversion``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ..errors import Failed, SubjectError, XverifyError, first_line
 from . import codec
 from .building import Building
 from .codec import Hello, MessageError, Refusal, Reply, ReplyType, Request
+from .conversion import ConversionWork
 from .files import FileWork
 from .graph import GraphWork
 from .messages import Stop
@@ -41,6 +42,7 @@ class Session:
             ReferenceWork(self.state),
             FileWork(self.state),
             GraphWork(self.state),
+            ConversionWork(self.state),
             Soundness(self.state),
             self.training,
             TrainingReference(self.state),

@@ -1,0 +1,324 @@
+"""``xverify convert`` from outside, on a small model in every format, with planted faults."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import xverify as package
+from xverify.commands._main import main
+
+SPEC = """
+from xverify import ModelSpec, TensorSpec
+
+SPEC = ModelSpec(
+    inputs={"image": TensorSpec(("N", 3, 8, 8), layout="NCHW")}, outputs={"logits": TensorSpec(("N", 10))}, batch=2
+)
+"""
+
+TORCH = """
+from torch import nn
+
+
+def build():
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10)
+    )
+"""
+
+TENSORFLOW = """
+from keras import Input, Model, layers
+
+
+def build():
+    x = image = Input((8, 8, 3))
+    x = layers.Conv2D(8, 3, padding="same", name="0")(x)
+    x = layers.BatchNormalization(epsilon=1e-5, name="1")(x)
+    x = layers.ReLU()(x)
+    x = layers.GlobalAveragePooling2D()(x)
+    x = layers.Dense(10, name="5")(x)
+    return Model(image, x)
+"""
+
+# A target whose converter loses a bias, as a faulty converter would.
+LOSES_A_BIAS = """
+from xverify.converters.onnx import Adapter as Right
+
+
+class Adapter(Right):
+    @classmethod
+    def export(cls, job):
+        import onnx
+        from onnx import numpy_helper
+
+        says = super().export(job)
+        model = onnx.load(job.path)
+        biases = [each for each in model.graph.initializer if each.name.endswith("bias") and len(each.dims) == 1]
+        bias = biases[-1]
+        bias.CopyFrom(numpy_helper.from_array(0 * numpy_helper.to_array(bias), bias.name))
+        onnx.save(model, job.path)
+        return says
+"""
+
+# A target whose converter fails when half of its file is written.
+FAILS = """
+from xverify.converters.onnx import Adapter as Right
+
+
+class Adapter(Right):
+    @classmethod
+    def export(cls, job):
+        job.path.write_bytes(b"half a file")
+        raise RuntimeError("the converter met operator Foo")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    path = tmp_path / "small"
+    path.mkdir()
+    for name, text in (("spec", SPEC), ("torch", TORCH), ("tensorflow", TENSORFLOW)):
+        (path / f"{name}.py").write_text(text)
+    return path
+
+
+@pytest.fixture
+def out(tmp_path):
+    """An empty folder for the files that are written."""
+    path = tmp_path / "out"
+    path.mkdir()
+    return path
+
+
+def plant(tmp_path, monkeypatch, name, text):
+    """A target in a folder of XVERIFY_CONVERTERS, which takes the place of xverify's own."""
+    place = tmp_path / "planted"
+    place.mkdir(exist_ok=True)
+    (place / f"{name}.py").write_text(text)
+    monkeypatch.setenv("XVERIFY_CONVERTERS", str(place))
+
+
+def rows(file):
+    """Question -> row of a result file."""
+    return {row["task"]: row for row in json.loads(Path(file).read_text())["rows"]}
+
+
+def verdict(file):
+    return rows(file)["conversion"]["error"]["verdict"]
+
+
+# -- bad requests: nothing starts ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["FOLDER", "here.onnx"], "here.onnx exists; --force replaces it"),
+        (["FOLDER", "model.bin"], "its suffix does not tell the format; name it with --to: onnx, openvino"),
+        (["FOLDER", "model.bin", "--to", "onnxx"], "--to is 'onnxx'; did you mean 'onnx'?"),
+        (["FOLDER", "model.bin", "--to", "openvino"], "the name of a OpenVINO IR ends with .xml"),
+        (["FOLDER", "model.xml", "--quantize", "int8"], "OpenVINO quantises with NNCF, which xverify does not use"),
+        (["FOLDER", "saved", "--to", "savedmodel", "--quantize", "float16"], "--to tflite takes float16 and int8"),
+        (["FOLDER", "folder", "--to", "savedmodel", "--force"], "folder is a folder that is no TensorFlow SavedModel"),
+        (["FOLDER", "missing/model.onnx"], "the folder"),
+        (["FOLDER", "model.onnx", "--weights", "none.pt"], "--weights none.pt: no such file"),
+        (["FOLDER", "model.onnx", "--shape", "img=2x3x8x8"], "no input is called 'img'; did you mean 'image'?"),
+        (["FOLDER", "model.onnx", "--shape", "image=2x3x8x8", "--batch", "4"], "--shape gives a batch of 2"),
+        (["PORTLESS", "model.tflite"], "is made of the model in tensorflow.py"),
+        (["torch=model.py:build", "model.onnx"], "give the shape of every input"),
+        (["torch=model.py", "model.onnx"], "write torch=FILE.py:FUNCTION"),
+        (["torch=none.py:build", "model.onnx", "--shape", "x=1x4"], "there is no file"),
+    ],
+)
+def test_a_bad_request_is_one_line(arguments, says, folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here.onnx").write_text("here")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "model.py").write_text(TORCH)
+    portless = tmp_path / "portless"
+    portless.mkdir()
+    for name, text in (("spec", SPEC), ("torch", TORCH)):
+        (portless / f"{name}.py").write_text(text)
+    known = {"FOLDER": str(folder), "PORTLESS": str(portless)}
+    before = sorted(path.name for path in tmp_path.iterdir())
+    code = main(["convert", "--quiet", *(known.get(each, each) for each in arguments)])
+    error = capsys.readouterr().err
+    assert code == 2, error
+    assert says in error
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    assert (tmp_path / "here.onnx").read_text() == "here"
+
+
+# -- right conversions --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("m.onnx", ["--on", "onnxruntime,openvino"]),
+        ("m.xml", []),
+        ("m.pt2", []),
+        ("m.torchscript", []),
+        ("m.tflite", []),
+        ("saved", ["--to", "savedmodel"]),
+    ],
+)
+def test_every_format_is_equal_to_the_model_it_was_made_of(name, more, folder, out, xverify, tmp_path):
+    if name in ("m.tflite", "saved"):
+        pytest.importorskip("tensorflow")
+    report = tmp_path / "r.json"
+    done = xverify("convert", folder, out / name, "--weights", "probe", "--json", report, *more)
+    assert done.code == 0, done.out + done.err
+    assert "converted, checked: " in done.out
+    assert "EQUAL" in done.out.splitlines()[-1]
+    assert verdict(report) in ("EQUAL", "IDENTICAL")
+    assert (out / name).exists()
+    kept = {"m.xml": {"m.xml", "m.bin"}}.get(name, {name})
+    assert {path.name for path in out.iterdir()} == kept
+
+
+@pytest.mark.slow
+def test_a_file_of_torch_code_and_the_weights_of_its_build(out, tmp_path):
+    """In Python: two inputs, two outputs without names, and weights that build() draws, which differ in every build."""
+    (tmp_path / "model.py").write_text(
+        "from torch import nn\n\nclass Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.fc = nn.Linear(4, 3)\n\n    def forward(self, x, y):\n        z = self.fc(x)\n"
+        "        return z * y, z.softmax(-1)\n\ndef make():\n    return Net()\n"
+    )
+    shape = {"x": (5, 4), "y": (5, 3)}
+    result = package.convert(f"torch={tmp_path / 'model.py'}:make", out / "m.onnx", shape=shape)
+    assert result.verdict == "PASS", result
+    assert [row.error.verdict for row in result.rows] == ["EQUAL", "EQUAL"]
+    assert len({tensor.output for tensor in result.rows[1].error.tensors}) == 2
+    import onnx
+
+    graph = onnx.load(out / "m.onnx").graph
+    assert [[d.dim_value for d in tensor.type.tensor_type.shape.dim] for tensor in graph.input] == [[5, 4], [5, 3]]
+
+
+@pytest.mark.slow
+def test_lower_precision_is_judged_by_the_figures_that_the_user_names(folder, out, xverify, tmp_path):
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    common = ("convert", folder, "--weights", "probe", "--json", tmp_path / "r.json")
+    done = xverify(*common, out / "int8.onnx", "--quantize", "int8", "--accept", "sqnr>=15")
+    assert done.code == 0, done.out + done.err
+    assert "calibrated with 4 input cases" in done.out
+    graph = onnx.load(out / "int8.onnx").graph
+    assert "QuantizeLinear" in {node.op_type for node in graph.node}
+    assert {tensor.data_type for tensor in graph.initializer if len(tensor.dims) == 4} == {onnx.TensorProto.INT8}
+    assert 15 <= rows(tmp_path / "r.json")["conversion"]["figures"]["logits"]["sqnr"] < 60
+    done = xverify(*common, out / "half.onnx", "--quantize", "float16", "--accept", "sqnr>=200")
+    assert done.code == 1, done.out + done.err
+    graph = onnx.load(out / "half.onnx").graph
+    assert {tensor.data_type for tensor in graph.initializer if len(tensor.dims) == 4} == {onnx.TensorProto.FLOAT16}
+    assert 50 <= rows(tmp_path / "r.json")["conversion"]["figures"]["logits"]["sqnr"] < 100
+
+
+# -- faults -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_converter_that_loses_a_bias_is_caught(folder, out, xverify, tmp_path, monkeypatch):
+    plant(tmp_path, monkeypatch, "onnx", LOSES_A_BIAS)
+    done = xverify("convert", folder, out / "m.onnx", "--weights", "probe", "--json", tmp_path / "r.json")
+    assert done.code == 1, done.out + done.err
+    found = rows(tmp_path / "r.json")
+    assert found["runtime"]["error"]["verdict"] in ("EQUAL", "IDENTICAL")  # the runtime computes what the file says
+    assert found["conversion"]["error"]["verdict"] == "DIFFERENT"
+    assert done.out.splitlines()[-1].endswith("converted, checked: DIFFERENT")
+
+
+@pytest.mark.slow
+def test_a_port_with_another_epsilon_is_caught(folder, out, xverify, tmp_path):
+    pytest.importorskip("tensorflow")
+    (folder / "tensorflow.py").write_text(TENSORFLOW.replace("epsilon=1e-5", "epsilon=1e-3"))
+    done = xverify("convert", folder, out / "m.tflite", "--weights", "probe", "--json", tmp_path / "r.json")
+    assert done.code == 1, done.out + done.err
+    assert verdict(tmp_path / "r.json") == "DIFFERENT"
+
+
+@pytest.mark.slow
+def test_a_conversion_that_fails_leaves_the_earlier_file_and_no_half_one(folder, out, xverify, tmp_path, monkeypatch):
+    plant(tmp_path, monkeypatch, "onnx", FAILS)
+    (out / "m.onnx").write_text("the earlier file")
+    done = xverify("convert", folder, out / "m.onnx", "--force")
+    assert done.code == 3
+    assert "the converter to ONNX file failed: RuntimeError: the converter met operator Foo" in done.err
+    assert [path.name for path in out.iterdir()] == ["m.onnx"]
+    assert (out / "m.onnx").read_text() == "the earlier file"
+
+
+# -- subjects of a run --------------------------------------------------------------------------------------------------
+
+# Adapters that lose a bias: of the ONNX graph when OpenVINO reads it, and of the variables when TensorFlow converts them.
+FAULTY = {
+    "openvino": """
+from onnx import numpy_helper
+from xverify.frameworks.openvino import Adapter as Right
+
+
+class Adapter(Right):
+    def open(self, model, properties):
+        changed = type(model)()
+        changed.CopyFrom(model)
+        for tensor in changed.graph.initializer:
+            if tensor.name == "0.bias":
+                tensor.CopyFrom(numpy_helper.from_array(0 * numpy_helper.to_array(tensor), tensor.name))
+        return super().open(changed, properties)
+""",
+    "litert": """
+from xverify.frameworks.litert import Adapter as Right
+
+
+class Adapter(Right):
+    def function(self, model, example, kernels):
+        bias = next(each for each in model.variables if each.path == "5/bias")
+        bias.assign(0 * bias)
+        return super().function(model, example, kernels)
+""",
+}
+
+
+def run(xverify, folder, **settings):
+    for module in ("openvino", "ai_edge_litert", "tensorflow"):
+        pytest.importorskip(module)
+    subjects = "torch:eager,openvino,litert"
+    return xverify("run", folder, "--subjects", subjects, "--warmup", 1, "--rerun", 4, timeout=600, **settings)
+
+
+@pytest.mark.slow
+def test_openvino_and_litert_compute_the_same_and_say_which_layers_were_seen(xverify, folder):
+    done = run(xverify, folder)
+    assert done.code == 0, done.out + done.err
+    for subject in ("openvino", "litert"):
+        assert done.row(subject)["error"]["verdict"] in ("EQUAL", "IDENTICAL")
+        assert done.row(subject)["weights_digest"] == done.result["weights"]["digest"]
+        assert done.row(subject)["environment"]["threads"] >= 1
+    layers = done.row("openvino")["error"]["layers"]
+    assert (layers["compared"], layers["known"]) == (6, 6)
+    assert done.row("litert")["error"]["layers"]["compared"] == 0
+
+
+@pytest.mark.slow
+def test_a_bias_that_openvino_or_litert_loses_is_caught(xverify, folder, tmp_path):
+    place = tmp_path / "frameworks"
+    place.mkdir()
+    for name, text in FAULTY.items():
+        (place / f"{name}.py").write_text(text)
+    done = run(xverify, folder, frameworks=place)
+    assert done.code == 1, done.out + done.err
+    error = done.row("openvino")["error"]
+    assert error["verdict"] == "DIFFERENT"
+    assert [layer["name"] for layer in error["layers"]["layers"] if layer["verdict"] == "DIFFERENT"] == ["0"]
+    assert done.row("litert")["error"]["verdict"] == "DIFFERENT"
+
+
+def test_the_shapes_of_a_folder_can_be_changed(folder):
+    from xverify.conversion.source import find
+    from xverify.progress import Listener
+
+    found = find(str(folder), {"image": (4, 3, 16, 8)}, Path("unused"), None, Listener())
+    assert (found.spec.batch, found.spec.inputs["image"].shape) == (4, ("N", 3, 16, 8))
+    assert found.spec.inputs["image"].sized(4) == (4, 3, 16, 8)

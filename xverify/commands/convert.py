@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import argparse
+
+from rich.markup import escape
+
+from ..checking.options import GROUPS, WHAT, CheckDisplay
+from ..conversion.options import ConvertSettings, handed_on
+from ..workload.declaration import declared
+from . import _arguments
+from ._arguments import Parser
+
+HELP = "convert a model with the frameworks' own converters, and check the file at once"
+GROUP = "verify and time"
+EXAMPLE = """examples:
+  xverify convert resnet18 --to onnx resnet18.onnx
+  xverify convert ./my_port --to tflite my_port.tflite --weights trained.pt
+      the folder's tensorflow.py with the weights of the reference
+  xverify convert ./my_port --quantize int8 --accept "top1>=0.99" int8.onnx
+      the suffix tells the format; the figures decide
+  xverify convert torch=model.py:build --shape x=1x3x224x224 --to openvino m.xml
+  xverify convert resnet18 --to onnx --exporter dynamo --on onnxruntime,openvino
+      --force resnet18.onnx"""
+
+SETTINGS = (*declared(ConvertSettings), *handed_on())
+OPTIONS = (*SETTINGS, *declared(CheckDisplay))
+
+
+def add_arguments(parser: Parser) -> None:
+    for title in GROUPS:
+        parser.group(title)
+    parser.group(WHAT).add_argument(
+        "model", metavar="MODEL|FOLDER",
+        help="a model of the zoo, a model folder, or torch=FILE.py:FUNCTION, which returns a torch module",
+    )  # fmt: skip
+    parser.group(WHAT).add_argument("out", metavar="OUT", help="the file that is written")
+    _arguments.add(parser, OPTIONS)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Convert, check, print the report of the check, and return the exit code of its verdict."""
+    from ..conversion.api import convert
+    from ..conversion.checked import conclusion
+    from ..report.check import render
+    from ..report.progress import progress_listener
+    from ..report.style import coloured
+    from ..report.terminal import console
+
+    asked = _arguments.values(args, OPTIONS)
+    with progress_listener(args.quiet) as listener:
+        settings = {option.name: asked[option.name] for option in SETTINGS}
+        result = convert(args.model, args.out, json=args.json, listener=listener, **settings)
+    out = console()
+    if not args.quiet:
+        render(result, out, by_node=args.nodes)
+    out.print(f"{coloured(result.verdict)} {escape(args.out)}: {conclusion(result)}", soft_wrap=True)
+    return result.exit_code

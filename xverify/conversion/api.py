@@ -1,0 +1,51 @@
+"""``xverify.convert``: convert a model, check the file, and return the result of the check."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ..checking.options import CheckSettings
+from ..progress import Listener
+from ..results.file import write
+from ..results.records import Result
+from ..workload.declaration import build, check, declared
+from .options import ConvertSettings, handed_on
+from .run import Conversion
+from .target import target
+
+OWN = declared(ConvertSettings)
+SETTINGS = (*OWN, *handed_on())
+
+
+def convert(
+    model: str | Path,
+    out: str | Path,
+    *,
+    json: str | Path | None = None,
+    listener: Listener | None = None,
+    **settings: Any,  # the fields of ConvertSettings, and of CheckSettings those of handed_on; each with its own type
+) -> Result:
+    """Convert a model as ``xverify convert`` does, with the same options, check the file, and return the result of the check.
+
+    Raises UsageError when the request cannot be run, SubjectError when the conversion fails, and TypeError for an unknown
+    argument. No file is left then.
+
+    model: a name of the zoo, a model folder, or "torch=FILE.py:FUNCTION". out: the file that is written.
+    json: where the result file is written. listener: receives the progress.
+    """
+    names = {each.name for each in OWN}
+    own = {name: value for name, value in settings.items() if name in names}
+    rest = {name: value for name, value in settings.items() if name not in names}
+    others = ("model", "out", "json", "listener", *names)
+    asked = build(ConvertSettings, OWN, own, "convert")
+    checking = build(CheckSettings, handed_on(), rest, "convert", others)
+    values = {**vars(checking), **vars(asked)}
+    check(SETTINGS, values)
+    chosen = target(asked.to, out, asked.quantize, asked.force)
+    with tempfile.TemporaryDirectory(prefix="xverify-") as space:
+        result = Conversion(chosen, asked, checking, listener or Listener(), Path(space)).execute(str(model))
+    if json is not None:
+        write(result, Path(json))
+    return result

@@ -1,0 +1,103 @@
+"""The check of a converted file against the model that it was made of, in float64 and with the same weights."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..checking.computing import Cases, sized
+from ..checking.figures import conditions
+from ..checking.judge import CONVERSION
+from ..checking.meaning import Meaning
+from ..checking.options import CheckSettings
+from ..checking.run import Check, Target
+from ..framework import formats
+from ..progress import Listener
+from ..reference import summary
+from ..reference.build import Export, Prepared
+from ..reference.truth import Truth
+from ..results.records import Result, Row
+from ..results.verdicts import Outcome, Verdict
+from ..weights import npz
+from ..workload.request import Request
+from ..workload.spec import ModelFolder
+
+
+@dataclass(frozen=True)
+class Against:
+    """The reference of the check: the model with its inputs and its outputs in float64. source: as the user wrote it."""
+
+    source: str
+    folder: ModelFolder
+    request: Request
+    prepared: Prepared
+    truth: Truth
+
+    def target(self) -> Target:
+        """The reference as the check takes it."""
+        arrays, count, truth = npz.load_file(self.prepared.inputs), self.request.cases, self.truth
+        cases = Cases(arrays, count, ("random",) * count, sized(arrays))
+        floors = truth.noise_floors
+        return Target(
+            cases, Meaning(truth.outputs, truth.float32, floors, floors is not None, truth.precision, self.describe())
+        )
+
+    def describe(self) -> str:
+        """Where the outputs come from, as a phrase."""
+        return f"{self.folder.name} in {self.request.reference}, {self.truth.precision}, with the same weights"
+
+
+def check(path: Path, against: Against, settings: CheckSettings, made: str, listener: Listener) -> Result:
+    """Check a file, which was converted from a reference. made: how it was made, a sentence for the report."""
+    runtimes = [name.strip() for name in settings.on.split(",")] if settings.on else [""]
+    chosen = [(path, formats.examine(path, runtime, settings.trust)) for runtime in runtimes]
+    wanted = conditions(settings.accept) if settings.accept else ()
+    # The check has its reference already, so it opens no file for it.
+    asked = replace(settings, against=against.prepared.inputs)
+    with tempfile.TemporaryDirectory(prefix="xverify-") as space:
+        checking = Check(chosen, asked, wanted, listener, Path(space))
+        checking.target = against.target()
+        result = checking.execute()
+    reference = summary.reference(against.request, against.prepared, Export(), against.truth, against.truth.layers)
+    return replace(
+        result,
+        verdict=decided(result),
+        weights=summary.weights(against.prepared),
+        inputs=summary.inputs(against.request, against.prepared),
+        settings=replace(result.settings, reference=against.source, batch=against.request.batch),
+        reference=replace(reference, framework=against.describe(), environment=dict(against.prepared.environment)),
+        notes=(made, *result.notes),
+    )
+
+
+def answers(result: Result) -> list[Row]:
+    """The rows that compare the file with the model that it was made of."""
+    return [row for row in result.rows if row.task == CONVERSION]
+
+
+def decided(result: Result) -> Outcome:
+    """The outcome of a conversion.
+
+    Where a runtime has no evaluation of its files in float64, the comparison with the model decides alone.
+    """
+    compared = [row.error.verdict for row in answers(result) if row.error is not None]
+    known = len(compared) == len(answers(result)) and Verdict.UNTESTED not in compared
+    return Outcome.PASS if result.verdict == Outcome.INCONCLUSIVE and compared and known else result.verdict
+
+
+def conclusion(result: Result) -> str:
+    """The last line of the report: "converted, checked: EQUAL, 1.7 times faster"."""
+    rows = answers(result)
+    found = [row.error.verdict if row.error else row.status for row in rows]
+    words = ", ".join(f"{row.framework} {each}" for row, each in zip(rows, found)) if len(rows) > 1 else str(found[0])
+    speeds = [_speed(row) for row in rows if row.speed is not None and row.speed.counted and row.speed.ratio]
+    return f"converted, checked: {words}" + "".join(f", {each}" for each in speeds)
+
+
+def _speed(row: Row) -> str:
+    """How fast the file is beside the reference, where the check measured it."""
+    assert row.speed is not None
+    assert row.speed.ratio is not None
+    ratio = row.speed.ratio
+    return f"{1 / ratio:.1f} times faster" if ratio < 1 else f"{ratio:.1f} times slower"

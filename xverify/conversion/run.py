@@ -1,0 +1,196 @@
+"""One conversion: source -> weights and inputs -> steps of the target -> exact outputs -> the file in its place -> check."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from .. import host
+from ..checking.options import CheckSettings
+from ..environments import store as environments
+from ..errors import Failed, NotInstalled, Unsupported, UsageError
+from ..framework import converter, discovery
+from ..framework.adapter import Framework
+from ..framework.converter import Step
+from ..progress import Listener
+from ..reference import build, truth
+from ..reference.build import Prepared, ReferenceProcess
+from ..reference.request import resolve
+from ..reference.subjects import REFERENCE
+from ..results.records import Result
+from ..worker import messages
+from ..worker.command import interpreter
+from ..worker.messages_conversion import Convert
+from ..worker.process import Worker
+from ..workload.options import OWN_WEIGHTS, RunSettings
+from ..workload.request import Request
+from ..workload.spec import ModelFolder
+from . import checked, source
+from .options import PROBE_WEIGHTS, ConvertSettings
+from .target import Target
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What is converted, and how.
+
+    target: the format and its place. settings: of the conversion. checking: of the check that follows.
+    space: an empty folder for files of the conversion.
+    """
+
+    target: Target
+    settings: ConvertSettings
+    checking: CheckSettings
+    listener: Listener
+    space: Path
+
+    def execute(self, text: str) -> Result:
+        """Convert and check. Raises UsageError and SubjectError when there is no file in the end.
+
+        text: the source, as in ``source.find``.
+        """
+        self._check_installed()
+        threads, place = self.checking.threads, self.space / "source"
+        folder = source.find(text, self.settings.shape or {}, place, threads, self.listener)
+        self._check_model(folder)
+        request = self._request(folder)
+        worker = self._worker(discovery.load(REFERENCE), "reference")
+        process = ReferenceProcess(request, folder, worker, self.listener)
+        with _staged(self.target) as staged:
+            try:
+                prepared = build.prepare(process)
+                if prepared.random:
+                    raise Failed(prepared.random)
+                says = self._convert(process, prepared, staged)
+                exact = truth.evaluate(process, prepared, truth.compute_float32(process, prepared))
+            finally:
+                worker.close()
+            if exact.random:
+                raise Failed(exact.random)
+            self.target.take(staged)
+        against = checked.Against(text, folder, request, prepared, exact)
+        made = f"{folder.name} was converted by {', then '.join(says)}; weights: {prepared.weights_source}"
+        self.listener.phase(self.target.path.name, "checking it against the reference in float64")
+        return checked.check(self.target.path, against, self.checking, made, self.listener)
+
+    # -- before anything starts ---------------------------------------------------------------------------------------
+
+    def _check_installed(self) -> None:
+        """Raise NotInstalled when a framework of the conversion is missing here and has no environment."""
+        for adapter in converter.frameworks(self.target.form, self.settings.quantize):
+            lacks = host.missing(adapter)
+            if lacks and environments.chosen(adapter) is None:
+                raise NotInstalled(
+                    f"a conversion to {self.target.form.title} needs {', '.join(lacks)}, which is not installed; type: "
+                    f"{environments.remedy(adapter)}"
+                )
+
+    def _check_model(self, folder: ModelFolder) -> None:
+        """Raise UsageError or Unsupported when this model cannot become such a file."""
+        form, flow = self.target.form, folder.spec.control_flow
+        if flow and form.name != "torchscript":
+            raise Unsupported(
+                f"{folder.name} has no {form.title}: {flow}, which a trace cannot hold; --to torchscript compiles its source"
+            )
+        for step in form.steps(self.settings.quantize):
+            adapter = discovery.load(step.framework)
+            if step.builds and folder.file(adapter.reads()) is None:
+                raise UsageError(
+                    f"a {form.title} is made of the model in {adapter.reads()}.py, and {folder.path} has none: write it (see "
+                    "docs/model-folder.md), or convert to another format"
+                )
+
+    def _request(self, folder: ModelFolder) -> Request:
+        """The request of a run with the same weights and inputs. Its only subject is the reference."""
+        asked, checking = self.settings, self.checking
+        batch = folder.spec.batch
+        if asked.batch is not None and asked.shape and asked.batch != batch:
+            raise UsageError(f"--batch {asked.batch}: --shape gives a batch of {batch}")
+        probing = asked.weights == PROBE_WEIGHTS
+        given = asked.weights or folder.weights or OWN_WEIGHTS
+        request, _ = resolve(
+            folder.path,
+            [f"{REFERENCE}:eager"],
+            RunSettings(
+                weights=OWN_WEIGHTS if probing else given,
+                trust=checking.trust,
+                batch=asked.batch or batch,
+                cases=asked.cases,
+                seed=checking.seed,
+                threads=checking.threads,
+                timeout=checking.timeout,
+            ),
+        )
+        return replace(request, weights=None) if probing else request
+
+    # -- the steps ----------------------------------------------------------------------------------------------------
+
+    def _convert(self, process: ReferenceProcess, prepared: Prepared, staged: Path) -> list[str]:
+        """Do all steps. Returns a phrase about each. process: the reference, which also does the steps of its framework."""
+        steps = self.target.form.steps(self.settings.quantize)
+        says, made = [], None
+        for index, step in enumerate(steps):
+            last = index == len(steps) - 1
+            path = staged / self.target.path.name if last else self.space / f"step-{index}" / "model.onnx"
+            path.parent.mkdir(exist_ok=True)
+            self.listener.phase(self.target.path.name, f"converting with {step.framework}")
+            if step.framework == process.framework:
+                says.append(self._step(step, process, prepared, process.worker, made, path))
+            else:
+                with self._worker(discovery.load(step.framework), f"{step.framework}-{index}") as worker:
+                    if step.builds:
+                        worker.ask(build.build_question(process.folder, step.framework, None))
+                    says.append(self._step(step, process, prepared, worker, made, path))
+            made = path
+        return says
+
+    def _step(
+        self, step: Step, process: ReferenceProcess, prepared: Prepared, worker: Worker, made: Path | None, path: Path
+    ) -> str:
+        """Do one step. made: the file of the step before."""
+        if step.builds:
+            worker.ask(messages.Load(path=str(prepared.weights)))
+        spec = process.folder.spec
+        return worker.ask(
+            Convert(
+                to=self.target.form.name,
+                method=step.method,
+                inputs=str(prepared.inputs),
+                names=tuple(spec.inputs),
+                outputs=tuple(spec.outputs),
+                path=str(path),
+                source=None if step.builds else str(made),
+                quantize=self.settings.quantize,
+                exporter=self.settings.exporter,
+                traces=not spec.control_flow,
+            )
+        ).says
+
+    def _worker(self, adapter: type[Framework], name: str) -> Worker:
+        folder = self.space / name
+        folder.mkdir()
+        threads = self.checking.threads or host.cores()
+        label = "reference" if name == "reference" else self.target.path.name
+        return Worker(
+            adapter,
+            interpreter(adapter),
+            folder,
+            threads,
+            "cpu",
+            self.checking.timeout,
+            beat=lambda seconds, line: self.listener.beat(label, seconds, line),
+        )
+
+
+@contextmanager
+def _staged(target: Target) -> Iterator[Path]:
+    """An empty folder beside the target, on the same disk, which is deleted at the end: a failed conversion leaves no half file."""
+    folder = Path(tempfile.mkdtemp(prefix=".xverify-", dir=target.path.absolute().parent))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,22 @@
+"""The TensorFlow model of a job as one function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from xverify.framework.adapter import Array
+from xverify.framework.converter import Job
+from xverify.frameworks._tflite import Serving, serving
+
+
+def served(job: Job) -> Serving:
+    """The model with the names of the spec."""
+    framework = job.framework
+    example = dict(zip(job.inputs, job.native[0]))
+    return serving(framework.tf, job.model, framework.forward(job.model), example, list(job.outputs))
+
+
+def representative(job: Job) -> Iterator[dict[str, Array]]:
+    """The input cases in TensorFlow's layout."""
+    for case in job.native:
+        yield {name: tensor.numpy() for name, tensor in zip(job.inputs, case)}

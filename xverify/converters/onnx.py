@@ -1,0 +1,89 @@
+"""ONNX, exported by torch. float16 and int8 are made of it by ONNX Runtime's own tools."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from xverify.framework.adapter import Array
+from xverify.framework.converter import DYNAMO, FLOAT16, INT8, Converter, Job, Step, need
+
+LARGEST = 1.8e9  # bytes of weights in one file; a file of protobuf holds 2 GiB at most
+
+
+class Adapter(Converter):
+    name = "onnx"
+    title = "ONNX file"
+    suffixes = (".onnx",)
+
+    @classmethod
+    def steps(cls, quantize: str | None) -> tuple[Step, ...]:
+        export = Step("torch", "export")
+        more = {FLOAT16: (Step("onnxruntime", "halve", False),), INT8: (Step("onnxruntime", "quantize", False),)}
+        return (export, *more.get(quantize or "", ()))
+
+    @classmethod
+    def export(cls, job: Job) -> str:
+        """Export the model with torch.onnx."""
+        torch, dynamo = job.framework.torch, job.exporter == DYNAMO
+        settings: dict[str, Any] = {}
+        if dynamo:
+            need("onnxscript", "torch.onnx with --exporter dynamo")
+            weights = sum(tensor.numel() * tensor.element_size() for tensor in job.model.state_dict().values())
+            settings["external_data"] = weights > LARGEST
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # warnings of deprecation go to the log otherwise, once for each operator
+            torch.onnx.export(
+                job.model,
+                job.native[0],
+                str(job.path),
+                input_names=list(job.inputs),
+                output_names=list(job.outputs),
+                dynamo=dynamo,
+                **settings,
+            )
+        return f"torch.onnx.export of torch {torch.__version__}, the {job.exporter} exporter"
+
+    @classmethod
+    def halve(cls, job: Job) -> str:
+        """Convert weights and operators of an ONNX file to float16; its inputs and outputs stay as they are."""
+        need("packaging", "ONNX Runtime's converter to float16")
+        import onnx
+        from onnxruntime.transformers.float16 import convert_float_to_float16
+
+        onnx.save(convert_float_to_float16(onnx.load(job.source), keep_io_types=True), job.path)
+        version = job.framework.ort.__version__
+        return f"onnxruntime.transformers.float16 of onnxruntime {version}; inputs and outputs stay float32"
+
+    @classmethod
+    def quantize(cls, job: Job) -> str:
+        """Quantise an ONNX file to 8 bits, weights and activations, with the input cases for calibration."""
+        need("sympy", "ONNX Runtime's quantisation")
+        from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+        from onnxruntime.quantization.shape_inference import quant_pre_process
+
+        class Cases(CalibrationDataReader):  # type: ignore[misc]  # onnxruntime has no types
+            def __init__(self, cases: Iterator[dict[str, Array]]) -> None:
+                self.cases = cases
+
+            def get_next(self) -> dict[str, Array] | None:
+                return next(self.cases, None)
+
+        assert job.source is not None
+        prepared = job.source.with_name("prepared.onnx")
+        quant_pre_process(str(job.source), str(prepared), skip_symbolic_shape=True)
+        quantize_static(
+            str(prepared),
+            str(job.path),
+            Cases(job.cases()),
+            quant_format=QuantFormat.QDQ,
+            activation_type=QuantType.QUInt8,
+            weight_type=QuantType.QInt8,
+            per_channel=True,
+        )
+        version, cases = job.framework.ort.__version__, len(list(job.cases()))
+        return (
+            f"onnxruntime.quantization.quantize_static of onnxruntime {version}: QDQ, activations uint8, weights int8 per channel, "
+            f"calibrated with {cases} input cases"
+        )

@@ -1,0 +1,153 @@
+"""Code that the adapters share whose runtime computes the reference's ONNX export.
+
+The initializers of the export are set by name from the canonical weights.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from xverify.errors import Unsupported
+from xverify.framework.adapter import Array, Framework, Source
+from xverify.framework.capture import Recorder
+from xverify.weights import onnx as weights
+
+# Layers that one run exposes. More layers need memory for their values; fewer layers need more compilations of the graph.
+EXPOSED = 48
+
+
+class OnExport(Framework):
+    """The base class of the adapters. A subclass sets ``onnx`` and adds modes, ``values`` and its environment."""
+
+    runs_export = True
+    captured_mode = ""  # fewer operators are fused in a captured graph
+    # The module onnx.
+    onnx: Any
+
+    def build(self, source: Source, options: Mapping[str, Any], float64: bool = False) -> Any:
+        if source.onnx is None:
+            raise Unsupported("needs an ONNX export of the model, and the reference made none")
+        if float64:
+            raise Unsupported("runs the float32 export, which cannot be built in float64")
+        return self.onnx.load(source.onnx)
+
+    def values(self, model: Any, feed: Mapping[str, Array], tensors: Sequence[str]) -> Sequence[Array]:
+        """Run a graph once, with as few fused operators as the runtime allows, and return these outputs of the graph.
+
+        feed: name of an input -> value.
+        """
+        raise NotImplementedError
+
+    def layers(self, model: Any) -> dict[str, list[Any]]:
+        """The modules that the export names in its nodes.
+
+        The export writes the second call of ``relu`` as ``relu_1``. Such a node is listed under both names, because a module may
+        itself be called ``relu_1``.
+        """
+        found: dict[str, list[Any]] = {}
+        for node in model.graph.node:
+            for strip_calls in (False, True):
+                found.setdefault(".".join(_scope(node.name, strip_calls)), []).append(node)
+        found.pop("", None)
+        return found
+
+    def capture(self, model: Any, inputs: tuple[Any, ...], names: Mapping[str, str], recorder: Recorder) -> Any:
+        """Record layers by making their inputs and outputs outputs of the graph, for some layers in each run.
+
+        The inputs and outputs of a layer are exposed in the same run, so they belong together. The outputs of the fused graph are
+        compared separately.
+        """
+        layers = self._named_nodes(model, names)
+        feed = dict(zip([tensor.name for tensor in model.graph.input], inputs))
+        outputs = [tensor.name for tensor in model.graph.output]
+        users = _users(model)
+        for start in range(0, len(layers), EXPOSED):
+            flows = [(name, *_flow(nodes, users, model)) for name, nodes in layers[start : start + EXPOSED]]
+            wanted = {tensor for _, layer_inputs, layer_outputs in flows for tensor in (*layer_inputs, *layer_outputs)}
+            values = {**feed, **self._expose(model, feed, sorted(wanted - set(feed)))}
+            for name, layer_inputs, layer_outputs in flows:
+                record = recorder.begin(name, [values[tensor] for tensor in layer_inputs])
+                recorder.end(record, [values[tensor] for tensor in layer_outputs])
+        found = self._expose(model, feed, outputs)
+        return [found[name] for name in outputs]
+
+    def _named_nodes(self, model: Any, names: Mapping[str, str]) -> list[tuple[str, list[Any]]]:
+        """(canonical name, nodes) of each call of a layer. names: native -> canonical name."""
+        calls: dict[tuple[str, ...], list[Any]] = {}
+        for node in model.graph.node:
+            calls.setdefault(_scope(node.name, strip_calls=False), []).append(node)
+        result = []
+        for scope, nodes in calls.items():
+            spellings = (".".join(scope), ".".join(map(_strip_call, scope)))
+            name = next((spelling for spelling in spellings if spelling in names), None)
+            if name is not None:
+                result.append((names[name], nodes))
+        return result
+
+    def _expose(self, model: Any, feed: dict[str, Array], tensors: list[str]) -> dict[str, Array]:
+        """Run the graph with these tensors as outputs: name -> value. feed: name of an input -> value."""
+        exposed = self.onnx.ModelProto()
+        exposed.CopyFrom(model)
+        known = {tensor.name for tensor in exposed.graph.output}
+        exposed.graph.output.extend(
+            self.onnx.helper.make_empty_tensor_value_info(tensor) for tensor in tensors if tensor not in known
+        )
+        return dict(zip(tensors, self.values(exposed, feed, tensors)))
+
+    def load_weights(self, model: Any, arrays: dict[str, Array]) -> None:
+        weights.to_model(model, arrays)
+
+    def save_weights(self, model: Any) -> dict[str, Array]:
+        arrays: dict[str, Array] = weights.from_model(model)
+        return arrays
+
+    def to_native(self, array: Array, layout: str | None) -> Array:
+        return np.array(array, order="C")
+
+    def to_numpy(self, tensor: Any, layout: str | None) -> Array:
+        return np.asarray(tensor)
+
+    def wait(self, outputs: Any) -> None:
+        """A run returns computed arrays."""
+
+
+def _strip_call(part: str) -> str:
+    """A part of a path without the number of the call: ``relu`` for ``relu_1``, its second call."""
+    return re.sub(r"_\d+$", "", part)
+
+
+def _scope(node: str, strip_calls: bool) -> tuple[str, ...]:
+    """The path of the module that a node was exported from: "/layer1/layer1.0/relu_1/Relu" -> layer1.0, relu_1.
+
+    strip_calls: leave the numbers of calls out.
+    """
+    parts: list[str] = []
+    for part in node.split("/")[1:-1]:
+        part = _strip_call(part) if strip_calls else part
+        if parts and part.startswith(_strip_call(parts[-1]) + "."):
+            parts[-1] = part  # the name of an item of a list or a sequence includes the name of the list
+        else:
+            parts.append(part)
+    return tuple(parts)
+
+
+def _users(model: Any) -> dict[str, list[str]]:
+    """Name of a value -> names of the nodes that use it; "" stands for the outputs of the graph."""
+    users: dict[str, list[str]] = {tensor.name: [""] for tensor in model.graph.output}
+    for node in model.graph.node:
+        for value in node.input:
+            users.setdefault(value, []).append(node.name)
+    return users
+
+
+def _flow(nodes: list[Any], users: Mapping[str, list[str]], model: Any) -> tuple[list[str], list[str]]:
+    """The names of the values that these nodes take from others, without weights, and of those that others use."""
+    own = {node.name for node in nodes}
+    inside = {value for node in nodes for value in node.output} | {tensor.name for tensor in model.graph.initializer}
+    inputs = [value for node in nodes for value in node.input if value and value not in inside]
+    outputs = [value for node in nodes for value in node.output if set(users.get(value, ())) - own]
+    return list(dict.fromkeys(inputs)), list(dict.fromkeys(outputs))

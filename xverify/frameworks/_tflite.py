@@ -1,0 +1,76 @@
+"""A model of TensorFlow as one function with named inputs and outputs, and its conversion to TensorFlow Lite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from xverify.framework.adapter import Array
+
+
+@dataclass(frozen=True)
+class Serving:
+    """A model as one function.
+
+    module: a tf.Module that holds the function and the variables that it uses.
+    function: a concrete function, which takes its inputs by name and returns a mapping of its outputs by name.
+    inputs, outputs: the names, in the order of the model.
+    """
+
+    module: Any
+    function: Any
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+def serving(
+    tf: Any, model: Any, forward: Callable[..., Any], example: Mapping[str, Any], outputs: Sequence[str]
+) -> Serving:
+    """Trace a model into one function with fixed shapes.
+
+    tf: the module tensorflow. forward: the model as a function of its inputs.
+    example: name -> tensor or array of every input. outputs: names for outputs that have none of their own.
+    """
+    names: list[str] = []
+
+    def call(*tensors: Any) -> dict[str, Any]:
+        found = named(forward(*tensors), outputs)
+        names[:] = found
+        return {name: tf.identity(tensor) for name, tensor in found.items()}
+
+    signature = [tf.TensorSpec(tensor.shape, tensor.dtype, name=name) for name, tensor in example.items()]
+    function = tf.function(call, input_signature=signature, autograph=False)
+    module = tf.Module()
+    # Saving keeps only the variables that the module holds. Those of Keras wrap a tf.Variable.
+    variables = getattr(model, "variables", ())
+    module.held = [variable if isinstance(variable, tf.Variable) else variable.value for variable in variables]
+    module.serve = function
+    return Serving(module, function.get_concrete_function(), tuple(example), tuple(names))
+
+
+def named(outputs: Any, names: Sequence[str]) -> dict[str, Any]:
+    """The outputs of a model by name. names: for outputs that have none of their own."""
+    if isinstance(outputs, Mapping):
+        return dict(outputs)
+    if not isinstance(outputs, (tuple, list)):
+        outputs = (outputs,)
+    return {names[i] if i < len(names) else f"output_{i}": tensor for i, tensor in enumerate(outputs)}
+
+
+def convert(tf: Any, served: Serving, quantize: str | None = None, cases: Iterable[Mapping[str, Array]] = ()) -> bytes:
+    """Convert to TensorFlow Lite with TensorFlow's own converter. Returns the content of the file.
+
+    quantize: "float16": weights in float16; "int8": weights and activations in 8 bits where LiteRT has such an operator.
+    cases: representative inputs, name -> array, for "int8".
+    """
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([served.function], served.module)
+    if quantize is not None:
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    if quantize == "float16":
+        converter.target_spec.supported_types = [tf.float16]
+    if quantize == "int8":
+        known = [dict(case) for case in cases]  # the converter asks for them more than once
+        converter.representative_dataset = lambda: iter(known)
+    content: bytes = converter.convert()
+    return content

@@ -1,0 +1,61 @@
+"""The work of a worker that converts a model with its framework's own converter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..errors import Failed, XverifyError
+from ..framework import converter
+from ..framework.converter import Job
+from ..weights import npz
+from .messages_conversion import Convert, Converted
+from .state import Handlers, State
+
+LONGEST = 600  # characters of an error that a message quotes
+
+
+class ConversionWork:
+    """Handlers of requests about a conversion."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+
+    def handlers(self) -> Handlers:
+        """Class of request -> the method that answers it."""
+        return {Convert: self.convert}
+
+    def convert(self, request: Convert) -> Converted:
+        """Do one step. What a converter raises becomes one line."""
+        state, of_model = self.state, request.source is None
+        job = Job(
+            framework=state.framework,
+            model=state.model if of_model else None,
+            inputs=request.names,
+            outputs=request.outputs,
+            arrays=npz.load_file(Path(request.inputs)),
+            native=state.native_cases(request.inputs) if of_model else (),
+            source=None if request.source is None else Path(request.source),
+            path=Path(request.path),
+            quantize=request.quantize,
+            exporter=request.exporter,
+            traces=request.traces,
+        )
+        target = converter.load(request.to)
+        try:
+            says: str = getattr(target, request.method)(job)
+        except (XverifyError, MemoryError):
+            raise
+        except Exception as error:
+            raise Failed(f"the converter to {target.title} failed: {_cause(error)}{state.place(error)}") from error
+        if not job.path.exists():
+            raise Failed(f"the converter to {target.title} wrote no file")
+        return Converted(says)
+
+
+def _cause(error: Exception) -> str:
+    """An exception as one line: its kind and the line of its text that says most."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # Errors of MLIR begin with the place in the graph; exceptions that wrap others end with the cause.
+    chosen = next((line for line in lines if "error:" in line.lower()), lines[0] if lines else "")
+    text = f"{type(error).__name__}: {chosen}" if chosen else type(error).__name__
+    return text if len(text) <= LONGEST else text[:LONGEST] + " ..."

@@ -1,0 +1,36 @@
+"""Requests to a worker that converts a model; see ``messages``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .codec import Reply, Request
+
+
+@dataclass(frozen=True)
+class Converted(Reply):
+    """says: which converter did it, with its version and settings, as a phrase."""
+
+    says: str
+
+
+@dataclass(frozen=True)
+class Convert(Request[Converted]):
+    """Do one step of a conversion, and write its result to ``path``.
+
+    to: the target, by the name of its file in xverify/converters/. method: the method of its class that does this step.
+    inputs: an array file of input cases. names, outputs: the names of inputs and outputs, in the order of the spec.
+    source: the file that is converted; None: the model that ``Build`` built, with the weights that were loaded.
+    quantize, exporter, traces: as in ``converter.Job``.
+    """
+
+    to: str
+    method: str
+    inputs: str
+    names: tuple[str, ...]
+    outputs: tuple[str, ...]
+    path: str
+    source: str | None
+    quantize: str | None
+    exporter: str
+    traces: bool
