@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import Failed, SubjectError, UsageError
@@ -13,6 +13,7 @@ from ..weights import npz
 from ..weights.canonical import Array, digest
 from ..workload.keys import case_key
 from . import cases as cases_module
+from . import sequence
 from .matching import Matching, content, decide, matchings
 from .meaning import Meaning
 from .options import CheckSettings
@@ -50,6 +51,7 @@ class Computed:
     names: name of an output in the reference -> its name in the file.
     matched: the pairs of inputs and of outputs that differ in name or order of axes, in words.
     missing: outputs of the reference that the file lacks. notes: how the matching was found, and what has no partner.
+    state: in a sequence, input -> the output of the step before that it is given, with the file's own names.
     """
 
     inputs: Path
@@ -59,25 +61,35 @@ class Computed:
     matched: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    state: Mapping[str, str] = field(default_factory=dict)
 
 
 def make_cases(tensors: Sequence[Tensor], vocabulary: Mapping[str, int], settings: CheckSettings) -> Cases:
     """The input cases for these inputs: the user's arrays, or drawn ones. Raises UsageError."""
     if settings.inputs is not None:
-        return _given(Path(settings.inputs), tensors)
+        return _given(Path(settings.inputs), tensors, settings)
     inputs, notes = cases_module.settle(tensors, settings.shape or {}, vocabulary, settings.input_range)
-    arrays = cases_module.make(inputs, settings.seed)
+    return drawn(inputs, notes, settings)
+
+
+def drawn(inputs: Sequence[cases_module.Input], notes: Sequence[str], settings: CheckSettings) -> Cases:
+    """Random input cases for these inputs: one of each kind, or the steps of a sequence. notes: what was guessed."""
     settled = tuple(Tensor(each.name, each.shape, each.dtype) for each in inputs)
-    return Cases(arrays, len(cases_module.KINDS), cases_module.KINDS, settled, tuple(notes))
+    if settings.steps is None:
+        arrays = cases_module.make(inputs, settings.seed)
+        return Cases(arrays, len(cases_module.KINDS), cases_module.KINDS, settled, tuple(notes))
+    arrays = sequence.begin(cases_module.make(inputs, settings.seed, ("random",) * settings.steps), settings)
+    return Cases(arrays, settings.steps, (sequence.KIND,) * settings.steps, settled, tuple(notes))
 
 
-def _given(path: Path, tensors: Sequence[Tensor]) -> Cases:
+def _given(path: Path, tensors: Sequence[Tensor], settings: CheckSettings) -> Cases:
     """The cases in a file of arrays, which are called NAME or CASE/NAME."""
     try:
         arrays = npz.load_file(path)
     except (OSError, ValueError) as error:
         raise UsageError(f"--inputs {path}: {error}") from None
     named = {key if key.partition("/")[0].isdigit() else case_key(0, key): array for key, array in arrays.items()}
+    named = sequence.completed(named, settings, path)
     count = 1 + max((int(key.partition("/")[0]) for key in named), default=-1)
     known = {tensor.name for tensor in tensors}
     for case in range(count):
@@ -101,7 +113,8 @@ def compute_alone(opened: Opened, cases: Cases) -> Computed:
     inputs = opened.worker.folder / "inputs.npz"
     npz.save_file(dict(cases.arrays), inputs)
     outputs = compute(opened, inputs, "outputs")
-    return Computed(inputs, outputs, outputs, {tensor.name: tensor.name for tensor in sized(outputs)})
+    names = {tensor.name: tensor.name for tensor in sized(outputs)}
+    return Computed(inputs, outputs, outputs, names, state=opened.state)
 
 
 def compute_matched(opened: Opened, cases: Cases, reference: Meaning, settings: CheckSettings) -> Computed:
@@ -134,6 +147,7 @@ def compute_matched(opened: Opened, cases: Cases, reference: Meaning, settings: 
         raise failure
     index, says = decide(possible, errors)
     inputs, outputs = possible[index]
+    opened = sequence.partners(opened, inputs, outputs, settings)
     path = opened.worker.folder / "inputs.npz"
     write_inputs(cases.arrays, inputs, path)
     own = compute(opened, path, "outputs")
@@ -146,7 +160,7 @@ def compute_matched(opened: Opened, cases: Cases, reference: Meaning, settings: 
     matched = [str(pair) for pair in (*inputs.pairs, *outputs.pairs) if pair.order or pair.reference != pair.own]
     names = {pair.reference: pair.own for pair in outputs.pairs}
     named = as_reference(own, outputs, cases.count)
-    return Computed(path, own, named, names, tuple(matched), outputs.missing, tuple(notes))
+    return Computed(path, own, named, names, tuple(matched), outputs.missing, tuple(notes), opened.state)
 
 
 def _try(opened: Opened, cases: Cases, inputs: Matching, index: int) -> Mapping[str, Array]:

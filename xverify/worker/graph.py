@@ -18,6 +18,7 @@ from ..workload.keys import case_key
 from .messages_graph import (
     CaptureNodes,
     CompareConstants,
+    CompareWeights,
     ConstantsCompared,
     DescribeGraph,
     EvaluateGraph,
@@ -25,6 +26,7 @@ from .messages_graph import (
     GraphEvaluated,
     NodesCaptured,
     ReplayGraph,
+    WeightsCompared,
 )
 from .messages_reference import OutputFloor, Replayed
 from .state import Handlers, State
@@ -48,6 +50,7 @@ class GraphWork:
             EvaluateGraph: self.evaluate,
             ReplayGraph: self.replay,
             CompareConstants: self.compare_constants,
+            CompareWeights: self.compare_weights,
         }
 
     # -- in the worker of a runtime -----------------------------------------------------------------------------------
@@ -89,12 +92,15 @@ class GraphWork:
 
         graph, floors = self._graph(request.file), dict[str, OutputFloor]()
         results: dict[str, Array] = {}
+        fed: dict[str, Any] = {}  # of a type whose module only the worker of torch can import
         begun, done = self.state.clock(), 0
         for case, inputs in enumerate(_cases(request.inputs)):
             if case >= LEAST_CASES and self.state.clock() - begun > request.enough:
                 break
             done = case + 1
-            for name, found in noise(graph, inputs, request.seed, SAMPLES).items():
+            computed = noise(graph, inputs, request.seed, SAMPLES, fed=fed)
+            fed = {name: computed[output].value for name, output in request.state.items()}
+            for name, found in computed.items():
                 key = case_key(case, name)
                 results[key] = np.asarray(found.exact)
                 size = float(np.sqrt(np.mean(np.square(results[key], dtype=np.float64)))) if results[key].size else 0.0
@@ -124,6 +130,14 @@ class GraphWork:
         from ..replay.graph.constants import differences
 
         return ConstantsCompared(tuple(differences(self._graph(request.file), self._graph(request.reference))))
+
+    def compare_weights(self, request: CompareWeights) -> WeightsCompared:
+        """Compare the constants of a file with weights, by name and by value."""
+        from ..replay.graph.constants import differences_by_name, found_by_value
+
+        constants, weights = self._graph(request.file).constants, npz.load_file(Path(request.weights))
+        sentences = tuple(differences_by_name(constants, weights))
+        return WeightsCompared(sentences, len(weights), found_by_value(weights, constants))
 
     def _graph(self, file: str) -> Any:
         """The graph of a file, read once. Its type is not named here, because its module imports onnx and torch."""

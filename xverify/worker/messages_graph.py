@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .codec import Reply, Request
 from .messages_reference import OutputFloor, Replayed
@@ -72,6 +72,7 @@ class EvaluateGraph(Request[GraphEvaluated]):
 
     file: ONNX file. inputs: array file.
     enough: seconds after which no further case is begun; two cases are always computed.
+    state: input -> output. From the second case on, this input is what this output was in the case before, in each pass by itself.
     """
 
     file: str
@@ -79,6 +80,7 @@ class EvaluateGraph(Request[GraphEvaluated]):
     path: str
     seed: int
     enough: float
+    state: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -110,3 +112,26 @@ class CompareConstants(Request[ConstantsCompared]):
 
     file: str
     reference: str
+
+
+@dataclass(frozen=True)
+class WeightsCompared(Reply):
+    """sentences: one about each constant that has the name of a weight, and other values.
+
+    known: number of weights. found: number of those whose values some constant has, under any name, also transposed.
+    """
+
+    sentences: tuple[str, ...]
+    known: int
+    found: int
+
+
+@dataclass(frozen=True)
+class CompareWeights(Request[WeightsCompared]):
+    """Compare the constants of an ONNX file with weights.
+
+    weights: an array file.
+    """
+
+    file: str
+    weights: str

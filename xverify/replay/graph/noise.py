@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ class OutputNoise:
     own: the same output in the types of the file, computed by torch; None when it was not asked for.
     floor: rms of the change by rounding at every node, and of the error of ``own``. 0 for whole numbers.
     uncertain: for whole numbers, where rounding may change the decision; None for other outputs.
+    value: the output in every pass.
     """
 
     exact: Any
@@ -36,6 +37,7 @@ class OutputNoise:
     own: Any
     floor: float
     uncertain: Any = None
+    value: Value | None = None
 
     def rho(self, output: Any) -> float:
         """The residual of an output of the same shape / the noise floor. Whole numbers have 0 or infinity.
@@ -58,13 +60,20 @@ class OutputNoise:
 
 
 def noise(
-    graph: Graph, inputs: Mapping[str, Any], seed: int = 0, samples: int = SAMPLES, own: bool = True
+    graph: Graph,
+    inputs: Mapping[str, Any],
+    seed: int = 0,
+    samples: int = SAMPLES,
+    own: bool = True,
+    fed: Mapping[str, Value] | None = None,
 ) -> dict[str, OutputNoise]:
     """The exact outputs of a graph with their noise. One pass evaluates the graph exactly and with perturbations, side by side.
 
     inputs: an array for each input by name.
     samples: number of perturbed evaluations.
     own: whether to evaluate the graph in its own types, too; that error is a part of the noise floor.
+    fed: inputs that have a value of their own in every pass, in the place of those of ``inputs``: outputs of an earlier call of this
+        function with the same passes.
     """
     passes = [
         EXACT,
@@ -80,9 +89,9 @@ def noise(
         return outputs
 
     evaluation = Evaluation(passes, rounding=True, after=after)
-    found = evaluation.run(graph, given(evaluation, graph, inputs))
+    found = evaluation.run(graph, {**given(evaluation, graph, inputs), **(fed or {})})
     return {
-        name: _summary(value, passes, uncertain.get(name))
+        name: replace(_summary(value, passes, uncertain.get(name)), value=value)
         for name, value in zip(graph.outputs, found)
         if value is not None
     }
