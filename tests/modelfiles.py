@@ -265,3 +265,16 @@ class Opened:
         npz.save_file(arrays, self.folder / "inputs.npz")
         self.worker.ask(Compute(str(self.folder / "inputs.npz"), str(self.folder / "outputs.npz"), **more))
         return npz.load_file(self.folder / "outputs.npz")
+
+
+def save_onnx(path: Path, nodes: list, inputs: dict, outputs: dict, weights: dict) -> Path:
+    """Write an ONNX file of these nodes. inputs, outputs: name -> shape, of float32. weights: name -> array."""
+    from onnx import TensorProto, helper, numpy_helper, save
+
+    def described(shapes: dict) -> list:
+        return [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
+
+    arrays = [numpy_helper.from_array(np.array(array, order="C"), name) for name, array in weights.items()]
+    graph = helper.make_graph(nodes, "model", described(inputs), described(outputs), arrays)
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return path

@@ -18,6 +18,7 @@ from ..workload.declaration import check as check_values
 from .figures import conditions
 from .options import CheckSettings
 from .run import Check
+from .sequence import check_settings as check_sequence
 
 SETTINGS = declared(CheckSettings)
 
@@ -38,6 +39,7 @@ def check(
     """
     asked = build(CheckSettings, SETTINGS, settings, "check", ("files", "json", "listener"))
     check_values(SETTINGS, {each.name: getattr(asked, each.name) for each in SETTINGS})
+    check_sequence(asked)
     paths = [Path(files)] if isinstance(files, (str, Path)) else [Path(each) for each in files]
     if not paths:
         raise UsageError("xverify check needs at least one model file")

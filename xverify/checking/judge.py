@@ -103,6 +103,8 @@ def _judged(
     """Compare outputs with their meaning, which has the same names and perhaps fewer cases."""
     cases = min(cases, meaning.cases or cases)
     outputs = {key: outputs[key] for key in outputs if int(key.partition("/")[0]) < cases}
+    if floors is not None:  # whole numbers have no noise
+        floors = {key: floors.get(key, 0.0) for key in meaning.outputs}
     names = [key[2:] for key in meaning.outputs if key.startswith("0/") and key in outputs]
     # The file's own dtype is the expected one: another precision than the reference's is no fault of a file.
     expected = Outputs({name: Output(outputs[f"0/{name}"].dtype.name) for name in names})

@@ -74,7 +74,7 @@ def matchings(
     fixed = _given(what, reference, own, given or {}, layout)
     pairs = dict(fixed)
     for tensor in reference:
-        named = [other for other in own if _plain(other.name) == _plain(tensor.name)]
+        named = [other for other in own if plain(other.name) == plain(tensor.name)]
         if tensor.name in pairs or len(named) != 1 or named[0].name in {found[0] for found in pairs.values()}:
             continue
         orders = list(_orders(tensor, named[0], layout))
@@ -132,7 +132,7 @@ def _given(
     return found
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
     """A name without what exporters add to it."""
     return DECORATION.sub("", name)
 

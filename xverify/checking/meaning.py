@@ -75,7 +75,7 @@ def own_meaning(
     try:
         exact = compute(opened, inputs, "float64", float64=True)
         perturbed = [
-            compute(opened, _perturbed(inputs, seed), f"perturbed-{index}", float64=True, rounding=seed + index)
+            compute(opened, _perturbed(inputs, seed), f"perturbed-{index}", float64=True, perturb=seed + index)
             for index in range(FEW_SAMPLES if sum(exact[key].size for key in exact) < FEW_VALUES else 1)
         ]
     except (Unsupported, NotInstalled):
@@ -87,7 +87,8 @@ def own_meaning(
 
 def _evaluated(opened: Opened, inputs: Path, outputs: Outputs, graphs: Worker, seed: int, notes: list[str]) -> Meaning:
     path, file = opened.worker.folder / "exact.npz", str(opened.path.resolve())
-    question = EvaluateGraph(file=file, inputs=str(inputs), path=str(path), seed=seed, enough=ENOUGH)
+    state = dict(opened.state)
+    question = EvaluateGraph(file=file, inputs=str(inputs), path=str(path), seed=seed, enough=ENOUGH, state=state)
     reply = graphs.ask(question)
     known = len({key.partition("/")[0] for key in outputs})
     if reply.cases < known:
@@ -131,9 +132,22 @@ def pooled(floors: Mapping[str, float], outputs: Outputs) -> dict[str, float]:
     return found
 
 
+def grown(floors: Mapping[str, float], outputs: Outputs) -> dict[str, float]:
+    """The floors of the steps of a sequence: each at least the same share of its output as in the steps before, rms."""
+    found = {}
+    shares: dict[str, list[float]] = {}
+    for key, floor in floors.items():
+        size, earlier = rms(outputs[key]), shares.setdefault(key.partition("/")[2], [])
+        if size:
+            earlier.append(floor / size)
+        share = math.sqrt(sum(value**2 for value in earlier) / len(earlier)) if earlier else 0.0
+        found[key] = max(floor, share * size)
+    return found
+
+
 def perturbed_meaning(opened: Opened, inputs: Path, outputs: Outputs, seed: int) -> Meaning:
     """The meaning of a reference without a float64 evaluation: what its runtime computes, with the effect of rounded inputs."""
-    changed = compute(opened, _perturbed(inputs, seed), "perturbed")
+    changed = compute(opened, _perturbed(inputs, seed), "perturbed", perturb=seed)
     says = f"{opened.path.name} on {opened.form.runtime} in its own precision"
     return Meaning(outputs, changed, perturbation_floors(outputs, [changed]), False, "float32", says)
 

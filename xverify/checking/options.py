@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..errors import UsageError
 from ..workload.declaration import option
-from ..workload.options import FilePath
+from ..workload.options import OWN_WEIGHTS, FilePath
 
 # The headings of the help, in order.
 GROUPS = ("what to check", "inputs", "verdict", "machine", "output")
@@ -37,6 +37,12 @@ def _map(text: str) -> tuple[str, str]:
     return _pair("--map", "REFERENCE=FILE, e.g. --map logits=output_0", text)
 
 
+def _state(text: str) -> tuple[str, str]:
+    return _pair(
+        "--state", "OUT=IN, an output and the input of the next step that it is, e.g. --state h_out=h_in", text
+    )
+
+
 def _interval(text: str) -> tuple[float, float]:
     try:
         low, high = (float(part) for part in text.split(","))
@@ -52,9 +58,14 @@ class CheckSettings:
     """All settings of a check."""
 
     against: FilePath | None = option(
-        None, "compare with this: another model file, or recorded tensors (.npz, or a folder with input_0.pb "
-        "and output_0.pb)", group=WHAT, metavar="REFERENCE",
+        None, "compare with this: another model file, recorded tensors (.npz, or a folder with input_0.pb and output_0.pb), a "
+        "model folder or a name of the zoo, or code such as torch=model.py:build", group=WHAT, metavar="REFERENCE",
         unset="each file's own meaning in float64",
+    )  # fmt: skip
+    weights: FilePath | None = option(
+        None, "the weights of a reference that is a model folder or code: .safetensors .npz .pt .pth .pkl .onnx; own: what its "
+        "build() makes", group=WHAT, metavar="FILE", path="read", instead=(OWN_WEIGHTS,),
+        unset="of a folder: the folder's, else drawn from the seed; of code: own",
     )  # fmt: skip
     on: str | None = option(
         None, "run the files on this runtime, e.g. openvino for .onnx; several give one row each", group=WHAT, metavar="LIST",
@@ -83,7 +94,15 @@ class CheckSettings:
         None, "which input or output of the file belongs to one of the reference; may be repeated", group=INPUTS,
         metavar="REFERENCE=FILE", parse=_map, repeatable=True,
     )  # fmt: skip
-    seed: int = option(0, "seed of the inputs", group=INPUTS, metavar="N", least=0)
+    steps: int | None = option(
+        None, "call the model N times, each time with the state of the call before; needs --state", group=INPUTS, metavar="N",
+        least=2, unset="independent input cases",
+    )  # fmt: skip
+    state: Mapping[str, str] | None = option(
+        None, "the output of a step that is this input of the next one, with the reference's names; may be repeated",
+        group=INPUTS, metavar="OUT=IN", parse=_state, repeatable=True,
+    )  # fmt: skip
+    seed: int = option(0, "seed of the inputs and of drawn weights", group=INPUTS, metavar="N", least=0)
     accept: str | None = option(
         None, "conditions that decide instead of the verdict, e.g. 'top1>=0.99,sqnr>=30'", group=VERDICT, metavar="CONDITIONS"
     )  # fmt: skip

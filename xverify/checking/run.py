@@ -21,8 +21,10 @@ from ..verdict.outputs import RULE
 from ..worker.command import interpreter
 from ..worker.messages_graph import CompareConstants, DescribeGraph
 from ..worker.process import Worker
-from .computing import Cases, Computed, compute_matched, guess_cases, sized
+from . import model, sequence
+from .computing import Cases, Computed, compute_matched, sized
 from .figures import Condition, unmet
+from .input_cases import guess_cases
 from .judge import CONVERSION, RUNTIME, Judged, conversion, no_evaluation, runtime
 from .meaning import Meaning, own_meaning, perturbed_meaning, with_approximations
 from .nodes import judge_nodes
@@ -94,6 +96,7 @@ class Check:
             label = path.name if names.count(path.name) == 1 else f"{path}:{form.runtime}"
             self.candidates.append(Candidate(label, path, form, self._worker(label, form)))
         self.target: Target | None = None
+        self.model = model.find(settings, space, listener)
         self.against = self._against()
         self.graphs = self._graph_worker()
 
@@ -103,7 +106,7 @@ class Check:
     def _against(self) -> Candidate | None:
         """The reference, when it is a model file."""
         against = self.settings.against
-        if against is None or is_recorded(Path(against)):
+        if against is None or self.model is not None or is_recorded(Path(against)):
             return None
         path = Path(against)
         form = formats.examine(path, "", self.settings.trust)
@@ -139,6 +142,8 @@ class Check:
         yield from (each.worker for each in self.candidates)
         if self.against is not None:
             yield self.against.worker
+        if self.model is not None:
+            yield self.model.worker
         if self.graphs is not None:
             yield self.graphs
 
@@ -147,8 +152,11 @@ class Check:
         files = [*self.candidates, *([self.against] if self.against else [])]
         with ThreadPoolExecutor(max_workers=max(2, host.cores())) as pool:
             graphs = pool.submit(self.graphs.start) if self.graphs else None
+            reference = pool.submit(self.model.open) if self.model else None
             for done in [pool.submit(self._open_one, each) for each in files]:
                 done.result()
+            if reference is not None:
+                reference.result()
             if graphs is not None:
                 graphs.result()
 
@@ -181,10 +189,13 @@ class Check:
             cases = target.cases
             computed = compute_matched(opened, cases, target.meaning, self.settings)
         candidate.cases, candidate.computed = cases, computed
+        opened = replace(opened, state=computed.state)
         self.listener.phase(candidate.label, "evaluating it in float64")
         own = own_meaning(opened, computed.inputs, computed.own, self.graphs, self.settings.seed, self.notes)
         self.listener.phase(candidate.label, "evaluating every node in float64")
-        layers = judge_nodes(opened, computed.inputs, self.graphs, 0, self.settings.seed)
+        layers = judge_nodes(
+            opened, sequence.last_step(opened, computed.inputs, computed.own), self.graphs, 0, self.settings.seed
+        )
         approximated = [layer.layer for layer in layers.layers if layer.rounding] if layers else []
         if own is not None and self.graphs is not None and approximated:
             self.listener.phase(candidate.label, "evaluating it with the precision of its approximated nodes")
@@ -200,12 +211,16 @@ class Check:
                 )
             answer = conversion(computed, target.meaning, own, cases.count)
             found[CONVERSION] = self._with_constants(answer, opened)
-        return found
+        says = sequence.by_step(found[CONVERSION if target else RUNTIME].error, self.settings)
+        candidate.computed = replace(computed, notes=(*computed.notes, *says))
+        return {name: replace(each, error=sequence.told(each.error, self.settings)) for name, each in found.items()}
 
     def _with_constants(self, judged: Judged, opened: Opened) -> Judged:
         """The answer with the weights that differ from those of the reference, where both are ONNX files."""
         against = self.against.opened if self.against else None
         wrong = judged.error.verdict == Verdict.DIFFERENT
+        if wrong and self.model is not None:
+            return replace(judged, error=self.model.explained(judged.error, opened, self.graphs))
         if not wrong or self.graphs is None or against is None or not (opened.is_onnx and against.is_onnx):
             return judged
         question = CompareConstants(str(opened.path.resolve()), str(against.path.resolve()))
@@ -228,14 +243,18 @@ class Check:
         """The reference with its exact outputs; None without --against. It is computed once. opened: some file under test."""
         if self.settings.against is None or self.target is not None:
             return self.target
-        if self.against is None:
+        if self.model is not None:
+            cases, meaning = self.model.evaluate(opened, lambda: self._cases(opened)[0])
+        elif self.against is not None:
+            cases, meaning = self._file_meaning(self.against)
+        else:
             path = Path(self.settings.against)
             recorded = read(path, opened.signature.inputs, opened.signature.outputs)
+            sequence.check_count(recorded.cases, self.settings, f"--against {path}")
+            sequence.resolve(self.settings, recorded.tensors("input"), recorded.tensors("output"), path.name)
             kinds = (f"recorded in {path.name}",) * recorded.cases
             cases = Cases(recorded.inputs, recorded.cases, kinds, sized(recorded.inputs))
             meaning = Meaning(recorded.outputs, recorded.outputs, None, False, "recorded", f"recorded in {path.name}")
-        else:
-            cases, meaning = self._file_meaning(self.against)
         self.target = Target(cases, meaning)
         return self.target
 
@@ -246,6 +265,7 @@ class Check:
             raise UsageError(f"--against {against.path}: {against.failure}")
         try:
             cases, computed = self._cases(opened)
+            opened = replace(opened, state=computed.state)
             self.listener.phase("reference", "evaluating it in float64")
             seed = self.settings.seed
             meaning = own_meaning(opened, computed.inputs, computed.own, self.graphs, seed, self.notes)
@@ -280,12 +300,12 @@ class Check:
         """The result of the whole check."""
         first = next((each for each in self.candidates if each.cases is not None), None)
         cases = first.cases if first else None
-        notes = [*self.notes, *(cases.notes if cases else ())]
+        notes = [*self.notes, *(cases.notes if cases else ()), *sequence.note(self.settings)]
+        notes += self.model.notes if self.model else ()
         verdict = overall(rows, self.settings.strict)
         if self.wanted:
             verdict, says = self._accepted(rows, verdict)
             notes += says
-        meaning = self.target.meaning if self.target else None
         return Result(
             model=", ".join(dict.fromkeys(each.path.name for each in self.candidates)),
             tasks=(RUNTIME,) if self.settings.against is None else (RUNTIME, CONVERSION),
@@ -295,20 +315,26 @@ class Check:
             xverify=__version__,
             host=Host(**host.describe()),
             settings=self._settings(cases),
-            weights=WeightsSummary(source="the weights of each file"),
+            weights=self.model.weights() if self.model else WeightsSummary(source="the weights of each file"),
             inputs=InputsSummary(
                 digest=cases.digest if cases else None,
                 cases=cases.count if cases else 0,
                 kind=", ".join(dict.fromkeys(cases.kinds)) if cases else "",
             ),
-            reference=ReferenceSummary(
-                framework=str(self.settings.against) if meaning else "each file's own meaning",
-                precision=meaning.precision if meaning else "float64",
-                floor=meaning.says if meaning else "the rounding of every node, modelled and measured in float64",
-            ),
+            reference=self._reference(),
             rule=RULE,
             notes=tuple(notes),
             timeline={"total_seconds": time.monotonic() - self.begun},
+        )
+
+    def _reference(self) -> ReferenceSummary:
+        if self.model is not None:
+            return self.model.summary()
+        meaning = self.target.meaning if self.target else None
+        return ReferenceSummary(
+            framework=str(self.settings.against) if meaning else "each file's own meaning",
+            precision=meaning.precision if meaning else "float64",
+            floor=meaning.says if meaning else "the rounding of every node, modelled and measured in float64",
         )
 
     def _settings(self, cases: Cases | None) -> Settings:

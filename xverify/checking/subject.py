@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from .. import host
@@ -27,6 +27,7 @@ class Opened:
 
     label: the name of the row. signature: its inputs and outputs.
     environment: versions and settings of the runtime.
+    state: in a sequence, input -> the output of the step before that it is given.
     """
 
     label: str
@@ -35,6 +36,7 @@ class Opened:
     worker: Worker
     signature: Signature
     environment: Mapping[str, object]
+    state: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_onnx(self) -> bool:
@@ -86,14 +88,14 @@ def write_inputs(cases: Mapping[str, Array], matching: Matching, path: Path) -> 
 
 
 def compute(
-    opened: Opened, inputs: Path, name: str, float64: bool = False, rounding: int | None = None
+    opened: Opened, inputs: Path, name: str, float64: bool = False, perturb: int | None = None
 ) -> Mapping[str, Array]:
     """The outputs of every case, "case/name" -> array with the file's own names; read from disk when they are looked up.
 
-    rounding: see ``Compute``.
+    perturb: see ``Compute``.
     """
     path = opened.worker.folder / f"{name}.npz"
-    opened.worker.ask(Compute(str(inputs), str(path), float64=float64, rounding=rounding))
+    opened.worker.ask(Compute(str(inputs), str(path), float64=float64, state=dict(opened.state), perturb=perturb))
     return npz.OnDisk(path)
 
 

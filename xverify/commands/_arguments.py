@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, takewhile
 from typing import Any, NoReturn
 
-from ..errors import nearest
+from ..errors import UsageError, nearest
 from ..workload.declaration import Option, check
 
 WIDTH = 79  # characters in a line of help, for every width of the terminal
@@ -157,6 +157,11 @@ def values(
     found = {option.name: getattr(args, option.name) for option in options}
     for option in options:
         if option.repeatable:
-            found[option.name] = dict(found[option.name] or ())
+            pairs = found[option.name] or ()
+            found[option.name] = dict(pairs)
+            names = [name for name, _ in pairs]
+            twice = [name for name, value in pairs if names.count(name) > 1 and found[option.name][name] != value]
+            if twice:
+                raise UsageError(f"{option.flag} is given for {twice[0]!r} with two values")
     check(options, found)
     return found

@@ -19,7 +19,13 @@ EXAMPLE = """examples:
       the figures decide, for files in lower precision
   xverify check model.onnx --shape x=1x3x224x224 --input-range 0,1
   xverify check model.onnx --against test_data_set_0
-      recorded inputs and outputs"""
+      recorded inputs and outputs
+  xverify check model.onnx --against torch=model.py:build --weights trained.pt
+      the model before the export, with the weights of the file
+  xverify check model.onnx --against my_port
+      a model folder, as xverify run takes it
+  xverify check decoder.onnx --steps 8 --state present=past
+      a sequence of calls"""
 
 SETTINGS = declared(CheckSettings)
 OPTIONS = (*SETTINGS, *declared(CheckDisplay))

@@ -63,7 +63,7 @@ class Adapter(Converter):
         from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
         from onnxruntime.quantization.shape_inference import quant_pre_process
 
-        class Cases(CalibrationDataReader):  # type: ignore[misc]  # onnxruntime has no types
+        class Cases(CalibrationDataReader):
             def __init__(self, cases: Iterator[dict[str, Array]]) -> None:
                 self.cases = cases
 

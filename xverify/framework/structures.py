@@ -17,6 +17,13 @@ def map_leaves(values: Any, change: Callable[[Any], Any]) -> Any:
     return change(values)
 
 
+def leaves(values: Any) -> list[Any]:
+    """Everything in a nested structure that is no container, and is not None, in order."""
+    found: list[Any] = []
+    map_leaves(values, found.append)
+    return [value for value in found if value is not None]
+
+
 def unique_leaves(values: Any) -> Iterator[Any]:
     """Everything in a nested structure that is no container, in order. An object that occurs twice is given once.
 

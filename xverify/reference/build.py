@@ -33,12 +33,16 @@ JUDGED_ITEMS = (
 
 @dataclass(frozen=True)
 class ReferenceProcess:
-    """The worker of the reference, with the request and the model folder of the run."""
+    """The worker of the reference, with the request and the model folder of the run.
+
+    state: when the input cases are the steps of a sequence: input -> the output of the step before that it is given.
+    """
 
     request: Request
     folder: ModelFolder
     worker: Worker
     listener: Listener
+    state: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def framework(self) -> str:
@@ -119,14 +123,16 @@ class Export:
     problem: str = ""
 
 
-def prepare(process: ReferenceProcess) -> Prepared:
+def prepare(process: ReferenceProcess, started: messages.Started | None = None) -> Prepared:
     """Start the reference, build its model, and write the weights and inputs of every subject.
 
+    started: the reply of the worker, when it is started already.
     Raises SubjectError when the reference cannot run, WeightsError when the given weights do not fit it.
     """
     request, space = process.request, process.space
-    process.phase("importing")
-    environment = process.worker.start().environment
+    if started is None:
+        process.phase("importing")
+        started = process.worker.start()
     process.phase("building the model")
     built = process.worker.ask(build_question(process.folder, process.framework, None))
     shapes = {name: tuple(shape) for name, shape in built.shapes.items()}
@@ -153,7 +159,7 @@ def prepare(process: ReferenceProcess) -> Prepared:
         inputs_kind=kind,
         training=training,
         few_training=few_training,
-        environment=environment,
+        environment=started.environment,
         replaced_weights=replaced,
         random=random,
     )

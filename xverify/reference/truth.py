@@ -31,6 +31,7 @@ class Truth:
     precision_problem: why the precision is not float64; "" when it is.
     random: why nothing can be compared with this reference, because it is random; "" when it is not.
     noise_floors: rms of the noise of all layers in every output; None when the layers cannot be replayed.
+    case_floors: the same as they were measured, where ``noise_floors`` are the same share of the output in every case.
     layers: the canonical layers; empty when they cannot be replayed. replay_problem: why they cannot, "" when they can.
     tested, untested: the weights and constants in which a fault would show in the outputs, and those in which it would not.
     constant: the outputs of the reference that are the same for every input.
@@ -42,6 +43,7 @@ class Truth:
     precision_problem: str = ""
     random: str = ""
     noise_floors: Mapping[str, float] | None = None
+    case_floors: Mapping[str, float] | None = None
     layers: tuple[str, ...] = ()
     replay_problem: str = ""
     tested: tuple[str, ...] = ()
@@ -103,7 +105,7 @@ def _with_noise_floors(process: ReferenceProcess, prepared: Prepared, float32: O
     path = process.space / "float64-outputs.npz"
     seed, weights = process.request.seed, str(prepared.weights)
     question = messages_reference.NoiseFloors(
-        inputs=str(prepared.few_inputs), path=str(path), weights=weights, seed=seed
+        inputs=str(prepared.few_inputs), path=str(path), weights=weights, seed=seed, state=dict(process.state)
     )
     try:
         reply = process.worker.ask(question)
@@ -120,6 +122,7 @@ def _with_noise_floors(process: ReferenceProcess, prepared: Prepared, float32: O
         exact,
         float32,
         noise_floors=pooled_floors(process, reply.floors),
+        case_floors={key: each.floor for key, each in reply.floors.items()},
         layers=layers,
         tested=tuple(reply.tested),
         untested=tuple(reply.untested),
@@ -149,7 +152,7 @@ def _outputs(
     """Compute the outputs, in float64 when ``name`` is "float64". Returns the outputs, in a file of this name, and their shapes."""
     path = process.space / f"{name}-outputs.npz"
     question = messages_reference.Evaluate(
-        inputs=str(inputs), path=str(path), weights=str(weights), float64=name == "float64"
+        inputs=str(inputs), path=str(path), weights=str(weights), float64=name == "float64", state=dict(process.state)
     )
     shapes = process.worker.ask(question).shapes
     return npz.OnDisk(path), {key: tuple(shape) for key, shape in shapes.items()}
@@ -157,7 +160,8 @@ def _outputs(
 
 def _check_shapes(process: ReferenceProcess, shapes: Mapping[str, tuple[int, ...]]) -> None:
     spec, file, name = process.folder.spec, process.folder.path / "spec.py", process.framework
-    found = {key.split("/", 1)[1]: shape for key, shape in shapes.items()}
+    # In a sequence, a state may grow with every step.
+    found = {key.split("/", 1)[1]: shape for key, shape in shapes.items() if not process.state or key.startswith("0/")}
     if set(found) != set(spec.outputs):
         raise SpecError(f"{file} names the outputs {sorted(spec.outputs)}; {name} returns {sorted(found)}")
     for output, shape in found.items():

@@ -43,10 +43,14 @@ from .layout import nearest
 from .padding import without_padding
 from .perturbation import Noise
 from .stepping import Models, Pause, SteppingPass
-from .structures import as_float32, as_float64, flatten, map_tensors, unflatten
+from .structures import as_float32, as_float64, flatten, map_tensors, substitute, unflatten
 from .tensors import Capture, Floors, Place, equal, judge
 
 MODEL_OUTPUT = "(output)"  # in the place of a layer's name
+
+Visit = Callable[[str, Any], None]
+Fed = Sequence[Mapping[int, Tensor]]
+NOT_FED: Fed = ({}, {}, {})  # nothing is replaced, in any of the three passes
 
 
 def replay_forward(
@@ -110,6 +114,7 @@ class Replay:
     planted: see ``replay_forward``.
     visible: size of the change that the planted fault makes to the exact output of its layer, in noise floors. A mutation does not
         expect a fault to be found that no test could see.
+    returned: the outputs of the model in each pass, when the replay ran to its end.
     single_pass: whether to omit the perturbed and the float32 pass. NeedsFloor is raised where they are needed.
     """
 
@@ -130,24 +135,26 @@ class Replay:
         self.visible = 0.0
         self.stopped = ""
         self.passes: list[SteppingPass] = []
-        self.visit: Callable[[str, Any], None] | None = None
+        self.visit: Visit | None = None
         self.inputs: Sequence[Tensor] = ()
+        self.returned: list[list[Tensor]] = []
 
-    def run(self, inputs: Sequence[Tensor], visit: Callable[[str, Any], None] | None = None) -> list[Floors]:
+    def run(self, inputs: Sequence[Tensor], visit: Visit | None = None, fed: Fed = NOT_FED) -> list[Floors]:
         """Replay on these inputs. Returns the exact outputs of the model with their floors; [] when the replay had to stop.
 
         visit: called with (layer, arguments in float64) at the first calls of each layer that was not captured.
+        fed: for each pass, index of an input -> the tensor that this pass is given in its place.
         """
         self.visit, self.inputs = visit, inputs
-        float64_inputs = [as_float64(tensor) for tensor in inputs]
+        float64_inputs = substitute(map(as_float64, inputs), fed[0])
         self.meter.items = float64_inputs[0].shape[0] if float64_inputs and float64_inputs[0].dim() else 0
         self.passes = [SteppingPass(self.models.float64_model, float64_inputs, float64_arithmetic)]
         if not self.single_pass:
-            perturbed_inputs = [self.noise.perturbed(tensor) for tensor in float64_inputs]
+            perturbed_inputs = substitute(map(self.noise.perturbed, map(as_float64, inputs)), fed[1])
             rounding = partial(self.models.perturbed_code, self.noise)
             self.passes += [
                 SteppingPass(self.models.float64_model, perturbed_inputs, rounding),
-                SteppingPass(self.models.float32_model, [as_float32(tensor) for tensor in inputs]),
+                SteppingPass(self.models.float32_model, substitute(map(as_float32, inputs), fed[2])),
             ]
         with torch.no_grad():
             return self._step_to_end()
@@ -229,7 +236,8 @@ class Replay:
         """The model's outputs with their floors; a single pass measures none."""
         if self.single_pass:
             return [Floors(output, None, None) for output in flatten(outputs[0])]
-        return [glue_floors(each, each[0].dim() - 1) for each in zip(*map(flatten, outputs))]
+        self.returned = [flatten(each) for each in outputs]
+        return [glue_floors(each, each[0].dim() - 1) for each in zip(*self.returned)]
 
     def need_all_passes(self) -> None:
         """Raise NeedsFloor in a single pass."""

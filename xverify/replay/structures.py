@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -31,6 +31,11 @@ def unflatten(values: Any, tensors: Sequence[Tensor]) -> Any:
     """A copy of a nested structure in which its tensors are replaced by these, in order."""
     remaining = iter(tensors)
     return map_tensors(values, lambda _: next(remaining))
+
+
+def substitute(tensors: Iterable[Tensor], others: Mapping[int, Tensor]) -> list[Tensor]:
+    """The tensors, with others at some places."""
+    return [others.get(index, tensor) for index, tensor in enumerate(tensors)]
 
 
 def as_float64(tensor: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from ..framework.modelfile import ModelFile, Signature
 from ..weights import npz
 from ..weights.canonical import Array
 from ..workload.keys import case_key
+from .fed import feed
 from .messages_files import Compute, Computed, ReadSignature, SignatureRead
 from .state import Handlers, State
 
@@ -41,14 +42,18 @@ class FileWork:
         state, form = self.state, self._format()
         begun = state.clock()
         model = form.build(state.source, state.options, float64=True) if request.float64 else state.model
-        cases = self._cases(form, form.signature(model), request)
+        signature = form.signature(model)
+        cases = self._cases(form, signature, request)
         mode = request.mode or form.implicit_mode or next(iter(form.modes))
         results: dict[str, Array] = {}
-        perturbation = nullcontext() if request.rounding is None else form.rounded_operations(request.rounding)
+        perturbation = nullcontext() if request.perturb is None else form.rounded_operations(request.perturb)
         with form.inference(), perturbation:
             try:
                 call = form.modes[mode](form, model, cases[0])
+                outputs: Any = {}
                 for case, native in enumerate(cases):
+                    if case and request.state:
+                        native = feed(form, signature.inputs, native, outputs, request.state, request.perturb)
                     outputs = call(*native)
                     form.wait(outputs)
                     results.update(

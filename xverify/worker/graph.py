@@ -19,6 +19,7 @@ from .messages_graph import (
     BranchesTaken,
     CaptureNodes,
     CompareConstants,
+    CompareWeights,
     ConstantsCompared,
     DescribeGraph,
     EvaluateGraph,
@@ -27,6 +28,7 @@ from .messages_graph import (
     NodesCaptured,
     ReplayGraph,
     TakeBranches,
+    WeightsCompared,
 )
 from .messages_reference import OutputFloor, Replayed
 from .state import Handlers, State
@@ -51,6 +53,7 @@ class GraphWork:
             ReplayGraph: self.replay,
             CompareConstants: self.compare_constants,
             TakeBranches: self.take_branches,
+            CompareWeights: self.compare_weights,
         }
 
     # -- in the worker of a runtime -----------------------------------------------------------------------------------
@@ -93,13 +96,15 @@ class GraphWork:
 
         graph, floors = self._graph(request.file), dict[str, OutputFloor]()
         results: dict[str, Array] = {}
+        fed: dict[str, Any] = {}  # of a type whose module only the worker of torch can import
         begun, done = self.state.clock(), 0
         for case, inputs in enumerate(_cases(request.inputs)):
             if case >= LEAST_CASES and self.state.clock() - begun > request.enough:
                 break
             done = case + 1
-            outputs = noise(graph, inputs, request.seed, SAMPLES, approximated=request.approximated)
-            for name, found in outputs.items():
+            computed = noise(graph, inputs, request.seed, SAMPLES, approximated=request.approximated, fed=fed)
+            fed = {name: computed[output].value for name, output in request.state.items()}
+            for name, found in computed.items():
                 key = case_key(case, name)
                 results[key] = np.asarray(found.exact)
                 size = float(np.sqrt(np.mean(np.square(results[key], dtype=np.float64)))) if results[key].size else 0.0
@@ -129,6 +134,14 @@ class GraphWork:
         from ..replay.graph.constants import differences
 
         return ConstantsCompared(tuple(differences(self._graph(request.file), self._graph(request.reference))))
+
+    def compare_weights(self, request: CompareWeights) -> WeightsCompared:
+        """Compare the constants of a file with weights, by name and by value."""
+        from ..replay.graph.constants import differences_by_name, found_by_value
+
+        constants, weights = self._graph(request.file).constants, npz.load_file(Path(request.weights))
+        sentences = tuple(differences_by_name(constants, weights))
+        return WeightsCompared(sentences, len(weights), found_by_value(weights, constants))
 
     def take_branches(self, request: TakeBranches) -> BranchesTaken:
         """Write the file with the branches that one case takes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..framework.modelfile import Signature
 from .codec import Reply, Request
@@ -45,11 +45,15 @@ class Compute(Request[Computed]):
         that loses no kind of number: a bfloat16 input, for example, is given as float32.
     mode: a mode of the format; None: its first mode.
     float64: open the file a second time, in float64, and compute in float64.
-    rounding: seed of a perturbation of every operation, where the runtime gives access to them; None: no perturbation.
+    state: input -> output. From the second case on, this input is given this output of the case before, and not an array of the
+        file.
+    perturb: seed of a perturbation: each value of the state is replaced by a neighbouring one of float32, and of a float64 model
+        every operation is perturbed where the runtime gives access to it; None: no perturbation.
     """
 
     inputs: str
     path: str
     mode: str | None = None
     float64: bool = False
-    rounding: int | None = None
+    state: dict[str, str] = field(default_factory=dict)
+    perturb: int | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .codec import Reply, Request
 from .messages_reference import OutputFloor, Replayed
@@ -75,6 +75,7 @@ class EvaluateGraph(Request[GraphEvaluated]):
     file: ONNX file. inputs: array file.
     enough: seconds after which no further case is begun; two cases are always computed.
     approximated: names of nodes that the runtime approximates, whose error is added to the noise.
+    state: input -> output. From the second case on, this input is what this output was in the case before, in each pass by itself.
     """
 
     file: str
@@ -83,6 +84,7 @@ class EvaluateGraph(Request[GraphEvaluated]):
     seed: int
     enough: float
     approximated: tuple[str, ...] = ()
+    state: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -136,3 +138,26 @@ class CompareConstants(Request[ConstantsCompared]):
 
     file: str
     reference: str
+
+
+@dataclass(frozen=True)
+class WeightsCompared(Reply):
+    """sentences: one about each constant that has the name of a weight, and other values.
+
+    known: number of weights. found: number of those whose values some constant has, under any name, also transposed.
+    """
+
+    sentences: tuple[str, ...]
+    known: int
+    found: int
+
+
+@dataclass(frozen=True)
+class CompareWeights(Request[WeightsCompared]):
+    """Compare the constants of an ONNX file with weights.
+
+    weights: an array file.
+    """
+
+    file: str
+    weights: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..framework.capture import LayerCall
 from ..verdict.findings import ReplayReport, Rounding
@@ -30,6 +30,32 @@ class ReadFile(Request[FileRead]):
     file: str
     path: str
     trust: bool
+
+
+@dataclass(frozen=True)
+class ParametersRead(Reply):
+    """The parameters of the function that computes the model, by position.
+
+    needed, optional: those without and with a default.
+    others: whether it takes any further positional arguments.
+    """
+
+    needed: tuple[str, ...]
+    optional: tuple[str, ...]
+    others: bool
+
+
+@dataclass(frozen=True)
+class ReadParameters(Request[ParametersRead]):
+    """Read the names of what the model takes."""
+
+
+@dataclass(frozen=True)
+class NameTensors(Request[Done]):
+    """Name the inputs and outputs of the model, where they were not known when it was built: name -> layout, as in ``Build``."""
+
+    inputs: dict[str, str | None]
+    outputs: dict[str, str | None]
 
 
 @dataclass(frozen=True)
@@ -67,12 +93,14 @@ class Evaluate(Request[Evaluated]):
 
     inputs, weights: array files.
     float64: whether to convert weights and inputs to float64 first.
+    state: input -> output. From the second case on, this input is what this output was in the case before.
     """
 
     inputs: str
     path: str
     weights: str
     float64: bool
+    state: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -130,12 +158,16 @@ class FloorsMeasured(Reply):
 
 @dataclass(frozen=True)
 class NoiseFloors(Request[FloorsMeasured]):
-    """Compute the outputs of every case in float64 into ``path``, and the noise floor of each."""
+    """Compute the outputs of every case in float64 into ``path``, and the noise floor of each.
+
+    state: input -> output. From the second case on, this input is what this output was in the case before, in each pass by itself.
+    """
 
     inputs: str
     path: str
     weights: str
     seed: int
+    state: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..errors import WeightsError
+from ..errors import Failed, WeightsError
 from ..verdict.matching import Place
 from ..weights import load_file, npz
 from ..weights.canonical import Array
@@ -23,6 +25,7 @@ from .messages_reference import (
     LayersListed,
     LayersOrdered,
     OutputFloor,
+    ParametersRead,
     Replayed,
     RoundingsMeasured,
 )
@@ -45,6 +48,8 @@ class ReferenceWork:
         """Class of request -> the method that answers it."""
         return {
             messages.ReadFile: self.read_file,
+            messages.ReadParameters: self.read_parameters,
+            messages.NameTensors: self.name_tensors,
             messages.Calibrate: self.calibrate,
             messages.Export: self.export,
             messages.Evaluate: self.evaluate,
@@ -65,6 +70,22 @@ class ReferenceWork:
         except WeightsError as error:
             return FileRead(refused=str(error))
         return FileRead()
+
+    def read_parameters(self, request: messages.ReadParameters) -> ParametersRead:
+        """Read the names of what the model takes."""
+        model = self.state.model
+        function = getattr(model, self.state.framework.layer_method, model)
+        needed, optional, others = list[str](), list[str](), False
+        for each in inspect.signature(function).parameters.values():
+            others = others or each.kind is each.VAR_POSITIONAL
+            if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD):
+                (needed if each.default is each.empty else optional).append(each.name)
+        return ParametersRead(tuple(needed), tuple(optional), others)
+
+    def name_tensors(self, request: messages.NameTensors) -> Done:
+        """Name the inputs and outputs of later requests."""
+        self.state.inputs, self.state.outputs = request.inputs, request.outputs
+        return Done()
 
     def calibrate(self, request: messages.Calibrate) -> Done:
         """Set batch-norm statistics to those of the first cases together, which have at least CALIBRATION_BATCH items."""
@@ -97,7 +118,7 @@ class ReferenceWork:
             mode = next(iter(framework.modes))
             call = framework.modes[mode](framework, model, cases[0])
             for case, native in enumerate(cases):
-                outputs = call(*native)
+                outputs = call(*(state.fed(native, results, case, request.state) if case else native))
                 framework.wait(outputs)
                 results.update(state.output_arrays(case, outputs))
         npz.save_file(results, Path(request.path))
@@ -129,15 +150,29 @@ class ReferenceWork:
 
         models = self.state.replayed_models(request.weights, request.seed)
         results, floors = {}, {}
-        coverage = Coverage(models)
+        coverage, fed = Coverage(models), forward.NOT_FED
         for case, native in enumerate(self.state.native_cases(request.inputs)):
-            found = forward.Replay(models, Capture()).run(native, coverage.visit if case == 0 else None)
+            replay = forward.Replay(models, Capture())
+            found = replay.run(native, coverage.visit if case == 0 else None, fed)
+            if request.state:
+                fed = self._fed(replay, request.state)
             names = [case_key(case, name) for name in self.state.outputs]
             for name, floor in zip(names, found):
                 results[name] = floor.exact.numpy()
                 floors[name] = OutputFloor(floor.rms(), rms(floor.exact))
         npz.save_file(results, Path(request.path))
         return FloorsMeasured(floors, tuple(coverage.untested), tuple(coverage.tested))
+
+    def _fed(self, replay: Any, state: Mapping[str, str]) -> list[dict[int, Any]]:
+        """For each pass of a replay, the inputs of the next case that are outputs of this one: index of the input -> tensor.
+
+        The type of the replay is not named here, because its module imports torch. state: input -> output.
+        """
+        if not replay.returned:
+            raise Failed(replay.stopped or "the replay did not run to its end")
+        inputs, outputs = list(self.state.inputs), list(self.state.outputs)
+        places = [(inputs.index(name), outputs.index(output)) for name, output in state.items()]
+        return [{to: tensors[origin].clone() for to, origin in places} for tensors in replay.returned]
 
     def measure_roundings(self, request: messages.MeasureRoundings) -> RoundingsMeasured:
         """Measure how much the roundings that explain some layers change the outputs of every case."""

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..framework.adapter import Framework, Source
+from ..framework.structures import leaves
 from ..weights import canonical, npz
 from ..weights.canonical import Array
 from ..workload.keys import case_key
@@ -80,6 +81,18 @@ class State:
             for case in range(count)
         ]
 
+    def fed(
+        self, native: tuple[Any, ...], results: Mapping[str, Array], case: int, state: Mapping[str, str]
+    ) -> tuple[Any, ...]:
+        """The native inputs of a case, of which some are outputs of the case before.
+
+        results: the outputs of the cases before. state: input -> output.
+        """
+        return tuple(
+            self.framework.to_input(name, results[case_key(case - 1, state[name])], layout) if name in state else value
+            for (name, layout), value in zip(self.inputs.items(), native)
+        )
+
     def output_arrays(self, case: int, outputs: Any) -> dict[str, Array]:
         """The outputs of the model: "case/name" -> array in canonical layout."""
         return {
@@ -120,9 +133,10 @@ class State:
 
 
 def _named(outputs: Any, names: list[str]) -> Mapping[str, Any]:
-    """Outputs by the names in the spec. An additional output is called output[i]; a missing one is reported by the comparison."""
-    if isinstance(outputs, Mapping):
+    """Outputs by the names in the spec; nested ones in order.
+
+    An additional output is called output[i]; a missing one is reported by the comparison.
+    """
+    if isinstance(outputs, Mapping) and not any(isinstance(each, (tuple, list, Mapping)) for each in outputs.values()):
         return outputs
-    if not isinstance(outputs, (tuple, list)):
-        outputs = (outputs,)
-    return {names[i] if i < len(names) else f"output[{i}]": tensor for i, tensor in enumerate(outputs)}
+    return {names[i] if i < len(names) else f"output[{i}]": tensor for i, tensor in enumerate(leaves(outputs))}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,9 +20,28 @@ def differences(graph: Graph, reference: Graph) -> list[str]:
 
     Constants with other names are not compared, because an exporter may fold or rename them.
     """
-    return [
-        sentence for name, array in graph.constants.items() for sentence in _compared(name, array, reference.constants)
-    ]
+    return differences_by_name(graph.constants, reference.constants)
+
+
+def differences_by_name(constants: Mapping[str, Any], others: Mapping[str, Any]) -> list[str]:
+    """The same for arrays by name."""
+    return [sentence for name, array in constants.items() for sentence in _compared(name, array, others)]
+
+
+def found_by_value(weights: Mapping[str, Any], constants: Mapping[str, Any]) -> int:
+    """How many of the weights are among the constants under any name, as they are or transposed."""
+    shapes = {np.shape(array) for array in constants.values()}
+    known = {_digest(array) for array in constants.values() if is_float(array)}
+    found = 0
+    for array in weights.values():
+        variants = [array, array.T] if array.ndim == 2 else [array]
+        found += any(each.shape in shapes and _digest(each) in known for each in variants)
+    return found
+
+
+def _digest(array: Any) -> tuple[tuple[int, ...], bytes]:
+    values = np.ascontiguousarray(array, np.float32)
+    return np.shape(array), hashlib.blake2b(values.data, digest_size=16).digest()
 
 
 def _compared(name: str, array: Any, others: Mapping[str, Any]) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ class OutputNoise:
     own: the same output in the types of the file, computed by torch; None when it was not asked for.
     floor: rms of the change by rounding at every node, and of the error of ``own``. 0 for whole numbers.
     uncertain: for whole numbers, where rounding may change the decision; None for other outputs.
+    value: the output in every pass.
     """
 
     exact: Any
@@ -36,6 +37,7 @@ class OutputNoise:
     own: Any
     floor: float
     uncertain: Any = None
+    value: Value | None = None
 
     def rho(self, output: Any) -> float:
         """The residual of an output of the same shape / the noise floor. Whole numbers have 0 or infinity.
@@ -64,6 +66,7 @@ def noise(
     samples: int = SAMPLES,
     own: bool = True,
     approximated: Collection[str] = (),
+    fed: Mapping[str, Value] | None = None,
 ) -> dict[str, OutputNoise]:
     """The exact outputs of a graph with their noise. One pass evaluates the graph exactly and with perturbations, side by side.
 
@@ -71,6 +74,8 @@ def noise(
     samples: number of perturbed evaluations.
     own: whether to evaluate the graph in its own types, too; that error is a part of the noise floor.
     approximated: names of nodes whose error is that of an approximation; see ``approximations``.
+    fed: inputs that have a value of their own in every pass, in the place of those of ``inputs``: outputs of an earlier call of
+        this function with the same passes.
     """
     passes = [
         EXACT,
@@ -86,9 +91,9 @@ def noise(
         return outputs
 
     evaluation = Evaluation(passes, rounding=True, after=after, approximated=approximated)
-    found = evaluation.run(graph, given(evaluation, graph, inputs))
+    found = evaluation.run(graph, {**given(evaluation, graph, inputs), **(fed or {})})
     return {
-        name: _summary(value, passes, uncertain.get(name))
+        name: replace(_summary(value, passes, uncertain.get(name)), value=value)
         for name, value in zip(graph.outputs, found)
         if value is not None
     }

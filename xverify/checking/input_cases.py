@@ -1,0 +1,110 @@
+"""Chooses the input cases of a check: the user's arrays, drawn ones, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from ..errors import Failed, UsageError
+from ..framework.modelfile import Tensor
+from ..weights import npz
+from ..weights.canonical import Array
+from ..workload.keys import case_key
+from . import cases as cases_module
+from . import sequence
+from .computing import Cases, Computed, compute_alone, sized
+from .options import CheckSettings
+from .subject import Opened
+
+
+def make_cases(
+    tensors: Sequence[Tensor], vocabulary: Mapping[str, int], settings: CheckSettings, size: int | None = None
+) -> Cases:
+    """The input cases for these inputs. size: see ``settle``. Raises UsageError."""
+    given = _given(Path(settings.inputs), tensors, settings) if settings.inputs is not None else {}
+    named = {key.partition("/")[2] for key in given}
+    count = 1 + max((int(key.partition("/")[0]) for key in given), default=-1)
+    if named and named == {tensor.name for tensor in tensors}:
+        return Cases(given, count, (f"from {Path(str(settings.inputs)).name}",) * count, sized(given))
+    fixed = [
+        Tensor(each.name, given[case_key(0, each.name)].shape, each.dtype) if each.name in named else each
+        for each in tensors
+    ]
+    inputs, notes = cases_module.settle(fixed, settings.shape or {}, vocabulary, settings.input_range, size)
+    cases = drawn(inputs, notes, settings)
+    return _with_given(cases, given, named, count, Path(str(settings.inputs))) if named else cases
+
+
+def drawn(inputs: Sequence[cases_module.Input], notes: Sequence[str], settings: CheckSettings) -> Cases:
+    """Random input cases for these inputs: one of each kind, or the steps of a sequence. notes: what was guessed."""
+    settled = tuple(Tensor(each.name, each.shape, each.dtype) for each in inputs)
+    if settings.steps is None:
+        arrays = cases_module.make(inputs, settings.seed)
+        return Cases(arrays, len(cases_module.KINDS), cases_module.KINDS, settled, tuple(notes))
+    arrays = sequence.begin(cases_module.make(inputs, settings.seed, ("random",) * settings.steps), settings)
+    return Cases(arrays, settings.steps, (sequence.KIND,) * settings.steps, settled, tuple(notes))
+
+
+def _with_given(cases: Cases, given: Mapping[str, Array], named: set[str], count: int, path: Path) -> Cases:
+    """Drawn cases with the arrays that the user gave for some inputs, the last ones where there are fewer than cases."""
+    arrays = dict(cases.arrays) | {
+        case_key(case, name): given[case_key(min(case, count - 1), name)]
+        for case in range(cases.count)
+        for name in named
+    }
+    others = ", ".join(each.name for each in cases.tensors if each.name not in named)
+    notes = [note for note in cases.notes if note.partition(":")[0] not in named]
+    notes.append(f"{', '.join(sorted(named))}: from {path.name}; drawn: {others}")
+    return Cases(arrays, cases.count, cases.kinds, cases.tensors, tuple(notes))
+
+
+def _given(path: Path, tensors: Sequence[Tensor], settings: CheckSettings) -> dict[str, Array]:
+    """The arrays of a file, which are called NAME or CASE/NAME, as "case/name" -> array. Every case has the same inputs."""
+    try:
+        arrays = npz.load_file(path)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--inputs {path}: {error}") from None
+    named = {key if key.partition("/")[0].isdigit() else case_key(0, key): array for key, array in arrays.items()}
+    named = sequence.completed(named, settings, path)
+    count = 1 + max((int(key.partition("/")[0]) for key in named), default=-1)
+    known = {tensor.name for tensor in tensors}
+    given = {key.partition("/")[2] for key in named}
+    if not given:
+        raise UsageError(f"--inputs {path}: there is no array in it. Inputs: {', '.join(sorted(known))}")
+    for case in range(count):
+        names = {key.partition("/")[2] for key in named if int(key.partition("/")[0]) == case}
+        lacks, more = sorted(given - names), sorted(names - known)
+        if lacks or more:
+            problem = f"has {', '.join(more)}, which is no input" if more else f"has no array {', '.join(lacks)}"
+            raise UsageError(f"--inputs {path}: case {case} {problem}. Inputs: {', '.join(sorted(known))}")
+    return named
+
+
+def guess_cases(
+    tensors: Sequence[Tensor], vocabulary: Mapping[str, int], settings: CheckSettings, opened: Opened
+) -> tuple[Cases, Computed]:
+    """The input cases for a file and what it computes. Where it cannot be computed with a guessed shape, others are tried.
+
+    Raises UsageError, and SubjectError when no shape fits.
+    """
+    cases = make_cases(tensors, vocabulary, settings)
+    try:
+        return cases, _computed(opened, cases, settings)
+    except Failed as error:
+        failure = error
+    guesses = [note.rpartition(cases_module.GUESSED)[2] for note in cases.notes if cases_module.GUESSED in note]
+    if not guesses:
+        raise failure
+    for size in cases_module.OTHER_SIZES:
+        other = make_cases(tensors, vocabulary, settings, size)
+        with suppress(Failed):
+            return other, _computed(opened, other, settings)
+    shapes = ", ".join(f"{cases_module.GUESSED}{guess}" for guess in guesses)
+    raise Failed(
+        f"{failure}. The file leaves sizes open: {shapes} was tried first, then other sizes; give sizes that fit with --shape"
+    )
+
+
+def _computed(opened: Opened, cases: Cases, settings: CheckSettings) -> Computed:
+    return compute_alone(sequence.wired(opened, cases.arrays, settings), cases)

@@ -1,0 +1,95 @@
+"""A model that is given as code, without a spec: ``torch=path.py:build``."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import Failed, UsageError, nearest
+from .spec import load_module
+
+BUILD = "build"  # what is called when no name is given
+WRITE = "write FRAMEWORK=FILE.py:NAME, e.g. torch=model.py:build"
+
+
+@dataclass(frozen=True)
+class Code:
+    """A function, class or object of a Python file that gives a model of one framework.
+
+    file: its absolute path. name: of the function, class or object.
+    """
+
+    framework: str
+    file: Path
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.framework}={self.file.name}:{self.name}"
+
+    def write(self, folder: Path, module: str) -> None:
+        """Write ``module.py`` into a folder, with a ``build`` that gives this model, as the model file of a model folder does."""
+        lines = (
+            "from xverify.workload.code import make",
+            "",
+            "",
+            "def build():",
+            f"    return make({str(self.file)!r}, {self.name!r}, {str(Path.cwd())!r})",
+        )
+        (folder / f"{module}.py").write_text("\n".join(lines) + "\n")
+
+
+def parse(text: str) -> Code | None:
+    """The code that ``torch=path.py:build`` names; None for a text of another form. Raises UsageError for a file that is missing.
+
+    A path with "=" in it that exists is a path.
+    """
+    framework, equals, rest = text.partition("=")
+    if not equals or not re.fullmatch(r"[\w-]+", framework) or Path(text).exists():
+        return None
+    file, colon, name = rest.rpartition(":")
+    if not colon or not name.isidentifier():
+        file, name = rest, BUILD
+    path = Path(file).expanduser().absolute()
+    if path.suffix != ".py":
+        raise UsageError(f"{text}: {file or 'nothing'} is no Python file; {WRITE}")
+    if not path.is_file():
+        raise UsageError(f"{text}: there is no file {file}")
+    return Code(framework, path, name)
+
+
+def make(file: str, name: str, project: str) -> Any:  # a model of any framework
+    """The model that a function or class of a file makes, or that an object of the file is. Raises Failed.
+
+    project: a folder from which the file may import, as it may from its own. Both come last in the search path, where no file
+        in them hides a framework.
+    """
+    path = Path(file)
+    sys.path += [place for place in (str(path.parent), project) if place not in sys.path]
+    module = load_module(path.parent, path.stem)
+    if not hasattr(module, name):
+        raise Failed(f"{path.name} has no {name!r}{nearest(name, [each for each in vars(module) if each[0] != '_'])}")
+    found = getattr(module, name)
+    if not (inspect.isclass(found) or inspect.isroutine(found) or isinstance(found, functools.partial)):
+        return found
+    needed = [each.name for each in _parameters(found) if each.default is each.empty and each.kind not in VARIADIC]
+    if needed:
+        raise Failed(
+            f"{path.name}: {name} needs the argument {', '.join(needed)}; write a function without arguments that calls it, "
+            "and name that one"
+        )
+    return found()
+
+
+VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def _parameters(function: Any) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return []
