@@ -153,7 +153,10 @@ def test_torchscript_runs_a_sequence_and_is_judged_by_one(xverify, right, tmp_pa
         (["--state", "h_out=h"], "say how many steps the sequence has"),
         (["--steps", "1", "--state", "h_out=h"], "--steps is 1: it must be at least 2"),
         (["--steps", "4", "--state", "h_out"], "write OUT=IN"),
-        (["--steps", "4", "--state", "hout=h"], "has no output 'hout'; did you mean 'h_out'? It has the outputs y, h_out"),
+        (
+            ["--steps", "4", "--state", "hout=h"],
+            "has no output 'hout'; did you mean 'h_out'? It has the outputs y, h_out",
+        ),
         (["--steps", "4", "--state", "h_out=k"], "has no input 'k'"),
         (["--steps", "4", "--state", "y=h"], "the output is float32 2x3, and the input is float32 2x5"),
         (["--steps", "4", "--state", "y=h", "--state", "h_out=h"], "gives the input 'h' two outputs, y and h_out"),

@@ -167,7 +167,9 @@ def _layouts(tensors: Sequence[Tensor], layout: str | None, last: bool) -> Itera
 
     last: whether the code has the channels of an image last.
     """
-    images = {each.name: each.shape for each in tensors if each.shape and len(each.shape) == 4 and "float" in each.dtype}
+    images = {
+        each.name: each.shape for each in tensors if each.shape and len(each.shape) == 4 and "float" in each.dtype
+    }
     here, there = (1, -1) if last else (-1, 1)  # where the channels are when they have to be moved, and where they go
     moved = any(shape[here] in IMAGE_CHANNELS and shape[there] not in IMAGE_CHANNELS for shape in images.values())
     possible = [set(images), set[str]()] if moved else [set[str](), set(images)]

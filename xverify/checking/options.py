@@ -38,7 +38,9 @@ def _map(text: str) -> tuple[str, str]:
 
 
 def _state(text: str) -> tuple[str, str]:
-    return _pair("--state", "OUT=IN, an output and the input of the next step that it is, e.g. --state h_out=h_in", text)
+    return _pair(
+        "--state", "OUT=IN, an output and the input of the next step that it is, e.g. --state h_out=h_in", text
+    )
 
 
 def _interval(text: str) -> tuple[float, float]:

@@ -50,9 +50,7 @@ def check_settings(settings: CheckSettings) -> None:
 def begin(arrays: Arrays, settings: CheckSettings) -> dict[str, Array]:
     """The steps of a sequence whose state begins with zeros. Its values in later steps are not used, and are zeros, too."""
     given = (settings.state or {}).values()
-    return {
-        key: np.zeros_like(array) if key.partition("/")[2] in given else array for key, array in arrays.items()
-    }
+    return {key: np.zeros_like(array) if key.partition("/")[2] in given else array for key, array in arrays.items()}
 
 
 def completed(arrays: Arrays, settings: CheckSettings, path: Path) -> dict[str, Array]:

@@ -161,9 +161,7 @@ def _outputs(
 def _check_shapes(process: ReferenceProcess, shapes: Mapping[str, tuple[int, ...]]) -> None:
     spec, file, name = process.folder.spec, process.folder.path / "spec.py", process.framework
     # In a sequence, a state may grow with every step.
-    found = {
-        key.split("/", 1)[1]: shape for key, shape in shapes.items() if not process.state or key.startswith("0/")
-    }
+    found = {key.split("/", 1)[1]: shape for key, shape in shapes.items() if not process.state or key.startswith("0/")}
     if set(found) != set(spec.outputs):
         raise SpecError(f"{file} names the outputs {sorted(spec.outputs)}; {name} returns {sorted(found)}")
     for output, shape in found.items():

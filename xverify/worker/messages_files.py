@@ -45,7 +45,7 @@ class Compute(Request[Computed]):
         that loses no kind of number: a bfloat16 input, for example, is given as float32.
     mode: a mode of the format; None: its first mode.
     float64: open the file a second time, in float64, and compute in float64.
-    state: input -> output. From the second case on, this input is given this output of the case before; the array file is not asked.
+    state: input -> output. From the second case on, this input is this output of the case before, and not what the file has.
     perturb: seed with which each value of the state is replaced by a neighbouring one of float32; None: the state stays as it is.
     """
 

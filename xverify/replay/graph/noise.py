@@ -72,7 +72,7 @@ def noise(
     inputs: an array for each input by name.
     samples: number of perturbed evaluations.
     own: whether to evaluate the graph in its own types, too; that error is a part of the noise floor.
-    fed: inputs that have a value of their own in every pass, in the place of those of ``inputs``: outputs of an earlier call of this
+    fed: inputs with a value of their own in every pass, in the place of those of ``inputs``: outputs of an earlier call of this
         function with the same passes.
     """
     passes = [
