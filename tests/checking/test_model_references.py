@@ -73,7 +73,7 @@ def rows(folder: Path, question: str) -> list:
     return [row for row in json.loads((folder / "r.json").read_text())["rows"] if row["task"] == question]
 
 
-@pytest.mark.parametrize("kind", ["numpy", "torch", "code"])
+@pytest.mark.parametrize("kind", ["numpy", pytest.param("torch", marks=pytest.mark.slow), "code"])
 def test_a_right_file_is_equal_and_a_planted_fault_is_not(xverify, right, weights, tmp_path, kind):
     wrong = export(tmp_path / "wrong.onnx", **{"fc2.bias": WEIGHTS["fc2.bias"] * 0})
     text = reference(kind, tmp_path)
@@ -154,7 +154,7 @@ def test_a_file_with_channels_last_is_compared_with_code_whose_channels_come_sec
         ("onnxruntime=NET:build", "runs exported models"),
         ("torch=RIGHT:build", "is no Python file"),
         ("resnet81", "unknown model 'resnet81'; did you mean 'resnet18'?"),
-        ("EMPTY", "nothing to run"),
+        ("EMPTY", "no framework that this folder defines is installed"),
         ("BARE", "has no spec.py"),
         ("missing/folder", "there is no such file"),
     ],
@@ -169,8 +169,7 @@ def test_a_bad_reference_is_one_line_and_exit_code_2(xverify, right, tmp_path, a
     done = xverify("check", right, "--against", against)
     assert done.code == 2, done.out + done.err
     assert says in done.err
-    assert "--against" in done.err
-    assert done.err.count("\n") == 1
+    assert "--against" in done.err.splitlines()[-1]  # progress comes before it
 
 
 def test_weights_need_a_reference_that_takes_them(xverify, right, weights):

@@ -11,10 +11,12 @@ from .. import host
 from ..environments import store as environments
 from ..errors import SubjectError, UsageError, XverifyError
 from ..framework import discovery
+from ..framework.adapter import Framework
 from ..progress import Listener
 from ..reference import summary, truth
 from ..reference.build import JUDGED_ITEMS, Export, Prepared, ReferenceProcess, prepare
 from ..reference.request import resolve
+from ..reference.subjects import order
 from ..reference.truth import Truth
 from ..results.records import Error, ReferenceSummary, WeightsSummary
 from ..weights import npz
@@ -26,7 +28,7 @@ from ..workload import probe
 from ..workload.code import Code, parse
 from ..workload.options import OWN_WEIGHTS, RunSettings
 from ..workload.request import Request
-from ..workload.spec import ModelFolder, zoo
+from ..workload.spec import ModelFolder, find_model, zoo
 from .computing import Cases
 from .meaning import Meaning, grown, perturbation_floors
 from .model_inputs import BareSpec, batch_of, code_cases, described, folder_cases
@@ -96,7 +98,18 @@ def _of_folder(text: str, settings: CheckSettings) -> tuple[Request, ModelFolder
             f"{text} has no spec.py, which says what the model takes: write one, or name the code alone, with "
             f"--against {files[0]}={path / files[0]}.py:build"
         )
-    return resolve(text, None, asked)
+    folder = find_model(text)
+    own = [each for each in discovery.load_all().values() if not each.runs_export and folder.file(each.reads())]
+    usable = [each for each in sorted(own, key=_preference) if environments.chosen(each) or not host.missing(each)]
+    if not usable:
+        files = ", ".join(path.name for path in sorted(folder.code.glob("*.py")))
+        raise UsageError(f"{text}: no framework that this folder defines is installed (it has {files}); see xverify doctor")
+    return resolve(text, [usable[0].name], asked)
+
+
+def _preference(adapter: type[Framework]) -> tuple[bool, int, str]:
+    """The sort key of adapters: torch is first, and those that read the file of another framework are last."""
+    return adapter.name != adapter.reads(), *order(adapter)
 
 
 def _of_code(code: Code, settings: CheckSettings, space: Path) -> tuple[Request, ModelFolder]:

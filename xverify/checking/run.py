@@ -109,7 +109,10 @@ class Check:
         if against is None or self.model is not None or is_recorded(Path(against)):
             return None
         path = Path(against)
-        form = formats.examine(path, "", self.settings.trust)
+        try:
+            form = formats.examine(path, "", self.settings.trust)
+        except UsageError as error:
+            raise UsageError(f"--against {error}") from None
         return Candidate(f"{path.name} (reference)", path, form, self._worker("reference", form))
 
     def _graph_worker(self) -> Worker | None:
