@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from .. import host
 from ..errors import UsageError, nearest
 from ..framework.modelfile import Tensor
 from ..weights.canonical import Array
@@ -22,6 +24,7 @@ BATCH_NAMES = re.compile(r"batch|^n$|^b$|^bs$|unk__0$", re.IGNORECASE)
 IMAGE_NAMES = re.compile(r"height|width|^h$|^w$", re.IGNORECASE)
 LENGTH_NAMES = re.compile(r"seq|len|time|token|^t$|^l$", re.IGNORECASE)
 INTEGERS = "iu"
+GIB = 2**30
 
 
 @dataclass(frozen=True)
@@ -156,6 +159,19 @@ def _range(
         info = np.iinfo(tensor.dtype)
         return info.min, info.max + 1, ""
     return 0, 2, "whole numbers whose range the file does not tell: 0 or 1; give others with --inputs"
+
+
+def check_size(inputs: Sequence[Input]) -> None:
+    """Raise UsageError when the input cases do not fit into the memory that is free."""
+    sizes = {each.name: math.prod(each.shape) * (np.dtype(_numpy(each.dtype)).itemsize * len(KINDS) + 8) for each in inputs}
+    needed, free = sum(sizes.values()), host.available_memory()
+    if needed > free:
+        largest = max(inputs, key=lambda each: sizes[each.name])
+        raise UsageError(
+            f"input {largest.name!r} is {largest.dtype} {described(largest.shape)}, and {len(KINDS)} cases of the inputs take "
+            f"{needed / GIB:,.1f} GiB; this machine has {free / GIB:,.1f} GiB of memory free. Give one case with --inputs, or "
+            "a smaller size with --shape where the file leaves it open"
+        )
 
 
 def make(inputs: Sequence[Input], seed: int, kinds: Sequence[str] = KINDS) -> dict[str, Array]:

@@ -13,6 +13,7 @@ from ..weights import npz
 from ..weights.canonical import Array, digest
 from ..workload.keys import case_key
 from . import cases as cases_module
+from .arrays import load
 from .matching import Matching, content, decide, matchings
 from .meaning import Meaning
 from .options import CheckSettings
@@ -66,6 +67,7 @@ def make_cases(tensors: Sequence[Tensor], vocabulary: Mapping[str, int], setting
     if settings.inputs is not None:
         return _given(Path(settings.inputs), tensors)
     inputs, notes = cases_module.settle(tensors, settings.shape or {}, vocabulary, settings.input_range)
+    cases_module.check_size(inputs)
     arrays = cases_module.make(inputs, settings.seed)
     settled = tuple(Tensor(each.name, each.shape, each.dtype) for each in inputs)
     return Cases(arrays, len(cases_module.KINDS), cases_module.KINDS, settled, tuple(notes))
@@ -73,10 +75,7 @@ def make_cases(tensors: Sequence[Tensor], vocabulary: Mapping[str, int], setting
 
 def _given(path: Path, tensors: Sequence[Tensor]) -> Cases:
     """The cases in a file of arrays, which are called NAME or CASE/NAME."""
-    try:
-        arrays = npz.load_file(path)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"--inputs {path}: {error}") from None
+    arrays = load(path, "--inputs")
     named = {key if key.partition("/")[0].isdigit() else case_key(0, key): array for key, array in arrays.items()}
     count = 1 + max((int(key.partition("/")[0]) for key in named), default=-1)
     known = {tensor.name for tensor in tensors}
