@@ -104,17 +104,20 @@ def row(result: Result) -> tuple[str, str]:
 
 def main(original: Path, folder: Path, numbers: range, seed: str, on: str) -> None:
     """Check the files of these numbers."""
-    target = folder / original.name
     with pool.lend():
         for number in numbers:
+            target = folder / str(number) / original.name  # a worker knows a graph by its path
+            target.parent.mkdir()
             chance = random.Random(f"{seed}/{original.name}/{number}")
             if number < CUTS:
                 cut_copy(original, target, number)
             else:
                 mutated_copy(original, target, chance)
+            against = str(original) if number % 2 and not original.name.startswith("code") else None
             begun = time.monotonic()
-            became, why = examine(target, str(original) if number % 2 else None, on)
+            became, why = examine(target, against, on)
             print(json.dumps([number, became, why, time.monotonic() - begun]), flush=True)
+            shutil.rmtree(target.parent)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from ..weights.canonical import Array, digest
 from ..workload.keys import case_key
 from . import cases as cases_module
 from .arrays import load
+from .cases import described
 from .matching import Matching, content, decide, matchings
 from .meaning import Meaning
 from .options import CheckSettings
@@ -133,6 +134,10 @@ def compute_matched(opened: Opened, cases: Cases, reference: Meaning, settings: 
         raise failure
     index, says = decide(possible, errors)
     inputs, outputs = possible[index]
+    if not outputs.pairs:
+        mine = ", ".join(f"{each.name} ({each.dtype} {described(each.shape)})" for each in computed_tensors(tried))
+        right = ", ".join(f"{each.name} ({each.dtype} {described(each.shape)})" for each in theirs)
+        raise Failed(f"none of its outputs, {mine}, can belong to one of the reference, {right}; see --map and --layout")
     path = opened.worker.folder / "inputs.npz"
     write_inputs(cases.arrays, inputs, path)
     own = compute(opened, path, "outputs")
