@@ -112,11 +112,18 @@ def _tensor(file: Path) -> tuple[str, Array]:
         proto = onnx.load_tensor(str(file))
         if proto.data_location == onnx.TensorProto.EXTERNAL:
             raise UsageError(f"--against {file}: its values lie in another file, and such a tensor is never read")
-        return proto.name, np.asarray(numpy_helper.to_array(proto))
+        return proto.name, _plain(np.asarray(numpy_helper.to_array(proto)))
     except UsageError:
         raise
     except Exception as error:
         raise UsageError(f"--against {file}: this is no tensor: {type(error).__name__}") from None
+
+
+def _plain(array: Array) -> Array:
+    """An array of a dtype that numpy has: bfloat16 and narrower floats as float32, numbers of 4 bits as int8."""
+    if array.dtype.kind != "V":
+        return array
+    return array.astype(np.float32 if "float" in array.dtype.name else np.int8)
 
 
 def _recorded(path: Path, inputs: Mapping[str, Array], outputs: Mapping[str, Array], cases: int) -> Recorded:
