@@ -8,7 +8,7 @@ SUBJECTS := torch:eager,jittor,tensorflow:eager,tensorflow:graph,onnxruntime
 LOCK     := $(BIN)/uv --quiet pip compile pyproject.toml --extra all --extra dev --constraint constraints.txt \
             --universal --python-version 3.10 --no-python-downloads --no-annotate --custom-compile-command "make lock"
 
-.PHONY: run test check ci fast bench environments lint types resolve lock clean
+.PHONY: run test check ci fast bench faults onnx-suite torchvision formats environments lint types resolve lock clean
 run: $(STAMP) environments    ## verify and time ResNet-50 in four frameworks; leaves results/resnet50.json
 	@mkdir -p results
 	$(BIN)/xverify run resnet50 --subjects $(SUBJECTS) --effort quick --json results/resnet50.json
@@ -29,6 +29,18 @@ bench: $(STAMP)               ## how fast a command starts; the harness beside l
 	$(BIN)/python bench/start.py
 	$(BIN)/xverify selftest timing --only overhead
 	$(BIN)/python bench/replay.py
+
+faults: $(STAMP)              ## give `xverify check` 10,000 damaged files, and files that are made to harm; an hour
+	$(BIN)/python suites/faults.py
+
+onnx-suite: $(STAMP)          ## onnx's own test data: `xverify check` agrees with the expected outputs, and with what is wrong
+	$(BIN)/python suites/onnx_suite.py
+
+torchvision: $(STAMP)         ## 20 architectures by both exporters of torch, on two runtimes, in float16 and in int8: no false alarm
+	$(BIN)/python suites/vision.py
+
+formats: $(STAMP)             ## every model of the zoo in every format, each file against each other one: no false alarm
+	$(BIN)/python suites/zoo_files.py
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .

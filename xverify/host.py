@@ -91,3 +91,10 @@ def version(adapter: Installable) -> str | None:
             except importlib.metadata.PackageNotFoundError:
                 continue
     return None
+
+
+def available_memory() -> int:
+    """Bytes of memory that programs can still take without swapping."""
+    import psutil  # only functions that are rarely called need it
+
+    return int(psutil.virtual_memory().available)

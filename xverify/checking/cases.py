@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from .. import host
 from ..errors import UsageError, nearest
 from ..framework.modelfile import Tensor
 from ..weights.canonical import Array
@@ -28,6 +30,7 @@ RATES, RATE = re.compile(r"^sr$|sampl\w*_?rate$", re.IGNORECASE), 16000
 LENGTHS = re.compile(r"lens?$|lengths?$", re.IGNORECASE)
 INTEGERS = "iu"
 GUESSED = "--shape "  # comes before every shape that was guessed
+GIB = 2**30
 
 
 @dataclass(frozen=True)
@@ -176,6 +179,21 @@ def _range(
         info = np.iinfo(tensor.dtype)
         return info.min, info.max + 1, ""
     return 0, 2, "whole numbers whose range the file does not tell: 0 or 1; give others with --inputs"
+
+
+def check_size(inputs: Sequence[Input]) -> None:
+    """Raise UsageError when the input cases do not fit into the memory that is free."""
+    sizes = {
+        each.name: math.prod(each.shape) * (np.dtype(_numpy(each.dtype)).itemsize * len(KINDS) + 8) for each in inputs
+    }
+    needed, free = sum(sizes.values()), host.available_memory()
+    if needed > free:
+        largest = max(inputs, key=lambda each: sizes[each.name])
+        raise UsageError(
+            f"input {largest.name!r} is {largest.dtype} {described(largest.shape)}, and {len(KINDS)} cases of the inputs take "
+            f"{needed / GIB:,.1f} GiB; this machine has {free / GIB:,.1f} GiB of memory free. Give one case with --inputs, or "
+            "a smaller size with --shape where the file leaves it open"
+        )
 
 
 def make(inputs: Sequence[Input], seed: int, kinds: Sequence[str] = KINDS) -> dict[str, Array]:

@@ -12,6 +12,7 @@ from ..framework.modelfile import Tensor
 from ..weights import npz
 from ..weights.canonical import Array, digest
 from . import sequence
+from .cases import described
 from .matching import Matching, content, decide, matchings
 from .meaning import Meaning
 from .options import CheckSettings
@@ -108,6 +109,12 @@ def compute_matched(opened: Opened, cases: Cases, reference: Meaning, settings: 
         raise failure
     index, says = decide(possible, errors)
     inputs, outputs = possible[index]
+    if not outputs.pairs:
+        mine = ", ".join(f"{each.name} ({each.dtype} {described(each.shape)})" for each in computed_tensors(tried))
+        right = ", ".join(f"{each.name} ({each.dtype} {described(each.shape)})" for each in theirs)
+        raise Failed(
+            f"none of its outputs, {mine}, can belong to one of the reference, {right}; see --map and --layout"
+        )
     opened = sequence.partners(opened, inputs, outputs, settings)
     path = opened.worker.folder / "inputs.npz"
     write_inputs(cases.arrays, inputs, path)

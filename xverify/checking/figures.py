@@ -53,9 +53,9 @@ def figures(pairs: Iterable[tuple[Array, Array]]) -> Figures:
         signal += float(np.square(np.where(finite, right, 0.0)).sum())
         noise += float(np.square(delta).sum())
         largest = max(largest, float(np.abs(delta).max(initial=0.0)))
-        if floating and right.ndim and finite.all():
+        if floating and right.ndim and right.size and finite.all():
             cosines.extend(_cosines(right, given))
-        if floating and right.ndim == 2 and right.shape[1] >= CLASSES and finite.all():
+        if floating and right.ndim == 2 and len(right) and right.shape[1] >= CLASSES and finite.all():
             classes.append((right, given))
     if not floating:
         return Figures(max_abs=largest)

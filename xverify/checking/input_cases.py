@@ -8,11 +8,11 @@ from pathlib import Path
 
 from ..errors import Failed, UsageError
 from ..framework.modelfile import Tensor
-from ..weights import npz
 from ..weights.canonical import Array
 from ..workload.keys import case_key
 from . import cases as cases_module
 from . import sequence
+from .arrays import load
 from .computing import Cases, Computed, compute_alone, sized
 from .options import CheckSettings
 from .subject import Opened
@@ -32,6 +32,7 @@ def make_cases(
         for each in tensors
     ]
     inputs, notes = cases_module.settle(fixed, settings.shape or {}, vocabulary, settings.input_range, size)
+    cases_module.check_size(inputs)
     cases = drawn(inputs, notes, settings)
     return _with_given(cases, given, named, count, Path(str(settings.inputs))) if named else cases
 
@@ -61,10 +62,7 @@ def _with_given(cases: Cases, given: Mapping[str, Array], named: set[str], count
 
 def _given(path: Path, tensors: Sequence[Tensor], settings: CheckSettings) -> dict[str, Array]:
     """The arrays of a file, which are called NAME or CASE/NAME, as "case/name" -> array. Every case has the same inputs."""
-    try:
-        arrays = npz.load_file(path)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"--inputs {path}: {error}") from None
+    arrays = load(path, "--inputs")
     named = {key if key.partition("/")[0].isdigit() else case_key(0, key): array for key, array in arrays.items()}
     named = sequence.completed(named, settings, path)
     count = 1 + max((int(key.partition("/")[0]) for key in named), default=-1)

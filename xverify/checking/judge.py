@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -9,12 +10,13 @@ from ..results.figures import Figures
 from ..results.layers import Layers
 from ..results.records import Error
 from ..results.verdicts import Verdict
+from ..verdict.limits import UNIT
 from ..verdict.outputs import compare
 from ..weights.canonical import Array
 from .computing import Computed
 from .diagnosis import diagnose
 from .figures import figures
-from .meaning import Meaning, joined
+from .meaning import Meaning, joined, rms
 
 RUNTIME, CONVERSION = "runtime", "conversion"  # the two questions; the rows of a result file have them as tasks
 
@@ -108,6 +110,12 @@ def _judged(
     names = [key[2:] for key in meaning.outputs if key.startswith("0/") and key in outputs]
     # The file's own dtype is the expected one: another precision than the reference's is no fault of a file.
     expected = Outputs({name: Output(outputs[f"0/{name}"].dtype.name) for name in names})
+    floors, rounding_floors = (
+        None
+        if each is None
+        else {key: each[key] if key in each else _least(meaning.outputs[key]) for key in meaning.outputs}
+        for each in (floors, rounding_floors)
+    )
     error = compare(
         outputs, meaning.outputs, meaning.float32, expected, range(cases), floors, layers, None, None, rounding_floors
     )
@@ -119,6 +127,11 @@ def _judged(
     if error.verdict == Verdict.DIFFERENT:
         error = replace(error, reason=_explained(error, outputs, meaning, names, cases))
     return Judged(error, found)
+
+
+def _least(exact: Array) -> float:
+    """The noise floor of an output without one: the rounding of its values to float32; 0 for whole numbers."""
+    return UNIT / math.sqrt(3) * rms(exact) if exact.dtype.kind == "f" else 0.0
 
 
 def _explained(

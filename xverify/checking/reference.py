@@ -11,9 +11,9 @@ import numpy as np
 
 from ..errors import UsageError
 from ..framework.modelfile import Tensor
-from ..weights import npz
 from ..weights.canonical import Array
 from ..workload.keys import case_key
+from .arrays import load
 
 INPUT, OUTPUT = "input", "output"
 
@@ -64,10 +64,7 @@ def read(path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Rec
 
 
 def _read_npz(path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Recorded:
-    try:
-        arrays = npz.load_file(path)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"--against {path}: {error}") from None
+    arrays = load(path, "--against")
     found: dict[str, dict[str, Array]] = {INPUT: {}, OUTPUT: {}}
     names = {INPUT: {each.name for each in inputs}, OUTPUT: {each.name for each in outputs}}
     for name, array in arrays.items():
@@ -113,9 +110,20 @@ def _tensor(file: Path) -> tuple[str, Array]:
         raise UsageError(f"--against {file}: reading ONNX test data needs the package onnx: pip install onnx") from None
     try:
         proto = onnx.load_tensor(str(file))
-        return proto.name, np.asarray(numpy_helper.to_array(proto))
+        if proto.data_location == onnx.TensorProto.EXTERNAL:
+            raise UsageError(f"--against {file}: its values lie in another file, and such a tensor is never read")
+        return proto.name, _plain(np.asarray(numpy_helper.to_array(proto)))
+    except UsageError:
+        raise
     except Exception as error:
         raise UsageError(f"--against {file}: this is no tensor: {type(error).__name__}") from None
+
+
+def _plain(array: Array) -> Array:
+    """An array of a dtype that numpy has: bfloat16 and narrower floats as float32, numbers of 4 bits as int8."""
+    if array.dtype.kind != "V":
+        return array
+    return array.astype(np.float32 if "float" in array.dtype.name else np.int8)
 
 
 def _recorded(path: Path, inputs: Mapping[str, Array], outputs: Mapping[str, Array], cases: int) -> Recorded:

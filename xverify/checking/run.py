@@ -70,6 +70,9 @@ class Candidate:
         except SubjectError as error:
             self.failure = self.failure or error
             self.worker.close()
+        except MemoryError:
+            self.failure = self.failure or Failed("there is not enough memory to compare its outputs")
+            self.worker.close()
 
 
 class Check:

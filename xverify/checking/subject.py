@@ -9,6 +9,7 @@ from pathlib import Path
 
 from .. import host
 from ..environments import store as environments
+from ..errors import Failed
 from ..framework.modelfile import ModelFile, Signature, Tensor
 from ..progress import Listener
 from ..weights import npz
@@ -19,6 +20,8 @@ from ..worker.process import Worker
 from ..workload.keys import case_key
 from .matching import Matching, turn, turn_back
 from .options import CheckSettings
+
+LONGEST_NAME = 50_000  # bytes; a zip archive has names of 65,535 at most
 
 
 @dataclass(frozen=True)
@@ -68,9 +71,19 @@ def open_file(label: str, path: Path, worker: Worker, settings: CheckSettings) -
         options["signature"] = settings.signature
     worker.ask(messages.Build(str(path.resolve()), options, None, {}, {}, {}))
     signature = worker.ask(ReadSignature()).signature
+    _check_names(signature)
     form = worker.adapter
     assert issubclass(form, ModelFile)
     return Opened(label, path, form, worker, signature, started.environment)
+
+
+def _check_names(signature: Signature) -> None:
+    """Raise Failed for a name that no file of arrays can hold."""
+    for tensor in (*signature.inputs, *signature.outputs):
+        if len(tensor.name.encode(errors="replace")) > LONGEST_NAME:
+            raise Failed(
+                f"the name {tensor.name[:20]!r}... has {len(tensor.name):,} letters; at most {LONGEST_NAME:,} are read"
+            )
 
 
 def write_inputs(cases: Mapping[str, Array], matching: Matching, path: Path) -> None:

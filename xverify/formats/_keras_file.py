@@ -95,6 +95,7 @@ def check_hdf5(file: Any, trust: bool) -> None:
         if risk:
             raise Failed(f"{risk}; if you trust its author, say so with --trust")
     waiting = [file]
+    seen: set[int] = set()  # an object may hold itself
     while waiting:
         group = waiting.pop()
         for name in group:
@@ -102,7 +103,9 @@ def check_hdf5(file: Any, trust: bool) -> None:
                 raise Failed(f"its entry {name!r} lies in another file, and such a file is never opened")
             item = group[name] if not isinstance(group.get(name, getlink=True), h5py.SoftLink) else None
             if isinstance(item, h5py.Group):
-                waiting.append(item)
+                if h5py.h5o.get_info(item.id).addr not in seen:
+                    seen.add(h5py.h5o.get_info(item.id).addr)
+                    waiting.append(item)
             elif isinstance(item, h5py.Dataset) and (item.external or item.is_virtual):
                 raise Failed(f"the values of {name!r} lie in another file, and such a file is never opened")
 

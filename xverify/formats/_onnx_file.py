@@ -119,6 +119,8 @@ def _externals(data: Buffer, message: str, start: int, end: int, depth: int) -> 
                 name = text(data, field)
             elif field.number == EXTERNAL_DATA and field.kind == BYTES:
                 strings = {part.number: text(data, part) for part in fields(data, field.start, field.end)}
+                if strings.get(1, "") in entries:
+                    raise Damaged(f"the external data of {name!r} has two entries {strings.get(1)!r}")
                 entries[strings.get(1, "")] = strings.get(2, "")
         if entries:
             yield External(

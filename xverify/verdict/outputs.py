@@ -174,6 +174,9 @@ def _tensor(
     if ours.dtype.name != spec.outputs[name].dtype:
         reason = f"output {name!r} is {ours.dtype.name}, spec.py says {spec.outputs[name].dtype}"
         return TensorError(case, name, reason=reason)
+    if not ours.size:
+        known = 0.0 if floors is not None else None
+        return TensorError(case, name, 0.0, 0.0, 0.0, 0.0, noise_ratio=known, identical=True)
     floor, rounding_floor = (None if each is None else each[key] for each in (floors, rounding_floors))
     if ours.dtype.kind != "f":
         return _whole_numbers(case, name, ours, theirs, rounding_floor)
@@ -273,6 +276,8 @@ def _all_same(arrays: Iterable[Array]) -> bool:
     """Whether all values of these arrays are the same. It stops at the first value that differs."""
     first = None
     for array in arrays:
+        if not array.size:
+            continue
         first = array.flat[0] if first is None else first
         if not all(np.array_equal(part, np.full_like(part, first), equal_nan=True) for (part,) in _parts(array)):
             return False

@@ -127,6 +127,7 @@ class Worker:
                 )
         except OSError as error:
             raise NotInstalled(f"cannot start {self.python}: {error.strerror}; see --python") from None
+        memory.end_first(self.process.pid)
         if self.pin:
             # This must happen before the process starts threads, because they inherit the cores.
             psutil.Process(self.process.pid).cpu_affinity(list(self.pin))

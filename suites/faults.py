@@ -1,0 +1,208 @@
+"""Gives `xverify check` damaged and hostile model files: the parent must survive, answer in time, and run nothing that a file holds.
+
+python suites/faults.py [--files 10000] [--minutes M] [--jobs 2] [--seed S] [--only PATTERN]
+
+1. Files made to harm, each by the command line: see hostile.py.
+2. Mutated files of every format, and of files with code that are refused without --trust. Each has a whole check.
+
+Every process has a limit of memory (--gib), so that a file cannot take the memory of the machine. The exit code is 1 when a parent
+crashed or hung, when a message had more than one line, or when a file was executed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import hostile
+import psutil
+import seeds
+from seeds import Seed
+from tables import table
+
+from xverify.host import kill_group
+
+SUITES = Path(__file__).parent
+HANG = 240.0  # seconds without an answer; each step of one check may take mutants.STEP
+STATUSES = ("refused", "failed", "unsupported", "crashed", "timeout")
+COLUMNS = ("files", *STATUSES, "judged", "WRONG")
+
+
+@dataclass
+class Mutated:
+    """The mutated files of one seed. deadline: no file is begun after it."""
+
+    seed: Seed
+    total: int
+    deadline: float = 0.0
+    counts: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+    slowest: float = 0.0
+
+    def count(self, number: int, became: str, why: str, seconds: float) -> None:
+        """Take the answer to one file."""
+        self.counts.update(("files", became if became in STATUSES else "judged"))
+        self.slowest = max(self.slowest, seconds)
+        if "\n" in why.strip() or (became in STATUSES and not why.strip()):
+            self.accuse(number, f"its message is not one line: {why!r}")
+        written = os.listdir(self.seed.trap)
+        if written:
+            self.accuse(number, f"it was executed: it wrote {written}")
+            for name in written:
+                (self.seed.trap / name).unlink()
+
+    def accuse(self, number: int, why: str) -> None:
+        """Report a fault of xverify."""
+        self.counts["WRONG"] += 1
+        self.wrong.append(f"{self.seed.name}, file {number}: {why}")
+        print(self.wrong[-1], flush=True)
+
+    def run(self, seed: str, gib: float) -> None:
+        """Check the files. A process that ends or hangs is reported, and another one goes on behind that file."""
+        number = 0
+        while number < self.total and time.monotonic() < self.deadline:
+            with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+                command = [sys.executable, SUITES / "mutants.py", self.seed.path, folder, number, self.total, seed, gib]
+                process = subprocess.Popen(
+                    [str(part) for part in [*command, self.seed.on]],
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    start_new_session=True,
+                    cwd=folder,
+                )
+                try:
+                    number = self._listen(process, number)
+                finally:
+                    _end(process)
+
+    def _listen(self, process: subprocess.Popen[str], number: int) -> int:
+        """Count the answers of a process until it ends. Returns the number of the next file."""
+        assert process.stdout is not None
+        assert process.stderr is not None
+        lines: queue.Queue[str] = queue.Queue()
+        errors: list[str] = []
+        _in_thread(process.stdout, lines.put)
+        reader = _in_thread(process.stderr, errors.append)
+        while time.monotonic() < self.deadline:
+            try:
+                line = lines.get(timeout=HANG)
+            except queue.Empty:
+                self.accuse(number, f"no answer within {HANG:g} s")
+                return number + 1
+            if not line:
+                code = process.wait()
+                if number < self.total:
+                    reader.join(5)
+                    last = next((text.strip() for text in reversed(errors) if text.strip()), "")
+                    self.accuse(number, f"the parent ended with {code}: {last}")
+                    return number + 1
+                break
+            number, became, why, seconds = json.loads(line)
+            self.count(number, became, why, seconds)
+            number += 1
+        return number
+
+
+def _in_thread(pipe: Iterable[str], take: Callable[[str], Any]) -> threading.Thread:
+    """Give every line of a pipe to a function, and "" at its end."""
+
+    def read() -> None:
+        for line in pipe:
+            take(line)
+        take("")
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    return thread
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End a process and its workers, which are in sessions of their own."""
+    try:
+        children = psutil.Process(process.pid).children(recursive=True)
+    except psutil.Error:
+        children = []
+    kill_group(process)
+    process.wait()
+    for child in children:
+        try:
+            child.kill()
+        except psutil.Error:
+            continue
+
+
+def run_hostile(folder: Path, only: str, gib: float, jobs: int) -> tuple[Counter[str], list[str]]:
+    """Give every hostile file to the command line."""
+    counts: Counter[str] = Counter()
+    wrong = []
+    traps = [trap for trap in hostile.make_all(folder) if fnmatch.fnmatch(trap.name, only)]
+    with ThreadPoolExecutor(jobs) as pool:
+        for trap, answer in zip(traps, pool.map(lambda trap: hostile.spring(trap, folder, gib), traps)):
+            counts.update(("files", answer.column))
+            said = f"{'WRONG' if answer.wrong else 'right':5} {answer.seconds:5.1f} s  {trap.name}: {answer.said[:160]}"
+            print(said.encode(errors="backslashreplace").decode(), flush=True)
+            if answer.wrong:
+                counts["WRONG"] += 1
+                wrong.append(f"{trap.name}: {answer.wrong}")
+                print(f"      {answer.wrong!r}")
+    return counts, wrong
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--files", type=int, default=10_000, help="number of mutated files (default: %(default)s)")
+    parser.add_argument("--minutes", type=float, default=120.0, help="end after so long, with fewer files (default: %(default)s)")
+    parser.add_argument("--jobs", type=int, default=2, help="files at a time (default: %(default)s)")
+    parser.add_argument("--seed", default="0", help="seed of the mutations (default: %(default)s)")
+    parser.add_argument("--gib", type=float, default=12.0, help="memory of one process, GiB (default: %(default)s)")
+    parser.add_argument("--only", default="*", help="a pattern of names of files")
+    return parser.parse_args()
+
+
+def main() -> int:
+    asked, begun = parse(), time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="faults-") as folder:
+        harm, wrong = run_hostile(Path(folder), asked.only, asked.gib, asked.jobs)
+        made = [seed for seed in seeds.make_all(Path(folder)) if fnmatch.fnmatch(seed.name, asked.only)]
+        formats = [
+            Mutated(seed, asked.files // len(made) + (index < asked.files % len(made))) for index, seed in enumerate(made)
+        ]
+        left = max(0.0, asked.minutes * 60 - (time.monotonic() - begun))
+        share = left * asked.jobs / max(1, len(formats))  # seconds of each
+
+        def run(each: Mutated) -> None:
+            each.deadline = time.monotonic() + share
+            each.run(asked.seed, asked.gib)
+
+        with ThreadPoolExecutor(asked.jobs) as pool:
+            list(pool.map(run, formats))
+    rows = {each.seed.name: each.counts for each in formats} | ({"made to harm": harm} if harm else {})
+    print(table(rows, COLUMNS, "file"))
+    wrong += [text for each in formats for text in each.wrong]
+    files = sum(row["files"] for row in rows.values())
+    slowest = max((each.slowest for each in formats), default=0.0)
+    print(
+        f"{'FAIL' if wrong else 'PASS'}: {len(wrong)} faults in {files} files; the slowest mutated file took {slowest:.0f} s; "
+        f"{time.monotonic() - begun:.0f} s"
+    )
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""A sample of every suite, as `make` runs it, and what the suites say about an answer that is wrong."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+SUITES = Path(__file__).parents[2] / "suites"
+sys.path.insert(0, str(SUITES))
+import hostile  # noqa: E402
+import onnx_suite  # noqa: E402
+from hostile import REFUSED, ROW, Trap  # noqa: E402
+
+
+def run(script, *arguments):
+    """The output of a suite, which must pass."""
+    done = subprocess.run(
+        [sys.executable, SUITES / script, *arguments], capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("direct", "conversion", "runtime", "column"),
+    [
+        ("right", "agrees", "agrees", "agree"),
+        ("right", "constant", "constant", "constant"),
+        ("right", "differs", "agrees", "WRONG"),  # a right output is accused
+        ("right", "drift", "agrees", "WRONG"),
+        ("right", "agrees", "differs", "WRONG"),  # the runtime is accused
+        ("right", "no row", "no row", "WRONG"),  # it could be computed, and was not
+        ("wrong", "agrees", "agrees", "WRONG"),  # a wrong output passes
+        ("wrong", "differs", "differs", "rightly differ"),
+        ("cannot", "no row", "no row", "runtime cannot"),
+        ("cannot", "agrees", "agrees", "WRONG"),
+        ("unknown", "agrees", "agrees", "agree"),
+        ("unknown", "differs", "agrees", "WRONG"),
+    ],
+)
+def test_both_kinds_of_wrong_verdicts_are_counted(direct, conversion, runtime, column):
+    found = {"conversion": (conversion, "why"), "runtime": (runtime, "why")}
+    assert onnx_suite.judge((direct, "why"), found)[0] == column
+
+
+@pytest.mark.slow
+def test_a_sample_of_onnx_cases():
+    """Operators of every sort: elementwise, sums, normalisation, quantised, sequences, strings, control flow."""
+    operators = "add,cast,clip,conv,dynamicquantizelinear,if,isinf,logsoftmax,matmul,nonzero,qlinearmatmul,reshape,split,topk"
+    said = run("onnx_suite.py", "--kinds", "node,simple", "--operators", operators)
+    cases, agree = map(int, re.search(r"^all +(\d+) +(\d+)", said, re.MULTILINE).groups())
+    assert cases > 150
+    assert agree > 80
+
+
+def springs(tmp_path, name, *arguments, **more):
+    return hostile.spring(Trap(name, tuple(map(str, arguments)), **more), tmp_path, 8.0)
+
+
+@pytest.mark.slow
+def test_the_suite_of_faults_tells_a_fault(tmp_path):
+    """What must be refused and is not, what must be a row, and a text that must not appear."""
+    empty = tmp_path / "empty.onnx"
+    empty.touch()
+    assert springs(tmp_path, "right", empty, expect=REFUSED, says="the file is empty").wrong == ""
+    assert "expected: row" in springs(tmp_path, "row", empty, expect=ROW).wrong
+    assert "does not say 'the file is full'" in springs(tmp_path, "says", empty, says="the file is full").wrong
+    assert "it shows 'the file is empty'" in springs(tmp_path, "never", empty, never="the file is empty").wrong
+    writes = springs(tmp_path, "writes", empty, "--json", "written.json", "--no-such-option")
+    assert writes.column == "refused"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pattern", ["onnx", "tflite", "code.pt", "onnx: external data a*"])
+def test_a_sample_of_mutated_files(pattern):
+    said = run("faults.py", "--files", "48", "--only", pattern, "--minutes", "3")
+    assert "PASS: 0 faults" in said
+
+
+def test_arrays_of_the_user_are_read_with_care(tmp_path, xverify):
+    onnx = pytest.importorskip("onnx")
+    from onnx import TensorProto, helper
+
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [10**6, 10**6]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", values[:1], values[1:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), tmp_path / "m.onnx")
+    done = xverify("check", tmp_path / "m.onnx")
+    assert done.code == 2
+    assert "cases of the inputs take" in done.err
+    np.savez(tmp_path / "whole.npz", x=np.ones(4, np.float32))
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "whole.npz").read_bytes()[:-30])
+    for option in ("--inputs", "--against"):
+        done = xverify("check", tmp_path / "m.onnx", option, tmp_path / "cut.npz")
+        assert done.code == 2
+        assert f"{option} {tmp_path / 'cut.npz'}: it cannot be read as a .npz file: BadZipFile" in done.err
