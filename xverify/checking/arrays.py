@@ -31,5 +31,7 @@ def load(path: Path, option: str) -> dict[str, Array]:
         raise UsageError(f"{option} {path}: it cannot be read as a .npz file: {first_line(error)}") from None
     strange = next((name for name, array in arrays.items() if array.dtype.kind not in KINDS), None)
     if strange is not None:
-        raise UsageError(f"{option} {path}: the array {strange!r} has the dtype {arrays[strange].dtype}, which is no number")
+        raise UsageError(
+            f"{option} {path}: the array {strange!r} has the dtype {arrays[strange].dtype}, which is no number"
+        )
     return arrays

@@ -163,7 +163,9 @@ def _range(
 
 def check_size(inputs: Sequence[Input]) -> None:
     """Raise UsageError when the input cases do not fit into the memory that is free."""
-    sizes = {each.name: math.prod(each.shape) * (np.dtype(_numpy(each.dtype)).itemsize * len(KINDS) + 8) for each in inputs}
+    sizes = {
+        each.name: math.prod(each.shape) * (np.dtype(_numpy(each.dtype)).itemsize * len(KINDS) + 8) for each in inputs
+    }
     needed, free = sum(sizes.values()), host.available_memory()
     if needed > free:
         largest = max(inputs, key=lambda each: sizes[each.name])

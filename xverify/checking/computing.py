@@ -67,6 +67,8 @@ def make_cases(tensors: Sequence[Tensor], vocabulary: Mapping[str, int], setting
     """The input cases for these inputs: the user's arrays, or drawn ones. Raises UsageError."""
     if settings.inputs is not None:
         return _given(Path(settings.inputs), tensors)
+    if not tensors:
+        return Cases({}, 1, ("the file has no inputs",), ())
     inputs, notes = cases_module.settle(tensors, settings.shape or {}, vocabulary, settings.input_range)
     cases_module.check_size(inputs)
     arrays = cases_module.make(inputs, settings.seed)
@@ -137,7 +139,9 @@ def compute_matched(opened: Opened, cases: Cases, reference: Meaning, settings: 
     if not outputs.pairs:
         mine = ", ".join(f"{each.name} ({each.dtype} {described(each.shape)})" for each in computed_tensors(tried))
         right = ", ".join(f"{each.name} ({each.dtype} {described(each.shape)})" for each in theirs)
-        raise Failed(f"none of its outputs, {mine}, can belong to one of the reference, {right}; see --map and --layout")
+        raise Failed(
+            f"none of its outputs, {mine}, can belong to one of the reference, {right}; see --map and --layout"
+        )
     path = opened.worker.folder / "inputs.npz"
     write_inputs(cases.arrays, inputs, path)
     own = compute(opened, path, "outputs")

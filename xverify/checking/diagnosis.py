@@ -20,7 +20,9 @@ def diagnose(pairs: Pairs) -> str:
     pairs: (the reference's array, the file's array) of one output in every case, of one shape and in floating point.
     """
     exact = [(right.astype(np.float64), own.astype(np.float64)) for right, own in pairs]
-    if not exact or any(not (right.size and np.isfinite(right).all() and np.isfinite(own).all()) for right, own in exact):
+    if not exact or any(
+        not (right.size and np.isfinite(right).all() and np.isfinite(own).all()) for right, own in exact
+    ):
         return ""
     plain = _error(exact)
     found = sorted((_error(changed), says) for says, changed in _changes(exact))

@@ -90,9 +90,11 @@ def _judged(
     names = [key[2:] for key in meaning.outputs if key.startswith("0/") and key in outputs]
     # The file's own dtype is the expected one: another precision than the reference's is no fault of a file.
     expected = Outputs({name: Output(outputs[f"0/{name}"].dtype.name) for name in names})
-    floors = None if floors is None else {
-        key: floors[key] if key in floors else _least(meaning.outputs[key]) for key in meaning.outputs
-    }
+    floors = (
+        None
+        if floors is None
+        else {key: floors[key] if key in floors else _least(meaning.outputs[key]) for key in meaning.outputs}
+    )
     error = compare(outputs, meaning.outputs, meaning.float32, expected, range(cases), floors, layers)
     found = {
         name: figures((meaning.outputs[f"{case}/{name}"], outputs[f"{case}/{name}"]) for case in range(cases))

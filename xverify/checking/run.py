@@ -28,6 +28,7 @@ from .meaning import Meaning, own_meaning, perturbed_meaning
 from .nodes import judge_nodes
 from .options import CheckSettings
 from .reference import is_recorded, read
+from .rounding import with_rounding
 from .subject import Opened, make_worker, open_file
 
 ONNX = "ONNX file"
@@ -188,6 +189,7 @@ class Check:
         self.listener.phase(candidate.label, "evaluating every node in float64")
         layers = judge_nodes(opened, computed.inputs, self.graphs, 0, self.settings.seed)
         found = {RUNTIME: runtime(computed, own, cases.count, layers, opened.form.title)}
+        own = with_rounding(own, computed, found[RUNTIME], recorded=target is not None and target.meaning.floors is None)
         if target is not None:
             answer = conversion(computed, target.meaning, own, cases.count)
             found[CONVERSION] = self._with_constants(answer, opened)

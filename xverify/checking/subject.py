@@ -23,6 +23,7 @@ from .options import CheckSettings
 
 LONGEST_NAME = 50_000  # bytes; a zip archive has names of 65,535 at most
 
+
 @dataclass(frozen=True)
 class Opened:
     """A file that a worker has opened.
@@ -78,7 +79,9 @@ def _check_names(signature: Signature) -> None:
     """Raise Failed for a name that no file of arrays can hold."""
     for tensor in (*signature.inputs, *signature.outputs):
         if len(tensor.name.encode(errors="replace")) > LONGEST_NAME:
-            raise Failed(f"the name {tensor.name[:20]!r}... has {len(tensor.name):,} letters; at most {LONGEST_NAME:,} are read")
+            raise Failed(
+                f"the name {tensor.name[:20]!r}... has {len(tensor.name):,} letters; at most {LONGEST_NAME:,} are read"
+            )
 
 
 def write_inputs(cases: Mapping[str, Array], matching: Matching, path: Path) -> None:

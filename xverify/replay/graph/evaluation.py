@@ -196,7 +196,8 @@ class Evaluation:
         outputs = _outputs(call, implementation, arguments)
         narrows = result > coarsest(inputs)  # a cast to a narrower type rounds
         if self.rounding and (narrows or not kinds.copies(node)):
-            outputs = [_noisy(data, noise, result) for data in outputs]
+            grown = result * kinds.result_growth(node, inputs)
+            outputs = [_noisy(data, noise, grown) for data in outputs]
         return [_finite(data, other) for data, other in zip(outputs, exact)]
 
     def _perturbed_call(
