@@ -167,7 +167,9 @@ def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--files", type=int, default=10_000, help="number of mutated files (default: %(default)s)")
-    parser.add_argument("--minutes", type=float, default=120.0, help="end after so long, with fewer files (default: %(default)s)")
+    parser.add_argument(
+        "--minutes", type=float, default=120.0, help="end after so long, with fewer files (default: %(default)s)"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="files at a time (default: %(default)s)")
     parser.add_argument("--seed", default="0", help="seed of the mutations (default: %(default)s)")
     parser.add_argument("--gib", type=float, default=12.0, help="memory of one process, GiB (default: %(default)s)")
@@ -181,7 +183,8 @@ def main() -> int:
         harm, wrong = run_hostile(Path(folder), asked.only, asked.gib, asked.jobs)
         made = [seed for seed in seeds.make_all(Path(folder)) if fnmatch.fnmatch(seed.name, asked.only)]
         formats = [
-            Mutated(seed, asked.files // len(made) + (index < asked.files % len(made))) for index, seed in enumerate(made)
+            Mutated(seed, asked.files // len(made) + (index < asked.files % len(made)))
+            for index, seed in enumerate(made)
         ]
         left = max(0.0, asked.minutes * 60 - (time.monotonic() - begun))
         share = left * asked.jobs / max(1, len(formats))  # seconds of each

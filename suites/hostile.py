@@ -93,7 +93,7 @@ def _last(text: str) -> str:
 def _wrong(trap: Trap, code: int, out: str, err: str, here: Path) -> str:
     """The fault in how a command ended; "" for none."""
     said = out + err
-    lines = [line for line in err.splitlines() if line.strip()]
+    lines = [line for line in err.partition("xverify check: ")[2].splitlines() if line.strip()]  # progress comes before it
     if code not in ENDS:
         return f"it ended with {code}: {_last(err)}"
     if "Traceback" in said:

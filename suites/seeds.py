@@ -92,9 +92,7 @@ def make_all(folder: Path) -> list[Seed]:
         trap.mkdir()
         made = folder / f"code-{module}"
         made.mkdir()
-        done = subprocess.run(
-            [sys.executable, "-c", maker, made, trap], capture_output=True, text=True, check=False
-        )
+        done = subprocess.run([sys.executable, "-c", maker, made, trap], capture_output=True, text=True, check=False)
         if done.returncode:
             print(f"without code for {module}: {done.stderr.strip().splitlines()[-1:]}")
             continue

@@ -37,7 +37,18 @@ def exporter_packages(folder: Path) -> str:
     if importlib.util.find_spec("onnxscript"):
         return ""
     print("torch's newer exporter needs a package: pip install onnxscript; it is installed into a temporary folder now")
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", folder, "onnxscript", "onnx-ir"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--target",
+        folder,
+        "onnxscript",
+        "onnx-ir",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         print(f"it could not be installed: {done.stderr.strip().splitlines()[-1:]}")
@@ -50,11 +61,18 @@ def export(name: str, folder: Path, packages: str) -> list[str]:
     command = [sys.executable, SUITES / "vision_export.py", name, folder]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=LONGEST, check=False, env={**os.environ, "PYTHONPATH": path}
+            command,
+            capture_output=True,
+            text=True,
+            timeout=LONGEST,
+            check=False,
+            env={**os.environ, "PYTHONPATH": path},
         )
     except subprocess.TimeoutExpired:
         return [f"no export within {LONGEST:g} s"]
-    lines = [line for line in done.stdout.splitlines() if line.partition(":")[0] in ("script", "dynamo", "float16", "int8")]
+    lines = [
+        line for line in done.stdout.splitlines() if line.partition(":")[0] in ("script", "dynamo", "float16", "int8")
+    ]
     if done.returncode:
         lines.append(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit code {done.returncode}")
     return lines

@@ -53,10 +53,28 @@ def convert(model: str, folder: Path) -> list[Path]:
     environment = {**os.environ, "XVERIFY_CONVERTERS": str(SUITES / "converters")}
     for name, arguments in FILES.items():
         out = folder / name
-        command = [sys.executable, "-m", "xverify", "convert", model, out, *arguments, "--weights", "probe", "--batch", "2", "--quiet"]
+        command = [
+            sys.executable,
+            "-m",
+            "xverify",
+            "convert",
+            model,
+            out,
+            *arguments,
+            "--weights",
+            "probe",
+            "--batch",
+            "2",
+            "--quiet",
+        ]
         try:
             done = subprocess.run(
-                [str(part) for part in command], capture_output=True, text=True, check=False, timeout=LONGEST, env=environment
+                [str(part) for part in command],
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=LONGEST,
+                env=environment,
             )
         except subprocess.TimeoutExpired:
             print(f"  {name}: no conversion within {LONGEST:g} s")
@@ -96,7 +114,9 @@ def check_all(files: list[Path], references: list[Path]) -> list[str]:
             found.append(f"against {reference.name}: {error}")
             continue
         said = ", ".join(
-            f"{row.subject} {row.error.verdict if row.error else row.status}" for row in result.rows if row.task == "conversion"
+            f"{row.subject} {row.error.verdict if row.error else row.status}"
+            for row in result.rows
+            if row.task == "conversion"
         )
         print(f"  against {reference.name}: {said}", flush=True)
         found += alarms(result, reference.name)

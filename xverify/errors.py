@@ -22,6 +22,9 @@ class XverifyError(Exception):
 
     exit_code = 3
 
+    def __str__(self) -> str:
+        return printable(super().__str__())
+
 
 class UsageError(XverifyError):
     """The request of the user cannot be run."""
@@ -71,6 +74,16 @@ class TimedOut(SubjectError):
     """A step took longer than ``--timeout``."""
 
     status = "timeout"
+
+
+def printable(text: str) -> str:
+    """The text with its control characters written out: names in a file can hold any, and a terminal obeys some of them."""
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter == "\n" or letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

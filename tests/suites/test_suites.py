@@ -50,7 +50,9 @@ def test_both_kinds_of_wrong_verdicts_are_counted(direct, conversion, runtime, c
 @pytest.mark.slow
 def test_a_sample_of_onnx_cases():
     """Operators of every sort: elementwise, sums, normalisation, quantised, sequences, strings, control flow."""
-    operators = "add,cast,clip,conv,dynamicquantizelinear,if,isinf,logsoftmax,matmul,nonzero,qlinearmatmul,reshape,split,topk"
+    operators = (
+        "add,cast,clip,conv,dynamicquantizelinear,if,isinf,logsoftmax,matmul,nonzero,qlinearmatmul,reshape,split,topk"
+    )
     said = run("onnx_suite.py", "--kinds", "node,simple", "--operators", operators)
     cases, agree = map(int, re.search(r"^all +(\d+) +(\d+)", said, re.MULTILINE).groups())
     assert cases > 150

@@ -49,7 +49,8 @@ def figures(pairs: Iterable[tuple[Array, Array]]) -> Figures:
         floating = floating and reference.dtype.kind == "f"
         right, given = reference.astype(np.float64), own.astype(np.float64)
         finite = np.isfinite(right) & np.isfinite(given)
-        delta = np.where(finite, given - right, 0.0)
+        with np.errstate(invalid="ignore", over="ignore"):
+            delta = np.where(finite, given - right, 0.0)
         signal += float(np.square(np.where(finite, right, 0.0)).sum())
         noise += float(np.square(delta).sum())
         largest = max(largest, float(np.abs(delta).max(initial=0.0)))

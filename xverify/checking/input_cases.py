@@ -31,6 +31,8 @@ def make_cases(
         Tensor(each.name, given[case_key(0, each.name)].shape, each.dtype) if each.name in named else each
         for each in tensors
     ]
+    if not tensors:
+        return Cases({}, 1, ("the file has no inputs",), ())
     inputs, notes = cases_module.settle(fixed, settings.shape or {}, vocabulary, settings.input_range, size)
     cases_module.check_size(inputs)
     cases = drawn(inputs, notes, settings)

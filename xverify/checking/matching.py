@@ -188,7 +188,7 @@ def _orders(mine: Tensor, other: Tensor, layout: str | None) -> Iterator[Order |
 def _unclear(shape: tuple[int | str | None, ...]) -> bool:
     """Whether moving the channels leaves the shape of an image as it is."""
     rank = len(shape)
-    return rank > 3 and shape[1] == shape[-1] and len(set(shape[1:])) == 1
+    return rank > 3 and shape[1] == shape[-1] != 1 and len(set(shape[1:])) == 1
 
 
 def _same_kind(mine: str, other: str) -> bool:
@@ -216,6 +216,17 @@ def decide(found: Sequence[Sequence[Matching]], errors: Sequence[float]) -> tupl
             f"names and shapes allow {len(found)} matchings; the outputs decide: the relative error of the one that was chosen is "
             f"{best:.1e}, that of the next one {second:.1e}"
         )
+    rivals = [index for index in order if errors[index] <= max(NEAR, CLEAR * best)]
+    same = next(
+        (index for index in rivals if not any(pair.order for each in found[index] for pair in each.pairs)), None
+    )
+    if (
+        best <= NEAR
+        and same is not None
+        and errors[same] <= 2 * best
+        and len({_names(found[index]) for index in rivals}) == 1
+    ):
+        return same, ""  # only the order of axes is open, and the one that both files have is as near as any
     pairs = [
         ", ".join(f"{pair.reference}={pair.own}" for each in found[index] for pair in each.pairs) for index in order[:2]
     ]
@@ -223,6 +234,11 @@ def decide(found: Sequence[Sequence[Matching]], errors: Sequence[float]) -> tupl
         f"names and shapes allow {len(found)} matchings, and the outputs do not tell which one is meant: the relative errors are "
         f"{best:.1e} with {pairs[0]}, and {second:.1e} with {pairs[1]}. Decide with --map REFERENCE=FILE, or with --layout"
     )
+
+
+def _names(possible: Sequence[Matching]) -> tuple[tuple[str, str], ...]:
+    """The pairs of names of a possibility."""
+    return tuple((pair.reference, pair.own) for each in possible for pair in each.pairs)
 
 
 def content(pairs: Sequence[tuple[Array, Array]]) -> float:
@@ -233,7 +249,8 @@ def content(pairs: Sequence[tuple[Array, Array]]) -> float:
             return math.inf
         right = reference.astype(np.float64)
         signal += float(np.square(right).sum())
-        noise += float(np.square(own.astype(np.float64) - right).sum())
+        with np.errstate(invalid="ignore", over="ignore"):
+            noise += float(np.square(own.astype(np.float64) - right).sum())
     ratio = math.sqrt(noise / signal) if signal else math.inf
     return ratio if math.isfinite(ratio) else math.inf
 

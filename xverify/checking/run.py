@@ -30,6 +30,7 @@ from .meaning import Meaning, own_meaning, perturbed_meaning, with_approximation
 from .nodes import judge_nodes
 from .options import CheckSettings
 from .reference import is_recorded, read
+from .rounding import with_rounding
 from .subject import Opened, make_worker, open_file
 
 ONNX = "ONNX file"
@@ -209,7 +210,9 @@ class Check:
             own = with_approximations(own, opened, computed.inputs, self.graphs, seed, approximated)
         found = {}
         if own is not None or target is None:
+            recorded = target is not None and target.meaning.floors is None
             found[RUNTIME] = runtime(computed, own, cases.count, layers, opened.form.title)
+            own = with_rounding(own, computed, found[RUNTIME], recorded=recorded)
         if target is not None:
             if own is None:
                 self.notes.append(

@@ -21,7 +21,10 @@ from xverify.framework.modelfile import ModelFile, Natives, Signature, Tensor
 
 BFLOAT16 = 16  # its number in onnx.TensorProto
 # ONNX Runtime's names of dtypes that numpy calls otherwise.
-_DTYPES = {"float": "float32", "double": "float64", "float8e4m3fn": "float8_e4m3fn", "float8e5m2": "float8_e5m2"}
+_DTYPES = {
+    "float": "float32", "double": "float64", "float8e4m3fn": "float8_e4m3fn", "float8e5m2": "float8_e5m2",
+    "float8e4m3fnuz": "float8_e4m3fnuz", "float8e5m2fnuz": "float8_e5m2fnuz",
+}  # fmt: skip
 # What ONNX Runtime says about operators and versions that it does not have -> what xverify says.
 _UNSUPPORTED = (
     (r"No Op registered for (\S+) with domain_version of (\d+)", r"operator \1 does not exist in opset \2"),

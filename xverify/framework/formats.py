@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from .. import formats
@@ -54,7 +55,8 @@ def recognise(path: Path, on: str = "") -> type[ModelFile]:
     Raises UsageError, with the formats that are known and what the file begins with, when none fits.
     """
     _check_readable(path)
-    fitting = [form for form in load_all().values() if form.recognises(path)]
+    with _reading(path):
+        fitting = [form for form in load_all().values() if form.recognises(path)]
     if not fitting:
         raise UsageError(f"{path}: {describe(path)}. {_known()}")
     chosen = [form for form in fitting if (form.runtime == on if on else not form.on_request)]
@@ -70,11 +72,22 @@ def examine(path: Path, on: str = "", trust: bool = False) -> type[ModelFile]:
     trust: allow code in the file to run. Raises UsageError for an unknown, damaged or unsafe file.
     """
     form = recognise(path, on)
-    form.check(path)
-    risk = "" if trust else form.describe_risk(path)
+    with _reading(path):
+        form.check(path)
+        risk = "" if trust else form.describe_risk(path)
     if risk:
         raise UsageError(refusal(path, risk))
     return form
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Raise UsageError where the system cannot read a file, or there is not enough memory to look at it."""
+    try:
+        yield
+    except (OSError, MemoryError) as error:
+        said = getattr(error, "strerror", None) or "there is not enough memory to look at it"
+        raise UsageError(f"{path} cannot be read: {said}") from None
 
 
 def _check_readable(path: Path) -> None:

@@ -191,7 +191,7 @@ class _Files(Mapping[str, Any]):
 def _cases(path: str) -> Iterator[dict[str, Array]]:
     """The inputs of every case: name -> array."""
     arrays = npz.OnDisk(Path(path))
-    count = 1 + max((int(key.partition("/")[0]) for key in arrays), default=-1)
+    count = 1 + max((int(key.partition("/")[0]) for key in arrays), default=0)  # a model without inputs has one case
     for case in range(count):
         begin = f"{case}/"
         yield {key.removeprefix(begin): np.array(arrays[key]) for key in arrays if key.startswith(begin)}

@@ -205,7 +205,8 @@ class Evaluation:
         outputs = _outputs(call, implementation, arguments)
         narrows = result > coarsest(inputs)  # a cast to a narrower type rounds
         if self.rounding and (narrows or not kinds.copies(node)):
-            outputs = [_noisy(data, noise, result) for data in outputs]
+            grown = result * kinds.result_growth(node, inputs)
+            outputs = [_noisy(data, noise, grown) for data in outputs]
         if node.name in self.approximated:
             size = errors(node, arguments[0])
             outputs = [outputs[0] + _noisy(size, noise, 1.0) - size]

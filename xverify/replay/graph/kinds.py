@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...verdict.limits import growth
 from .model import Node
 from .operators.reduction import reduced_axes
 from .operators.shape import cast_type
@@ -24,6 +25,8 @@ COPIES = frozenset({
     "SequenceEmpty", "SequenceAt", "SequenceInsert", "SequenceErase", "SequenceLength", "SplitToSequence", "ConcatFromSequence",
     "Optional", "OptionalGetElement", "OptionalHasElement",
 })  # fmt: skip
+# Operators that add up values as they are, beside those that begin with "Reduce".
+ADDS = frozenset({"CumSum", "Sum", "Mean", "NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"})
 SCATTERS = ("ScatterND", "ScatterElements", "Scatter")  # copies, unless they add or multiply
 # Inputs, by index, that determine the size of the output or a decision, so that they are not rounded.
 STRUCTURAL: dict[str, frozenset[int]] = {
@@ -125,6 +128,17 @@ def summed_terms(node: Node, inputs: Sequence[Any]) -> int:
     return max(1, int(_terms(node, shapes, inputs)))
 
 
+def result_growth(node: Node, inputs: Sequence[Value | None]) -> float:
+    """How many roundings of its result a node makes.
+
+    Terms of one sign grow to a sum that is far larger than each of them, so that perturbing the terms changes it too little: the
+    rounding of the partial sums counts. Products with weights have terms of both signs, and their perturbed terms are enough.
+    """
+    if not (node.op.startswith("Reduce") or node.op in ADDS):
+        return 1.0
+    return growth(summed_terms(node, [None if value is None else value.exact for value in inputs]))
+
+
 def _terms(node: Node, shapes: list[tuple[int, ...]], inputs: Sequence[Any]) -> int:
     op, first = node.op, shapes[0]
     if op in ("Conv", "ConvInteger", "FusedConv", "DeformConv"):
@@ -183,6 +197,9 @@ def _over_axes(node: Node, shapes: list[tuple[int, ...]], inputs: Sequence[Any])
         return math.prod(first) // (first[1] if rank > 1 else 1)
     if op == "CumSum":
         return first[int(np.reshape(inputs[1], ()))] if rank else 1
+    if op in ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"):
+        items = 1 if node.get("reduction", "mean") == "none" else math.prod(first) // max(1, first[1])
+        return max(items, first[1] if op.startswith("Softmax") else 1)
     if op in ("Sum", "Mean"):
         return len(shapes)
     if op in ("Resize", "GridSample"):

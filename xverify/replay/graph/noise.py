@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from ..perturbation import Arithmetic, Noise
 from ..tensors import mean_squares, rms
 from .evaluation import EXACT, OWN, Evaluation, Pass, given
 from .kinds import QUANTISING, has_float
 from .model import Graph, Node
-from .values import Named, Value, convert, in_range, tensor
+from .values import Named, Value, convert, in_range, tensor, unit_roundoff
 
 SAMPLES = 4  # perturbed evaluations
 DECISION = 10.0  # noise floors; a decision with a smaller margin may fall the other way
@@ -113,7 +114,15 @@ def _summary(value: Value, passes: Sequence[Pass], uncertain: Any) -> OutputNois
     squares = squares / max(1, count)
     if own is not None and exact.numel():
         squares += float(mean_squares(tensor(convert(own, np.float64)), axis, exact=exact).mean())
+    # The output is rounded to its type, also where nothing before it is: a window of Hann follows from a whole number.
+    squares += unit_roundoff(value.dtype) ** 2 / 3 * _mean_square(exact)
     return OutputNoise(value.exact, value.dtype, own, math.sqrt(squares))
+
+
+def _mean_square(exact: Tensor) -> float:
+    """The mean square of the finite values."""
+    finite = exact[exact.isfinite()]
+    return float(finite.square().mean()) if finite.numel() else 0.0
 
 
 def _uncertain(node: Node, arguments: Sequence[Value | None], value: Value, index: int, samples: int) -> Any:
