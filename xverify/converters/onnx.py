@@ -51,8 +51,11 @@ class Adapter(Converter):
         need("packaging", "ONNX Runtime's converter to float16")
         import onnx
         from onnxruntime.transformers.float16 import convert_float_to_float16
+        from onnxruntime.transformers.onnx_model import OnnxModel
 
-        onnx.save(convert_float_to_float16(onnx.load(job.source), keep_io_types=True), job.path)
+        model = OnnxModel(convert_float_to_float16(onnx.load(job.source), keep_io_types=True))
+        model.topological_sort()  # the converter appends its Cast nodes at the end
+        onnx.save(model.model, job.path)
         version = job.framework.ort.__version__
         return f"onnxruntime.transformers.float16 of onnxruntime {version}; inputs and outputs stay float32"
 
@@ -63,7 +66,7 @@ class Adapter(Converter):
         from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
         from onnxruntime.quantization.shape_inference import quant_pre_process
 
-        class Cases(CalibrationDataReader):  # type: ignore[misc]  # onnxruntime has no types
+        class Cases(CalibrationDataReader):
             def __init__(self, cases: Iterator[dict[str, Array]]) -> None:
                 self.cases = cases
 
