@@ -53,5 +53,5 @@ def main(args: argparse.Namespace) -> int:
     out = console()
     if not args.quiet:
         render(result, out, by_node=args.nodes)
-    out.print(f"{coloured(result.verdict)} {escape(args.out)}: {conclusion(result)}", soft_wrap=True)
+    out.print(f"{coloured(result.verdict)} {escape(args.out)}: {conclusion(result, args.accept)}", soft_wrap=True)
     return result.exit_code

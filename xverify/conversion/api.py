@@ -6,7 +6,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from ..checking.figures import conditions
 from ..checking.options import CheckSettings
+from ..errors import UsageError, nearest
+from ..framework import formats
 from ..progress import Listener
 from ..results.file import write
 from ..results.records import Result
@@ -43,9 +46,23 @@ def convert(
     checking = build(CheckSettings, handed_on(), rest, "convert", others)
     values = {**vars(checking), **vars(asked)}
     check(SETTINGS, values)
+    _check_before(checking)
     chosen = target(asked.to, out, asked.quantize, asked.force)
     with tempfile.TemporaryDirectory(prefix="xverify-") as space:
         result = Conversion(chosen, asked, checking, listener or Listener(), Path(space)).execute(str(model))
     if json is not None:
         write(result, Path(json))
     return result
+
+
+def _check_before(settings: CheckSettings) -> None:
+    """Raise UsageError for a setting of the check that would be refused when the file has been made."""
+    if settings.accept:
+        conditions(settings.accept)
+    known = {form.runtime for form in formats.load_all().values()}
+    for name in settings.on.split(",") if settings.on else ():
+        if name.strip() not in known:
+            runtimes = ", ".join(sorted(known))
+            raise UsageError(
+                f"--on {settings.on}: unknown runtime {name.strip()!r}{nearest(name.strip(), known)} Known: {runtimes}"
+            )

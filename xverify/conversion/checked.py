@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..checking.computing import Cases, sized
 from ..checking.figures import conditions
-from ..checking.judge import CONVERSION
+from ..checking.judge import CONVERSION, RUNTIME
 from ..checking.meaning import Meaning
 from ..checking.options import CheckSettings
 from ..checking.run import Check, Target
@@ -62,6 +62,7 @@ def check(path: Path, against: Against, settings: CheckSettings, made: str, list
     reference = summary.reference(against.request, against.prepared, Export(), against.truth, against.truth.layers)
     return replace(
         result,
+        rows=tuple(row for row in result.rows if not _without_evaluation(row)),
         verdict=decided(result),
         weights=summary.weights(against.prepared),
         inputs=summary.inputs(against.request, against.prepared),
@@ -76,6 +77,12 @@ def answers(result: Result) -> list[Row]:
     return [row for row in result.rows if row.task == CONVERSION]
 
 
+def _without_evaluation(row: Row) -> bool:
+    """Whether a row only says that files of its format cannot be computed in float64, which the other question needs not."""
+    error = row.error
+    return row.task == RUNTIME and error is not None and error.verdict == Verdict.UNTESTED and not error.expected
+
+
 def decided(result: Result) -> Outcome:
     """The outcome of a conversion.
 
@@ -86,12 +93,17 @@ def decided(result: Result) -> Outcome:
     return Outcome.PASS if result.verdict == Outcome.INCONCLUSIVE and compared and known else result.verdict
 
 
-def conclusion(result: Result) -> str:
-    """The last line of the report: "converted, checked: EQUAL, 1.7 times faster"."""
+def conclusion(result: Result, accept: str | None = None) -> str:
+    """The last line of the report: "converted, checked: EQUAL, 1.7 times faster".
+
+    accept: the conditions that decided instead of the verdict; None: there were none.
+    """
     rows = answers(result)
     found = [row.error.verdict if row.error else row.status for row in rows]
     words = ", ".join(f"{row.framework} {each}" for row, each in zip(rows, found)) if len(rows) > 1 else str(found[0])
     speeds = [_speed(row) for row in rows if row.speed is not None and row.speed.counted and row.speed.ratio]
+    if accept and result.verdict == Outcome.PASS:
+        words += f", accepted by {accept}"
     return f"converted, checked: {words}" + "".join(f", {each}" for each in speeds)
 
 

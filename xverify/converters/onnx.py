@@ -51,8 +51,11 @@ class Adapter(Converter):
         need("packaging", "ONNX Runtime's converter to float16")
         import onnx
         from onnxruntime.transformers.float16 import convert_float_to_float16
+        from onnxruntime.transformers.onnx_model import OnnxModel
 
-        onnx.save(convert_float_to_float16(onnx.load(job.source), keep_io_types=True), job.path)
+        model = OnnxModel(convert_float_to_float16(onnx.load(job.source), keep_io_types=True))
+        model.topological_sort()  # the converter appends its Cast nodes at the end
+        onnx.save(model.model, job.path)
         version = job.framework.ort.__version__
         return f"onnxruntime.transformers.float16 of onnxruntime {version}; inputs and outputs stay float32"
 
