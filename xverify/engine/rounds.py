@@ -12,7 +12,7 @@ from ..progress import Listener
 from ..timing import plan
 from ..timing.noise import Gate
 from ..workload.request import Request
-from .candidate import Candidate
+from .timed import TimedCandidate
 from .stages import Timed, TimedBlock
 
 # The last blocks of a process run keep their outputs, at least in this number of blocks. Work that ``wait``
@@ -29,7 +29,7 @@ class Interleaved:
 
 
 def interleave(
-    candidates: Sequence[Candidate],
+    candidates: Sequence[TimedCandidate],
     request: Request,
     effort: plan.Effort,
     seconds_left: float | None,
@@ -76,7 +76,7 @@ def _seconds(planned: plan.Plan, per_call: Mapping[str, float]) -> float:
 
 def _round(
     gate: Gate,
-    candidates: Sequence[Candidate],
+    candidates: Sequence[TimedCandidate],
     index: int,
     case: int,
     calls: dict[str, int],
