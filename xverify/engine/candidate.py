@@ -30,7 +30,7 @@ class Candidate(TimedCandidate):
     prepared, export: what its model is built from; see ``use``.
     """
 
-    building = "building the model, loading the weights"
+    build_phase = "building the model, loading the weights"
 
     def __init__(
         self,

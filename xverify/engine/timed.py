@@ -34,7 +34,7 @@ class TimedCandidate:
     """
 
     # What ``build`` does, as a phrase for the progress listener.
-    building: ClassVar[str] = "building the model"
+    build_phase: ClassVar[str] = "building the model"
 
     def __init__(self, label: str, request: Request, worker: Worker, listener: Listener, history: History) -> None:
         self.label, self.request, self.worker, self.listener = label, request, worker, listener
@@ -145,7 +145,7 @@ class TimedCandidate:
     def build(self) -> None:
         """Build the model."""
         if self.active:
-            with self._stage(self.building):
+            with self._stage(self.build_phase):
                 self.built = self._build()
 
     def warm(self, most: float | None = None) -> None:
