@@ -113,7 +113,13 @@ class CheckSettings:
         """Raise UsageError for a setting of the timing without --time."""
         for each in declared(type(self)):
             given = getattr(self, each.name)
-            if each.group == TIMING and each.name != "time" and not self.time and given is not None and given not in ((), []):
+            if (
+                each.group == TIMING
+                and each.name != "time"
+                and not self.time
+                and given is not None
+                and given not in ((), [])
+            ):
                 raise UsageError(f"{each.flag} says how the files are timed; add --time")
 
 

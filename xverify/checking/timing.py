@@ -302,11 +302,11 @@ class FileTiming:
         """The verdict on the whole check, with what was found while the files were timed. It is never better than before."""
         first = len(rows) - len(self.result.rows)  # the row of the reference is new
         found = [*rows[:first]]
-        for before, now in zip(self.result.rows, rows[first:]):
-            worse = now.error is not None and before.error is not None and now.error.verdict > before.error.verdict
-            found += [now] if worse or now.status != before.status else []
-        now = overall(found, self.settings.strict) if found else Outcome.PASS
-        return max(self.result.verdict, now, key=SEVERITY.index)
+        for before, row in zip(self.result.rows, rows[first:]):
+            worse = row.error is not None and before.error is not None and row.error.verdict > before.error.verdict
+            found += [row] if worse or row.status != before.status else []
+        outcome = overall(found, self.settings.strict) if found else Outcome.PASS
+        return max(self.result.verdict, outcome, key=SEVERITY.index)
 
 
 def _worker(check: Check, file: Candidate) -> Worker:

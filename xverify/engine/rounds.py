@@ -12,8 +12,8 @@ from ..progress import Listener
 from ..timing import plan
 from ..timing.noise import Gate
 from ..workload.request import Request
-from .timed import TimedCandidate
 from .stages import Timed, TimedBlock
+from .timed import TimedCandidate
 
 # The last blocks of a process run keep their outputs, at least in this number of blocks. Work that ``wait``
 # left undone shows in all of them.

@@ -32,7 +32,9 @@ def render(result: Result, console: Console, quiet: bool = False, by_node: bool 
 
 
 def _print_report(result: Result, console: Console, by_node: bool) -> None:
-    shown = [column for column in (*COLUMNS, *speed_columns(result)) if column.title in ALWAYS or _known(result, column)]
+    shown = [
+        column for column in (*COLUMNS, *speed_columns(result)) if column.title in ALWAYS or _known(result, column)
+    ]
     title = f"{result.model}, {result.inputs.cases} input cases ({result.inputs.kind})"
     console.print(FirstThatFits(table(each, result.rows, escape(title)) for each in narrower(shown, DISPENSABLE)))
     for row in result.rows:
@@ -61,8 +63,8 @@ def footer(result: Result) -> Iterator[str]:
             yield from (f"Matched: {row.subject}: {pair}" for pair in row.matched)
             yield from (f"Note: {row.subject}: {note}" for note in row.notes)
         found = row.error.layers if row.error else None
-        if found is not None and found.known:
-            yield f"Nodes: {row.subject}: {coverage(found)}"
+        if found is not None and (found.known or found.stopped):
+            yield f"Nodes: {row.subject}: {coverage(found) if found.known else found.stopped}"
     if any(row.speed for row in result.rows):
         yield "Timed: the first input case"
         yield from speed_sentences(result)
