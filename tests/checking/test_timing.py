@@ -178,6 +178,73 @@ def test_images_are_counted_and_two_results_compare(check, xverify, tmp_path):
     assert "NOT WORSE" in compared.out
 
 
+COUNTING = '''
+"""A file that computes 2 x. The word in it says what happens after 40 calls."""
+import os
+from xverify.framework.modelfile import ModelFile, Signature, Tensor
+
+def twice(framework, model, example):
+    word, calls = model[0], []
+    def call(x):
+        calls.append(1)
+        if word == "dies" and len(calls) > 40:
+            os._exit(3)
+        return {"y": (2.1 if word == "drifts" and len(calls) > 40 else 2) * x}
+    return call
+
+class Adapter(ModelFile):
+    name, title, runtime = "counting", "counting file", "counter"
+    needs = {"numpy": "numpy"}
+    modes = {"twice": twice}
+
+    def __init__(self, threads, device):
+        pass
+
+    @classmethod
+    def recognises(cls, path):
+        return path.read_bytes().startswith(b"counting")
+
+    def open(self, path, options, float64):
+        return path.read_text().split()[1], float64
+
+    def signature(self, model):
+        found = Signature((Tensor("x", (4, 3), "float32"),), (Tensor("y", (4, 3), "float32"),))
+        return found.as_float64() if model[1] else found
+
+    def to_native(self, array, layout):
+        return array
+
+    to_numpy = to_native
+
+    def wait(self, outputs):
+        pass
+
+    def environment(self):
+        return {}
+'''
+
+
+def test_what_happens_in_timed_calls_alone_is_in_the_rows(check, tmp_path, monkeypatch):
+    (tmp_path / "formats").mkdir()
+    (tmp_path / "formats" / "counting.py").write_text(COUNTING)
+    monkeypatch.setenv("XVERIFY_FORMATS", str(tmp_path / "formats"))
+    files = [tmp_path / f"{word}.any" for word in ("stays", "drifts", "dies")]
+    for file in files:
+        file.write_text(f"counting {file.stem}")
+    done, result = check(*files, "--time", "--warmup", 60, "--rerun", 16)
+    assert done.code == 1, done.out + done.err
+    assert done.err.count(", runtime: EQUAL") + done.err.count(", runtime: IDENTICAL") == 3
+    stays, drifts, dies = result["rows"]
+    assert stays["error"]["verdict"] in ("IDENTICAL", "EQUAL")
+    assert stays["speed"]["calls"] == 16
+    assert drifts["error"]["verdict"] == "DIFFERENT"
+    assert drifts["error"]["reason"].startswith("in the timed calls of process run 1: ")
+    assert drifts["speed"]["not_counted"] == "DIFFERENT"
+    assert dies["status"] == "crashed"
+    assert dies["reason"].startswith("while it was timed: exited with status 3")
+    assert dies["error"]["verdict"] in ("IDENTICAL", "EQUAL")
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
