@@ -62,6 +62,7 @@ TIMED = (
     "tests/selftest/",
     "tests/timing/",
     "test_a_graph_compiled_while_it_is_timed_is_refused",
+    "test_more_work_is_slower_and_the_interval_of_the_ratio_excludes_one",
     "test_a_jax_adapter_that_does_not_wait_is_refused",
     "test_a_jittor_adapter_that_does_not_wait_is_refused",
 )

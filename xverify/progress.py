@@ -15,6 +15,9 @@ class Listener:
         seconds: its duration so far. line: the last line that its worker printed.
         """
 
+    def judged(self, subject: str, task: str, verdict: str) -> None:
+        """The verdict on a model file is known. task: the question that it answers. Its speed is measured afterwards."""
+
     def timing(self, done: int, total: int, seconds_left: float) -> None:
         """A round of timed blocks is complete. done, total: number of rounds. seconds_left: estimated time for the rest."""
 

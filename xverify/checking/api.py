@@ -11,6 +11,7 @@ from ..errors import UsageError
 from ..framework import formats
 from ..framework.modelfile import ModelFile
 from ..progress import Listener
+from ..reference.request import check_cores
 from ..results.file import write
 from ..results.records import Result
 from ..workload.declaration import build, declared
@@ -40,6 +41,9 @@ def check(
     asked = build(CheckSettings, SETTINGS, settings, "check", ("files", "json", "listener"))
     check_values(SETTINGS, {each.name: getattr(asked, each.name) for each in SETTINGS})
     check_sequence(asked)
+    asked.check_timing()
+    if asked.pin:
+        check_cores(asked.pin)
     paths = [Path(files)] if isinstance(files, (str, Path)) else [Path(each) for each in files]
     if not paths:
         raise UsageError("xverify check needs at least one model file")

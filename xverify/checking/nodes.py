@@ -15,13 +15,18 @@ from .subject import Opened
 CASE = 0  # the case on which nodes are judged
 
 
-def judge_nodes(opened: Opened, inputs: Path, graphs: Worker | None, nodes: int, seed: int) -> Layers | None:
+def judge_nodes(
+    opened: Opened, inputs: Path, graphs: Worker | None, nodes: int, seed: int, left: float | None = None
+) -> Layers | None:
     """Compute every node again in float64 from the values that the runtime gave it. None for a file that is no ONNX graph.
 
     inputs: the input cases. graphs: the worker that evaluates graphs. nodes: number of nodes.
+    left: seconds until --max-seconds is over; None without a limit.
     """
     if not opened.is_onnx or graphs is None:
         return None
+    if left is not None and left <= 0:
+        return Layers(known=nodes, subject=opened.label, stopped="--max-seconds left no time to check the nodes")
     folder = opened.worker.folder / "nodes"
     folder.mkdir()
     file, flat = opened.path.resolve(), folder / "branches-taken.onnx"

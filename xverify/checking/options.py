@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from .. import host
 from ..errors import UsageError
-from ..workload.declaration import option
-from ..workload.options import OWN_WEIGHTS, FilePath
+from ..workload.declaration import declared, option
+from ..workload.options import OWN_WEIGHTS, FilePath, reused
 
 # The headings of the help, in order.
-GROUPS = ("what to check", "inputs", "verdict", "machine", "output")
-WHAT, INPUTS, VERDICT, MACHINE, OUTPUT = GROUPS
+GROUPS = ("what to check", "inputs", "verdict", "timing", "machine", "output")
+WHAT, INPUTS, VERDICT, TIMING, MACHINE, OUTPUT = GROUPS
 LAYOUTS = ("same", "turned")
 
 
@@ -107,12 +108,39 @@ class CheckSettings:
         None, "conditions that decide instead of the verdict, e.g. 'top1>=0.99,sqnr>=30'", group=VERDICT, metavar="CONDITIONS"
     )  # fmt: skip
     strict: bool = option(False, "count DRIFT, otherwise a warning, as a failure", group=VERDICT)
+    time: bool = option(
+        False, "also time the files, after their verdicts and in alternation, and measure their memory", group=TIMING
+    )
+    effort: str | None = reused("effort", group=TIMING, default=None, unset="quick")
+    warmup: int | None = reused("warmup", group=TIMING)
+    rerun: int | None = reused("rerun", group=TIMING)
+    pin: Sequence[int] = reused("pin", group=TIMING, help="cores that the timed runtimes may use, e.g. 0,1")
+    allocator: str | None = reused("allocator", group=TIMING, default=None, unset="keep")
     threads: int | None = option(
         None, "threads of every runtime", group=MACHINE, metavar="N", least=1, unset="all cores"
     )
     timeout: float = option(
         600.0, "seconds that one step of a file may take", group=MACHINE, metavar="S", above=0, unit="seconds"
     )
+    max_seconds: float | None = reused("max_seconds", group=MACHINE)
+
+    @property
+    def thread_count(self) -> int:
+        """Threads of every runtime."""
+        return self.threads or len(self.pin) or host.cores()
+
+    def check_timing(self) -> None:
+        """Raise UsageError for a setting of the timing without --time."""
+        for each in declared(type(self)):
+            given = getattr(self, each.name)
+            if (
+                each.group == TIMING
+                and each.name != "time"
+                and not self.time
+                and given is not None
+                and given not in ((), [])
+            ):
+                raise UsageError(f"{each.flag} says how the files are timed; add --time")
 
 
 @dataclass(frozen=True, kw_only=True)

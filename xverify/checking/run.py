@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -11,10 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .. import __version__, host
+from ..engine.budget import Clock, overrun
 from ..errors import Failed, SubjectError, UsageError
 from ..framework import discovery, formats
 from ..framework.modelfile import ModelFile
 from ..progress import Listener
+from ..results.layers import Layers
 from ..results.records import Host, InputsSummary, ReferenceSummary, Result, Row, Settings, WeightsSummary, overall
 from ..results.verdicts import Outcome, Verdict
 from ..verdict.outputs import RULE
@@ -32,6 +33,7 @@ from .options import CheckSettings
 from .reference import is_recorded, read
 from .rounding import with_rounding
 from .subject import Opened, make_worker, open_file
+from .timing import FileTiming
 
 ONNX = "ONNX file"
 SHOWN = 3  # weights that a reason names
@@ -49,7 +51,7 @@ class Target:
 class Candidate:
     """One file on one runtime, with what has been found out about it so far. A failure ends this candidate only.
 
-    opened: the file in its worker. failure: why it ended.
+    opened: the file in its worker. own: its meaning. layers: the verdicts on its nodes. failure: why it ended.
     """
 
     label: str
@@ -59,6 +61,8 @@ class Candidate:
     opened: Opened | None = None
     cases: Cases | None = None
     computed: Computed | None = None
+    own: Meaning | None = None
+    layers: Layers | None = None
     failure: SubjectError | None = None
 
     @contextmanager
@@ -92,7 +96,7 @@ class Check:
     ) -> None:
         self.settings, self.wanted, self.listener, self.space = settings, wanted, listener, space
         self.created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-        self.begun = time.monotonic()
+        self.clock = Clock(settings.max_seconds)
         self.notes: list[str] = []
         names = [path.name for path, _ in chosen]
         self.candidates = []
@@ -138,12 +142,19 @@ class Check:
     def execute(self) -> Result:
         """Check all files. A file that fails becomes a row; the other files go on."""
         try:
-            self._open()
-            rows = [row for each in self.candidates for row in self._rows(each)]
+            with self.clock.doing("starting"):
+                self._open()
+            with self.clock.doing("judging"):
+                rows = [row for each in self.candidates for row in self._rows(each)]
         finally:
             for worker in self._workers():
                 worker.close()
-        return self._result(rows)
+        result = self._result(rows)
+        if self.settings.time:
+            result = FileTiming(self, result).execute()
+        timeline = {**result.timeline, **self.clock.timeline()}
+        notes = (*result.notes, *overrun(self.settings.max_seconds, timeline))
+        return replace(result, timeline=timeline, notes=notes)
 
     def _workers(self) -> Iterator[Worker]:
         yield from (each.worker for each in self.candidates)
@@ -179,9 +190,12 @@ class Check:
         answers: dict[str, Judged] = {}
         with candidate.stage(self.listener, "computing"):
             answers = self._answers(candidate)
-        return [
-            self._row(candidate, each, answers.get(each)) for each in questions if each in answers or candidate.failure
+        rows = [
+            self.row(candidate, each, answers.get(each)) for each in questions if each in answers or candidate.failure
         ]
+        for row in rows:
+            self.listener.judged(row.subject, row.task, row.error.verdict if row.error else row.status)
+        return rows
 
     def _answers(self, candidate: Candidate) -> dict[str, Judged]:
         """Question -> its answer."""
@@ -198,31 +212,41 @@ class Check:
         candidate.cases, candidate.computed = cases, computed
         opened = replace(opened, state=computed.state)
         self.listener.phase(candidate.label, "evaluating it in float64")
-        own = own_meaning(opened, computed.inputs, computed.own, self.graphs, self.settings.seed, self.notes)
+        candidate.own = own_meaning(opened, computed.inputs, computed.own, self.graphs, self.settings.seed, self.notes)
         self.listener.phase(candidate.label, "evaluating every node in float64")
-        layers = judge_nodes(
-            opened, sequence.last_step(opened, computed.inputs, computed.own), self.graphs, 0, self.settings.seed
-        )
-        approximated = [layer.layer for layer in layers.layers if layer.rounding] if layers else []
-        if own is not None and self.graphs is not None and approximated:
+        inputs, seed = sequence.last_step(opened, computed.inputs, computed.own), self.settings.seed
+        candidate.layers = judge_nodes(opened, inputs, self.graphs, 0, seed, self.clock.left)
+        approximated = [layer.layer for layer in candidate.layers.layers if layer.rounding] if candidate.layers else []
+        if candidate.own is not None and self.graphs is not None and approximated:
             self.listener.phase(candidate.label, "evaluating it with the precision of its approximated nodes")
-            seed = self.settings.seed
-            own = with_approximations(own, opened, computed.inputs, self.graphs, seed, approximated)
-        found = {}
-        if own is not None or target is None:
-            recorded = target is not None and target.meaning.floors is None
-            found[RUNTIME] = runtime(computed, own, cases.count, layers, opened.form.title)
-            own = with_rounding(own, computed, found[RUNTIME], recorded=recorded)
-        if target is not None:
-            if own is None:
-                self.notes.append(
-                    f"{candidate.label}: {no_evaluation(opened.form.title)}, so runtime and file are judged together"
-                )
-            answer = conversion(computed, target.meaning, own, cases.count)
-            found[CONVERSION] = self._with_constants(answer, opened)
+            candidate.own = with_approximations(candidate.own, opened, computed.inputs, self.graphs, seed, approximated)
+        if candidate.own is None and target is not None:
+            self.notes.append(
+                f"{candidate.label}: {no_evaluation(opened.form.title)}, so runtime and file are judged together"
+            )
+        found = self.judge(candidate, computed)
+        if CONVERSION in found:
+            found[CONVERSION] = self._with_constants(found[CONVERSION], opened)
         says = sequence.by_step(found[CONVERSION if target else RUNTIME].error, self.settings)
         candidate.computed = replace(computed, notes=(*computed.notes, *says))
         return {name: replace(each, error=sequence.told(each.error, self.settings)) for name, each in found.items()}
+
+    def judge(self, candidate: Candidate, computed: Computed) -> dict[str, Judged]:
+        """Question -> its answer for these outputs of a file whose meaning is known.
+
+        Without an evaluation of the file in float64, a comparison with the reference answers both questions.
+        """
+        opened, cases, own = candidate.opened, candidate.cases, candidate.own
+        assert opened is not None
+        assert cases is not None
+        found = {}
+        if own is not None or self.target is None:
+            found[RUNTIME] = runtime(computed, own, cases.count, candidate.layers, opened.form.title)
+        if self.target is not None:
+            if own is not None:
+                own = with_rounding(own, computed, found[RUNTIME], recorded=self.target.meaning.floors is None)
+            found[CONVERSION] = conversion(computed, self.target.meaning, own, cases.count)
+        return found
 
     def _with_constants(self, judged: Judged, opened: Opened) -> Judged:
         """The answer with the weights that differ from those of the reference, where both are ONNX files."""
@@ -278,13 +302,15 @@ class Check:
             self.listener.phase("reference", "evaluating it in float64")
             seed = self.settings.seed
             meaning = own_meaning(opened, computed.inputs, computed.own, self.graphs, seed, self.notes)
+            against.cases, against.computed = cases, computed
             return cases, meaning or perturbed_meaning(opened, computed.inputs, computed.own, seed)
         except SubjectError as error:
             raise UsageError(f"--against {against.path}: {error}") from None
 
     # -- the result ---------------------------------------------------------------------------------------------------
 
-    def _row(self, candidate: Candidate, question: str, judged: Judged | None) -> Row:
+    def row(self, candidate: Candidate, question: str, judged: Judged | None) -> Row:
+        """The row of one question about a file. judged: the answer; None when there is none."""
         failure, opened, computed = candidate.failure, candidate.opened, candidate.computed
         if judged is None and failure is None:
             failure = Failed("nothing was computed")
@@ -333,7 +359,6 @@ class Check:
             reference=self._reference(),
             rule=RULE,
             notes=tuple(notes),
-            timeline={"total_seconds": time.monotonic() - self.begun},
         )
 
     def _reference(self) -> ReferenceSummary:
@@ -353,7 +378,8 @@ class Check:
             task="check",
             subjects=tuple(each.label for each in self.candidates),
             reference=str(asked.against or ""),
-            threads=asked.threads or host.cores(),
+            threads=asked.thread_count,
+            max_seconds=asked.max_seconds,
             seed=asked.seed,
             cases=cases.count if cases else 0,
             strict=asked.strict,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .. import host
 from ..environments import store as environments
 from ..errors import Failed
 from ..framework.modelfile import ModelFile, Signature, Tensor
@@ -18,6 +18,7 @@ from ..worker import messages
 from ..worker.messages_files import Compute, ReadSignature
 from ..worker.process import Worker
 from ..workload.keys import case_key
+from ..workload.options import ALLOCATORS
 from .matching import Matching, turn, turn_back
 from .options import CheckSettings
 
@@ -47,30 +48,29 @@ class Opened:
         return self.form.title == "ONNX file"
 
 
-def make_worker(label: str, form: type[ModelFile], space: Path, settings: CheckSettings, listener: Listener) -> Worker:
-    """A worker for a format; it is not started."""
-    folder = space / f"worker-{len(list(space.iterdir()))}"
-    folder.mkdir()
+def make_worker(
+    label: str, form: type[ModelFile], space: Path, settings: CheckSettings, listener: Listener, timed: bool = False
+) -> Worker:
+    """A worker for a format; it is not started. timed: whether its calls are timed, with --pin and --allocator."""
+    folder = Path(tempfile.mkdtemp(prefix="worker-", dir=space))
     chosen = environments.chosen(form)
     return Worker(
         form,
         chosen.interpreter if chosen else sys.executable,
         folder,
-        settings.threads or host.cores(),
+        settings.thread_count,
         "cpu",
         settings.timeout,
+        settings.pin if timed else (),
         beat=lambda seconds, line: listener.beat(label, seconds, line),
+        allocator=settings.allocator or ALLOCATORS[0] if timed else None,
     )
 
 
 def open_file(label: str, path: Path, worker: Worker, settings: CheckSettings) -> Opened:
     """Start the worker and open the file. Raises SubjectError."""
     started = worker.start()
-    options: dict[str, object] = {"trust": settings.trust}
-    if settings.signature:
-        options["signature"] = settings.signature
-    worker.ask(messages.Build(str(path.resolve()), options, None, {}, {}, {}))
-    signature = worker.ask(ReadSignature()).signature
+    _, signature = build(path, worker, settings)
     _check_names(signature)
     form = worker.adapter
     assert issubclass(form, ModelFile)
@@ -84,6 +84,15 @@ def _check_names(signature: Signature) -> None:
             raise Failed(
                 f"the name {tensor.name[:20]!r}... has {len(tensor.name):,} letters; at most {LONGEST_NAME:,} are read"
             )
+
+
+def build(path: Path, worker: Worker, settings: CheckSettings) -> tuple[float, Signature]:
+    """Open a file in a worker that is started: (seconds, its signature). Raises SubjectError."""
+    options: dict[str, object] = {"trust": settings.trust}
+    if settings.signature:
+        options["signature"] = settings.signature
+    built = worker.ask(messages.Build(str(path.resolve()), options, None, {}, {}, {}))
+    return built.seconds, worker.ask(ReadSignature()).signature
 
 
 def write_inputs(cases: Mapping[str, Array], matching: Matching, path: Path) -> None:

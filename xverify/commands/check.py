@@ -17,6 +17,8 @@ EXAMPLE = """examples:
       does the conversion still compute the same?
   xverify check int8.onnx fp16.onnx --against model.onnx --accept "top1>=0.99,sqnr>=30"
       the figures decide, for files in lower precision
+  xverify check int8.onnx --against model.onnx --time --effort standard
+      also speed and peak memory, in alternation with the reference
   xverify check model.onnx --shape x=1x3x224x224 --input-range 0,1
   xverify check model.onnx --against test_data_set_0
       recorded inputs and outputs

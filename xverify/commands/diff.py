@@ -145,7 +145,7 @@ def compare(old: Result, new: Result, relative: bool, old_name: str = "old", new
                 outputs=outputs,
                 error=" → ".join(map(_error, rows)),
                 worse=is_worse or speed == SpeedVerdict.SLOWER,
-                decided=known and speed in DECIDED,
+                decided=known and (speed in DECIDED or _untimed(rows)),
             )
         )
     return found
@@ -183,6 +183,8 @@ def _conclude(found: Sequence[Comparison], out: Console) -> Outcome:
 
 def _differences(old: Result, new: Result) -> list[str]:
     """Sentences about the settings and properties of the machine that differ, with both values."""
+    if {"check"} == {old.settings.task, new.settings.task} and _timed(old) != _timed(new):
+        return [f"only {'the old' if _timed(old) else 'the new'} result has speeds (xverify check --time)"]
     pairs = [
         ("task", ",".join(old.tasks), ",".join(new.tasks)),
         *((name, getattr(old.settings, name), getattr(new.settings, name)) for name in SETTINGS),
@@ -194,9 +196,16 @@ def _differences(old: Result, new: Result) -> list[str]:
     return found
 
 
+def _timed(result: Result) -> bool:
+    """Whether some row has a speed."""
+    return any(row.speed is not None for row in result.rows)
+
+
 def _machine(old: Result, new: Result) -> list[str]:
     """Sentences about a change of the machine's own speed, measured by a fixed piece of work in every round; [] without one."""
     before, after = old.noise.canary_seconds, new.noise.canary_seconds
+    if "check" in (old.settings.task, new.settings.task) and not (_timed(old) and _timed(new)):
+        return []  # what has no speed is compared by its outputs alone
     if not before or not after:
         return ["one of the results has no measurement of the machine's own speed"]
     change = math.log(statistics.median(after) / statistics.median(before))
@@ -230,7 +239,7 @@ def _undecided(rows: tuple[Row, Row], results: tuple[Result, Result], relative: 
     """(the text shown instead of a verdict on speed, why there is no verdict). rows: of the old result and of the new one."""
     for when, row, result in zip(("before", "now"), rows, results):
         if row.speed is None:
-            return "-", f"not timed {when}: {row.reason}"
+            return "-", None if _untimed(rows) else f"not timed {when}: {row.reason}"
         if not row.speed.counted:
             return SpeedVerdict.REFUSED, f"refused {when}: {row.speed.reason}"
         first = result.baseline(row)
@@ -249,6 +258,11 @@ def _outputs(old: Row, new: Row) -> tuple[str, bool, bool]:
     says = "equal" if now <= Verdict.EQUAL else "warning" if now == Verdict.DRIFT else "different"
     worse = now > max(was, Verdict.EQUAL)  # IDENTICAL and EQUAL are as good as each other
     return (f"{says} ({was} → {now})" if was != now else f"{says} ({now})"), worse, True
+
+
+def _untimed(rows: tuple[Row, Row]) -> bool:
+    """Whether neither row was to be timed, because it answers a question about the outputs of a model file alone."""
+    return all(row.speed is None and row.status == "ok" and row.task in ("runtime", "conversion") for row in rows)
 
 
 def _interval(change: timing.Estimate) -> str:

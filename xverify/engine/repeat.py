@@ -7,18 +7,18 @@ from collections.abc import Sequence
 
 from ..timing import plan, statistics
 from ..timing.speed import fault, log_ratios
-from .candidate import Candidate
+from .timed import TimedCandidate
 
 MAX_NOISY_RUNS = 3  # when the machine is too noisy after this number of process runs, no more are made
 
 
-def faultless(candidate: Candidate) -> bool:
+def faultless(candidate: TimedCandidate) -> bool:
     """Whether its speed has no fault. More process runs cannot repair a fault, such as a wrong output."""
     return fault(candidate.measurements()) is None
 
 
 def another_run_helps(
-    going: Sequence[Candidate], candidates: Sequence[Candidate], effort: plan.Effort, refusal: str | None
+    going: Sequence[TimedCandidate], candidates: Sequence[TimedCandidate], effort: plan.Effort, refusal: str | None
 ) -> bool:
     """Whether the intervals are still too wide, and another process run would make them narrower.
 

@@ -12,8 +12,8 @@ from ..progress import Listener
 from ..timing import plan
 from ..timing.noise import Gate
 from ..workload.request import Request
-from .candidate import Candidate
 from .stages import Timed, TimedBlock
+from .timed import TimedCandidate
 
 # The last blocks of a process run keep their outputs, at least in this number of blocks. Work that ``wait``
 # left undone shows in all of them.
@@ -29,7 +29,7 @@ class Interleaved:
 
 
 def interleave(
-    candidates: Sequence[Candidate],
+    candidates: Sequence[TimedCandidate],
     request: Request,
     effort: plan.Effort,
     seconds_left: float | None,
@@ -76,7 +76,7 @@ def _seconds(planned: plan.Plan, per_call: Mapping[str, float]) -> float:
 
 def _round(
     gate: Gate,
-    candidates: Sequence[Candidate],
+    candidates: Sequence[TimedCandidate],
     index: int,
     case: int,
     calls: dict[str, int],

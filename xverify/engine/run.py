@@ -6,7 +6,6 @@ import datetime
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import zip_longest
 from pathlib import Path
@@ -21,18 +20,15 @@ from ..reference.build import Export, Prepared, ReferenceProcess
 from ..reference.layers import LayerReplay
 from ..results import file as result_file
 from ..results.records import Host, Result, overall
-from ..timing import noise, plan
-from ..timing.speed import speeds
 from ..training.parity import Observed, TrainingParity
 from ..verdict import outputs
-from ..worker import messages
 from ..worker.process import Worker
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
-from . import replaying, rounds
+from . import replaying
 from .budget import Clock, overrun
 from .candidate import Candidate
-from .repeat import another_run_helps, faultless
+from .process_runs import ProcessRuns
 from .resume import Earlier
 from .stages import History, Subject
 
@@ -55,12 +51,10 @@ class Run:
         clock: Clock | None = None,
     ) -> None:
         self.request, self.folder, self.listener, self.file = request, folder, listener, file
-        self.effort = plan.EFFORTS[request.effort]
         self.created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         self.notes = list(request.notes)
         self.clock = clock or Clock(request.max_seconds)
         self.budget = request.max_seconds if clock is None else None
-        self.noise = noise.Seen()
         self.earlier = earlier
         self.complete = False
         self.process: ReferenceProcess
@@ -69,9 +63,11 @@ class Run:
         self.truth: truth.Truth | None = None
         self.parity: TrainingParity | None = None
         self.candidates: list[Candidate] = []
-        self.run_seconds: list[float] = []
         self.workers: list[Worker] = []
-        self.next_processes: dict[str, tuple[Worker, Future[messages.Started]]] = {}
+        self.background = ThreadPoolExecutor(max_workers=min(2, host.cores()))
+        self.process_runs = ProcessRuns(
+            self.candidates, request, self.clock, listener, self.notes, self.background, self._next_worker
+        )
 
     def execute(self) -> Result:
         """Run the request to its result."""
@@ -79,7 +75,6 @@ class Run:
             self.listener.note(note)
         with tempfile.TemporaryDirectory(prefix="xverify-") as directory:
             self._set_up(Path(directory))
-            self.background = ThreadPoolExecutor(max_workers=min(2, host.cores()))
             try:
                 self._measure()
                 self.complete = True
@@ -109,14 +104,13 @@ class Run:
             history = histories.get(subject.label, History())
             self.candidates.append(Candidate(request, self.folder, subject, worker, self.listener, history))
         if self.earlier is not None:
-            self.noise.restore(self.earlier.result.noise)
+            self.process_runs.noise.restore(self.earlier.result.noise)
 
     def result(self) -> Result:
         """The result so far."""
-        measurements = [each.measurements() for each in self.candidates]
-        found = speeds(measurements, self.noise.refusal())
-        rows = tuple(each.row(speed) for each, speed in zip(self.candidates, found))
+        rows = tuple(each.row(speed) for each, speed in zip(self.candidates, self.process_runs.speeds()))
         timeline = self.clock.timeline()
+        unavoidable = sum(each.measurements().unavoidable_seconds for each in self.candidates)
         problems = [self.export.problem] if self.export.problem else []
         return Result(
             model=self.folder.name,
@@ -132,9 +126,9 @@ class Run:
             reference=summary.reference(self.request, self.prepared, self.export, self.truth, self._layers()),
             rule=outputs.RULE,
             notes=(*self.notes, *problems, *overrun(self.budget, timeline)),
-            timeline={**timeline, "unavoidable_seconds": sum(each.unavoidable_seconds for each in measurements)},
+            timeline={**timeline, "unavoidable_seconds": unavoidable},
             item=self.folder.spec.item,
-            noise=self.noise.describe(),
+            noise=self.process_runs.noise.describe(),
             complete=self.complete,
         )
 
@@ -155,19 +149,16 @@ class Run:
         with self.clock.doing("starting"):
             self._prepare()
         self._time()
-        self._begin_next()
+        self.process_runs.begin_next()
         with self.clock.doing("judging"):
             self._judge()
-        while True:
-            with self.clock.doing("starting"):
-                if not self._take_next():
-                    return
+        while self.process_runs.take_next():
             begun = time.monotonic()
             self._time()
             with self.clock.doing("judging"):
                 self._judge_again()
-            self.run_seconds.append(time.monotonic() - begun)
-            self._begin_next()
+            self.process_runs.seconds.append(time.monotonic() - begun)
+            self.process_runs.begin_next()
 
     def _prepare(self) -> None:
         """Prepare the weights and inputs of every subject, and build the models of the first process run."""
@@ -178,7 +169,8 @@ class Run:
 
             def build_model(candidate: Candidate) -> None:
                 started[candidate.label].result()
-                candidate.build(prepared, export)
+                candidate.use(prepared, export)
+                candidate.build()
 
             by_onnx = [each for each in self.candidates if each.subject.needs_export]
             built = [self.background.submit(build_model, each) for each in self.candidates if each not in by_onnx]
@@ -196,103 +188,15 @@ class Run:
         }
         self.prepared = prepared.in_normal_form(fused)
         for candidate in self.candidates:
-            candidate.take_normal_digest(self.prepared.fused_parameters)
+            candidate.use_normal_form(self.prepared)
 
     def _time(self) -> None:
-        """Warm up and time the processes that are ready, write the result so far, and report it."""
-        assert self.prepared is not None
-        begun = time.monotonic()
-        with self.clock.doing("warming"):
-            active = [each for each in self.candidates if each.active]
-            # In the first process run, half of the rest is for timing, and a quarter for judging. A later one was begun because it
-            # fits, so its warm-up is not shortened to save time.
-            parts = 1 if self.run_seconds else 4
-            for candidate in active:
-                candidate.warm(self.prepared, self.export, self.clock.share(parts * len(active)))
-                if candidate.warmed is not None and candidate.warmed.cut:
-                    self._cut(f"the warm-up of {candidate.label} after {candidate.warmed.calls} calls")
-        with self.clock.doing("timing"):
-            active = [each for each in self.candidates if each.active]
-            if active:
-                timed = rounds.interleave(active, self.request, self.effort, self.clock.left, self.listener)
-                self.noise.add(timed.gate)
-                if timed.gate.rounds < timed.planned:
-                    self._cut(f"the timing after {timed.gate.rounds} of {timed.planned} rounds")
+        """Time the processes that are ready, write the result so far, and report it."""
+        self.process_runs.time()
         with self.clock.doing("judging"):
-            for candidate in self.candidates:
-                candidate.finish()
-            self.run_seconds.append(time.monotonic() - begun)
             if self.file is not None:
                 self._write(self.result())
-            done = max((len(each.process_runs) for each in self.candidates), default=0)
-            if done:
-                self.listener.process_run_done(done, self.effort.least, "; ".join(self._figures()))
-
-    def _cut(self, what: str) -> None:
-        """Note that --max-seconds ended something early."""
-        note = f"--max-seconds {self.request.max_seconds:g} ended {what}"
-        self.notes += [note] if note not in self.notes else []
-
-    def _figures(self) -> Iterator[str]:
-        """The speed of every candidate so far, in words."""
-        noisy = self.noise.refusal()
-        for candidate, speed in zip(self.candidates, speeds([each.measurements() for each in self.candidates], noisy)):
-            if speed is not None:
-                ratio = speed.ratio if candidate is not self.candidates[0] else None
-                times = f" ({ratio:.3f} x)" if ratio is not None else ""
-                judged = not candidate.first_run  # before that, every speed is refused because nothing was compared
-                doubt = f", not counted: {speed.not_counted}" if judged and not speed.counted else ""
-                yield f"{candidate.label} {speed.fps:,.4g} a second{times}{doubt}"
-
-    # -- one process run after another --------------------------------------------------------------------------------
-
-    def _begin_next(self) -> None:
-        """When another process run is wanted, start its processes in the background."""
-        self.next_processes = {}
-        candidates = [each for each in self.candidates if each.active and (each.error is None or faultless(each))]
-        if not self._wants_more(candidates):
-            return
-        for candidate in candidates:
-            place = self.space / f"subject-{self.candidates.index(candidate)}-launch-{candidate.run + 1}"
-            worker = self._worker(candidate.subject.adapter, place, candidate.label)
-            self.next_processes[candidate.label] = worker, self.background.submit(worker.start)
-
-    def _wants_more(self, candidates: list[Candidate]) -> bool:
-        """Whether another process run of these candidates is useful, and there is time for it."""
-        if not another_run_helps(candidates, self.candidates, self.effort, self.noise.refusal()):
-            return False
-        latest = [each.process_runs[-1] for each in candidates]
-        starts = sum(run.import_seconds + run.build_seconds for run in latest)
-        left, needed = self.clock.left, max(self.run_seconds, default=0.0) + starts
-        if left is None or left > needed:
-            return True
-        done = len(self.candidates[0].process_runs)
-        note = f"--max-seconds {self.request.max_seconds:g} ended the run after {done} of at least {self.effort.least} process runs"
-        if note not in self.notes:
-            self.notes.append(note)
-        return False
-
-    def _take_next(self) -> bool:
-        """Give the started processes to their candidates, and build their models. Returns whether another process run follows."""
-        assert self.prepared is not None
-        coming, self.next_processes = self.next_processes, {}
-        going = [each for each in self.candidates if each.label in coming and faultless(each)]
-        if not self._wants_more(going):
-            going = []
-        labels = {each.label for each in going}
-        for label, (worker, started) in coming.items():
-            if label not in labels:
-                started.cancel()
-                worker.close()
-        for candidate in self.candidates:
-            candidate.pause(candidate.label not in labels)
-        for candidate in going:
-            candidate.renew(*coming[candidate.label])
-        for built in [self.background.submit(each.build, self.prepared, self.export) for each in going]:
-            built.result()
-        for candidate in going:
-            candidate.take_normal_digest(self.prepared.fused_parameters)
-        return bool(going)
+            self.process_runs.report()
 
     # -- verdicts -----------------------------------------------------------------------------------------------------
 
@@ -357,6 +261,11 @@ class Run:
             reason = f"the reference {self.request.reference} could not run: {status}{error}"
         for candidate in self.candidates:
             candidate.abandon(reason)
+
+    def _next_worker(self, candidate: Candidate) -> Worker:
+        """The worker of a candidate's next process run."""
+        place = self.space / f"subject-{self.candidates.index(candidate)}-launch-{candidate.run + 1}"
+        return self._worker(candidate.subject.adapter, place, candidate.label)
 
     def _worker(self, adapter: type[Framework], place: Path, label: str) -> Worker:
         place.mkdir()

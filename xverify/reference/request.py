@@ -59,10 +59,11 @@ def _check(asked: RunSettings) -> None:
     check(options, vars(asked))
     check_task(options, vars(asked), asked.task)
     if asked.pin:
-        _check_cores(asked.pin)
+        check_cores(asked.pin)
 
 
-def _check_cores(pin: Sequence[int]) -> None:
+def check_cores(pin: Sequence[int]) -> None:
+    """Raise UsageError for a core that this process may not use."""
     if not hasattr(os, "sched_getaffinity"):
         raise UsageError("--pin: this system does not let a process be bound to cores")
     mine = sorted(os.sched_getaffinity(0))

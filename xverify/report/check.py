@@ -12,9 +12,11 @@ from ..results.figures import Figures
 from ..results.records import Result, Row
 from ..results.verdicts import Verdict
 from . import layers, numbers
-from .notes import coverage
+from .notes import coverage, speed_sentences
+from .rows import RATIO, speed_columns, why_not_counted
 from .style import STYLES, coloured
 from .tables import Column, FirstThatFits, narrower, table
+from .terminal import speed_reason
 
 QUESTIONS = {"runtime": "computes what the file says", "conversion": "says what the reference says"}
 
@@ -30,7 +32,9 @@ def render(result: Result, console: Console, quiet: bool = False, by_node: bool 
 
 
 def _print_report(result: Result, console: Console, by_node: bool) -> None:
-    shown = [column for column in COLUMNS if column.title in ALWAYS or _known(result, column)]
+    shown = [
+        column for column in (*COLUMNS, *speed_columns(result)) if column.title in ALWAYS or _known(result, column)
+    ]
     title = f"{result.model}, {result.inputs.cases} input cases ({result.inputs.kind})"
     console.print(FirstThatFits(table(each, result.rows, escape(title)) for each in narrower(shown, DISPENSABLE)))
     for row in result.rows:
@@ -38,6 +42,9 @@ def _print_report(result: Result, console: Console, by_node: bool) -> None:
         if reason:
             style = STYLES.get(row.error.verdict if row.error else "", "red")
             console.print(f"  [{style}]{escape(row.subject)}[/], {row.task}: {escape(reason)}", soft_wrap=True)
+        slow = speed_reason(row, result.noise.refusal)
+        if slow is not None and why_not_counted(row) != "":
+            console.print(f"  [{slow[0]}]{escape(row.subject)}[/], speed: {escape(slow[1])}", soft_wrap=True)
     if by_node:
         for row in result.rows:
             layers.render(row, console)
@@ -56,8 +63,11 @@ def footer(result: Result) -> Iterator[str]:
             yield from (f"Matched: {row.subject}: {pair}" for pair in row.matched)
             yield from (f"Note: {row.subject}: {note}" for note in row.notes)
         found = row.error.layers if row.error else None
-        if found is not None and found.known:
-            yield f"Nodes: {row.subject}: {coverage(found)}"
+        if found is not None and (found.known or found.stopped):
+            yield f"Nodes: {row.subject}: {coverage(found) if found.known else found.stopped}"
+    if any(row.speed for row in result.rows):
+        yield "Timed: the first input case"
+        yield from speed_sentences(result)
     yield from (f"Note: {note}" for note in result.notes)
 
 
@@ -120,4 +130,4 @@ COLUMNS: tuple[Column[Row], ...] = (
     Column("verdict", lambda row: coloured(row.error.verdict if row.error else row.status), left=True),
 )
 ALWAYS = ("file", "runtime", "question", "verdict")
-DISPENSABLE = ("cosine", "KL", "top-5", "max |Δ|", "SQNR dB", "top-1", "nodes", "runtime")
+DISPENSABLE = ("cosine", "KL", "top-5", "max |Δ|", "peak MiB", "nodes", "SQNR dB", "top-1", "speed", RATIO, "runtime")

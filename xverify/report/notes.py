@@ -52,6 +52,11 @@ def _sentences(result: Result) -> Iterator[str]:
             yield _normal_form(result)
         routes = sorted({row.weights_route for row in result.rows if row.weights_route})
         yield f"Weight routes: {'; '.join(routes)}"
+    yield from speed_sentences(result)
+
+
+def speed_sentences(result: Result) -> Iterator[str]:
+    """The sentences about speed and memory."""
     yield _speed(result)
     yield from _allocation(result)
     yield "Time ratio: this row's time over the first row's, paired by round"

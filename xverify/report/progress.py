@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from ..progress import Listener
+from .style import coloured
 
 QUIET_SECONDS = 3.0  # the last line of the worker's log is shown only for steps that take longer
 REPEAT_SECONDS = 15.0  # seconds between two plain lines about the same long step
@@ -66,6 +67,9 @@ class LiveProgress(Listener):
             left=_rounds(done, total, seconds_left), refresh=True,
         )  # fmt: skip
 
+    def judged(self, subject: str, task: str, verdict: str) -> None:
+        self.progress.console.print(f"[bold]{escape(subject)}[/], {task}: {coloured(verdict)}")
+
     def warm(self, subject: str, rate: float) -> None:
         self.progress.console.print(f"[bold]{escape(subject)}[/] is warm: about {rate:,.4g} a second")
 
@@ -98,6 +102,9 @@ class PlainProgress(Listener):
     def timing(self, done: int, total: int, seconds_left: float) -> None:
         if done == 1 or done == total or done * 4 // total != (done - 1) * 4 // total:
             self.tell(f"timing: {_rounds(done, total, seconds_left)}")
+
+    def judged(self, subject: str, task: str, verdict: str) -> None:
+        self.tell(f"{subject}, {task}: {verdict}")
 
     def warm(self, subject: str, rate: float) -> None:
         self.tell(f"{subject}: warm, about {rate:,.4g} a second")

@@ -31,6 +31,12 @@ def details(result: Result) -> Table:
     return table(columns, result.rows, title)
 
 
+def speed_columns(result: Result) -> list[Column[Row]]:
+    """The columns about speed and memory, for a table that has others for the outputs."""
+    titles = (RATE.format(rate=rate_unit(result.item)), "elapsed s", "s/batch", RATIO, "speed", "peak MiB")
+    return [column for column in _shown(result) if column.title in titles]
+
+
 def rate_unit(item: str) -> str:
     """The unit of speed. item: the name of one element of a batch, e.g. image."""
     return "FPS" if item == "image" else f"{item}s/s"

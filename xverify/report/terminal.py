@@ -92,8 +92,17 @@ def _reasons(row: Row, too_noisy: str | None) -> Iterator[tuple[str, str]]:
     equal = row.error is not None and row.error.verdict <= Verdict.EQUAL and row.reason is None
     if reason:
         yield ("dim" if equal else "yellow" if drifts else "red"), reason
+    why = speed_reason(row, too_noisy)
+    if why is not None and (drifts or equal or not reason):
+        yield why
+
+
+def speed_reason(row: Row, too_noisy: str | None) -> tuple[str, str] | None:
+    """Why the speed of a row is REFUSED or AMBIGUOUS: a style and a sentence; None when no reason is needed.
+
+    too_noisy: why the machine is too noisy; this is printed once for all rows, and not here.
+    """
     speed = row.speed
     if speed is None or speed.reason is None or speed.reason == too_noisy:
-        return
-    if speed.verdict in ("REFUSED", "AMBIGUOUS") and (drifts or equal or not reason):
-        yield STYLES[speed.verdict], speed.reason
+        return None
+    return (STYLES[speed.verdict], speed.reason) if speed.verdict in ("REFUSED", "AMBIGUOUS") else None

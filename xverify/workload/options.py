@@ -8,7 +8,7 @@ are made from these fields.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -177,3 +177,9 @@ def named(name: str, **changes: Any) -> Option:
     """The option of this name, for use by another command. changes: fields of ``Option`` that differ there."""
     known = (*declared(RunSettings), *declared(RunArguments), *declared(Display))
     return replace(next(each for each in known if each.name == name), **changes)
+
+
+def reused(name: str, **changes: Any) -> Any:
+    """A dataclass field that is the setting of this name, for the record of another command. changes: as in ``named``."""
+    found = named(name, **changes)
+    return field(default=found.default, metadata={"option": found})
