@@ -64,6 +64,8 @@ from xverify.converters.onnx import Adapter as Right
 
 
 class Adapter(Right):
+    name = "loses"
+
     @classmethod
     def export(cls, job):
         import onnx
@@ -84,6 +86,8 @@ from xverify.converters.onnx import Adapter as Right
 
 
 class Adapter(Right):
+    name = "fails"
+
     @classmethod
     def export(cls, job):
         job.path.write_bytes(b"half a file")
@@ -109,7 +113,7 @@ def out(tmp_path):
 
 
 def plant(tmp_path, monkeypatch, name, text):
-    """A target in a folder of XVERIFY_CONVERTERS, which takes the place of xverify's own."""
+    """A target in a folder of XVERIFY_CONVERTERS."""
     place = tmp_path / "planted"
     place.mkdir(exist_ok=True)
     (place / f"{name}.py").write_text(text)
@@ -235,8 +239,10 @@ def test_lower_precision_is_judged_by_the_figures_that_the_user_names(folder, ou
 
 @pytest.mark.slow
 def test_a_converter_that_loses_a_bias_is_caught(folder, out, xverify, tmp_path, monkeypatch):
-    plant(tmp_path, monkeypatch, "onnx", LOSES_A_BIAS)
-    done = xverify("convert", folder, out / "m.onnx", "--weights", "probe", "--json", tmp_path / "r.json")
+    plant(tmp_path, monkeypatch, "loses", LOSES_A_BIAS)
+    done = xverify(
+        "convert", folder, out / "m.onnx", "--to", "loses", "--weights", "probe", "--json", tmp_path / "r.json"
+    )
     assert done.code == 1, done.out + done.err
     found = rows(tmp_path / "r.json")
     assert found["runtime"]["error"]["verdict"] in ("EQUAL", "IDENTICAL")  # the runtime computes what the file says
@@ -255,9 +261,9 @@ def test_a_port_with_another_epsilon_is_caught(folder, out, xverify, tmp_path):
 
 @pytest.mark.slow
 def test_a_conversion_that_fails_leaves_the_earlier_file_and_no_half_one(folder, out, xverify, tmp_path, monkeypatch):
-    plant(tmp_path, monkeypatch, "onnx", FAILS)
+    plant(tmp_path, monkeypatch, "fails", FAILS)
     (out / "m.onnx").write_text("the earlier file")
-    done = xverify("convert", folder, out / "m.onnx", "--force")
+    done = xverify("convert", folder, out / "m.onnx", "--to", "fails", "--force")
     assert done.code == 3
     assert "the converter to ONNX file failed: RuntimeError: the converter met operator Foo" in done.err
     assert [path.name for path in out.iterdir()] == ["m.onnx"]
@@ -319,7 +325,7 @@ def test_openvino_and_litert_compute_the_same_and_a_bias_that_they_lose_is_caugh
     assert "litert: no layer checked, only the outputs" in done.out
     error = done.row("loses_openvino")["error"]
     assert error["verdict"] == "DIFFERENT"
-    assert [layer["name"] for layer in error["layers"]["layers"] if layer["verdict"] == "DIFFERENT"] == ["0"]
+    assert [layer["layer"] for layer in error["layers"]["layers"] if layer["verdict"] == "DIFFERENT"] == ["0"]
     assert done.row("loses_litert")["error"]["verdict"] == "DIFFERENT"
 
 

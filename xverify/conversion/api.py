@@ -60,9 +60,7 @@ def _check_before(settings: CheckSettings) -> None:
     if settings.accept:
         conditions(settings.accept)
     known = {form.runtime for form in formats.load_all().values()}
-    for name in settings.on.split(",") if settings.on else ():
-        if name.strip() not in known:
-            runtimes = ", ".join(sorted(known))
-            raise UsageError(
-                f"--on {settings.on}: unknown runtime {name.strip()!r}{nearest(name.strip(), known)} Known: {runtimes}"
-            )
+    for name in map(str.strip, settings.on.split(",") if settings.on else ()):
+        if name not in known:
+            others = ", ".join(sorted(known))
+            raise UsageError(f"--on {settings.on}: unknown runtime {name!r}{nearest(name, known)} Known: {others}")

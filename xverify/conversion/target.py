@@ -57,9 +57,9 @@ def target(to: str | None, out: str | Path, quantize: str | None, force: bool) -
     to: the name of the format; None: told by the suffix of ``out``.
     """
     path = Path(out)
-    known = {name: converter.load(name) for name in converter.files()}
     if to is None:
-        fitting = [name for name, form in known.items() if path.suffix and path.suffix in form.suffixes]
+        known = converter.files()
+        fitting = [name for name in known if path.suffix and path.suffix in converter.load(name).suffixes]
         if len(fitting) != 1:
             raise UsageError(f"{out}: its suffix does not tell the format; name it with --to: {', '.join(known)}")
         to = fitting[0]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,8 +16,7 @@ from xverify.framework.adapter import Array, Framework, Source
 from xverify.framework.capture import Recorder
 from xverify.weights import onnx as weights
 
-# Layers that one run exposes. More layers need memory for their values; fewer layers need more compilations of the graph.
-EXPOSED = 48
+UNLIMITED = 2**31
 
 
 class OnExport(Framework):
@@ -25,6 +24,9 @@ class OnExport(Framework):
 
     runs_export = True
     captured_mode = ""  # fewer operators are fused in a captured graph
+    # Layers that one run exposes. More layers need memory for their values; fewer layers need more compilations of the graph. It
+    # must be UNLIMITED where the rounding of a value depends on which others are exposed.
+    exposed: ClassVar[int] = 48
     # The module onnx.
     onnx: Any
 
@@ -58,22 +60,22 @@ class OnExport(Framework):
     def capture(self, model: Any, inputs: tuple[Any, ...], names: Mapping[str, str], recorder: Recorder) -> Any:
         """Record layers by making their inputs and outputs outputs of the graph, for some layers in each run.
 
-        The inputs and outputs of a layer are exposed in the same run, so they belong together. The outputs of the fused graph are
-        compared separately.
+        The outputs of the fused graph are compared separately.
         """
         layers = self._named_nodes(model, names)
         feed = dict(zip([tensor.name for tensor in model.graph.input], inputs))
         outputs = [tensor.name for tensor in model.graph.output]
         users = _users(model)
-        for start in range(0, len(layers), EXPOSED):
-            flows = [(name, *_flow(nodes, users, model)) for name, nodes in layers[start : start + EXPOSED]]
+        values: dict[str, Array] = {}
+        for start in range(0, max(1, len(layers)), self.exposed):
+            flows = [(name, *_flow(nodes, users, model)) for name, nodes in layers[start : start + self.exposed]]
             wanted = {tensor for _, layer_inputs, layer_outputs in flows for tensor in (*layer_inputs, *layer_outputs)}
+            wanted |= set(outputs) if start + self.exposed >= len(layers) else set()
             values = {**feed, **self._expose(model, feed, sorted(wanted - set(feed)))}
             for name, layer_inputs, layer_outputs in flows:
                 record = recorder.begin(name, [values[tensor] for tensor in layer_inputs])
                 recorder.end(record, [values[tensor] for tensor in layer_outputs])
-        found = self._expose(model, feed, outputs)
-        return [found[name] for name in outputs]
+        return [values[name] for name in outputs]
 
     def _named_nodes(self, model: Any, names: Mapping[str, str]) -> list[tuple[str, list[Any]]]:
         """(canonical name, nodes) of each call of a layer. names: native -> canonical name."""

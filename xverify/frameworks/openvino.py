@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from xverify.framework.adapter import Array
-from xverify.frameworks._onnx import OnExport
+from xverify.frameworks._onnx import UNLIMITED, OnExport
 
 FLOAT32 = {"INFERENCE_PRECISION_HINT": "f32"}
 
@@ -28,6 +28,7 @@ class Adapter(OnExport):
     needs = {"openvino": "openvino", "onnx": "onnx"}
     modes = {"float32": float32, "default": default}
     implicit_mode = "float32"
+    exposed = UNLIMITED  # OpenVINO always fuses operators, unless a value between them is an output of the graph
 
     def __init__(self, threads: int, device: str) -> None:
         import onnx
