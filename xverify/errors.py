@@ -81,7 +81,8 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        letter if letter == "\n" or letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text
+        letter if letter == "\n" or letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in text
     )
 
 

@@ -25,6 +25,7 @@ IMAGE_NAMES = re.compile(r"height|width|^h$|^w$", re.IGNORECASE)
 LENGTH_NAMES = re.compile(r"seq|len|time|token|^t$|^l$", re.IGNORECASE)
 INTEGERS = "iu"
 GIB = 2**30
+MOST_AXES = 32  # of numpy before version 2; later versions have 64
 
 
 @dataclass(frozen=True)
@@ -163,6 +164,9 @@ def _range(
 
 def check_size(inputs: Sequence[Input]) -> None:
     """Raise UsageError when the input cases do not fit into the memory that is free."""
+    for each in inputs:
+        if len(each.shape) > MOST_AXES:
+            raise UsageError(f"input {each.name!r} has {len(each.shape)} dimensions, and arrays of numpy have at most {MOST_AXES}")
     sizes = {
         each.name: math.prod(each.shape) * (np.dtype(_numpy(each.dtype)).itemsize * len(KINDS) + 8) for each in inputs
     }

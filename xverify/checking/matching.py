@@ -217,8 +217,15 @@ def decide(found: Sequence[Sequence[Matching]], errors: Sequence[float]) -> tupl
             f"{best:.1e}, that of the next one {second:.1e}"
         )
     rivals = [index for index in order if errors[index] <= max(NEAR, CLEAR * best)]
-    same = next((index for index in rivals if not any(pair.order for each in found[index] for pair in each.pairs)), None)
-    if best <= NEAR and same is not None and errors[same] <= 2 * best and len({_names(found[index]) for index in rivals}) == 1:
+    same = next(
+        (index for index in rivals if not any(pair.order for each in found[index] for pair in each.pairs)), None
+    )
+    if (
+        best <= NEAR
+        and same is not None
+        and errors[same] <= 2 * best
+        and len({_names(found[index]) for index in rivals}) == 1
+    ):
         return same, ""  # only the order of axes is open, and the one that both files have is as near as any
     pairs = [
         ", ".join(f"{pair.reference}={pair.own}" for each in found[index] for pair in each.pairs) for index in order[:2]

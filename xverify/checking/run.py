@@ -189,7 +189,9 @@ class Check:
         self.listener.phase(candidate.label, "evaluating every node in float64")
         layers = judge_nodes(opened, computed.inputs, self.graphs, 0, self.settings.seed)
         found = {RUNTIME: runtime(computed, own, cases.count, layers, opened.form.title)}
-        own = with_rounding(own, computed, found[RUNTIME], recorded=target is not None and target.meaning.floors is None)
+        own = with_rounding(
+            own, computed, found[RUNTIME], recorded=target is not None and target.meaning.floors is None
+        )
         if target is not None:
             answer = conversion(computed, target.meaning, own, cases.count)
             found[CONVERSION] = self._with_constants(answer, opened)
