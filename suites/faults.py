@@ -1,4 +1,4 @@
-"""Gives `xverify check` damaged and hostile model files: the parent must survive, answer in time, and run nothing that a file holds.
+"""Gives `xverify check` damaged and hostile model files: the parent must survive, answer in time, and run nothing that they hold.
 
 python suites/faults.py [--files 10000] [--minutes M] [--jobs 2] [--seed S] [--only PATTERN]
 
@@ -12,7 +12,6 @@ crashed or hung, when a message had more than one line, or when a file was execu
 from __future__ import annotations
 
 import argparse
-import fnmatch
 import json
 import os
 import queue
@@ -22,13 +21,12 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import hostile
 import psutil
 import seeds
 from seeds import Seed
@@ -39,6 +37,7 @@ from xverify.host import kill_group
 SUITES = Path(__file__).parent
 HANG = 240.0  # seconds without an answer; each step of one check may take mutants.STEP
 STATUSES = ("refused", "failed", "unsupported", "crashed", "timeout")
+MUTATED, HARM = "mutated", "harm"
 COLUMNS = ("files", *STATUSES, "judged", "WRONG")
 
 
@@ -76,46 +75,22 @@ class Mutated:
         number = 0
         while number < self.total and time.monotonic() < self.deadline:
             with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-                command = [sys.executable, SUITES / "mutants.py", self.seed.path, folder, number, self.total, seed, gib]
-                process = subprocess.Popen(
-                    [str(part) for part in [*command, self.seed.on]],
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    text=True,
-                    start_new_session=True,
-                    cwd=folder,
-                )
+                arguments = [self.seed.path, folder, number, self.total, seed, gib, self.seed.on]
+                process = _start([SUITES / "mutants.py", *arguments], folder)
                 try:
-                    number = self._listen(process, number)
+                    for answer in _answers(process):
+                        if isinstance(answer, str):
+                            self.accuse(number, answer)
+                            self.counts.update(("files",))
+                            number += 1
+                            break
+                        number, became, why, seconds = answer
+                        self.count(number, became, why, seconds)
+                        number += 1
+                        if time.monotonic() >= self.deadline:
+                            break
                 finally:
                     _end(process)
-
-    def _listen(self, process: subprocess.Popen[str], number: int) -> int:
-        """Count the answers of a process until it ends. Returns the number of the next file."""
-        assert process.stdout is not None
-        assert process.stderr is not None
-        lines: queue.Queue[str] = queue.Queue()
-        errors: list[str] = []
-        _in_thread(process.stdout, lines.put)
-        reader = _in_thread(process.stderr, errors.append)
-        while time.monotonic() < self.deadline:
-            try:
-                line = lines.get(timeout=HANG)
-            except queue.Empty:
-                self.accuse(number, f"no answer within {HANG:g} s")
-                return number + 1
-            if not line:
-                code = process.wait()
-                if number < self.total:
-                    reader.join(5)
-                    last = next((text.strip() for text in reversed(errors) if text.strip()), "")
-                    self.accuse(number, f"the parent ended with {code}: {last}")
-                    return number + 1
-                break
-            number, became, why, seconds = json.loads(line)
-            self.count(number, became, why, seconds)
-            number += 1
-        return number
 
 
 def _in_thread(pipe: Iterable[str], take: Callable[[str], Any]) -> threading.Thread:
@@ -146,21 +121,75 @@ def _end(process: subprocess.Popen[str]) -> None:
             continue
 
 
-def run_hostile(folder: Path, only: str, gib: float, jobs: int) -> tuple[Counter[str], list[str]]:
-    """Give every hostile file to the command line."""
+def run_hostile(only: str, gib: float) -> tuple[Counter[str], list[str]]:
+    """Give every hostile file to the command line. A process that ends or hangs is reported, and another one goes on."""
     counts: Counter[str] = Counter()
-    wrong = []
-    traps = [trap for trap in hostile.make_all(folder) if fnmatch.fnmatch(trap.name, only)]
-    with ThreadPoolExecutor(jobs) as pool:
-        for trap, answer in zip(traps, pool.map(lambda trap: hostile.spring(trap, folder, gib), traps)):
-            counts.update(("files", answer.column))
-            said = f"{'WRONG' if answer.wrong else 'right':5} {answer.seconds:5.1f} s  {trap.name}: {answer.said[:160]}"
-            print(said.encode(errors="backslashreplace").decode(), flush=True)
-            if answer.wrong:
-                counts["WRONG"] += 1
-                wrong.append(f"{trap.name}: {answer.wrong}")
-                print(f"      {answer.wrong!r}")
+    wrong: list[str] = []
+    number, total = 0, 1
+
+    def accuse(name: str, why: str) -> None:
+        counts["WRONG"] += 1
+        wrong.append(f"{name}: {why}")
+        print(f"WRONG {name}: {why!r}", flush=True)
+
+    while number < total:
+        with tempfile.TemporaryDirectory(prefix="hostile-") as folder:
+            process = _start([SUITES / "springs.py", folder, only, number, gib], folder)
+            try:
+                for line in _answers(process):
+                    if isinstance(line, str):
+                        accuse(f"hostile file {number}", line)
+                        counts.update(("files",))
+                        number += 1
+                        break
+                    if isinstance(line, int):
+                        total = line
+                        continue
+                    number, became, said, seconds, name, fault = line
+                    counts.update(("files", became))
+                    text = f"{'WRONG' if fault else 'right'} {seconds:5.1f} s  {name}: {became}: {said[:160]}"
+                    print(text.encode(errors="backslashreplace").decode(), flush=True)
+                    if fault:
+                        accuse(name, fault)
+                    number += 1
+            finally:
+                _end(process)
     return counts, wrong
+
+
+def _start(arguments: Sequence[Any], folder: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        cwd=folder,
+    )
+
+
+def _answers(process: subprocess.Popen[str]) -> Iterator[Any]:
+    """The JSON values that a process prints. A text at the end says why it ended early or was given up."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    lines: queue.Queue[str] = queue.Queue()
+    errors: list[str] = []
+    _in_thread(process.stdout, lines.put)
+    reader = _in_thread(process.stderr, errors.append)
+    while True:
+        try:
+            line = lines.get(timeout=HANG)
+        except queue.Empty:
+            yield f"no answer within {HANG:g} s"
+            return
+        if not line:
+            code = process.wait()
+            reader.join(5)
+            if code:
+                last = next((text.strip() for text in reversed(errors) if text.strip()), "")
+                yield f"the parent ended with {code}: {last}"
+            return
+        yield json.loads(line)
 
 
 def parse() -> argparse.Namespace:
@@ -173,6 +202,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2, help="files at a time (default: %(default)s)")
     parser.add_argument("--seed", default="0", help="seed of the mutations (default: %(default)s)")
     parser.add_argument("--gib", type=float, default=12.0, help="memory of one process, GiB (default: %(default)s)")
+    parser.add_argument(
+        "--part", choices=(MUTATED, HARM), help="only the files that are mutated, or those that are made to harm"
+    )
     parser.add_argument("--only", default="*", help="a pattern of names of files")
     return parser.parse_args()
 
@@ -180,8 +212,10 @@ def parse() -> argparse.Namespace:
 def main() -> int:
     asked, begun = parse(), time.monotonic()
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
-        harm, wrong = run_hostile(Path(folder), asked.only, asked.gib, asked.jobs)
-        made = [seed for seed in seeds.make_all(Path(folder)) if fnmatch.fnmatch(seed.name, asked.only)]
+        harm, wrong = Counter[str](), list[str]()
+        if asked.part != MUTATED:
+            harm, wrong = run_hostile(asked.only, asked.gib)
+        made = seeds.make_all(Path(folder), asked.only) if asked.part != HARM else []
         formats = [
             Mutated(seed, asked.files // len(made) + (index < asked.files % len(made)))
             for index, seed in enumerate(made)

@@ -1,4 +1,4 @@
-"""Files that are made to harm: each is given to the command line, which must answer in time, in one line, and touch nothing else."""
+"""Files that are made to harm: each is given to the command line, which must answer in time and in one line, and touch nothing."""
 
 from __future__ import annotations
 
@@ -79,25 +79,27 @@ def spring(trap: Trap, folder: Path, gib: float) -> Answer:
         return Answer("timeout", "", f"no answer within {LONGEST:g} s", time.monotonic() - begun)
     return Answer(
         ENDS.get(process.returncode, "crashed"),
-        _last(err if process.returncode == 2 else out),
-        _wrong(trap, process.returncode, out, err, here),
+        last(err if process.returncode == 2 else out),
+        fault(trap, process.returncode, out, err, here),
         time.monotonic() - begun,
     )
 
 
-def _last(text: str) -> str:
+def last(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else ""
 
 
-def _wrong(trap: Trap, code: int, out: str, err: str, here: Path) -> str:
+def fault(trap: Trap, code: int, out: str, err: str, here: Path) -> str:
     """The fault in how a command ended; "" for none."""
     said = out + err
-    lines = [line for line in err.partition("xverify check: ")[2].splitlines() if line.strip()]  # progress comes before it
+    lines = [
+        line for line in err.partition("xverify check: ")[2].splitlines() if line.strip()
+    ]  # progress comes before it
     if code not in ENDS:
-        return f"it ended with {code}: {_last(err)}"
+        return f"it ended with {code}: {last(err)}"
     if "Traceback" in said:
-        return f"it shows a traceback: {_last(err)}"
+        return f"it shows a traceback: {last(err)}"
     if code == 2 and len(lines) != 1:
         return f"{len(lines)} lines instead of one: {lines[:3]}"
     if (trap.expect == REFUSED and code != 2) or (trap.expect == ROW and code == 2):

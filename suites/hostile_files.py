@@ -1,4 +1,4 @@
-"""Model files of other formats, arrays and folders that are made to harm. They are made without a framework, as an attacker would."""
+"""Model files of other formats, arrays and folders that are made to harm. No framework makes them, as none would an attacker's."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def bomb(path: Path, members: Mapping[str, Any], name: str, begin: bytes = b"", 
     """A zip archive in which one member is ``size`` bytes of the same letter."""
     archive(path, members)
     block = b"[" * 2**20
-    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED, compresslevel=1) as file:
-        with file.open(name, "w", force_zip64=True) as member:
-            member.write(begin)
-            for _ in range(size // len(block)):
-                member.write(block)
+    archived = zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED, compresslevel=1)
+    with archived as file, file.open(name, "w", force_zip64=True) as member:
+        member.write(begin)
+        for _ in range(size // len(block)):
+            member.write(block)
     return path
 
 

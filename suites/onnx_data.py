@@ -204,7 +204,9 @@ def _answer(model: str, folder: Path, rtol: float, atol: float) -> tuple[str, st
             return CANNOT, _line(error)
         try:
             half = any(array.dtype == np.float16 for array in expected)
-            Runner.assert_similar_outputs(expected, found, max(rtol, HALF) if half else rtol, max(atol, HALF) if half else atol)
+            Runner.assert_similar_outputs(
+                expected, found, max(rtol, HALF) if half else rtol, max(atol, HALF) if half else atol
+            )
         except (AssertionError, TypeError) as error:
             if not all(map(_near, expected, found)):
                 return WRONG, _line(error)
@@ -213,7 +215,11 @@ def _answer(model: str, folder: Path, rtol: float, atol: float) -> tuple[str, st
 
 def _near(expected: Any, found: Any) -> bool:
     """Whether arrays differ by a small part of their size. onnx's tolerance allows no rounding where a value is near to zero."""
-    if expected.dtype.kind != "f" or expected.shape != found.shape or not np.array_equal(np.isfinite(expected), np.isfinite(found)):
+    if (
+        expected.dtype.kind != "f"
+        or expected.shape != found.shape
+        or not np.array_equal(np.isfinite(expected), np.isfinite(found))
+    ):
         return np.array_equal(expected, found)
     finite = np.isfinite(expected)
     right, own = expected[finite].astype(np.float64), found[finite].astype(np.float64)

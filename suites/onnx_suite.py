@@ -38,7 +38,17 @@ AGREES, CONSTANT, DRIFTS, DIFFERS, NO_ROW, REFUSED = "agrees", "constant", "drif
 NO_TENSORS = ("compares tensors only", "takes strings", "it holds strings")
 # ... and when it is of a dtype that ONNX Runtime cannot be given or asked for from Python.
 NO_DTYPE = ("is not given inputs of dtype", "can't be converted to MLDataType", "has only numbers", "not understood")
-COLUMNS = ("cases", "agree", "constant", "rightly differ", "runtime cannot", "no tensors", "no dtype", "exceptions", "WRONG")
+COLUMNS = (
+    "cases",
+    "agree",
+    "constant",
+    "rightly differ",
+    "runtime cannot",
+    "no tensors",
+    "no dtype",
+    "exceptions",
+    "WRONG",
+)
 
 
 def answer(row: Row) -> tuple[str, str]:

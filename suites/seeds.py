@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -74,10 +75,12 @@ class Seed:
     trap: Path
 
 
-def make_all(folder: Path) -> list[Seed]:
-    """Make the files. A framework that is not installed is named, and its files are left out."""
+def make_all(folder: Path, only: str = "*") -> list[Seed]:
+    """Make the files whose names fit the pattern. A framework that is not installed is named, and its files are left out."""
     found = []
     for name, (maker, file) in modelfiles.FILES.items():
+        if not fnmatch.fnmatch(name, only):
+            continue
         try:
             path = modelfiles.file(maker, file)
         except pytest.skip.Exception as error:
@@ -88,17 +91,21 @@ def make_all(folder: Path) -> list[Seed]:
         (TORCH, "torch", ("code.torchscript", "code.pt", "code.pt2")),
         (TENSORFLOW, "tensorflow", ("code.keras", "code.h5", "code-saved")),
     ):
+        if not fnmatch.filter(files, only):
+            continue
         trap = folder / f"trap-{module}"
         trap.mkdir()
         made = folder / f"code-{module}"
         made.mkdir()
-        done = subprocess.run([sys.executable, "-c", maker, made, trap], capture_output=True, text=True, check=False)
+        script = made / "make.py"  # TorchScript reads the source of a class in its file
+        script.write_text(maker)
+        done = subprocess.run([sys.executable, script, made, trap], capture_output=True, text=True, check=False)
         if done.returncode:
             print(f"without code for {module}: {done.stderr.strip().splitlines()[-1:]}")
             continue
         for file in trap.iterdir():
             file.unlink()  # making a file may run it
-        found += [Seed(file, made / file, "", trap) for file in files]
+        found += [Seed(file, made / file, "", trap) for file in fnmatch.filter(files, only)]
     return found
 
 

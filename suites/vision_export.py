@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torchvision
+
+from xverify.frameworks.torch import declare_torchvision_ops
 
 BATCH, BATCHES = 2, 4
 OPSET = 18
@@ -42,6 +43,9 @@ ARCHITECTURES: dict[str, tuple[int, dict[str, Any]]] = {
 
 def build(name: str) -> tuple[Any, Any]:
     """(the model in evaluation mode, an input). Its weights are random, none are zero, and its batch norms know their inputs."""
+    declare_torchvision_ops(torch)
+    import torchvision
+
     size, arguments = ARCHITECTURES[name]
     torch.manual_seed(0)
     model = torchvision.models.get_model(name, weights=None, **arguments)

@@ -31,6 +31,7 @@ LENGTHS = re.compile(r"lens?$|lengths?$", re.IGNORECASE)
 INTEGERS = "iu"
 GUESSED = "--shape "  # comes before every shape that was guessed
 GIB = 2**30
+MOST_AXES = 32  # of numpy before version 2; later versions have 64
 
 
 @dataclass(frozen=True)
@@ -183,6 +184,9 @@ def _range(
 
 def check_size(inputs: Sequence[Input]) -> None:
     """Raise UsageError when the input cases do not fit into the memory that is free."""
+    for each in inputs:
+        if len(each.shape) > MOST_AXES:
+            raise UsageError(f"input {each.name!r} has {len(each.shape)} dimensions, and arrays of numpy have at most {MOST_AXES}")
     sizes = {
         each.name: math.prod(each.shape) * (np.dtype(_numpy(each.dtype)).itemsize * len(KINDS) + 8) for each in inputs
     }
