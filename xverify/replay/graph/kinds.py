@@ -43,7 +43,7 @@ EXACT_ATTRIBUTES = (
 # Operators that round to steps. Their outputs are whole numbers that follow from each pass's own inputs.
 QUANTISING = frozenset({
     "QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger", "QLinearAdd",
-    "QLinearMul", "QLinearSigmoid", "QLinearLeakyRelu", "QLinearGlobalAveragePool",
+    "QLinearMul", "QLinearSigmoid", "QLinearLeakyRelu", "QLinearGlobalAveragePool", "QGemm", "QLinearConcat",
 })  # fmt: skip
 # Operators whose channels are axis 1, whatever the number of axes.
 SPATIAL = frozenset({
@@ -142,7 +142,7 @@ def _terms(node: Node, shapes: list[tuple[int, ...]], inputs: Sequence[Any]) -> 
         "MatMulIntegerToFloat",
     ):
         return first[-2] if node.get("transA", 0) and len(first) > 1 else first[-1]
-    if op in ("Gemm", "FusedGemm"):
+    if op in ("Gemm", "FusedGemm", "QGemm"):
         return first[0] if node.get("transA", 0) else first[1]
     if op == "MatMulNBits":
         return node.get("K", 1)
