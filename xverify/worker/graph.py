@@ -18,13 +18,19 @@ from ..workload.keys import case_key
 from .messages_graph import (
     CaptureNodes,
     CompareConstants,
+    CompareWeights,
     ConstantsCompared,
     DescribeGraph,
     EvaluateGraph,
+    EvaluateRounding,
     GraphDescribed,
     GraphEvaluated,
+    LayersRanked,
     NodesCaptured,
+    RankLayers,
     ReplayGraph,
+    RoundingEvaluated,
+    WeightsCompared,
 )
 from .messages_reference import OutputFloor, Replayed
 from .state import Handlers, State
@@ -48,6 +54,9 @@ class GraphWork:
             EvaluateGraph: self.evaluate,
             ReplayGraph: self.replay,
             CompareConstants: self.compare_constants,
+            EvaluateRounding: self.evaluate_rounding,
+            RankLayers: self.rank_layers,
+            CompareWeights: self.compare_weights,
         }
 
     # -- in the worker of a runtime -----------------------------------------------------------------------------------
@@ -124,6 +133,40 @@ class GraphWork:
         from ..replay.graph.constants import differences
 
         return ConstantsCompared(tuple(differences(self._graph(request.file), self._graph(request.reference))))
+
+    def evaluate_rounding(self, request: EvaluateRounding) -> RoundingEvaluated:
+        """Compute how much rounding to a lower precision changes the outputs."""
+        from ..replay.graph.rounding import Ranges, Units, rounding_noise
+
+        graph, ranges, units = self._graph(request.file), Ranges(), Units(request.weights, request.results)
+        weights, results, clipped = dict[str, float](), dict[str, float](), dict[str, float]()
+        begun, done = self.state.clock(), 0
+        for case, inputs in enumerate(_cases(request.inputs)):
+            if case >= LEAST_CASES and self.state.clock() - begun > request.enough:
+                break
+            done = case + 1
+            for name, found in rounding_noise(graph, inputs, units, ranges, request.seed).items():
+                weights[case_key(case, name)], results[case_key(case, name)] = found.weights, found.results
+            clipped.update({case_key(case, node): share for node, share in ranges.clipped.items() if share})
+        return RoundingEvaluated(weights, results, clipped, done)
+
+    def rank_layers(self, request: RankLayers) -> LayersRanked:
+        """Compute what the quantisation of each layer costs."""
+        from ..replay.graph.ranking import rank
+
+        begun = self.state.clock()
+        inputs, reference_inputs = (
+            list(_cases(path))[request.case] for path in (request.inputs, request.reference_inputs)
+        )
+        graph, reference = self._graph(request.file), self._graph(request.reference)
+        found = rank(graph, reference, inputs, reference_inputs, request.enough, self.state.clock)
+        return LayersRanked(found.layers, found.known, found.stopped, self.state.clock() - begun)
+
+    def compare_weights(self, request: CompareWeights) -> WeightsCompared:
+        """Compare the weights of a file in lower precision with the reference's, value by value."""
+        from ..replay.graph.weights import beyond_rounding
+
+        return WeightsCompared(tuple(beyond_rounding(self._graph(request.file), self._graph(request.reference))))
 
     def _graph(self, file: str) -> Any:
         """The graph of a file, read once. Its type is not named here, because its module imports onnx and torch."""

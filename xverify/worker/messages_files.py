@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..framework.modelfile import Signature
+from ..results.precision import Precision
 from .codec import Reply, Request
 
 
@@ -51,3 +52,15 @@ class Compute(Request[Computed]):
     path: str
     mode: str | None = None
     float64: bool = False
+
+
+@dataclass(frozen=True)
+class PrecisionRead(Reply):
+    """precision: that of the file's weights and arithmetic, as far as its format tells."""
+
+    precision: Precision
+
+
+@dataclass(frozen=True)
+class ReadPrecision(Request[PrecisionRead]):
+    """Find the precision of the file that ``Build`` opened."""

@@ -206,7 +206,6 @@ class _Sweep:
             return None
         maker = self.makers[segment.match.reference]
         away = _relative(value, target.exact)
-        # The layer is the sum of products, not the activation behind it.
         return LayerCost(
             layer=maker.name,
             kind=maker.kind,
@@ -259,8 +258,8 @@ class _Sweep:
         return None
 
     def _plain_weights(self, node: Node, scope: Scope) -> Any:
-        """The weights of the reference's layer that makes a value; those of the product before a bias or an activation."""
-        while node.op not in WEIGHTS and node.inputs and node.inputs[0] in self.makers:
+        """The weights of the reference's layer that makes a value, behind a bias that is added."""
+        while node.op == "Add" and node.inputs[0] in self.makers:
             node = self.makers[node.inputs[0]]
         for place in WEIGHTS.get(node.op, ()):
             if place < len(node.inputs) and node.inputs[place] in self.reference.constants:
@@ -328,7 +327,9 @@ class _Pulled(Scope):
         scale, zero = self._parameters(match)
         kind = self.body.constants[match.zero].dtype if match.zero in self.body.constants else np.dtype(np.uint8)
         steps = rounded(value.exact / scale + zero, kind)
-        self._note((steps.astype(np.float64) - zero) * scale, value.exact)
+        # Where nothing lies below zero, the quantiser has taken the place of a ReLU.
+        exact = np.maximum(value.exact, 0.0) if np.all(zero == np.iinfo(kind).min) else value.exact
+        self._note((steps.astype(np.float64) - zero) * scale, exact)
         return self.evaluation.value(steps)
 
     def _compute(self, node: Node) -> None:
@@ -337,7 +338,10 @@ class _Pulled(Scope):
         self.values.update({name: value for name, value in zip(node.outputs, outputs) if name})
         constant = not node.inputs or node.inputs[0] in self.body.constants
         if node.op in ("QuantizeLinear", "DynamicQuantizeLinear") and not constant and inputs[0] is not None:
-            self._note(self._dequantised(node, inputs, outputs), inputs[0].exact)
+            exact, zero = inputs[0].exact, outputs[0].exact.dtype.type(0) if len(inputs) < 3 or inputs[2] is None else inputs[2].exact
+            if node.op == "QuantizeLinear" and np.all(zero == np.iinfo(outputs[0].exact.dtype).min):
+                exact = np.maximum(exact, 0.0)
+            self._note(self._dequantised(node, inputs, outputs), exact)
 
     def _dequantised(self, node: Node, inputs: Sequence[Value | None], outputs: Sequence[Value]) -> Any:
         x = outputs[0].exact.astype(np.float64)
