@@ -15,6 +15,7 @@ from ..errors import Failed, SubjectError, UsageError
 from ..framework import discovery, formats
 from ..framework.modelfile import ModelFile, Tensor
 from ..progress import Listener
+from ..results.precision import Precision, Quantisation
 from ..results.records import Host, InputsSummary, ReferenceSummary, Result, Row, Settings, WeightsSummary, overall
 from ..results.verdicts import Outcome, Verdict
 from ..verdict.outputs import RULE
@@ -23,10 +24,12 @@ from ..worker.messages_graph import CompareConstants, DescribeGraph
 from ..worker.process import Worker
 from .computing import Cases, Computed, compute_alone, compute_matched, make_cases, sized
 from .figures import Condition, unmet
-from .judge import CONVERSION, RUNTIME, Judged, conversion, runtime
+from .judge import CONVERSION, RUNTIME, Judged, runtime
 from .meaning import Meaning, own_meaning, perturbed_meaning
 from .nodes import judge_nodes
 from .options import CheckSettings
+from .precision import Sides, at_precision, convert_at, read_precision
+from .quantisation import quantisation_of, with_scales
 from .reference import is_recorded, read
 from .subject import Opened, make_worker, open_file
 
@@ -56,6 +59,8 @@ class Candidate:
     opened: Opened | None = None
     cases: Cases | None = None
     computed: Computed | None = None
+    precision: Precision | None = None
+    quantisation: Quantisation | None = None
     failure: SubjectError | None = None
 
     @contextmanager
@@ -181,13 +186,21 @@ class Check:
             computed = compute_matched(opened, cases, target.meaning, self.settings)
         candidate.cases, candidate.computed = cases, computed
         self.listener.phase(candidate.label, "evaluating it in float64")
+        candidate.precision = precision = read_precision(opened, self.graphs)
         own = own_meaning(opened, computed.inputs, computed.own, self.graphs, self.settings.seed, self.notes)
+        own = at_precision(own, precision)
         self.listener.phase(candidate.label, "evaluating every node in float64")
         layers = judge_nodes(opened, computed.inputs, self.graphs, 0, self.settings.seed)
         found = {RUNTIME: runtime(computed, own, cases.count, layers, opened.form.title)}
         if target is not None:
-            answer = conversion(computed, target.meaning, own, cases.count)
+            against = self.against.opened if self.against else None
+            sides = Sides(opened, computed, own, target.meaning, against, cases, self.graphs, self.settings.seed)
+            self.listener.phase(candidate.label, f"evaluating it at {precision.name}")
+            converted = convert_at(sides, precision)
+            candidate.quantisation = quantisation_of(sides, precision, converted, found[RUNTIME])
+            answer = with_scales(converted.judged, candidate.quantisation)
             found[CONVERSION] = self._with_constants(answer, opened)
+            self.notes += [f"{candidate.label}: {note}" for note in converted.notes]
         return found
 
     def _with_constants(self, judged: Judged, opened: Opened) -> Judged:
@@ -263,6 +276,8 @@ class Check:
             figures=dict(judged.figures) if judged else {},
             notes=computed.notes if computed else (),
             matched=computed.matched if computed else (),
+            precision=candidate.precision,
+            quantisation=candidate.quantisation if question == CONVERSION else None,
         )
 
     def _result(self, rows: Sequence[Row]) -> Result:

@@ -239,7 +239,7 @@ def coarseness(node: Node, weights: Any, scale: Any, zero: Any, dtype: Any) -> A
     else:
         others = tuple(other for other in range(weights.ndim) if other != axis)
         largest = np.max(np.abs(centred), axis=others, keepdims=True, initial=0.0)
-    return limit / np.maximum(largest, 1.0)
+    return np.where(largest > 0, limit / np.maximum(largest, 1.0), 1.0)
 
 
 def weight_axis(node: Node, rank: int) -> int:
