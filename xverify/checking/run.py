@@ -23,7 +23,7 @@ from ..worker.command import interpreter
 from ..worker.messages_graph import CompareConstants, DescribeGraph
 from ..worker.process import Worker
 from .computing import Cases, Computed, compute_alone, compute_matched, make_cases, sized
-from .figures import Condition, unmet
+from .figures import Condition, decided, unmet
 from .judge import CONVERSION, RUNTIME, Judged, runtime
 from .meaning import Meaning, own_meaning, perturbed_meaning
 from .nodes import judge_nodes
@@ -274,11 +274,17 @@ class Check:
             error=judged.error if judged else None,
             environment=dict(opened.environment) if opened else {},
             figures=dict(judged.figures) if judged else {},
-            notes=computed.notes if computed else (),
+            notes=(*(computed.notes if computed else ()), *self._decisions(question, judged)),
             matched=computed.matched if computed else (),
             precision=candidate.precision,
             quantisation=candidate.quantisation if question == CONVERSION else None,
         )
+
+    def _decisions(self, question: str, judged: Judged | None) -> Iterator[str]:
+        """A note on the conditions of --accept, which decide on this row instead of its verdict."""
+        asked = RUNTIME if self.settings.against is None else CONVERSION
+        if self.wanted and question == asked and judged is not None:
+            yield f"--accept decides: {decided(self.wanted, judged.figures)}"
 
     def _result(self, rows: Sequence[Row]) -> Result:
         """The result of the whole check."""
