@@ -86,9 +86,16 @@ def convert_at(sides: Sides, precision: Precision) -> Converted:
 
     The outputs of the runtime are compared, and what the file says in float64 where that is known. The worse answer counts.
     """
-    noise = _noise(sides, precision) if precision.is_narrow else None
+    noise, why = None, ""
+    try:
+        noise = _noise(sides, precision) if precision.is_narrow else None
+    except (Crashed, TimedOut):
+        raise
+    except SubjectError as error:
+        why = f"it is compared at float32, because the noise at {precision.name} could not be computed: {error}"
     if noise is None:
-        return Converted(conversion(sides.computed, sides.reference, sides.own, sides.cases.count))
+        judged = conversion(sides.computed, sides.reference, sides.own, sides.cases.count)
+        return Converted(judged, notes=(why,) if why else ())
     cases, notes = _fitting(sides, noise, precision)
     judged = conversion(sides.computed, sides.reference, sides.own, cases, noise.results)
     exact = _exact(sides, noise.weights, cases)
@@ -107,23 +114,18 @@ def _unit(precision: Precision) -> float | None:
 def _noise(sides: Sides, precision: Precision) -> RoundingEvaluated | None:
     """What rounding to the file's precision may change at the outputs, under the reference's names; None when it is unknown."""
     unit = _unit(precision)
-    try:
-        if sides.graphs is not None and sides.opened.is_onnx:
-            file = str(sides.opened.path.resolve())
-            found = sides.graphs.ask(EvaluateRounding(file, str(sides.computed.inputs), sides.seed, ENOUGH))
-            return replace(
-                found, weights=renamed(found.weights, sides.computed), results=renamed(found.results, sides.computed)
-            )
-        against = sides.against
-        if sides.graphs is not None and against is not None and against.is_onnx and unit is not None:
-            inputs = against.worker.folder / "inputs.npz"
-            results = UNITS.get(precision.computed)
-            file = str(against.path.resolve())
-            return sides.graphs.ask(EvaluateRounding(file, str(inputs), sides.seed, ENOUGH, unit, results))
-    except (Crashed, TimedOut):
-        raise
-    except SubjectError:
-        return None
+    if sides.graphs is not None and sides.opened.is_onnx:
+        file = str(sides.opened.path.resolve())
+        found = sides.graphs.ask(EvaluateRounding(file, str(sides.computed.inputs), sides.seed, ENOUGH))
+        return replace(
+            found, weights=renamed(found.weights, sides.computed), results=renamed(found.results, sides.computed)
+        )
+    against = sides.against
+    if sides.graphs is not None and against is not None and against.is_onnx and unit is not None:
+        inputs = against.worker.folder / "inputs.npz"
+        results = UNITS.get(precision.computed)
+        file = str(against.path.resolve())
+        return sides.graphs.ask(EvaluateRounding(file, str(inputs), sides.seed, ENOUGH, unit, results))
     if unit is None or sides.reference.floors is None:
         return None
     # The noise of float32, as many times larger as the roundoff is.

@@ -5,17 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from .describe import WEIGHTS, Types
+from .describe import PARAMETERS, Types
 from .model import Graph, Node
 from .source import source
 
 QUANTISED_NAME = "_quantized"  # what ONNX Runtime's quantiser appends to the name of a value that becomes whole numbers
-# Operators that return whole numbers -> the inputs that are their scale and zero point.
-PARAMETERS: dict[str, tuple[int, int]] = {
-    "QuantizeLinear": (1, 2), "QLinearConv": (6, 7), "QLinearMatMul": (6, 7), "QLinearAdd": (6, 7), "QLinearMul": (6, 7),
-    "QGemm": (7, 8), "QLinearSigmoid": (3, 4), "QLinearLeakyRelu": (3, 4), "QLinearGlobalAveragePool": (3, 4),
-    "QLinearConcat": (0, 1),
-}  # fmt: skip
 # The same kind of layer under the names of its operator.
 FAMILIES: dict[str, str] = {
     "Conv": "conv", "QLinearConv": "conv", "ConvInteger": "conv", "FusedConv": "conv", "ConvTranspose": "transposed",
@@ -23,6 +17,7 @@ FAMILIES: dict[str, str] = {
     "MatMulIntegerToFloat": "matmul", "DynamicQuantizeMatMul": "matmul", "MatMulNBits": "matmul", "FusedMatMul": "matmul",
     "FusedGemm": "matmul",
 }  # fmt: skip
+BIASED = ("Conv", "ConvTranspose", "FusedConv", "Gemm", "FusedGemm")  # operators whose third input is a bias
 ENOUGH = 0.5  # share of the layers that must correspond by name; otherwise modules and the order of layers are tried
 
 
@@ -43,11 +38,14 @@ def corresponding(graph: Graph, reference: Graph) -> dict[str, Match]:
     """Name of a value of the graph -> its match: by name, or else by the module or the order of the layers that make the values."""
     types, theirs = Types(graph), Types(reference)
     found = {match.own: match for match in _by_name(types, theirs)}
+    for name in [name for name, match in found.items() if match.scale and _is_dequantised(graph, name, found)]:
+        del found[name]
     layers, right = _layers(types), _layers(theirs)
     named = {match.reference for match in found.values()}
     if sum(_end(theirs, node, True) in named or node.outputs[0] in named for node in right) < ENOUGH * len(layers):
         for match in _by_module_or_order(types, theirs, layers, right):
-            found.setdefault(match.own, match)
+            if match.reference not in named:
+                found.setdefault(match.own, match)
     return found
 
 
@@ -61,6 +59,12 @@ def _by_name(types: Types, theirs: Types) -> Iterator[Match]:
             parameters = _parameters(types, maker)
             if parameters is not None:
                 yield Match(name, plain, *parameters)
+
+
+def _is_dequantised(graph: Graph, name: str, found: Mapping[str, Match]) -> bool:
+    """Whether a value in whole numbers is only there to become a corresponding value in real numbers."""
+    users = [node for node in graph.nodes if name in node.inputs]
+    return len(users) == 1 and users[0].op == "DequantizeLinear" and users[0].outputs[0] in found
 
 
 def _is_float(types: Types, name: str) -> bool:
@@ -120,7 +124,7 @@ def _size(types: Types, node: Node) -> int:
 
 
 def _has_bias(types: Types, node: Node) -> bool:
-    return node.op in WEIGHTS and len(node.inputs) > 2 and bool(node.inputs[2])
+    return node.op in BIASED and len(node.inputs) > 2 and bool(node.inputs[2])
 
 
 def _end(types: Types, node: Node, bias: bool) -> str:

@@ -26,6 +26,12 @@ WEIGHTS: dict[str, tuple[int, ...]] = {
     "QLinearConv": (3,), "QLinearMatMul": (3, 0), "QGemm": (3,), "ConvInteger": (1,), "MatMulInteger": (1, 0),
     "MatMulIntegerToFloat": (1,), "DynamicQuantizeMatMul": (1,), "MatMulNBits": (1,),
 }  # fmt: skip
+# Operators that return whole numbers -> the inputs that are their scale and zero point.
+PARAMETERS: dict[str, tuple[int, int]] = {
+    "QuantizeLinear": (1, 2), "QLinearConv": (6, 7), "QLinearMatMul": (6, 7), "QLinearAdd": (6, 7), "QLinearMul": (6, 7),
+    "QGemm": (7, 8), "QLinearSigmoid": (3, 4), "QLinearLeakyRelu": (3, 4), "QLinearGlobalAveragePool": (3, 4),
+    "QLinearConcat": (0, 1),
+}  # fmt: skip
 # Operators on whole numbers -> the inputs that are the scale of the weights; None where another node multiplies by it.
 WHOLE: dict[str, int | None] = {
     "QLinearConv": 4, "QLinearMatMul": 4, "QGemm": 4, "ConvInteger": None, "MatMulInteger": None, "MatMulIntegerToFloat": 3,
@@ -87,14 +93,14 @@ class Types:
         if node.op == "Cast":
             to = cast_type(node)
             kind = "" if to is None else dtype_name(to)
-        elif node.op == "QuantizeLinear":
-            kind = given[2] if len(given) > 2 else "uint8"
+        elif node.op in PARAMETERS:
+            zero = PARAMETERS[node.op][1]
+            kind = self.dtypes.get(node.inputs[zero], "") if _at(node, zero) else "uint8"
+            kind = "float32" if node.op == "QGemm" and not _at(node, zero) else kind
         elif node.op == "DequantizeLinear":
             kind = given[1]
         elif node.op in ("MatMulInteger", "ConvInteger"):
             kind = "int32"
-        elif node.op in ("QLinearConv", "QLinearMatMul", "QGemm") and len(given) > 5:
-            kind = given[-1] if node.op == "QGemm" else given[7] if len(given) > 7 else given[-1]
         else:
             kind = next((each for each in given if "float" in each), given[0] if given else "")
         for _ in node.outputs:

@@ -136,7 +136,7 @@ class _Sweep:
         self.own_makers = {name: node for node in graph.nodes for name in node.outputs if name}
 
     def run(self, segments: Sequence[Segment], chosen: frozenset[str]) -> dict[str, LayerCost]:
-        """Value of the reference -> what the layer that makes it costs. chosen: layers whose cost is computed."""
+        """Value of the quantised graph -> what the layer that makes it costs. chosen: layers whose cost is computed."""
         order = {name: index for index, node in enumerate(self.reference.nodes) for name in node.outputs}
         ready: dict[int, list[Segment]] = {}
         for segment in segments:
@@ -159,7 +159,7 @@ class _Sweep:
                 name = segment.match.reference
                 if exact is not None and cost.layer in chosen and order[name] == index:
                     cost = self._cost(cost, evaluation, scope, index, name, value, exact)
-                found[name] = cost
+                found[segment.match.own] = cost
             waiting.update({name: kept.get(name, -1) for name in freed})
             for name in [each for each, until in waiting.items() if until <= index]:
                 scope.values.pop(name, None)
@@ -198,14 +198,15 @@ class _Sweep:
         target = scope.get(segment.match.reference)
         lazy = _Pulled(self, scope)
         try:
-            value = lazy.target(segment.match)
+            value, lowest = lazy.target(segment.match)
             if target is None or not is_float(target.exact) or np.shape(value) != np.shape(target.exact):
                 return None
-            weights, coarse = self._weights(segment, lazy, scope)
+            weights, coarse = self._weights(segment, lazy)
         except ERRORS:
             return None
-        maker = self.makers[segment.match.reference]
-        away = _relative(value, target.exact)
+        maker = self._layer(segment)
+        value = np.maximum(value, lowest)
+        away = _relative(value, np.maximum(target.exact, lowest))
         return LayerCost(
             layer=maker.name,
             kind=maker.kind,
@@ -217,7 +218,15 @@ class _Sweep:
             coarse=coarse,
         ), value
 
-    def _weights(self, segment: Segment, lazy: _Pulled, scope: Scope) -> tuple[float | None, float | None]:
+    def _layer(self, segment: Segment) -> Node:
+        """The node of the reference that stands for a segment: its sum of products, or else the node that makes its value."""
+        maker = node = self.makers[segment.match.reference]
+        if any(each.op in WEIGHTS for each in segment.nodes):
+            while node.op not in WEIGHTS and node.inputs and node.inputs[0] in self.makers:
+                node = self.makers[node.inputs[0]]
+        return node if node.op in WEIGHTS else maker
+
+    def _weights(self, segment: Segment, lazy: _Pulled) -> tuple[float | None, float | None]:
         """SQNR of the quantised weights of a layer, and how much coarser their scale is than their values need."""
         coarse = None
         for node in segment.nodes:
@@ -237,10 +246,10 @@ class _Sweep:
             # The mean over channels, each with the power of its steps.
             found = math.sqrt(float(np.square(steps).sum()) / float(np.square(steps / factors).sum() or 1.0))
             coarse = max(found, coarse or 0.0)
-        return self._weights_sqnr(segment, lazy, scope), coarse
+        return self._weights_sqnr(segment, lazy), coarse
 
-    def _weights_sqnr(self, segment: Segment, lazy: _Pulled, scope: Scope) -> float | None:
-        right = self._plain_weights(self.makers[segment.match.reference], scope)
+    def _weights_sqnr(self, segment: Segment, lazy: _Pulled) -> float | None:
+        right = self._plain_weights(self.makers[segment.match.reference])
         for node in segment.nodes:
             if node.op in ("QLinearConv", "QLinearMatMul", "QGemm"):
                 weights, scale, zero = (lazy.exact(node, place) for place in (3, 4, 5))
@@ -257,9 +266,9 @@ class _Sweep:
                 return _decibels(_relative(own, right))
         return None
 
-    def _plain_weights(self, node: Node, scope: Scope) -> Any:
-        """The weights of the reference's layer that makes a value, behind a bias that is added."""
-        while node.op == "Add" and node.inputs[0] in self.makers:
+    def _plain_weights(self, node: Node) -> Any:
+        """The weights of the reference's layer that makes a value, behind a bias and an activation."""
+        while node.op in ("Add", "Relu", "Clip") and node.inputs[0] in self.makers:
             node = self.makers[node.inputs[0]]
         for place in WEIGHTS.get(node.op, ()):
             if place < len(node.inputs) and node.inputs[place] in self.reference.constants:
@@ -296,12 +305,15 @@ class _Pulled(Scope):
         value = self.get(node.inputs[place])
         return None if value is None else value.exact
 
-    def target(self, match: Match) -> Any:
-        """A corresponding value in real numbers, computed as the quantised graph says, without the rounding of the result itself."""
+    def target(self, match: Match) -> tuple[Any, float]:
+        """A corresponding value in real numbers, computed as the quantised graph says, without the rounding of the result itself.
+
+        With it comes the smallest number that the graph lets through: 0 where the quantiser behind it has the place of a ReLU.
+        """
         node = self.sweep.own_makers[match.own]
         if not match.scale:
             self._compute(node)
-            return self.values[match.own].exact
+            return self.values[match.own].exact, self._lowest(match.own)
         inputs = [self.get(name) for name in node.inputs]
         call = Call(node, node.attributes, np.float64, 0.0, types_of(inputs))
         run = real(node)
@@ -311,12 +323,24 @@ class _Pulled(Scope):
         else:
             steps = outputs_of(call, run, [None if value is None else value.exact for value in inputs])[0]
         scale, zero = self._parameters(match)
-        return (np.asarray(steps).astype(np.float64) - zero) * scale
+        value = (np.asarray(steps).astype(np.float64) - zero) * scale
+        return value, 0.0 if np.all(zero == np.iinfo(self._kind(match)).min) else -math.inf
+
+    def _lowest(self, name: str) -> float:
+        """0 for a value that only a quantiser without negative numbers takes: it has the place of a ReLU; else minus infinity."""
+        users = [node for node in self.body.nodes if name in node.inputs]
+        if len(users) != 1 or users[0].op != "QuantizeLinear" or len(users[0].inputs) < 3:
+            return -math.inf
+        zero = self.exact(users[0], 2)
+        return 0.0 if np.all(zero == np.iinfo(zero.dtype).min) else -math.inf
 
     def _parameters(self, match: Match) -> tuple[Any, Any]:
         scale, zero = self.get(match.scale), self.get(match.zero)
         assert scale is not None
         return scale.exact.astype(np.float64), 0.0 if zero is None else zero.exact.astype(np.float64)
+
+    def _kind(self, match: Match) -> Any:
+        return self.body.constants[match.zero].dtype if match.zero in self.body.constants else np.dtype(np.uint8)
 
     def _forced(self, match: Match) -> Value:
         """The reference's value, in the steps of the quantised graph where that has steps."""
@@ -325,7 +349,7 @@ class _Pulled(Scope):
         if not match.scale:
             return self.evaluation.value(value.exact)
         scale, zero = self._parameters(match)
-        kind = self.body.constants[match.zero].dtype if match.zero in self.body.constants else np.dtype(np.uint8)
+        kind = self._kind(match)
         steps = rounded(value.exact / scale + zero, kind)
         # Where nothing lies below zero, the quantiser has taken the place of a ReLU.
         exact = np.maximum(value.exact, 0.0) if np.all(zero == np.iinfo(kind).min) else value.exact

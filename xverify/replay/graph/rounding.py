@@ -17,6 +17,7 @@ from ...verdict.limits import UNIT
 from ..perturbation import Arithmetic, Noise
 from ..tensors import mean_squares
 from . import kinds
+from .describe import PARAMETERS, Types
 from .evaluation import EXACT, Evaluation, Pass, given, outputs_of, types_of
 from .model import Graph, Node
 from .operators.quantized import (
@@ -195,11 +196,9 @@ class _Rounded(Evaluation):
             return 0.0
         needed = max(float(np.ptp(steps)), self.ranges.needed.get(node.name, 0.0))
         self.ranges.needed[node.name] = needed
-        unrounded = UNROUNDED.get((node.domain, node.op))
-        if unrounded is not None:
-            call = Call(node, node.attributes, np.float64, 0.0, types_of(inputs))
-            dtype = unrounded(call, *[None if value is None else value.exact for value in inputs])[1]
-            limits = np.iinfo(dtype)
+        if node.op in PARAMETERS:
+            zero = inputs[PARAMETERS[node.op][1]] if PARAMETERS[node.op][1] < len(inputs) else None
+            limits = np.iinfo(np.uint8 if zero is None or zero.dtype is None else zero.dtype)
             outside = steps - np.clip(steps, limits.min - 0.5, limits.max + 0.5)
             power = float(np.square(steps - np.median(steps)).sum())
             self.ranges.clipped[node.name] = float(np.square(outside).sum()) / power if power else 0.0
@@ -258,8 +257,6 @@ def _exact(inputs: Sequence[Value | None], place: int | None) -> Any:
 
 def _declares_narrow(graph: Graph) -> bool:
     """Whether a graph has floating-point values of a narrower type than float32."""
-    from .describe import Types
-
     return any(name in ("float16", "bfloat16") for name in Types(graph).dtypes.values())
 
 

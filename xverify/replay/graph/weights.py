@@ -13,6 +13,7 @@ from .values import UNITS, is_float
 
 # A correct conversion rounds to the nearest number, or cuts off. Both are within two units of roundoff.
 ROUNDINGS = 2.02
+FEW = 3  # weights; with fewer of them, it does not count how many differ
 # Distance between the smallest numbers of a type, twice: converters replace numbers that are too small by the smallest one.
 SMALLEST = {np.dtype(np.float16): 2.0**-23}
 
@@ -22,15 +23,28 @@ def beyond_rounding(graph: Graph, reference: Graph) -> list[str]:
 
     Weights of the same name and shape are compared, where the graph stores them in a narrower type than float32.
     """
-    return [text for name, array in graph.constants.items() for text in _compared(name, array, reference.constants.get(name))]
+    names = {name: name for name in graph.constants}
+    # A weight may be cast before it is used; its name is then that of the result.
+    names |= {node.outputs[0]: node.inputs[0] for node in graph.nodes if node.op == "Cast"}
+    pairs = [
+        (name, graph.constants[stored], reference.constants[name])
+        for name, stored in names.items()
+        if name in reference.constants and stored in graph.constants
+    ]
+    compared = [list(_compared(*pair)) for pair in pairs if _comparable(*pair[1:])]
+    found = [text for texts in compared for text in texts]
+    # Names that number the weights, as exporters make them, may stand for other weights in the other file.
+    return found if 2 * len(found) <= len(compared) or len(compared) < FEW else []
+
+
+def _comparable(array: Any, other: Any) -> bool:
+    """Whether these may be the same weight, which is stored in a narrower type than the reference's."""
+    same = other.shape == array.shape and array.size and is_float(array) and is_float(other)
+    return bool(same) and UNITS[array.dtype] > max(UNIT, UNITS[other.dtype])
 
 
 def _compared(name: str, array: Any, other: Any) -> Iterator[str]:
-    if other is None or other.shape != array.shape or not array.size or not (is_float(array) and is_float(other)):
-        return
     unit = UNITS[array.dtype]
-    if unit <= UNIT or UNITS[other.dtype] >= unit:
-        return
     mine, right = array.astype(np.float64), other.astype(np.float64)
     limit = ROUNDINGS * unit * np.abs(right) + SMALLEST.get(array.dtype, 0.0)
     with np.errstate(invalid="ignore"):
