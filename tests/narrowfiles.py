@@ -18,9 +18,13 @@ CONVOLUTION, LAYER = "/block/block.0/conv2/Conv", "/fc/Gemm"
 def network(dtype: type = np.float32, seed: int = 0) -> onnx.ModelProto:
     """Three convolutions, one of them beside a shortcut, and a matrix with a bias."""
     random = np.random.default_rng(seed)
-    shapes = {"w1": (8, 3, 3, 3), "b1": (8,), "w2": (8, 8, 3, 3), "b2": (8,), "w3": (16, 8, 3, 3), "b3": (16,), "w4": (10, 16), "b4": (10,)}  # fmt: skip
+    shapes = {
+        "w1": (8, 3, 3, 3), "b1": (8,), "w2": (8, 8, 3, 3), "b2": (8,), "w3": (16, 8, 3, 3), "b3": (16,), "w4": (10, 16), "b4": (10,),
+    }  # fmt: skip
     weights = {
-        name: (random.standard_normal(shape) * (1.5 / np.sqrt(np.prod(shape[1:])) if len(shape) > 1 else 0.2)).astype(dtype)
+        name: (random.standard_normal(shape) * (1.5 / np.sqrt(np.prod(shape[1:])) if len(shape) > 1 else 0.2)).astype(
+            dtype
+        )
         for name, shape in shapes.items()
     }
     pads = {"pads": [1, 1, 1, 1]}
@@ -116,6 +120,11 @@ def quantised(folder: Path, how: str, per_channel: bool = False, only: list[str]
 def coarse(model: onnx.ModelProto, weights: str, factor: float) -> onnx.ModelProto:
     """The quantised model with the scale of these weights so many times too large, and the weights in the steps of that scale."""
     known = constants(model)
-    steps, scale = (next(name for name in known if name.startswith(weights) and name.endswith(end)) for end in ("_quantized", "_scale"))  # fmt: skip
+    ends = ("_quantized", "_scale")
+    steps, scale = (next(name for name in known if name.startswith(weights) and name.endswith(end)) for end in ends)
     fewer = np.rint(known[steps].astype(np.float64) / factor).astype(known[steps].dtype)
-    return with_constants(model, {steps: fewer, scale: (known[scale] * factor).astype(known[scale].dtype)})
+    changed = {steps: fewer, scale: (known[scale] * factor).astype(known[scale].dtype)}
+    bias = f"b{weights[1:]}_quantized"
+    if bias in known and f"{bias}_scale" not in known:  # QOperator: the bias has the scale of the products
+        changed[bias] = np.rint(known[bias] / factor).astype(np.int32)
+    return with_constants(model, changed)

@@ -58,4 +58,6 @@ def test_a_layer_whose_weights_are_one_percent_off_is_different_at_float16(xveri
     done, rows = checked(xverify, tmp_path, file, "--against", plain)
     assert done.code == 1
     assert rows["conversion"]["error"]["verdict"] == "DIFFERENT"
-    assert "144 of 1152 values of w3" in done.out or "values of w3 are not the reference's, rounded to float16" in done.out
+    assert (
+        "144 of 1152 values of w3" in done.out or "values of w3 are not the reference's, rounded to float16" in done.out
+    )

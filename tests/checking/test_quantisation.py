@@ -35,14 +35,21 @@ def test_a_right_file_is_equal_at_int8_and_both_errors_are_told_apart(xverify, t
     found = rows["conversion"]["quantisation"]
     assert found["error"]["scores"]["sqnr"] > 20
     assert found["kernel"]["scores"]["sqnr"] > found["error"]["scores"]["sqnr"] + 10
-    assert {layer["layer"] for layer in found["layers"]} >= {"/conv1/Conv", files.CONVOLUTION, "/conv3/Conv", files.LAYER}
+    assert {layer["layer"] for layer in found["layers"]} >= {
+        "/conv1/Conv",
+        files.CONVOLUTION,
+        "/conv3/Conv",
+        files.LAYER,
+    }
     costs = [layer["cost"] for layer in found["layers"]]
     assert costs == sorted(costs, reverse=True)
     assert sum(layer["share"] for layer in found["layers"]) == pytest.approx(1)
     assert "error of the quantisation at the outputs" in done.out
 
 
-@pytest.mark.parametrize(("how", "per_channel"), [("dynamic", False), ("QDQ", False), ("QDQ", True), ("QOperator", False)])
+@pytest.mark.parametrize(
+    ("how", "per_channel"), [("dynamic", False), ("QDQ", False), ("QDQ", True), ("QOperator", False)]
+)
 def test_a_layer_with_a_scale_that_is_20_times_too_large_is_ranked_first(xverify, tmp_path, plain, how, per_channel):
     model = files.quantised(tmp_path, how, per_channel)
     file = files.save(files.coarse(model, "w2", 20), tmp_path / "coarse.onnx")

@@ -57,7 +57,9 @@ def figures(pairs: Iterable[tuple[Array, Array]]) -> Figures:
             cosines.extend(_cosines(right, given))
         if floating and _are_scores(right) and finite.all():
             smallest = float(np.finfo(own.dtype).smallest_subnormal) if own.dtype.kind == "f" else 0.0
-            classes.append((right.reshape(len(right), -1), np.where(given == 0, smallest, given).reshape(len(right), -1)))
+            classes.append(
+                (right.reshape(len(right), -1), np.where(given == 0, smallest, given).reshape(len(right), -1))
+            )
     if not floating:
         return Figures(max_abs=largest)
     top1, top5, kl = _classes(classes)

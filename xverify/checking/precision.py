@@ -21,6 +21,7 @@ from .subject import Opened
 
 ENOUGH = 4.0  # seconds of evaluating after which no further case is begun
 CLIPPED = 0.01  # share of the power of a quantised value outside of its range above which the inputs do not fit the calibration
+CUT = 1e-4  # share of the power that is cut off above which a reason tells it
 UNITS = {"float16": 2.0**-11, "bfloat16": 2.0**-8}  # unit roundoff
 SHOWN = 3  # weights that a reason names
 GIVEN = "random"  # cases of this kind, and those of the user, are always compared
@@ -100,9 +101,12 @@ def convert_at(sides: Sides, precision: Precision) -> Converted:
     judged = conversion(sides.computed, sides.reference, sides.own, cases, noise.results)
     exact = _exact(sides, noise.weights, cases)
     if exact is not None and exact.error.verdict > judged.error.verdict:
-        reason = f"what the file says in float64 is not what the reference says at {precision.name}: {exact.error.reason}"
+        reason = (
+            f"what the file says in float64 is not what the reference says at {precision.name}: {exact.error.reason}"
+        )
         judged = replace(judged, error=replace(exact.error, reason=reason))
-    return Converted(_with_weights(sides, judged, precision), exact, tuple(notes))
+    judged = _with_ranges(_with_weights(sides, judged, precision), noise, cases)
+    return Converted(judged, exact, tuple(notes))
 
 
 def _unit(precision: Precision) -> float | None:
@@ -130,7 +134,7 @@ def _noise(sides: Sides, precision: Precision) -> RoundingEvaluated | None:
         return None
     # The noise of float32, as many times larger as the roundoff is.
     scaled = {key: floor * unit / UNIT for key, floor in sides.reference.floors.items()}
-    return RoundingEvaluated(scaled, scaled, {}, sides.cases.count)
+    return RoundingEvaluated(scaled, scaled, {}, {}, sides.cases.count)
 
 
 def _fitting(sides: Sides, noise: RoundingEvaluated, precision: Precision) -> tuple[list[int], list[str]]:
@@ -168,11 +172,26 @@ def _exact(sides: Sides, floors: Mapping[str, float], cases: Sequence[int]) -> J
     return exact_conversion(outputs, reference, floors, chosen) if outputs else None
 
 
+def _with_ranges(judged: Judged, noise: RoundingEvaluated, cases: Sequence[int]) -> Judged:
+    """The answer with the value that is cut off most, where it is not EQUAL."""
+    found = {key: share for key, share in (noise.clipped | noise.inside).items() if int(key.partition("/")[0]) in cases}
+    worst = max(found, key=lambda key: found[key], default="")
+    if judged.error.verdict <= Verdict.EQUAL or not worst or found[worst] < CUT:
+        return judged
+    case, _, node = worst.partition("/")
+    says = (
+        f"{found[worst]:.1%} of the power of what {node} quantises in case {case} lies outside of its range, and is cut off: "
+        "other inputs may calibrate it better"
+    )
+    return replace(judged, error=replace(judged.error, reason="; ".join(filter(None, (judged.error.reason, says)))))
+
+
 def _with_weights(sides: Sides, judged: Judged, precision: Precision) -> Judged:
     """The answer with the weights that are not the reference's, rounded: they make it at least DRIFT."""
     if not sides.both_onnx or precision.quantised or judged.error.verdict == Verdict.INVALID:
         return judged
-    assert sides.graphs is not None and sides.against is not None
+    assert sides.graphs is not None
+    assert sides.against is not None
     question = CompareWeights(str(sides.opened.path.resolve()), str(sides.against.path.resolve()))
     sentences = sides.graphs.ask(question).sentences
     if not sentences:

@@ -28,7 +28,8 @@ def quantisation_of(sides: Sides, precision: Precision, converted: Converted, ru
     kernel = dict(runtime.figures)
     if not sides.both_onnx:
         return Quantisation(error=error, kernel=kernel, stopped="layers are ranked between two ONNX files only")
-    assert sides.graphs is not None and sides.against is not None
+    assert sides.graphs is not None
+    assert sides.against is not None
     question = RankLayers(
         file=str(sides.opened.path.resolve()),
         reference=str(sides.against.path.resolve()),
@@ -45,7 +46,7 @@ def quantisation_of(sides: Sides, precision: Precision, converted: Converted, ru
 
 
 def with_scales(judged: Judged, found: Quantisation | None) -> Judged:
-    """The answer with what the ranking tells: a scale that is far too large is DIFFERENT, and another reason names the worst layer."""
+    """The answer with what the ranking tells: scales that are far too large, which are DIFFERENT, and the layer that costs most."""
     if found is None or not found.layers or judged.error.verdict == Verdict.INVALID:
         return judged
     says = [
@@ -56,7 +57,9 @@ def with_scales(judged: Judged, found: Quantisation | None) -> Judged:
     verdict = max(judged.error.verdict, Verdict.DIFFERENT) if says else judged.error.verdict
     first = found.layers[0]
     if verdict > Verdict.EQUAL and first.share is not None:
-        says.append(f"{first.layer} costs most: alone it makes {first.share:.0%} of the power of all errors of quantisation")
+        says.append(
+            f"{first.layer} costs most: alone it makes {first.share:.0%} of the power of all errors of quantisation"
+        )
     if not says:
         return judged
     more = [f"and {len(says) - SHOWN} more"] if len(says) > SHOWN else []

@@ -11,7 +11,9 @@ _PRODUCTS = ("Convolution", "GroupConvolution", "ConvolutionBackpropData", "Grou
 # Through these the weights of a layer come to it.
 _PREPARES = ("Convert", "Multiply", "Subtract", "Reshape", "Transpose", "FakeQuantize", "Unsqueeze", "Squeeze")
 _COPIES = ("Reshape", "Transpose", "MaxPool", "Relu", "Clamp", "Unsqueeze", "Squeeze", "Pad")
-_DTYPES = {"f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "i8": "int8", "u8": "uint8", "i4": "int4", "u4": "uint4"}  # fmt: skip
+_DTYPES = {
+    "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "i8": "int8", "u8": "uint8", "i4": "int4", "u4": "uint4",
+}  # fmt: skip
 
 
 def precision(model: Any) -> Precision:

@@ -35,7 +35,9 @@ def of_script(module: Any) -> Precision:
         return from_dtypes(sizes, most)
     if most in ("", "float32"):
         return from_dtypes(sizes)
-    return Precision(f"{most} weights; the file casts values, and in which precision it computes is unknown", MIXED, most)
+    return Precision(
+        f"{most} weights; the file casts values, and in which precision it computes is unknown", MIXED, most
+    )
 
 
 MIXED = "mixed"
@@ -78,7 +80,8 @@ def _layers(graph: Any, stored: set[str]) -> Iterator[LayerPrecision]:
         arguments = [each for each in node.args if hasattr(each, "meta")]
         traced = [_origin(each) for each in arguments]
         weights = next(
-            (each for each in traced if each[0].op == "placeholder" and each[0].name in stored and _rank(each[0]) > 1), None
+            (each for each in traced if each[0].op == "placeholder" and each[0].name in stored and _rank(each[0]) > 1),
+            None,
         )
         if weights is None:
             continue
@@ -99,7 +102,9 @@ def _origin(node: Any) -> tuple[Any, bool, str, Mapping[str, str]]:
             quantised = True
             grain = "per channel" if "channel" in name else "per tensor"
             how["dtype"] = _dtype(node.args[0])
-            how["scheme"] = "dynamic" if hasattr(node.args[1], "meta") and node.args[1].op == "call_function" else "static"
+            how["scheme"] = (
+                "dynamic" if hasattr(node.args[1], "meta") and node.args[1].op == "call_function" else "static"
+            )
         elif not _PREPARES.match(name):
             break
         node = node.args[0]

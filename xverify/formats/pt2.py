@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from xverify.errors import Failed, Unsupported, UsageError, first_line
-from xverify.formats import _zip
 from xverify.formats import _torch_precision as torch_precision
+from xverify.formats import _zip
 from xverify.formats._pickle import code_in_archive
 from xverify.formats._torch_file import TorchFile, named
 from xverify.framework.modelfile import FLOATS, Signature, Tensor, numpy_name

@@ -27,7 +27,17 @@ _RISKS = {
     "ImmutableConst": "reads files",
 }
 
-_PRODUCTS = ("Conv2D", "Conv3D", "DepthwiseConv2dNative", "Conv2DBackpropInput", "MatMul", "BatchMatMul", "BatchMatMulV2", "Einsum")
+_PRODUCTS = (
+    "Conv2D",
+    "Conv3D",
+    "DepthwiseConv2dNative",
+    "Conv2DBackpropInput",
+    "MatMul",
+    "BatchMatMul",
+    "BatchMatMulV2",
+    "Einsum",
+)
+
 
 def graph(framework: Adapter, model: Served, example: tuple[Any, ...]) -> Any:
     """Call the signature."""

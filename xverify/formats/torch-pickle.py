@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from xverify.errors import Failed
-from xverify.formats import _zip
 from xverify.formats import _torch_precision as torch_precision
+from xverify.formats import _zip
 from xverify.formats._torch_file import TorchFile
 from xverify.framework.modelfile import Signature, Tensor, numpy_name
 from xverify.results.precision import Precision

@@ -8,6 +8,7 @@ onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
 import narrowfiles as files  # noqa: E402
+
 from xverify.replay.graph.evaluation import evaluate  # noqa: E402
 from xverify.replay.graph.model import Graph  # noqa: E402
 from xverify.replay.graph.ranking import rank  # noqa: E402
@@ -33,7 +34,9 @@ def test_the_cost_of_a_layer_is_the_error_of_a_file_in_which_it_alone_is_quantis
 @pytest.mark.parametrize("how", files.FORMATS)
 def test_layers_correspond_by_their_order_where_names_and_modules_say_nothing(tmp_path, how):
     other = files.network()
-    names = {name: f"v{index}" for index, node in enumerate(other.graph.node) for name in node.output if name != "scores"}
+    names = {
+        name: f"v{index}" for index, node in enumerate(other.graph.node) for name in node.output if name != "scores"
+    }
     for index, node in enumerate(other.graph.node):
         node.name = f"n{index}"
         node.input[:] = [names.get(name, name) for name in node.input]

@@ -23,7 +23,7 @@ from .describe import WEIGHTS, Types
 from .evaluation import Evaluation, Scope, given, outputs_of, types_of
 from .kinds import QUANTISING
 from .model import Graph, Node, UnsupportedOperator
-from .operators.quantized import UNROUNDED, along, rounded
+from .operators.quantized import along, rounded
 from .operators.registry import Call
 from .rounding import QUANTISED_WEIGHTS, coarseness, real, returns_steps, weight_axis
 from .source import source
@@ -76,9 +76,13 @@ def rank(
     matches = corresponding(graph, reference)
     segments = [each for each in _segments(graph, matches) if each.quantised]
     types = Types(graph)
-    known = sum(layer is not None and (layer.quantised or bool(layer.activations)) for layer in map(types.layer, graph.nodes))
+    known = sum(
+        layer is not None and (layer.quantised or bool(layer.activations)) for layer in map(types.layer, graph.nodes)
+    )
     if not segments:
-        return Ranking((), known, "no layer of the file has the name, the module or the order of a layer of the reference")
+        return Ranking(
+            (), known, "no layer of the file has the name, the module or the order of a layer of the reference"
+        )
     sweep = _Sweep(graph, reference, matches, inputs, reference_inputs)
     begun = clock()
     local = sweep.run(segments, frozenset())
@@ -90,7 +94,8 @@ def rank(
     costs = sweep.run(segments, chosen)
     power = sum(each.cost**2 for each in costs.values() if each.cost is not None)
     layers = [
-        replace(each, share=each.cost**2 / power if each.cost is not None and power else None) for each in costs.values()
+        replace(each, share=each.cost**2 / power if each.cost is not None and power else None)
+        for each in costs.values()
     ]
     layers.sort(key=lambda each: (-1.0 if each.cost is None else each.cost, each.local), reverse=True)
     stopped = f"the costs of {len(worst) - affordable} layers would take too long" if affordable < len(worst) else ""
@@ -145,7 +150,9 @@ class _Sweep:
         kept = _last_needs(segments, order)
         evaluation = Evaluation()
         scope = Scope(self.reference, given(evaluation, self.reference, self.reference_inputs), None, evaluation)
-        exact = None if not chosen else self._outputs(evaluation, Scope(self.reference, scope.values, None, evaluation), 0)
+        exact = (
+            None if not chosen else self._outputs(evaluation, Scope(self.reference, scope.values, None, evaluation), 0)
+        )
         found: dict[str, LayerCost] = {}
         waiting: dict[str, int] = {}
         for index, (node, freed) in enumerate(zip(self.reference.nodes, self.reference.freed)):
@@ -177,7 +184,14 @@ class _Sweep:
         return {name: value.exact for name, value in values.items() if value is not None and is_float(value.exact)}
 
     def _cost(
-        self, cost: LayerCost, evaluation: Evaluation, scope: Scope, index: int, name: str, value: Any, exact: Mapping[str, Any]
+        self,
+        cost: LayerCost,
+        evaluation: Evaluation,
+        scope: Scope,
+        index: int,
+        name: str,
+        value: Any,
+        exact: Mapping[str, Any],
     ) -> LayerCost:
         """The change of the outputs when one value of the reference is replaced."""
         changed = Scope(self.reference, {**scope.values, name: evaluation.value(value)}, None, evaluation)
@@ -362,7 +376,10 @@ class _Pulled(Scope):
         self.values.update({name: value for name, value in zip(node.outputs, outputs) if name})
         constant = not node.inputs or node.inputs[0] in self.body.constants
         if node.op in ("QuantizeLinear", "DynamicQuantizeLinear") and not constant and inputs[0] is not None:
-            exact, zero = inputs[0].exact, outputs[0].exact.dtype.type(0) if len(inputs) < 3 or inputs[2] is None else inputs[2].exact
+            exact, zero = (
+                inputs[0].exact,
+                outputs[0].exact.dtype.type(0) if len(inputs) < 3 or inputs[2] is None else inputs[2].exact,
+            )
             if node.op == "QuantizeLinear" and np.all(zero == np.iinfo(outputs[0].exact.dtype).min):
                 exact = np.maximum(exact, 0.0)
             self._note(self._dequantised(node, inputs, outputs), exact)

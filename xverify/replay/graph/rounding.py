@@ -57,11 +57,13 @@ class Ranges:
     """What quantised values need, over all cases so far.
 
     needed: name of a node -> the largest number of steps between its smallest and its largest value.
-    clipped: name of a node -> share of the power of its values that was cut off in the present case.
+    clipped: name of a node that quantises an input of the graph -> share of the power of its values outside of its range, in the
+        present case. inside: the same for the other nodes.
     """
 
     needed: dict[str, float] = field(default_factory=dict)
     clipped: dict[str, float] = field(default_factory=dict)
+    inside: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,7 @@ def rounding_noise(
     inputs: an array for each input by name. ranges: is updated.
     """
     ranges.clipped.clear()
+    ranges.inside.clear()
     evaluation = _Rounded(graph, units, ranges, seed, samples)
     found = evaluation.run(graph, given(evaluation, graph, inputs))
     noise = {}
@@ -118,7 +121,10 @@ class _Rounded(Evaluation):
             return super().constant(data)
         unit, smallest = UNITS[data.dtype], SUBNORMAL.get(data.dtype, 0.0)
         if self.units.weights is not None:
-            unit, smallest = self.units.weights, SUBNORMAL[np.dtype(np.float16)] if self.units.weights < 2.0**-10 else 0.0
+            unit, smallest = (
+                self.units.weights,
+                SUBNORMAL[np.dtype(np.float16)] if self.units.weights < 2.0**-10 else 0.0,
+            )
         if unit <= UNIT:
             return super().constant(data)
         if id(data) not in self.perturbed:
@@ -160,14 +166,18 @@ class _Rounded(Evaluation):
                 found = outputs_of(call, run, arguments)
             results.append(found)
         steps = self._steps_of(node, results[0], inputs)
+        low, high = self._limits(node, inputs)
         for index in self._noisy:
             size = 0.5 * steps if steps else 0.0
             if size:
                 results[index] = [self._spread(results[index][0], size, index), *results[index][1:]]
             elif unit and index in self.with_all and self.with_all is not self.with_weights:
                 results[index] = [
-                    self._spread(data, unit * np.abs(data), index) if is_float(data) else data for data in results[index]
+                    self._spread(data, unit * np.abs(data), index) if is_float(data) else data
+                    for data in results[index]
                 ]
+        if steps:  # the range of a type may have the place of a ReLU
+            results = [[np.clip(each[0], low - 0.5, high + 0.5), *each[1:]] for each in results]
         return [
             self._value(node, outputs, dtype, inputs, place == 0 and returns_steps(node))
             for place, outputs in enumerate(zip(*results))
@@ -197,12 +207,29 @@ class _Rounded(Evaluation):
         needed = max(float(np.ptp(steps)), self.ranges.needed.get(node.name, 0.0))
         self.ranges.needed[node.name] = needed
         if node.op in PARAMETERS:
-            zero = inputs[PARAMETERS[node.op][1]] if PARAMETERS[node.op][1] < len(inputs) else None
-            limits = np.iinfo(np.uint8 if zero is None or zero.dtype is None else zero.dtype)
-            outside = steps - np.clip(steps, limits.min - 0.5, limits.max + 0.5)
+            low, high = self._limits(node, inputs)
+            lowest = (
+                low - 0.5 if node.inputs[0] in self.graph.inputs or not self._begins_at(node, inputs, low) else -np.inf
+            )
+            outside = steps - np.clip(steps, lowest, high + 0.5)
             power = float(np.square(steps - np.median(steps)).sum())
-            self.ranges.clipped[node.name] = float(np.square(outside).sum()) / power if power else 0.0
+            share = float(np.square(outside).sum()) / power if power else 0.0
+            where = self.ranges.clipped if node.inputs[0] in self.graph.inputs else self.ranges.inside
+            where[node.name] = share
         return min(1.0, SPARE * needed / STEPS)
+
+    def _limits(self, node: Node, inputs: Sequence[Value | None]) -> tuple[float, float]:
+        """The smallest and the largest number of steps that the type of a quantised result holds."""
+        place = PARAMETERS.get(node.op, (0, len(inputs)))[1]
+        zero = inputs[place] if place < len(inputs) else None
+        limits = np.iinfo(np.uint8 if zero is None or zero.dtype is None else zero.dtype)
+        return float(limits.min), float(limits.max)
+
+    def _begins_at(self, node: Node, inputs: Sequence[Value | None], low: float) -> bool:
+        """Whether the smallest number of steps stands for 0, so that the quantiser has the place of a ReLU."""
+        place = PARAMETERS[node.op][1]
+        zero = inputs[place] if place < len(inputs) else None
+        return bool(np.all((0 if zero is None else zero.exact) == low))
 
     def _weights(self, node: Node, inputs: Sequence[Value | None], index: int) -> dict[int, Any]:
         """The quantised weights of a node with a random part of a step added: which input -> array."""
@@ -272,7 +299,7 @@ def returns_steps(node: Node) -> bool:
 
 def real(node: Node) -> Operator | None:
     """A quantising operator that returns a real number of steps; None for other operators."""
-    own = {
+    own: dict[str, Operator] = {
         "DynamicQuantizeLinear": _dynamic,
         "MatMulInteger": _matmul,
         "ConvInteger": _conv,

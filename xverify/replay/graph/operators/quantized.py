@@ -198,7 +198,9 @@ def qgemm(
     """The product of two quantised matrices and a bias in the steps of the product, quantised."""
     if y_scale is None or y_zero is None:
         return None, np.float32
-    return _gemm(call, a, a_scale, a_zero, b, b_scale, b_zero, c) / along(y_scale, 2, 1) + along(y_zero, 2, 1), y_zero.dtype
+    return _gemm(call, a, a_scale, a_zero, b, b_scale, b_zero, c) / along(y_scale, 2, 1) + along(
+        y_zero, 2, 1
+    ), y_zero.dtype
 
 
 def _gemm(
