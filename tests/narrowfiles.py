@@ -19,7 +19,8 @@ def network(dtype: type = np.float32, seed: int = 0) -> onnx.ModelProto:
     """Three convolutions, one of them beside a shortcut, and a matrix with a bias."""
     random = np.random.default_rng(seed)
     shapes = {
-        "w1": (8, 3, 3, 3), "b1": (8,), "w2": (8, 8, 3, 3), "b2": (8,), "w3": (16, 8, 3, 3), "b3": (16,), "w4": (10, 16), "b4": (10,),
+        "w1": (8, 3, 3, 3), "b1": (8,), "w2": (8, 8, 3, 3), "b2": (8,), "w3": (16, 8, 3, 3), "b3": (16,),
+        "w4": (10, 16), "b4": (10,),
     }  # fmt: skip
     weights = {
         name: (random.standard_normal(shape) * (1.5 / np.sqrt(np.prod(shape[1:])) if len(shape) > 1 else 0.2)).astype(

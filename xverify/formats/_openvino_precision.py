@@ -12,7 +12,8 @@ _PRODUCTS = ("Convolution", "GroupConvolution", "ConvolutionBackpropData", "Grou
 _PREPARES = ("Convert", "Multiply", "Subtract", "Reshape", "Transpose", "FakeQuantize", "Unsqueeze", "Squeeze")
 _COPIES = ("Reshape", "Transpose", "MaxPool", "Relu", "Clamp", "Unsqueeze", "Squeeze", "Pad")
 _DTYPES = {
-    "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "i8": "int8", "u8": "uint8", "i4": "int4", "u4": "uint4",
+    "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "i8": "int8", "u8": "uint8", "i4": "int4",
+    "u4": "uint4",
 }  # fmt: skip
 
 
