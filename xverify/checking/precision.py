@@ -9,6 +9,7 @@ from ..errors import Crashed, SubjectError, TimedOut
 from ..results.precision import Precision
 from ..results.verdicts import Verdict
 from ..verdict.limits import UNIT
+from ..weights import npz
 from ..weights.canonical import Array
 from ..worker.messages_files import ReadPrecision
 from ..worker.messages_graph import CompareWeights, DescribeGraph, EvaluateRounding, RoundingEvaluated
@@ -74,12 +75,18 @@ def read_precision(opened: Opened, graphs: Worker | None) -> Precision:
         return Precision()
 
 
-def at_precision(own: Meaning | None, precision: Precision) -> Meaning | None:
-    """What a file says, with the noise of its own precision where only its inputs were perturbed, by the roundoff of float32."""
+def at_precision(own: Meaning | None, precision: Precision, computed: Computed) -> Meaning | None:
+    """What a file says, with the noise of its own precision where only its inputs were perturbed, by the roundoff of their dtype."""
     unit = _unit(precision)
     if own is None or own.modelled or own.floors is None or unit is None:
         return own
-    return replace(own, floors={key: floor * unit / UNIT for key, floor in own.floors.items()})
+    return replace(own, floors=_scaled(own.floors, unit, npz.OnDisk(computed.inputs)))
+
+
+def _scaled(floors: Mapping[str, float], unit: float, inputs: Mapping[str, Array]) -> dict[str, float]:
+    """Floors for another unit roundoff than that of the dtype of the inputs, by which they were measured."""
+    measured = max((UNITS.get(inputs[key].dtype.name, UNIT) for key in inputs if key.startswith("0/")), default=UNIT)
+    return {key: floor * max(1.0, unit / measured) for key, floor in floors.items()}
 
 
 def convert_at(sides: Sides, precision: Precision) -> Converted:
@@ -133,7 +140,7 @@ def _noise(sides: Sides, precision: Precision) -> RoundingEvaluated | None:
     if unit is None or sides.reference.floors is None:
         return None
     # The noise of float32, as many times larger as the roundoff is.
-    scaled = {key: floor * unit / UNIT for key, floor in sides.reference.floors.items()}
+    scaled = _scaled(sides.reference.floors, unit, sides.cases.arrays)
     return RoundingEvaluated(scaled, scaled, {}, {}, sides.cases.count)
 
 

@@ -188,7 +188,7 @@ class Check:
         self.listener.phase(candidate.label, "evaluating it in float64")
         candidate.precision = precision = read_precision(opened, self.graphs)
         own = own_meaning(opened, computed.inputs, computed.own, self.graphs, self.settings.seed, self.notes)
-        own = at_precision(own, precision)
+        own = at_precision(own, precision, computed)
         self.listener.phase(candidate.label, "evaluating every node in float64")
         layers = judge_nodes(opened, computed.inputs, self.graphs, 0, self.settings.seed)
         found = {RUNTIME: runtime(computed, own, cases.count, layers, opened.form.title)}
