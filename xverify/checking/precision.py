@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,7 +18,7 @@ from ..worker.process import Worker
 from ..workload.keys import case_key
 from .computing import Cases, Computed
 from .judge import Judged, conversion, exact_conversion, renamed
-from .meaning import Meaning
+from .meaning import Meaning, rms
 from .subject import Opened
 
 ENOUGH = 4.0  # seconds of evaluating after which no further case is begun
@@ -80,13 +81,21 @@ def at_precision(own: Meaning | None, precision: Precision, computed: Computed) 
     unit = _unit(precision)
     if own is None or own.modelled or own.floors is None or unit is None:
         return own
-    return replace(own, floors=_scaled(own.floors, unit, npz.OnDisk(computed.inputs)))
+    return replace(own, floors=_scaled(own.floors, unit, npz.OnDisk(computed.inputs), own.outputs))
 
 
-def _scaled(floors: Mapping[str, float], unit: float, inputs: Mapping[str, Array]) -> dict[str, float]:
-    """Floors for another unit roundoff than that of the dtype of the inputs, by which they were measured."""
+def _scaled(
+    floors: Mapping[str, float], unit: float, inputs: Mapping[str, Array], outputs: Mapping[str, Array]
+) -> dict[str, float]:
+    """Floors for another unit roundoff than that of the dtype of the inputs, by which they were measured.
+
+    The rounding of the outputs themselves is added.
+    """
     measured = max((UNITS.get(inputs[key].dtype.name, UNIT) for key in inputs if key.startswith("0/")), default=UNIT)
-    return {key: floor * max(1.0, unit / measured) for key, floor in floors.items()}
+    factor = max(1.0, unit / measured)
+    return {
+        key: math.hypot(floor * factor, unit / math.sqrt(3) * rms(outputs[key])) for key, floor in floors.items()
+    }
 
 
 def convert_at(sides: Sides, precision: Precision) -> Converted:
@@ -140,7 +149,7 @@ def _noise(sides: Sides, precision: Precision) -> RoundingEvaluated | None:
     if unit is None or sides.reference.floors is None:
         return None
     # The noise of float32, as many times larger as the roundoff is.
-    scaled = _scaled(sides.reference.floors, unit, sides.cases.arrays)
+    scaled = _scaled(sides.reference.floors, unit, sides.cases.arrays, sides.reference.outputs)
     return RoundingEvaluated(scaled, scaled, {}, {}, sides.cases.count)
 
 
