@@ -70,3 +70,4 @@ def test_conditions_decide_on_a_quantised_file(xverify, tmp_path, plain):
     done, _ = checked(xverify, tmp_path, file, "--against", plain, "--accept", "sqnr>=60,top1>=0")
     assert done.code == 1
     assert "sqnr>=60: sqnr of scores is" in done.out
+    assert "--accept decides: sqnr>=60 does not hold" in done.out

@@ -101,7 +101,7 @@ def _log_probabilities(scores: Array) -> Array:
     """The logarithms of the class probabilities. scores: probabilities, when each row is one distribution; else logits."""
     if scores.min() >= 0 and np.allclose(scores.sum(axis=1), 1.0, atol=1e-3):
         with np.errstate(divide="ignore"):
-            logs: Array = np.log(scores)
+            logs: Array = np.log(scores / scores.sum(axis=1, keepdims=True))
         return logs
     shifted = scores - scores.max(axis=1, keepdims=True)
     normal: Array = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))

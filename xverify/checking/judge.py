@@ -41,16 +41,23 @@ class Judged:
     figures: Mapping[str, Figures]
 
 
-def runtime(computed: Computed, own: Meaning | None, cases: int, layers: Layers | None, format: str) -> Judged:
+def runtime(
+    computed: Computed,
+    own: Meaning | None,
+    cases: int,
+    layers: Layers | None,
+    format: str,
+    narrower: Mapping[str, float] | None = None,
+) -> Judged:
     """Does the runtime compute what the file says?
 
     own: the file's meaning; None where the format has none. layers: the verdicts on its nodes; None without any.
-    format: what a file of this format is called.
+    format: what a file of this format is called. narrower: the noise with another precision in place that explains some nodes.
     """
     if own is None:
         reason = f"there is no evaluation of this {format} in float64: name a reference with --against"
         return Judged(Error(Verdict.UNTESTED, reason=reason), {})
-    return _judged(computed.own, own, own.floors, cases, layers)
+    return _judged(computed.own, own, own.floors, cases, layers, joined([own.floors, narrower]) if narrower else None)
 
 
 def conversion(
@@ -103,6 +110,7 @@ def _judged(
     floors: Mapping[str, float] | None,
     cases: int | Sequence[int],
     layers: Layers | None = None,
+    narrower: Mapping[str, float] | None = None,
 ) -> Judged:
     """Compare outputs with their meaning, which has the same names and perhaps fewer cases."""
     cases = _within(cases, meaning.cases)
@@ -110,7 +118,9 @@ def _judged(
     names = [key[2:] for key in meaning.outputs if key.startswith("0/") and key in outputs]
     # The file's own dtype is the expected one: another precision than the reference's is no fault of a file.
     expected = Outputs({name: Output(outputs[f"0/{name}"].dtype.name) for name in names})
-    error = compare(outputs, meaning.outputs, meaning.float32, expected, cases, floors, layers)
+    error = compare(
+        outputs, meaning.outputs, meaning.float32, expected, cases, floors, layers, rounding_floors=narrower
+    )
     found = {
         name: figures((meaning.outputs[f"{case}/{name}"], outputs[f"{case}/{name}"]) for case in cases)
         for name in names

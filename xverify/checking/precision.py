@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..errors import Crashed, SubjectError, TimedOut
+from ..results.layers import Layers
 from ..results.precision import Precision
 from ..results.verdicts import Verdict
 from ..verdict.limits import UNIT
@@ -77,7 +78,7 @@ def read_precision(opened: Opened, graphs: Worker | None) -> Precision:
 
 
 def at_precision(own: Meaning | None, precision: Precision, computed: Computed) -> Meaning | None:
-    """What a file says, with the noise of its own precision where only its inputs were perturbed, by the roundoff of their dtype."""
+    """What a file says, with the noise of its own precision where only its inputs were perturbed, by the roundoff of their type."""
     unit = _unit(precision)
     if own is None or own.modelled or own.floors is None or unit is None:
         return own
@@ -93,9 +94,7 @@ def _scaled(
     """
     measured = max((UNITS.get(inputs[key].dtype.name, UNIT) for key in inputs if key.startswith("0/")), default=UNIT)
     factor = max(1.0, unit / measured)
-    return {
-        key: math.hypot(floor * factor, unit / math.sqrt(3) * rms(outputs[key])) for key, floor in floors.items()
-    }
+    return {key: math.hypot(floor * factor, unit / math.sqrt(3) * rms(outputs[key])) for key, floor in floors.items()}
 
 
 def convert_at(sides: Sides, precision: Precision) -> Converted:
@@ -123,6 +122,19 @@ def convert_at(sides: Sides, precision: Precision) -> Converted:
         judged = replace(judged, error=replace(exact.error, reason=reason))
     judged = _with_ranges(_with_weights(sides, judged, precision), noise, cases)
     return Converted(judged, exact, tuple(notes))
+
+
+def narrower_noise(
+    opened: Opened, computed: Computed, layers: Layers | None, graphs: Worker | None, seed: int
+) -> dict[str, float] | None:
+    """The noise of a float32 file whose runtime computes in a narrower precision, where that explains all nodes that differ."""
+    if layers is None or not layers.rounding or graphs is None:
+        return None
+    said = [layer.explanation or "" for layer in layers.layers if layer.rounding]
+    unit = UNITS["bfloat16" if any("bfloat16" in text for text in said) else "float16"]
+    question = EvaluateRounding(str(opened.path.resolve()), str(computed.inputs), seed, ENOUGH, unit, unit)
+    found = graphs.ask(question)
+    return found.results if found.cases * len(computed.names) >= len(computed.own) else None
 
 
 def _unit(precision: Precision) -> float | None:

@@ -28,7 +28,7 @@ from .judge import CONVERSION, RUNTIME, Judged, runtime
 from .meaning import Meaning, own_meaning, perturbed_meaning
 from .nodes import judge_nodes
 from .options import CheckSettings
-from .precision import Sides, at_precision, convert_at, read_precision
+from .precision import Sides, at_precision, convert_at, narrower_noise, read_precision
 from .quantisation import quantisation_of, with_scales
 from .reference import is_recorded, read
 from .subject import Opened, make_worker, open_file
@@ -191,7 +191,8 @@ class Check:
         own = at_precision(own, precision, computed)
         self.listener.phase(candidate.label, "evaluating every node in float64")
         layers = judge_nodes(opened, computed.inputs, self.graphs, 0, self.settings.seed)
-        found = {RUNTIME: runtime(computed, own, cases.count, layers, opened.form.title)}
+        narrower = narrower_noise(opened, computed, layers, self.graphs, self.settings.seed)
+        found = {RUNTIME: runtime(computed, own, cases.count, layers, opened.form.title, narrower)}
         if target is not None:
             against = self.against.opened if self.against else None
             sides = Sides(opened, computed, own, target.meaning, against, cases, self.graphs, self.settings.seed)

@@ -61,6 +61,29 @@ def test_a_wrong_kernel_of_a_quantised_node_is_found_at_its_node(tmp_path, how):
     assert {finding.layer for finding in report.findings if finding.verdict == Verdict.DIFFERENT} >= {node.name}
 
 
+@pytest.mark.parametrize(("name", "bits"), [("TF32", 13), ("bfloat16", 16)])
+def test_products_in_a_narrower_precision_are_named_and_are_a_drift(name, bits):
+    model = files.network()
+    values = capture(model)
+    node = next(each for each in model.graph.node if each.name == files.CONVOLUTION)
+    weights = {name: torch.from_numpy(array.copy()) for name, array in files.constants(model).items()}
+    given, kernel = (_rounded(each, bits) for each in (torch.from_numpy(values["r1"]), weights["w2"]))
+    wrong = torch.nn.functional.conv2d(given, kernel, weights["b2"], padding=1).numpy()
+    report = replay(Graph(model), IMAGE, {**values, node.output[0]: wrong})
+    (found,) = [finding for finding in report.findings if finding.layer == node.name]
+    assert found.verdict == Verdict.DIFFERENT
+    assert found.counts_as == Verdict.DRIFT
+    assert name in found.rounding.says
+    report = replay(Graph(model), IMAGE, {**values, node.output[0]: wrong * np.float32(1.01)})
+    assert [finding.counts_as for finding in report.findings if finding.layer == node.name] == [Verdict.DIFFERENT]
+
+
+def _rounded(array, bits):
+    """float32 values without their last bits, rounded to nearest."""
+    whole = array.contiguous().view(torch.int32)
+    return (((whole + (1 << (bits - 1))) >> bits) << bits).view(torch.float32)
+
+
 def capture(model):
     """Every value that ONNX Runtime computes without optimisations."""
     exposed = onnx.ModelProto()
