@@ -18,6 +18,8 @@ from .operators.registry import Call
 from .operators.table import find
 from .values import Tensor, Value, is_float, tensor
 
+FACTORS = (0, 1)  # the inputs that are multiplied
+
 
 def explained(
     finding: Finding, place: Place, node: Node, inputs: Sequence[Value | None], found: Tensor, floors: Floors, axis: int
@@ -27,17 +29,16 @@ def explained(
     found: what the runtime returned. floors: the exact value with its noise.
     """
     plain = all(value is None or not value.is_float or value.dtype == np.float32 for value in inputs)
-    implementation = find(node) if node.op in WEIGHTS else None
+    implementation = find(node) if node.op in WEIGHTS and len(inputs) >= len(FACTORS) else None
     if finding.verdict == Verdict.EQUAL or finding.reason is not None or implementation is None or not plain:
         return finding
     names = []
     for name, rounded in PRECISIONS.items():
-        arguments = [
-            rounded(tensor(value.exact)).numpy()
-            if value is not None and is_float(value.exact)
-            else value and value.exact
-            for value in inputs
-        ]
+        arguments = [None if value is None else value.exact for value in inputs]
+        # The factors are rounded; a bias is added to the products in float32.
+        for index in FACTORS:
+            if is_float(arguments[index]):
+                arguments[index] = rounded(tensor(arguments[index])).numpy()
         call = Call(node, node.attributes, np.float64, 0.0, types_of(inputs))
         exact = tensor(outputs_of(call, implementation, arguments)[place.index])
         if judge(place, found, floors.of(exact), finding.terms, axis).verdict == Verdict.EQUAL:
