@@ -100,6 +100,9 @@ batch = torch.export.Dim("batch")
 program = torch.export.export(Plain().eval(), example, dynamic_shapes={"x": {0: batch}, "scale": {0: batch}})
 torch.export.save(program, "model.pt2")
 torch.save(torch.nn.Linear(4, 3), "pickled.pt")
+half = torch.nn.Linear(4, 3).half().eval()
+torch.export.save(torch.export.export(half, (example[0].half(),)), "half.pt2")
+torch.jit.trace(half, example[0].half()).save("half.torchscript")
 torch.save(torch.nn.Linear(4, 3), "legacy.pt", _use_new_zipfile_serialization=False)
 torch.save(torch.nn.Linear(4, 3).state_dict(), "weights.pt")
 """
@@ -162,11 +165,28 @@ open("model.tflite", "wb").write(converter.convert())
 functions = [serve.get_concrete_function(), double.get_concrete_function()]
 converter = tf.lite.TFLiteConverter.from_concrete_functions(functions, held)
 open("two.tflite", "wb").write(converter.convert())
+
+# A matrix is large enough for the converter to quantise it.
+x = keras.Input((64,), name="x")
+wide = keras.Model(x, keras.layers.Dense(3, name="fc2")(keras.layers.Dense(64, activation="relu", name="fc1")(x)))
+images = [[random.standard_normal((1, 64)).astype(np.float32)] for _ in range(8)]
+for name in ("float16", "dynamic", "static"):
+    converter = tf.lite.TFLiteConverter.from_keras_model(wide)
+    converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    if name == "float16":
+        converter.target_spec.supported_types = [tf.float16]
+    if name == "static":
+        converter.representative_dataset = lambda: iter(images)
+    open(name + ".tflite", "wb").write(converter.convert())
+keras.config.set_dtype_policy("mixed_float16")
+keras.Model(x, keras.layers.Dense(3, name="fc2")(x)).save("mixed.keras")
+keras.config.set_dtype_policy("float32")
 """
 
 OPENVINO = """
 import openvino
 openvino.save_model(openvino.Core().read_model(sys.argv[2]), "model.xml", compress_to_fp16=False)
+openvino.save_model(openvino.Core().read_model(sys.argv[2]), "half.xml", compress_to_fp16=True)
 """
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="modelfiles-")

@@ -247,9 +247,10 @@ def test_every_message_of_the_troubleshooting_page_is_one_of_the_code():
 
 
 def test_every_field_of_the_result_file_is_described():
-    from xverify.results import conditions, records
+    from xverify.results import conditions, precision, records
 
     kinds = [
+        *(precision.Precision, precision.Quantisation, precision.LayerCost),
         *(records.Result, records.Row, records.Error, records.TensorError, records.Layers, records.LayerError),
         *(
             records.Speed,

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from xverify.checking.figures import conditions, figures, unmet
+from xverify.checking.figures import conditions, decided, figures, unmet
 from xverify.errors import UsageError
 from xverify.results.figures import Figures
 
@@ -61,3 +61,25 @@ def test_conditions_are_read_and_those_that_do_not_hold_are_told():
 def test_a_condition_that_cannot_be_read_is_refused(text, says):
     with pytest.raises(UsageError, match=says):
         conditions(text)
+
+
+def test_a_vector_of_scores_may_have_axes_of_length_1_behind_it():
+    scores = RANDOM.standard_normal((4, 10, 1, 1)).astype(np.float32)
+    other = scores.copy()
+    other[0, 3] = 99
+    assert figures([(scores, other)]).top1 == 0.75
+
+
+def test_a_probability_that_float16_rounds_to_0_makes_no_infinite_divergence():
+    logits = np.array([[0.0, 1.0, 20.0]])
+    exact = np.exp(logits) / np.exp(logits).sum()
+    rounded = exact.astype(np.float16)
+    assert rounded[0, 0] == 0
+    assert figures([(exact, rounded)]).kl == pytest.approx(0, abs=1e-7)
+
+
+def test_a_note_says_by_which_value_each_condition_was_decided():
+    outputs = {"y": Figures(top1=0.98, sqnr=40.0), "z": Figures(sqnr=20.0)}
+    assert decided(conditions("top1>=0.9,sqnr>=30,top5>=1"), outputs) == (
+        "top1>=0.9 holds: 0.98 (y); sqnr>=30 does not hold: 20 (z); top5>=1 does not hold, because no output has this figure"
+    )

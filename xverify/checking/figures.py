@@ -27,7 +27,7 @@ FIGURES = {
     "cosine": "cosine of the angle between the outputs, the smallest over items",
     "max_abs": "largest absolute difference, in the unit of the output",
 }
-CLASSES = 3  # an output of shape (items, classes) with at least so many classes is taken for class scores
+CLASSES = 3  # an output of shape (items, classes, 1, ...) with at least so many classes is taken for class scores
 RELATIONS: Mapping[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
     "<=": operator.le,
@@ -56,13 +56,21 @@ def figures(pairs: Iterable[tuple[Array, Array]]) -> Figures:
         largest = max(largest, float(np.abs(delta).max(initial=0.0)))
         if floating and right.ndim and right.size and finite.all():
             cosines.extend(_cosines(right, given))
-        if floating and right.ndim == 2 and len(right) and right.shape[1] >= CLASSES and finite.all():
-            classes.append((right, given))
+        if floating and _are_scores(right) and finite.all():
+            smallest = float(np.finfo(own.dtype).smallest_subnormal) if own.dtype.kind == "f" else 0.0
+            classes.append(
+                (right.reshape(len(right), -1), np.where(given == 0, smallest, given).reshape(len(right), -1))
+            )
     if not floating:
         return Figures(max_abs=largest)
     top1, top5, kl = _classes(classes)
     sqnr = None if not signal else math.inf if not noise else 10 * math.log10(signal / noise)
     return Figures(top1, top5, kl, sqnr, min(cosines, default=None), largest)
+
+
+def _are_scores(right: Array) -> bool:
+    """Whether an output may be class scores: one vector an item, also with axes of length 1 behind it."""
+    return right.ndim >= 2 and len(right) > 0 and right.shape[1] >= CLASSES and math.prod(right.shape[2:]) == 1
 
 
 def _cosines(right: Array, given: Array) -> list[float]:
@@ -94,7 +102,7 @@ def _log_probabilities(scores: Array) -> Array:
     """The logarithms of the class probabilities. scores: probabilities, when each row is one distribution; else logits."""
     if scores.min() >= 0 and np.allclose(scores.sum(axis=1), 1.0, atol=1e-3):
         with np.errstate(divide="ignore"):
-            logs: Array = np.log(scores)
+            logs: Array = np.log(scores / scores.sum(axis=1, keepdims=True))
         return logs
     shifted = scores - scores.max(axis=1, keepdims=True)
     normal: Array = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
@@ -148,3 +156,22 @@ def unmet(wanted: Iterable[Condition], outputs: Mapping[str, Figures]) -> list[s
             if not RELATIONS[condition.relation](value, condition.limit):
                 found.append(f"{condition}: {condition.figure} of {name} is {value:.4g}")
     return found
+
+
+def decided(wanted: Iterable[Condition], outputs: Mapping[str, Figures]) -> str:
+    """The conditions, each with whether it holds and the value by which it was decided; "" without conditions.
+
+    outputs: name of an output -> its figures.
+    """
+    says = []
+    for condition in wanted:
+        known = {name: getattr(each, condition.figure) for name, each in outputs.items()}
+        known = {name: value for name, value in known.items() if value is not None}
+        if not known:
+            says.append(f"{condition} does not hold, because no output has this figure")
+            continue
+        least = condition.relation in (">=", ">")
+        name = (min if least else max)(known, key=lambda each: known[each])
+        holds = RELATIONS[condition.relation](known[name], condition.limit)
+        says.append(f"{condition} {'holds' if holds else 'does not hold'}: {known[name]:.4g} ({name})")
+    return "; ".join(says)

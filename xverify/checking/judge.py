@@ -43,7 +43,13 @@ class Judged:
     figures: Mapping[str, Figures]
 
 
-def runtime(computed: Computed, own: Meaning | None, cases: int, layers: Layers | None, format: str) -> Judged:
+def runtime(
+    computed: Computed,
+    own: Meaning | None,
+    cases: int,
+    layers: Layers | None,
+    format: str,
+) -> Judged:
     """Does the runtime compute what the file says?
 
     own: the file's meaning; None where the format has none. layers: the verdicts on its nodes; None without any.
@@ -70,12 +76,21 @@ def _nodes_alone(layers: Layers | None, reason: str) -> Error:
     return Error(Verdict.UNTESTED, reason=reason, layers=layers)
 
 
-def conversion(computed: Computed, reference: Meaning, own: Meaning | None, cases: int) -> Judged:
-    """Does the file say what the reference says? The noise floor is that of the reference and of the file together."""
-    cases = min(cases, (own.cases if own else None) or cases)
-    floors = joined([reference.floors, _renamed(own.floors if own else None, computed)])
-    more = own.rounding_floors if own else None
-    rounding_floors = joined([reference.floors, _renamed(more, computed)]) if more else None
+def conversion(
+    computed: Computed,
+    reference: Meaning,
+    own: Meaning | None,
+    cases: int | Sequence[int],
+    more: Mapping[str, float] | None = None,
+) -> Judged:
+    """Does the file say what the reference says? The noise floor is that of the reference and of the file together.
+
+    cases: the number of cases, or the cases to compare. more: noise that a lower precision adds, under the reference's names.
+    """
+    cases = _within(cases, own.cases if own else None)
+    floors = joined([reference.floors, renamed(own.floors if own else None, computed), more])
+    rounding = own.rounding_floors if own else None
+    rounding_floors = joined([reference.floors, renamed(rounding, computed), more]) if rounding else None
     judged = _judged(computed.outputs, reference, floors or None, cases, None, rounding_floors)
     if computed.missing and judged.error.verdict < Verdict.UNTESTED:
         reason = f"the file has no output for {', '.join(computed.missing)} of the reference"
@@ -83,7 +98,20 @@ def conversion(computed: Computed, reference: Meaning, own: Meaning | None, case
     return judged
 
 
-def _renamed(floors: Mapping[str, float] | None, computed: Computed) -> dict[str, float]:
+def _within(cases: int | Sequence[int], known: int | None) -> Sequence[int]:
+    """The cases to compare. cases: their number, or the cases. known: number of cases, the first ones, that were evaluated."""
+    chosen = range(cases) if isinstance(cases, int) else cases
+    return [case for case in chosen if known is None or case < known]
+
+
+def exact_conversion(
+    outputs: Mapping[str, Array], reference: Meaning, floors: Mapping[str, float], cases: Sequence[int]
+) -> Judged:
+    """Does the file say what the reference says, both in float64? outputs: what the file says, under the reference's names."""
+    return _judged(outputs, reference, joined([reference.floors, floors]), cases)
+
+
+def renamed(floors: Mapping[str, float] | None, computed: Computed) -> dict[str, float]:
     """The floors of a file's outputs under the reference's names."""
     names = {own: reference for reference, own in computed.names.items()}
     found = {}
@@ -98,15 +126,13 @@ def _judged(
     outputs: Mapping[str, Array],
     meaning: Meaning,
     floors: Mapping[str, float] | None,
-    cases: int,
+    cases: int | Sequence[int],
     layers: Layers | None = None,
     rounding_floors: Mapping[str, float] | None = None,
 ) -> Judged:
     """Compare outputs with their meaning, which has the same names and perhaps fewer cases."""
-    cases = min(cases, meaning.cases or cases)
-    outputs = {key: outputs[key] for key in outputs if int(key.partition("/")[0]) < cases}
-    if floors is not None:  # whole numbers have no noise
-        floors = {key: floors.get(key, 0.0) for key in meaning.outputs}
+    cases = _within(cases, meaning.cases)
+    outputs = {key: outputs[key] for key in outputs if int(key.partition("/")[0]) in cases}
     names = [key[2:] for key in meaning.outputs if key.startswith("0/") and key in outputs]
     # The file's own dtype is the expected one: another precision than the reference's is no fault of a file.
     expected = Outputs({name: Output(outputs[f"0/{name}"].dtype.name) for name in names})
@@ -117,12 +143,12 @@ def _judged(
         for each in (floors, rounding_floors)
     )
     error = compare(
-        outputs, meaning.outputs, meaning.float32, expected, range(cases), floors, layers, None, None, rounding_floors
+        outputs, meaning.outputs, meaning.float32, expected, cases, floors, layers, rounding_floors=rounding_floors
     )
     found = {
-        name: figures((meaning.outputs[f"{case}/{name}"], outputs[f"{case}/{name}"]) for case in range(cases))
+        name: figures((meaning.outputs[f"{case}/{name}"], outputs[f"{case}/{name}"]) for case in cases)
         for name in names
-        if all(meaning.outputs[f"{case}/{name}"].shape == outputs[f"{case}/{name}"].shape for case in range(cases))
+        if all(meaning.outputs[f"{case}/{name}"].shape == outputs[f"{case}/{name}"].shape for case in cases)
     }
     if error.verdict == Verdict.DIFFERENT:
         error = replace(error, reason=_explained(error, outputs, meaning, names, cases))
@@ -135,12 +161,12 @@ def _least(exact: Array) -> float:
 
 
 def _explained(
-    error: Error, outputs: Mapping[str, Array], meaning: Meaning, names: Sequence[str], cases: int
+    error: Error, outputs: Mapping[str, Array], meaning: Meaning, names: Sequence[str], cases: Sequence[int]
 ) -> str | None:
     """The reason of a wrong row, with what the outputs tell about its cause."""
     told = []
     for name in names:
-        pairs = [(meaning.outputs[f"{case}/{name}"], outputs[f"{case}/{name}"]) for case in range(cases)]
+        pairs = [(meaning.outputs[f"{case}/{name}"], outputs[f"{case}/{name}"]) for case in cases]
         if all(right.shape == own.shape and right.dtype.kind == own.dtype.kind == "f" for right, own in pairs):
             says = diagnose(pairs)
             told += [f"{name}: {says}"] if says else []

@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from .. import __version__, host
@@ -15,69 +15,26 @@ from ..errors import Failed, SubjectError, UsageError
 from ..framework import discovery, formats
 from ..framework.modelfile import ModelFile
 from ..progress import Listener
-from ..results.layers import Layers
 from ..results.records import Host, InputsSummary, ReferenceSummary, Result, Row, Settings, WeightsSummary, overall
 from ..results.verdicts import Outcome, Verdict
 from ..verdict.outputs import RULE
 from ..worker.command import interpreter
-from ..worker.messages_graph import CompareConstants, DescribeGraph
+from ..worker.messages_graph import DescribeGraph
 from ..worker.process import Worker
 from . import model, sequence
+from .answers import Answers
+from .candidate import Candidate, Target
 from .computing import Cases, Computed, compute_matched, sized
-from .figures import Condition, unmet
+from .figures import Condition, decided, unmet
 from .input_cases import guess_cases
-from .judge import CONVERSION, RUNTIME, Judged, conversion, no_evaluation, runtime
-from .meaning import Meaning, own_meaning, perturbed_meaning, with_approximations
-from .nodes import judge_nodes
+from .judge import CONVERSION, RUNTIME, Judged
+from .meaning import Meaning, own_meaning, perturbed_meaning
 from .options import CheckSettings
 from .reference import is_recorded, read
-from .rounding import with_rounding
 from .subject import Opened, make_worker, open_file
 from .timing import FileTiming
 
 ONNX = "ONNX file"
-SHOWN = 3  # weights that a reason names
-
-
-@dataclass(frozen=True)
-class Target:
-    """The reference: its input cases and its outputs."""
-
-    cases: Cases
-    meaning: Meaning
-
-
-@dataclass
-class Candidate:
-    """One file on one runtime, with what has been found out about it so far. A failure ends this candidate only.
-
-    opened: the file in its worker. own: its meaning. layers: the verdicts on its nodes. failure: why it ended.
-    """
-
-    label: str
-    path: Path
-    form: type[ModelFile]
-    worker: Worker
-    opened: Opened | None = None
-    cases: Cases | None = None
-    computed: Computed | None = None
-    own: Meaning | None = None
-    layers: Layers | None = None
-    failure: SubjectError | None = None
-
-    @contextmanager
-    def stage(self, listener: Listener, doing: str) -> Iterator[None]:
-        """Report a stage to the listener. When the stage raises SubjectError, the candidate has failed."""
-        if self.failure is None:
-            listener.phase(self.label, doing)
-        try:
-            yield
-        except SubjectError as error:
-            self.failure = self.failure or error
-            self.worker.close()
-        except MemoryError:
-            self.failure = self.failure or Failed("there is not enough memory to compare its outputs")
-            self.worker.close()
 
 
 class Check:
@@ -107,6 +64,7 @@ class Check:
         self.model = model.find(settings, space, listener)
         self.against = self._against()
         self.graphs = self._graph_worker()
+        self.answers = Answers(settings, self.graphs, self.against, self.model, listener, self.clock, self.notes)
 
     def _worker(self, label: str, form: type[ModelFile]) -> Worker:
         return make_worker(label, form, self.space, self.settings, self.listener)
@@ -209,60 +167,11 @@ class Check:
         else:
             cases = target.cases
             computed = compute_matched(opened, cases, target.meaning, self.settings)
-        candidate.cases, candidate.computed = cases, computed
-        opened = replace(opened, state=computed.state)
-        self.listener.phase(candidate.label, "evaluating it in float64")
-        candidate.own = own_meaning(opened, computed.inputs, computed.own, self.graphs, self.settings.seed, self.notes)
-        self.listener.phase(candidate.label, "evaluating every node in float64")
-        inputs, seed = sequence.last_step(opened, computed.inputs, computed.own), self.settings.seed
-        candidate.layers = judge_nodes(opened, inputs, self.graphs, 0, seed, self.clock.left)
-        approximated = [layer.layer for layer in candidate.layers.layers if layer.rounding] if candidate.layers else []
-        if candidate.own is not None and self.graphs is not None and approximated:
-            self.listener.phase(candidate.label, "evaluating it with the precision of its approximated nodes")
-            candidate.own = with_approximations(candidate.own, opened, computed.inputs, self.graphs, seed, approximated)
-        if candidate.own is None and target is not None:
-            self.notes.append(
-                f"{candidate.label}: {no_evaluation(opened.form.title)}, so runtime and file are judged together"
-            )
-        found = self.judge(candidate, computed)
-        if CONVERSION in found:
-            found[CONVERSION] = self._with_constants(found[CONVERSION], opened)
-        says = sequence.by_step(found[CONVERSION if target else RUNTIME].error, self.settings)
-        candidate.computed = replace(computed, notes=(*computed.notes, *says))
-        return {name: replace(each, error=sequence.told(each.error, self.settings)) for name, each in found.items()}
+        return self.answers.first(candidate, cases, computed, target)
 
     def judge(self, candidate: Candidate, computed: Computed) -> dict[str, Judged]:
-        """Question -> its answer for these outputs of a file whose meaning is known.
-
-        Without an evaluation of the file in float64, a comparison with the reference answers both questions.
-        """
-        opened, cases, own = candidate.opened, candidate.cases, candidate.own
-        assert opened is not None
-        assert cases is not None
-        found = {}
-        if own is not None or self.target is None:
-            found[RUNTIME] = runtime(computed, own, cases.count, candidate.layers, opened.form.title)
-        if self.target is not None:
-            if own is not None:
-                own = with_rounding(own, computed, found[RUNTIME], recorded=self.target.meaning.floors is None)
-            found[CONVERSION] = conversion(computed, self.target.meaning, own, cases.count)
-        return found
-
-    def _with_constants(self, judged: Judged, opened: Opened) -> Judged:
-        """The answer with the weights that differ from those of the reference, where both are ONNX files."""
-        against = self.against.opened if self.against else None
-        wrong = judged.error.verdict == Verdict.DIFFERENT
-        if wrong and self.model is not None:
-            return replace(judged, error=self.model.explained(judged.error, opened, self.graphs))
-        if not wrong or self.graphs is None or against is None or not (opened.is_onnx and against.is_onnx):
-            return judged
-        question = CompareConstants(str(opened.path.resolve()), str(against.path.resolve()))
-        sentences = self.graphs.ask(question).sentences
-        if not sentences:
-            return judged
-        more = f"; and {len(sentences) - SHOWN} more weights differ" if len(sentences) > SHOWN else ""
-        reason = "; ".join([*sentences[:SHOWN], judged.error.reason or ""]).rstrip("; ") + more
-        return replace(judged, error=replace(judged.error, reason=reason))
+        """Question -> its answer for other outputs of a file that was judged before."""
+        return self.answers.judge(candidate, computed, self.target)
 
     def _cases(self, opened: Opened) -> tuple[Cases, Computed]:
         """The input cases for a file, whose graph may tell the range of ids, and what it computes on them."""
@@ -327,9 +236,17 @@ class Check:
             error=judged.error if judged else None,
             environment=dict(opened.environment) if opened else {},
             figures=dict(judged.figures) if judged else {},
-            notes=computed.notes if computed else (),
+            notes=(*(computed.notes if computed else ()), *self._decisions(question, judged)),
             matched=computed.matched if computed else (),
+            precision=candidate.precision,
+            quantisation=candidate.quantisation if question == CONVERSION else None,
         )
+
+    def _decisions(self, question: str, judged: Judged | None) -> Iterator[str]:
+        """A note on the conditions of --accept, which decide on this row instead of its verdict."""
+        asked = RUNTIME if self.settings.against is None else CONVERSION
+        if self.wanted and question == asked and judged is not None:
+            yield f"--accept decides: {decided(self.wanted, judged.figures)}"
 
     def _result(self, rows: Sequence[Row]) -> Result:
         """The result of the whole check."""

@@ -33,7 +33,8 @@ from .judge import CONVERSION, RUNTIME, Judged, conversion
 from .subject import build, make_worker
 
 if TYPE_CHECKING:
-    from .run import Candidate, Check
+    from .candidate import Candidate
+    from .run import Check
 
 CHANNELS = {1, 3, 4}  # an input of four axes with so many channels is taken for images
 SEVERITY = (Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.ERROR, Outcome.FAIL)

@@ -6,12 +6,13 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ..checking.candidate import Target
 from ..checking.computing import Cases, sized
 from ..checking.figures import conditions
 from ..checking.judge import CONVERSION, RUNTIME
 from ..checking.meaning import Meaning
 from ..checking.options import CheckSettings
-from ..checking.run import Check, Target
+from ..checking.run import Check
 from ..framework import formats
 from ..progress import Listener
 from ..reference import summary

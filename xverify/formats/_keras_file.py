@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from xverify.errors import Failed, SubjectError, Unsupported
 from xverify.formats._tensorflow import OnTensorFlow, code_in_config
 from xverify.framework.modelfile import Natives, Signature, Tensor, numpy_name
+from xverify.results.precision import LayerPrecision, Precision, from_dtypes, from_layers
 
 
 def graph(framework: KerasFile, model: Any, example: tuple[Any, ...]) -> Any:
@@ -73,6 +75,16 @@ class KerasFile(OnTensorFlow):
             tuple(_tensor(name, tensor) for name, tensor in outputs),
         )
 
+    def precision(self, model: Any) -> Precision:
+        layers = [layer for each in model._flatten_layers(include_self=False) for layer in _precision(each)]
+        if layers:
+            return from_layers(layers)
+        sizes: dict[str, int] = {}
+        for variable in model.variables:
+            name = numpy_name(str(variable.dtype))
+            sizes[name] = sizes.get(name, 0) + math.prod(variable.shape)
+        return from_dtypes(sizes, str(model.compute_dtype or ""))
+
     def cause(self, error: Exception) -> tuple[type[SubjectError], str]:
         kind, text = super().cause(error)
         if "Could not locate" in text or "Unknown layer" in text:
@@ -121,3 +133,15 @@ def _output_names(model: Any) -> list[str]:
 
 def _tensor(name: str, tensor: Any) -> Tensor:
     return Tensor(name, tuple(tensor.shape), numpy_name(str(tensor.dtype)))
+
+
+def _precision(layer: Any) -> list[LayerPrecision]:
+    """The precision of a layer that has a kernel; [] for any other layer."""
+    kernel = getattr(layer, "_kernel", None)
+    kernel = getattr(layer, "kernel", None) if kernel is None else kernel
+    if kernel is None or not hasattr(kernel, "dtype"):
+        return []
+    stored, computed = numpy_name(str(kernel.dtype)), str(layer.compute_dtype or "")
+    if stored == "int8":  # Keras quantises the inputs of such a layer when it is called
+        return [LayerPrecision(stored, True, "per channel", "int8", "dynamic", computed)]
+    return [LayerPrecision(stored, computed=computed)]

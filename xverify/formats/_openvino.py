@@ -10,9 +10,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from xverify.errors import Failed, SubjectError, Unsupported
+from xverify.formats import _openvino_precision as openvino_precision
 from xverify.formats._bfloat16 import Bits, to_bits
 from xverify.framework.adapter import Array
 from xverify.framework.modelfile import ModelFile, Natives, Signature, Tensor
+from xverify.results.precision import Precision
 
 # OpenVINO's names of dtypes that numpy calls otherwise.
 _DTYPES = {
@@ -74,6 +76,9 @@ class OnOpenVINO(ModelFile):
 
     def signature(self, model: Any) -> Signature:
         return Signature(tuple(map(_tensor, model.inputs)), tuple(map(_tensor, model.outputs)))
+
+    def precision(self, model: Any) -> Precision:
+        return openvino_precision.precision(model)
 
     def cause(self, error: Exception) -> tuple[type[SubjectError], str]:
         return explain(str(error))

@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from xverify.errors import Failed, Unsupported, UsageError, first_line
+from xverify.formats import _torch_precision as torch_precision
 from xverify.formats import _zip
 from xverify.formats._pickle import code_in_archive
 from xverify.formats._torch_file import TorchFile, named
 from xverify.framework.modelfile import FLOATS, Signature, Tensor, numpy_name
+from xverify.results.precision import Precision
 
 # What a node may call: an operator, or a function of sizes. No part of a name leads to an attribute such as __globals__.
 _OPERATOR = re.compile(
@@ -123,6 +125,9 @@ class Adapter(TorchFile):
         results = _pytree.tree_unflatten(values, program.call_spec.out_spec)
         signature = Signature(inputs, tuple(_tensor(name, value) for name, value in named(results)))
         return signature.as_float64() if model.float64 else signature
+
+    def precision(self, model: Exported) -> Precision:
+        return torch_precision.of_program(model.program)
 
     def _widen(self, module: Any) -> None:
         """Make parameters, constants, and the dtypes that operators name, float64."""

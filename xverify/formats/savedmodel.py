@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from xverify.formats._protobuf import BYTES, VARINT, Damaged, fields, mapped
 from xverify.formats._tensorflow import OnTensorFlow
 from xverify.formats.tflite import choose
 from xverify.framework.modelfile import Signature, Tensor, numpy_name
+from xverify.results.precision import Precision, from_dtypes
 
 GRAPH = "saved_model.pb"
 # Operators with which a graph can change or read files, or call Python: they are stored as the field ``op`` of a node.
@@ -24,6 +26,17 @@ _RISKS = {
     "Save": "writes files",
     "ImmutableConst": "reads files",
 }
+
+_PRODUCTS = (
+    "Conv2D",
+    "Conv3D",
+    "DepthwiseConv2dNative",
+    "Conv2DBackpropInput",
+    "MatMul",
+    "BatchMatMul",
+    "BatchMatMulV2",
+    "Einsum",
+)
 
 
 def graph(framework: Adapter, model: Served, example: tuple[Any, ...]) -> Any:
@@ -38,6 +51,7 @@ class Served:
     call: function of tensors in the order of the inputs, which returns outputs by name.
     loader: "tf2", or "tf1" for a model that only TensorFlow 1's loader can load.
     owner: the loaded object, which has to live as long as its functions.
+    function: the signature's function of TensorFlow 2, or the graph of a session of TensorFlow 1.
     """
 
     call: Any
@@ -47,6 +61,7 @@ class Served:
     others: tuple[str, ...]
     loader: str
     owner: Any
+    function: Any
 
 
 class Adapter(OnTensorFlow):
@@ -120,7 +135,7 @@ class Adapter(OnTensorFlow):
 
         inputs = tuple(_tensor(name, specs[name]) for name in names)
         outputs = tuple(_tensor(name, spec) for name, spec in function.structured_outputs.items())
-        return Served(call, inputs, outputs, chosen, _without(known, chosen), "tf2", loaded)
+        return Served(call, inputs, outputs, chosen, _without(known, chosen), "tf2", loaded, function)
 
     def _load_tf1(self, path: Path, wanted: str | None) -> Served:
         """Load a signature into a session of TensorFlow 1, which reads the graph and its variables and nothing else."""
@@ -155,6 +170,7 @@ class Adapter(OnTensorFlow):
             _without(list(signatures), chosen),
             "tf1",
             session,
+            session.graph,
         )
 
     def _info(self, name: str, info: Any) -> Tensor:
@@ -165,6 +181,15 @@ class Adapter(OnTensorFlow):
     def signature(self, model: Served) -> Signature:
         return Signature(model.inputs, model.outputs, model.chosen, model.others)
 
+    def precision(self, model: Served) -> Precision:
+        is_graph = isinstance(model.function, self.tf.Graph)
+        graph = model.function if is_graph else model.function.graph
+        variables = graph.get_collection("variables") if is_graph else model.function.variables
+        kinds = set(_products(graph.as_graph_def()))
+        names = {numpy_name(self.tf.dtypes.as_dtype(kind).name) for kind in kinds}
+        # The precision of the arithmetic is known when all products have the same one.
+        return from_dtypes(_sizes(variables), names.pop() if len(names) == 1 else "")
+
 
 def _without(names: list[str], chosen: str) -> tuple[str, ...]:
     return tuple(name for name in names if name not in (chosen, "__saved_model_init_op"))
@@ -173,3 +198,18 @@ def _without(names: list[str], chosen: str) -> tuple[str, ...]:
 def _tensor(name: str, spec: Any) -> Tensor:
     shape = None if spec.shape.rank is None else tuple(spec.shape.as_list())
     return Tensor(name, shape, numpy_name(spec.dtype.name))
+
+
+def _sizes(variables: Any) -> Mapping[str, int]:
+    """dtype -> number of values of the variables."""
+    sizes: Counter[str] = Counter()
+    for variable in variables:
+        sizes[numpy_name(variable.dtype.base_dtype.name)] += int(variable.shape.num_elements() or 0)
+    return sizes
+
+
+def _products(definition: Any) -> Iterator[int]:
+    """The dtype, as TensorFlow numbers them, of every operator of a graph and its functions that sums products."""
+    functions = [function.node_def for function in definition.library.function]
+    for nodes in (definition.node, *functions):
+        yield from (node.attr["T"].type for node in nodes if node.op in _PRODUCTS)

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from xverify.errors import Failed, SubjectError, Unsupported, UsageError, first_line
+from xverify.formats import _tflite_precision as tflite_precision
 from xverify.framework.adapter import Array
 from xverify.framework.modelfile import ModelFile, Signature, Tensor
+from xverify.results.precision import Precision
 
 DEFAULT = "serving_default"
 
@@ -143,6 +145,12 @@ class Adapter(ModelFile):
         inputs = tuple(_tensor(name, detail) for name, detail in model.inputs.items())
         outputs = tuple(_tensor(name, detail) for name, detail in model.outputs.items())
         return Signature(inputs, outputs, model.signature, model.others)
+
+    def precision(self, model: LiteModel) -> Precision:
+        interpreter = self.interpreter(model.path, "BUILTIN_WITHOUT_DEFAULT_DELEGATES")
+        if not hasattr(interpreter, "_get_ops_details"):
+            return Precision()
+        return tflite_precision.precision(interpreter.get_tensor_details(), interpreter._get_ops_details())
 
     def cause(self, error: Exception) -> tuple[type[SubjectError], str]:
         text = " ".join(str(error).split())

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from xverify.errors import Failed
+from xverify.formats import _torch_precision as torch_precision
 from xverify.formats import _zip
 from xverify.formats._torch_file import TorchFile
 from xverify.framework.modelfile import Signature, Tensor, numpy_name
+from xverify.results.precision import Precision
 
 # How the older format of torch.save begins: a pickle of its magic number.
 _LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
@@ -58,3 +60,6 @@ class Adapter(TorchFile):
         arguments = inspect.signature(model.forward).parameters.values()
         names = [argument.name for argument in arguments if argument.default is inspect.Parameter.empty]
         return Signature(tuple(Tensor(name, None, dtype) for name in names), ())
+
+    def precision(self, model: Any) -> Precision:
+        return torch_precision.of_module(model)

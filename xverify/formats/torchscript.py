@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from xverify.errors import Unsupported, first_line
+from xverify.formats import _torch_precision as torch_precision
 from xverify.formats import _zip
 from xverify.formats._torch_file import TorchFile, named
 from xverify.framework.modelfile import Signature, Tensor, numpy_name
+from xverify.results.precision import Precision
 
 # TorchScript has few functions that reach outside of the model.
 _REACHES = re.compile(rb"\b(?:torch|aten|ops\.\w+)\.(save|from_file|read_file|write_file|load_library)\s*\(")
@@ -98,6 +100,9 @@ class Adapter(TorchFile):
         returned = _structure(model.module.forward.schema.returns[0].type)
         outputs = tuple(Tensor(name, None, dtype) for name, _ in named(returned)) if returned is not None else ()
         return Signature(tuple(inputs), outputs)
+
+    def precision(self, model: Script) -> Precision:
+        return torch_precision.of_script(model.module)
 
     def _double(self, module: Any) -> Any:
         """The same module in float64: parameters, constants of the graph, and dtypes that its operators name."""

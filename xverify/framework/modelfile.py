@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..errors import Failed, SubjectError, Unsupported, XverifyError, first_line
+from ..results.precision import Precision
 from .adapter import Array, Framework, Source
 
 # Names of floating-point dtypes that numpy lacks. Arrays of them travel as float32, which holds each of their values exactly.
@@ -138,6 +139,10 @@ class ModelFile(Framework):
     def signature(self, model: Any) -> Signature:
         """The inputs and outputs of an opened file. For a float64 model their dtype is float64."""
         raise NotImplementedError
+
+    def precision(self, model: Any) -> Precision:
+        """The precision of the weights of an opened file and of its arithmetic; "unknown" where the format cannot tell."""
+        return Precision()
 
     def node_values(
         self, model: Any, inputs: Mapping[str, Any], folder: Path, graph: Path | None = None

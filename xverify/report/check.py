@@ -11,7 +11,7 @@ from rich.markup import escape
 from ..results.figures import Figures
 from ..results.records import Result, Row
 from ..results.verdicts import Verdict
-from . import layers, numbers
+from . import layers, numbers, quantisation
 from .notes import coverage, speed_sentences
 from .rows import RATIO, speed_columns, why_not_counted
 from .style import STYLES, coloured
@@ -45,6 +45,8 @@ def _print_report(result: Result, console: Console, by_node: bool) -> None:
         slow = speed_reason(row, result.noise.refusal)
         if slow is not None and why_not_counted(row) != "":
             console.print(f"  [{slow[0]}]{escape(row.subject)}[/], speed: {escape(slow[1])}", soft_wrap=True)
+    for row in result.rows:
+        quantisation.render(row, console, everything=by_node)
     if by_node:
         for row in result.rows:
             layers.render(row, console)
@@ -60,6 +62,8 @@ def footer(result: Result) -> Iterator[str]:
     yield f"Compared with: {reference.framework}; noise floor: {reference.floor}"
     for row in result.rows:
         if row.task == result.tasks[-1]:
+            if row.precision is not None and row.precision.says != row.precision.name:
+                yield f"Precision: {row.subject}: {row.precision.says}"
             yield from (f"Matched: {row.subject}: {pair}" for pair in row.matched)
             yield from (f"Note: {row.subject}: {note}" for note in row.notes)
         found = row.error.layers if row.error else None
@@ -112,12 +116,25 @@ def _nodes(row: Row) -> str:
     return f"[red]{wrong} of {found.known} differ[/]" if wrong else f"{found.compared}/{found.known}"
 
 
+def _precision(row: Row) -> str:
+    return escape(row.precision.name) if row.precision is not None else numbers.ABSENT
+
+
+def _verdict(row: Row) -> str:
+    """The verdict, with the precision at which it holds when that is lower than float32."""
+    if row.error is None:
+        return coloured(row.status)
+    narrow = row.precision is not None and row.precision.is_narrow and row.error.verdict <= Verdict.DRIFT
+    return coloured(row.error.verdict) + (f" at {_precision(row)}" if narrow else "")
+
+
 TITLES = {"sqnr": "SQNR dB", "max_abs": "max |Δ|", "kl": "KL", "top1": "top-1", "top5": "top-5"}
 assert set(TITLES) <= set(Figures.__dataclass_fields__)
 COLUMNS: tuple[Column[Row], ...] = (
     Column("file", lambda row: escape(row.subject), left=True),
     Column("runtime", lambda row: row.framework, left=True),
     Column("question", lambda row: row.task, left=True),
+    Column("precision", _precision, left=True),
     Column("relative error", lambda row: numbers.error(row.error.rel_rms if row.error else None)),
     Column("residual / noise floor", _ratio, short="× floor"),
     _figure("max_abs", best_is_large=False, places=None),
@@ -127,7 +144,7 @@ COLUMNS: tuple[Column[Row], ...] = (
     _figure("top5", best_is_large=True, places=3),
     _figure("kl", best_is_large=False, places=None),
     Column("nodes", _nodes),
-    Column("verdict", lambda row: coloured(row.error.verdict if row.error else row.status), left=True),
+    Column("verdict", _verdict, left=True),
 )
 ALWAYS = ("file", "runtime", "question", "verdict")
 DISPENSABLE = ("cosine", "KL", "top-5", "max |Δ|", "peak MiB", "nodes", "SQNR dB", "top-1", "speed", RATIO, "runtime")

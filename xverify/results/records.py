@@ -20,6 +20,7 @@ from .conditions import (
 )
 from .figures import Figures
 from .layers import LayerError, Layers
+from .precision import Precision, Quantisation
 from .training import Check, Curve, Training
 from .verdicts import Outcome, SpeedVerdict, Verdict, settle_verdict
 
@@ -242,6 +243,8 @@ class Row:
     figures: for a model file, output -> the figures that people decide a deployment by.
     matched: for a model file, the inputs and outputs that it calls otherwise than the reference, or whose axes have another order.
     notes: what else there is to know about the row.
+    precision: for a model file, that of its weights and arithmetic; the verdict holds at this precision.
+    quantisation: for a quantised file, what its quantisation costs, and which layers cost most.
     """
 
     subject: str
@@ -262,6 +265,8 @@ class Row:
     figures: dict[str, Figures] = field(default_factory=dict)
     matched: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    precision: Precision | None = None
+    quantisation: Quantisation | None = None
 
 
 @dataclass(frozen=True)

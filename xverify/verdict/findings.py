@@ -85,6 +85,14 @@ class Explanation:
     rounding: bool = False
 
 
+# How runtimes compute some operators, see ``replay.graph.approximations``.
+APPROXIMATION = Explanation(
+    "absolute precision",
+    "the runtime computes it by an approximation whose error is about 1e-7 of its range, so results near 0 have few digits",
+    rounding=True,
+)
+
+
 @dataclass(frozen=True)
 class Rounding:
     """A rounding that explains one call of a layer. kind: its name in the catalogue of faults."""

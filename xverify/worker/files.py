@@ -10,11 +10,12 @@ import numpy as np
 
 from ..errors import Failed, SubjectError
 from ..framework.modelfile import ModelFile, Signature
+from ..results.precision import Precision
 from ..weights import npz
 from ..weights.canonical import Array
 from ..workload.keys import case_key
 from .fed import feed
-from .messages_files import Compute, Computed, ReadSignature, SignatureRead
+from .messages_files import Compute, Computed, PrecisionRead, ReadPrecision, ReadSignature, SignatureRead
 from .state import Handlers, State
 
 
@@ -26,7 +27,7 @@ class FileWork:
 
     def handlers(self) -> Handlers:
         """Class of request -> the method that answers it."""
-        return {ReadSignature: self.read_signature, Compute: self.compute}
+        return {ReadSignature: self.read_signature, ReadPrecision: self.read_precision, Compute: self.compute}
 
     def read_signature(self, request: ReadSignature) -> SignatureRead:
         """Read the signature, and use its names from now on unless ``Build`` gave names."""
@@ -36,6 +37,13 @@ class FileWork:
             state.inputs = {tensor.name: None for tensor in signature.inputs}
             state.outputs = {tensor.name: None for tensor in signature.outputs}
         return SignatureRead(signature)
+
+    def read_precision(self, request: ReadPrecision) -> PrecisionRead:
+        """Find the precision of the file. What cannot be found out is unknown, and no error."""
+        try:
+            return PrecisionRead(self._format().precision(self.state.model))
+        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+            return PrecisionRead(Precision())
 
     def compute(self, request: Compute) -> Computed:
         """Compute the outputs of every case."""

@@ -19,14 +19,20 @@ from .messages_graph import (
     BranchesTaken,
     CaptureNodes,
     CompareConstants,
+    CompareRoundedWeights,
     CompareWeights,
     ConstantsCompared,
     DescribeGraph,
     EvaluateGraph,
+    EvaluateRounding,
     GraphDescribed,
     GraphEvaluated,
+    LayersRanked,
     NodesCaptured,
+    RankLayers,
     ReplayGraph,
+    RoundedWeightsCompared,
+    RoundingEvaluated,
     TakeBranches,
     WeightsCompared,
 )
@@ -53,7 +59,10 @@ class GraphWork:
             ReplayGraph: self.replay,
             CompareConstants: self.compare_constants,
             TakeBranches: self.take_branches,
+            EvaluateRounding: self.evaluate_rounding,
+            RankLayers: self.rank_layers,
             CompareWeights: self.compare_weights,
+            CompareRoundedWeights: self.compare_rounded_weights,
         }
 
     # -- in the worker of a runtime -----------------------------------------------------------------------------------
@@ -134,6 +143,43 @@ class GraphWork:
         from ..replay.graph.constants import differences
 
         return ConstantsCompared(tuple(differences(self._graph(request.file), self._graph(request.reference))))
+
+    def evaluate_rounding(self, request: EvaluateRounding) -> RoundingEvaluated:
+        """Compute how much rounding to a lower precision changes the outputs."""
+        from ..replay.graph.rounding import Ranges, Units, rounding_noise
+
+        graph, ranges, units = self._graph(request.file), Ranges(), Units(request.weights, request.results)
+        weights, results = dict[str, float](), dict[str, float]()
+        clipped, inside = dict[str, float](), dict[str, float]()
+        begun, done = self.state.clock(), 0
+        for case, inputs in enumerate(_cases(request.inputs)):
+            if case >= LEAST_CASES and self.state.clock() - begun > request.enough:
+                break
+            done = case + 1
+            for name, found in rounding_noise(graph, inputs, units, ranges, request.seed).items():
+                weights[case_key(case, name)], results[case_key(case, name)] = found.weights, found.results
+            clipped.update({case_key(case, node): share for node, share in ranges.clipped.items() if share})
+            inside.update({case_key(case, node): share for node, share in ranges.inside.items() if share})
+        return RoundingEvaluated(weights, results, clipped, inside, done)
+
+    def rank_layers(self, request: RankLayers) -> LayersRanked:
+        """Compute what the quantisation of each layer costs."""
+        from ..replay.graph.ranking import rank
+
+        begun = self.state.clock()
+        inputs, reference_inputs = (
+            list(_cases(path))[request.case] for path in (request.inputs, request.reference_inputs)
+        )
+        graph, reference = self._graph(request.file), self._graph(request.reference)
+        found = rank(graph, reference, inputs, reference_inputs, request.enough, self.state.clock)
+        return LayersRanked(found.layers, found.known, found.stopped, self.state.clock() - begun)
+
+    def compare_rounded_weights(self, request: CompareRoundedWeights) -> RoundedWeightsCompared:
+        """Compare the weights of a file in lower precision with the reference's, value by value."""
+        from ..replay.graph.weights import beyond_rounding
+
+        found = beyond_rounding(self._graph(request.file), self._graph(request.reference))
+        return RoundedWeightsCompared(tuple(found))
 
     def compare_weights(self, request: CompareWeights) -> WeightsCompared:
         """Compare the constants of a file with weights, by name and by value."""

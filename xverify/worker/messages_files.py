@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..framework.modelfile import Signature
+from ..results.precision import Precision
 from .codec import Reply, Request
 
 
@@ -57,3 +58,15 @@ class Compute(Request[Computed]):
     float64: bool = False
     state: dict[str, str] = field(default_factory=dict)
     perturb: int | None = None
+
+
+@dataclass(frozen=True)
+class PrecisionRead(Reply):
+    """precision: that of the file's weights and arithmetic, as far as its format tells."""
+
+    precision: Precision
+
+
+@dataclass(frozen=True)
+class ReadPrecision(Request[PrecisionRead]):
+    """Find the precision of the file that ``Build`` opened."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ..results.precision import LayerCost, Precision
 from .codec import Reply, Request
 from .messages_reference import OutputFloor, Replayed
 
@@ -39,12 +40,12 @@ class GraphDescribed(Reply):
 
     vocabulary: input of ids -> number of rows of the table that they select from.
     nodes: number of nodes.
-    precision: the precision in which it computes, in words.
+    precision: that of its weights and arithmetic.
     """
 
     vocabulary: dict[str, int]
     nodes: int
-    precision: str
+    precision: Precision
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,81 @@ class ConstantsCompared(Reply):
 @dataclass(frozen=True)
 class CompareConstants(Request[ConstantsCompared]):
     """Compare the constants of an ONNX file with those of the same name in another one, the reference."""
+
+    file: str
+    reference: str
+
+
+@dataclass(frozen=True)
+class RoundingEvaluated(Reply):
+    """The changes of the outputs by rounding were computed.
+
+    weights: "case/name" -> rms of the change when weights and quantised values are rounded. results: when all results are, too.
+    clipped: "case/node" -> share of the power of a quantised input that lies outside of the range of its scale; only those above 0.
+    inside: the same for quantised values that are no inputs.
+    cases: number of cases, the first ones, that were computed.
+    """
+
+    weights: dict[str, float]
+    results: dict[str, float]
+    clipped: dict[str, float]
+    inside: dict[str, float]
+    cases: int
+
+
+@dataclass(frozen=True)
+class EvaluateRounding(Request[RoundingEvaluated]):
+    """Compute how much rounding to a lower precision changes the outputs of a graph, with perturbed evaluations in float64.
+
+    file: ONNX file. inputs: array file.
+    weights, results: unit roundoff to which constants and results are rounded; None: that of the types that the file declares.
+    enough: seconds after which no further case is begun; two cases are always computed.
+    """
+
+    file: str
+    inputs: str
+    seed: int
+    enough: float
+    weights: float | None = None
+    results: float | None = None
+
+
+@dataclass(frozen=True)
+class LayersRanked(Reply):
+    """The layers of a quantised file by what they cost; see ``results.precision.Quantisation``."""
+
+    layers: tuple[LayerCost, ...]
+    known: int
+    stopped: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class RankLayers(Request[LayersRanked]):
+    """Compute what the quantisation of each layer of a file costs at the outputs, against the float file that it was made from.
+
+    file, reference: ONNX files. inputs, reference_inputs: array files with the same cases under the names of each.
+    enough: seconds after which no further cost is computed.
+    """
+
+    file: str
+    reference: str
+    inputs: str
+    reference_inputs: str
+    case: int
+    enough: float
+
+
+@dataclass(frozen=True)
+class RoundedWeightsCompared(Reply):
+    """sentences: one about each weight that differs from the reference's by more than rounding to a precision explains."""
+
+    sentences: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CompareRoundedWeights(Request[RoundedWeightsCompared]):
+    """Compare every value of the weights of a file in lower precision with that of the same name in the reference."""
 
     file: str
     reference: str

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...verdict.findings import Explanation
+from ...verdict.findings import APPROXIMATION, Explanation
 from ...verdict.limits import UNIT
 from .model import Node
 from .operators.registry import MICROSOFT
@@ -27,11 +27,6 @@ SIZES: dict[tuple[str, str], Callable[[Any], Any]] = {
 }
 ERROR = 2 * UNIT  # the error that an approximation is modelled with, of its size
 LIMIT = 4 * UNIT  # the largest error that counts as an approximation
-APPROXIMATION = Explanation(
-    "absolute precision",
-    "the runtime computes it by an approximation whose error is about 1e-7 of its range, so results near 0 have few digits",
-    rounding=True,
-)
 
 
 def approximation(node: Node, x: Any, exact: Any, found: Any) -> Explanation | None:

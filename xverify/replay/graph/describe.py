@@ -3,17 +3,42 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from .model import Graph
-from .values import BFLOAT16
+from ...results.precision import LayerPrecision, Precision, from_dtypes, from_layers
+from . import kinds
+from .model import Graph, Node
+from .operators.shape import cast_type
+from .values import BFLOAT16, UNITS
 
 # Operators through which ids pass unchanged on their way to a table.
 PASSES = frozenset(
     {"Cast", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity", "Transpose", "Slice", "Concat", "Expand"}
 )
-INTEGER_KERNELS = frozenset({"QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger"})
+# Operators that sum products -> the inputs that may be weights.
+WEIGHTS: dict[str, tuple[int, ...]] = {
+    "Conv": (1,), "ConvTranspose": (1,), "FusedConv": (1,), "DeformConv": (1,), "Gemm": (1, 0), "FusedGemm": (1, 0),
+    "MatMul": (1, 0), "FusedMatMul": (1, 0), "LSTM": (1,), "GRU": (1,), "RNN": (1,), "Attention": (1,),
+    "QLinearConv": (3,), "QLinearMatMul": (3, 0), "QGemm": (3,), "ConvInteger": (1,), "MatMulInteger": (1, 0),
+    "MatMulIntegerToFloat": (1,), "DynamicQuantizeMatMul": (1,), "MatMulNBits": (1,),
+}  # fmt: skip
+# Operators that return whole numbers -> the inputs that are their scale and zero point.
+PARAMETERS: dict[str, tuple[int, int]] = {
+    "QuantizeLinear": (1, 2), "QLinearConv": (6, 7), "QLinearMatMul": (6, 7), "QLinearAdd": (6, 7), "QLinearMul": (6, 7),
+    "QGemm": (7, 8), "QLinearSigmoid": (3, 4), "QLinearLeakyRelu": (3, 4), "QLinearGlobalAveragePool": (3, 4),
+    "QLinearConcat": (0, 1),
+}  # fmt: skip
+# Operators on whole numbers -> the inputs that are the scale of the weights; None where another node multiplies by it.
+WHOLE: dict[str, int | None] = {
+    "QLinearConv": 4, "QLinearMatMul": 4, "QGemm": 4, "ConvInteger": None, "MatMulInteger": None, "MatMulIntegerToFloat": 3,
+    "DynamicQuantizeMatMul": 2, "MatMulNBits": 2,
+}  # fmt: skip
+# Operators behind which the values have the same steps or none, in a search for where the inputs of a layer were quantised.
+UNCHANGED = frozenset({"Relu", "Clip", "MaxPool", "GlobalMaxPool", "Pad", "Dropout"})
 
 
 def vocabulary(graph: Graph) -> dict[str, int]:
@@ -31,28 +56,193 @@ def vocabulary(graph: Graph) -> dict[str, int]:
     return found
 
 
-def precision(graph: Graph) -> str:
-    """The precision in which a graph computes, in words: that of its weights, and of its integer arithmetic if it has any."""
+@dataclass(frozen=True)
+class Stored:
+    """The weights of a layer as the file stores them.
+
+    name: of the constant. scale, zero: names of the scale and the zero point; "" for none.
+    quantised: whether they are whole numbers with a scale, or become so in the graph.
+    """
+
+    name: str
+    dtype: str
+    quantised: bool = False
+    scale: str = ""
+    zero: str = ""
+
+
+class Types:
+    """The declared type of every value of a graph, and the node that makes it."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.makers = {name: node for node in graph.nodes for name in node.outputs if name}
+        self.dtypes: dict[str, str] = {name: dtype_name(array.dtype) for name, array in graph.constants.items()}
+        for name, kind in graph.types.items():
+            if kind.HasField("tensor_type"):
+                self.dtypes[name] = _element(kind.tensor_type.elem_type)
+        for node in graph.nodes:
+            self.dtypes.update(dict(zip(node.outputs, self._outputs(node))))
+
+    def _outputs(self, node: Node) -> Iterator[str]:
+        """The types of the outputs of a node."""
+        given = [self.dtypes.get(name, "") for name in node.inputs if name]
+        if node.op == "DynamicQuantizeLinear":
+            yield from ("uint8", "float32", "uint8")
+            return
+        if node.op == "Cast":
+            to = cast_type(node)
+            kind = "" if to is None else dtype_name(to)
+        elif node.op in PARAMETERS:
+            zero = PARAMETERS[node.op][1]
+            kind = self.dtypes.get(node.inputs[zero], "") if _at(node, zero) else "uint8"
+            kind = "float32" if node.op == "QGemm" and not _at(node, zero) else kind
+        elif node.op == "DequantizeLinear":
+            kind = given[1]
+        elif node.op in ("MatMulInteger", "ConvInteger"):
+            kind = "int32"
+        else:
+            kind = next((each for each in given if "float" in each), given[0] if given else "")
+        for _ in node.outputs:
+            yield kind
+
+    def weights(self, node: Node) -> tuple[int, Stored] | None:
+        """Which input of a layer holds its weights, and how they are stored; None for a product of computed values."""
+        for place in WEIGHTS.get(node.op, ()):
+            if place < len(node.inputs):
+                stored = self._stored(node.inputs[place])
+                if stored is not None and node.op in WHOLE:
+                    scale = WHOLE[node.op]
+                    zeros = {"ConvInteger": 3, "MatMulInteger": 3, "DynamicQuantizeMatMul": 3}.get(node.op, 5)
+                    stored = Stored(stored.name, stored.dtype, True, _at(node, scale), _at(node, zeros))
+                if stored is not None:
+                    return place, stored
+        return None
+
+    def _stored(self, name: str) -> Stored | None:
+        if name in self.graph.constants:
+            array = self.graph.constants[name]
+            return Stored(name, dtype_name(array.dtype)) if array.ndim else None
+        node = self.makers.get(name)
+        if node is None or not node.inputs:
+            return None
+        inner = self._stored(node.inputs[0])
+        if inner is None:
+            return None
+        if node.op in ("DequantizeLinear", "QuantizeLinear"):
+            dtype = self.dtypes[name] if node.op == "QuantizeLinear" else inner.dtype
+            return Stored(inner.name, dtype, True, _at(node, 1), _at(node, 2))
+        return inner if node.op == "Cast" or (kinds.copies(node) and len(node.inputs) <= 2) else None
+
+    def quantised_input(self, node: Node, weights: int) -> tuple[str, str]:
+        """(dtype, "static" or "dynamic") of the quantised input of a layer; ("", "") when it is not quantised.
+
+        weights: which input holds the weights.
+        """
+        if node.op == "DynamicQuantizeMatMul":
+            return "uint8", "dynamic"
+        places = {"QLinearMatMul": (0, 3), "QLinearConv": (0,), "QGemm": (0,)}.get(node.op, (0, 1))
+        name = next((node.inputs[place] for place in places if place != weights and place < len(node.inputs)), "")
+        if node.op in WHOLE:
+            if node.op == "MatMulNBits":
+                return "", ""
+            maker = self._origin(name)
+            dynamic = maker is not None and maker.op == "DynamicQuantizeLinear"
+            return self.dtypes.get(name, ""), "dynamic" if dynamic else "static"
+        maker = self._origin(name)
+        if maker is None or maker.op != "DequantizeLinear":
+            return "", ""
+        return self.dtypes.get(maker.inputs[0], ""), "static" if maker.inputs[1] in self.graph.constants else "dynamic"
+
+    def _origin(self, name: str) -> Node | None:
+        """The node that made a value, behind operators that copy it."""
+        node = self.makers.get(name)
+        while node is not None and node.inputs and (kinds.copies(node) or node.op in UNCHANGED) and node.op != "Cast":
+            node = self.makers.get(node.inputs[0])
+        return node
+
+    def layer(self, node: Node) -> LayerPrecision | None:
+        """The precision of a node that sums products with weights; None for any other node."""
+        found = self.weights(node)
+        if found is None:
+            return None
+        place, stored = found
+        dtype = f"int{node.get('bits', 4)}" if node.op == "MatMulNBits" else stored.dtype
+        activations, scheme = self.quantised_input(node, place)
+        computed = self.dtypes.get(node.outputs[0], "")
+        if "float" not in computed:
+            computed = ""
+        return LayerPrecision(dtype, stored.quantised, self._granularity(node, stored), activations, scheme, computed)
+
+    def _granularity(self, node: Node, stored: Stored) -> str:
+        if not stored.quantised:
+            return ""
+        if node.op == "MatMulNBits":
+            return "per block"
+        scale = self.graph.constants.get(stored.scale)
+        if scale is None and node.op in ("ConvInteger", "MatMulInteger"):
+            scale = self._factor(node)
+        if scale is None:
+            return ""
+        if scale.size == 1:
+            return "per tensor"
+        return "per block" if _grid(scale) else "per channel"
+
+    def _factor(self, node: Node) -> Any:
+        """The constant by which a later node multiplies the whole numbers of this one; None when there is none."""
+        names = {node.outputs[0]}
+        scales = set()
+        for other in self.graph.nodes:
+            if other.op == "Cast" and other.inputs[0] in names:
+                names.add(other.outputs[0])
+            elif other.op == "Mul" and names & set(other.inputs):
+                scales.update(set(other.inputs) - names)
+        for name in scales:
+            for given in (name, *(self.makers[name].inputs if name in self.makers else ())):
+                if given in self.graph.constants:
+                    return self.graph.constants[given]
+        return None
+
+
+def precision(graph: Graph) -> Precision:
+    """The precision of the weights and of the arithmetic of a graph."""
+    types = Types(graph)
+    layers = [layer for layer in map(types.layer, graph.nodes) if layer is not None]
+    if layers:
+        return from_layers(layers)
+    results = Counter(
+        types.dtypes.get(name, "") for node in graph.nodes if not kinds.copies(node) for name in node.outputs
+    )
+    floats = {name: count for name, count in results.items() if "float" in name}
+    computed = max(floats, key=lambda name: floats[name], default="")
     sizes: Counter[str] = Counter()
     for array in graph.constants.values():
-        if array.dtype == BFLOAT16 or array.dtype.kind == "f":
-            sizes["bfloat16" if array.dtype == BFLOAT16 else array.dtype.name] += array.size
-        elif array.dtype in (np.int8, np.uint8):
-            sizes[array.dtype.name] += array.size
-    operators = Counter(node.op for node in graph.nodes)
-    whole = sum(size for name, size in sizes.items() if "int" in name)
-    if not (operators.keys() & {*INTEGER_KERNELS, "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}):
-        floats = {name: size for name, size in sizes.items() if "float" in name}
-        return max(floats, key=lambda name: floats[name], default="float32")
-    kind = max((name for name in sizes if "int" in name), key=lambda name: sizes[name], default="int8")
-    activations = "dynamic" if operators["DynamicQuantizeLinear"] else "static"
-    if not (operators["QuantizeLinear"] or operators["DynamicQuantizeLinear"]):
-        return f"{kind} weights" if whole else "float32"
-    scales = [
-        graph.constants[name]
-        for node in graph.nodes
-        for name in node.inputs
-        if name in graph.constants and "scale" in name
-    ]
-    channels = "per channel" if any(scale.size > 1 for scale in scales) else "per tensor"
-    return f"{kind} ({activations}, {channels})"
+        if array.dtype in UNITS and array.ndim:
+            sizes[dtype_name(array.dtype)] += array.size
+    return from_dtypes(sizes, computed) if sizes else from_dtypes({}, computed)
+
+
+def dtype_name(dtype: Any) -> str:
+    """The name of a numpy type, as this project writes it."""
+    return "bfloat16" if dtype == BFLOAT16 and dtype != np.float32 else str(np.dtype(dtype).name)
+
+
+def _element(number: int) -> str:
+    import onnx
+
+    if number == onnx.TensorProto.BFLOAT16:
+        return "bfloat16"
+    try:
+        return str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(number)).name)
+    except (KeyError, TypeError):
+        return ""
+
+
+def _at(node: Node, place: int | None) -> str:
+    """The name of an input; "" when it is left out."""
+    return node.inputs[place] if place is not None and place < len(node.inputs) else ""
+
+
+def _grid(scale: Any) -> bool:
+    """Whether a scale has more than one value along more than one axis."""
+    return sum(size > 1 for size in scale.shape) > 1

@@ -175,16 +175,16 @@ class Evaluation:
         return Value(tuple(outputs), own)
 
     def _exact(self, node: Node, implementation: Operator, inputs: Sequence[Value | None]) -> list[Any]:
-        call = Call(node, node.attributes, np.float64, 0.0, _types(inputs))
-        return _outputs(call, implementation, [None if value is None else value.exact for value in inputs])
+        call = Call(node, node.attributes, np.float64, 0.0, types_of(inputs))
+        return outputs_of(call, implementation, [None if value is None else value.exact for value in inputs])
 
     def _own(
         self, node: Node, implementation: Operator, inputs: Sequence[Value | None], index: int, dtype: Any
     ) -> list[Any]:
         """The outputs in float32; in float64 where the file declares that."""
         working = np.float64 if dtype == np.float64 else np.float32
-        call = Call(node, node.attributes, working, 0.0, _types(inputs))
-        return _outputs(
+        call = Call(node, node.attributes, working, 0.0, types_of(inputs))
+        return outputs_of(
             call,
             implementation,
             [None if value is None else convert(value.by_pass[index], working) for value in inputs],
@@ -202,7 +202,7 @@ class Evaluation:
         """The outputs when everything that goes in is perturbed, and every result rounded."""
         noise, call, arguments = self._perturbed_call(node, inputs, index, dtype)
         result = unit_roundoff(dtype)
-        outputs = _outputs(call, implementation, arguments)
+        outputs = outputs_of(call, implementation, arguments)
         narrows = result > coarsest(inputs)  # a cast to a narrower type rounds
         if self.rounding and (narrows or not kinds.copies(node)):
             grown = result * kinds.result_growth(node, inputs)
@@ -231,14 +231,14 @@ class Evaluation:
                 data = value.exact + RARE * (data - value.exact)
             arguments.append(data)
         attributes = _noisy_attributes(node, noise, size) if size else node.attributes
-        return noise, Call(node, attributes, np.float64, size * float(noise.pool[index]), _types(inputs)), arguments
+        return noise, Call(node, attributes, np.float64, size * float(noise.pool[index]), types_of(inputs)), arguments
 
     def _steps(self, node: Node, inputs: Sequence[Value | None]) -> Any:
         """The exact result of a quantising operator before it is rounded to steps; None for other operators."""
         unrounded = UNROUNDED.get((node.domain, node.op))
         if unrounded is None or all(each.arithmetic is not Arithmetic.PERTURBED for each in self.passes):
             return None
-        call = Call(node, node.attributes, np.float64, 0.0, _types(inputs))
+        call = Call(node, node.attributes, np.float64, 0.0, types_of(inputs))
         with np.errstate(all="ignore"):
             return unrounded(call, *_present([None if value is None else value.exact for value in inputs]))[0]
 
@@ -261,11 +261,11 @@ class Evaluation:
         return [rounded(np.where(size < 0.5, steps + drawn, found), kind)]
 
 
-def _types(inputs: Sequence[Value | None]) -> tuple[Any, ...]:
+def types_of(inputs: Sequence[Value | None]) -> tuple[Any, ...]:
     return tuple(None if value is None else value.dtype for value in inputs)
 
 
-def _outputs(call: Call, implementation: Operator, arguments: list[Any]) -> list[Any]:
+def outputs_of(call: Call, implementation: Operator, arguments: list[Any]) -> list[Any]:
     """The outputs of an implementation as arrays."""
     arguments = _present(arguments)
     with torch.no_grad(), np.errstate(all="ignore"):

@@ -46,7 +46,7 @@ EXACT_ATTRIBUTES = (
 # Operators that round to steps. Their outputs are whole numbers that follow from each pass's own inputs.
 QUANTISING = frozenset({
     "QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger", "QLinearAdd",
-    "QLinearMul", "QLinearSigmoid", "QLinearLeakyRelu", "QLinearGlobalAveragePool",
+    "QLinearMul", "QLinearSigmoid", "QLinearLeakyRelu", "QLinearGlobalAveragePool", "QGemm", "QLinearConcat",
 })  # fmt: skip
 # Operators whose channels are axis 1, whatever the number of axes.
 SPATIAL = frozenset({
@@ -156,7 +156,7 @@ def _terms(node: Node, shapes: list[tuple[int, ...]], inputs: Sequence[Any]) -> 
         "MatMulIntegerToFloat",
     ):
         return first[-2] if node.get("transA", 0) and len(first) > 1 else first[-1]
-    if op in ("Gemm", "FusedGemm"):
+    if op in ("Gemm", "FusedGemm", "QGemm"):
         return first[0] if node.get("transA", 0) else first[1]
     if op == "STFT":
         return int(np.reshape(inputs[3], ())) if len(inputs) > 3 and inputs[3] is not None else shapes[2][0]

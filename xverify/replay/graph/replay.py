@@ -25,6 +25,7 @@ from . import kinds
 from .approximations import approximation
 from .evaluation import EXACT, OWN, Evaluation, Pass, given
 from .model import Graph, Node, UnsupportedOperator
+from .narrower import explained
 from .operators.quantized import UNROUNDED
 from .quantisation import judge_steps
 from .source import Source, source
@@ -133,12 +134,14 @@ class _Replay:
             same = np.array_equal(found, value.exact)
             wrong = f"{int(np.sum(found != value.exact))} of {found.size} whole numbers differ"
             return place.identical(terms) if same else place.incomparable(wrong, terms)
-        finding = self._judge_floats(place, node, value, found, terms)
-        if finding.verdict > Verdict.EQUAL and inputs and inputs[0] is not None:
+        finding = self._judge_floats(place, node, inputs, value, found, terms)
+        if finding.verdict > Verdict.EQUAL and finding.rounding is None and inputs and inputs[0] is not None:
             finding = replace(finding, rounding=approximation(node, inputs[0].exact, value.exact, found))
         return finding
 
-    def _judge_floats(self, place: Place, node: Node, value: Value, found: Any, terms: int) -> Finding:
+    def _judge_floats(
+        self, place: Place, node: Node, inputs: Sequence[Value | None], value: Value, found: Any, terms: int
+    ) -> Finding:
         axis = kinds.channel_axis(node, found.ndim)
         exact, kappa = tensor(value.exact), growth(terms)
         sizes = mean_squares(exact, axis)
@@ -158,9 +161,9 @@ class _Replay:
         else:
             floors, terms = Floors(exact, None, own + more, sizes), 1
         floors.exact = in_range(exact, value.dtype)
-        return judge(
-            place, tensor(found if found.dtype == np.float32 else convert(found, np.float64)), floors, terms, axis
-        )
+        returned = tensor(found if found.dtype == np.float32 else convert(found, np.float64))
+        finding = judge(place, returned, floors, terms, axis)
+        return explained(finding, place, node, inputs, returned, floors, axis)
 
 
 class _Resilient(Evaluation):

@@ -113,11 +113,11 @@ def _centred(x: Any, zero: Any, axis: int) -> Tensor:
     return wide(x) if zero is None else wide(x) - torch.from_numpy(np.asarray(along(zero, np.ndim(x), axis)))
 
 
-def _integer_product(a: Any, b: Any, a_zero: Any, b_zero: Any) -> Tensor:
+def integer_product(a: Any, b: Any, a_zero: Any, b_zero: Any) -> Tensor:
     return torch.matmul(_centred(a, a_zero, -2), _centred(b, b_zero, -1))
 
 
-def _integer_conv(call: Call, x: Any, w: Any, x_zero: Any, w_zero: Any) -> Tensor:
+def integer_conv(call: Call, x: Any, w: Any, x_zero: Any, w_zero: Any) -> Tensor:
     image, kernel = _centred(x, x_zero, 1), _centred(w, w_zero, 0)
     return convolve(image, kernel, windows(call, image.shape[2:], kernel.shape[2:]), call.get("group", 1))
 
@@ -125,13 +125,13 @@ def _integer_conv(call: Call, x: Any, w: Any, x_zero: Any, w_zero: Any) -> Tenso
 @operator("MatMulInteger")
 def matmul_integer(call: Call, a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) -> Any:
     """The product of two quantised matrices, in whole numbers."""
-    return _integer_product(a, b, a_zero, b_zero).to(torch.int32)
+    return integer_product(a, b, a_zero, b_zero).to(torch.int32)
 
 
 @operator("ConvInteger")
 def conv_integer(call: Call, x: Any, w: Any, x_zero: Any = None, w_zero: Any = None) -> Any:
     """A convolution of a quantised image, in whole numbers."""
-    return _integer_conv(call, x, w, x_zero, w_zero).to(torch.int32)
+    return integer_conv(call, x, w, x_zero, w_zero).to(torch.int32)
 
 
 @operator("MatMulIntegerToFloat", domain=MICROSOFT)
@@ -139,7 +139,7 @@ def matmul_integer_to_float(
     call: Call, a: Any, b: Any, a_scale: Any, b_scale: Any, a_zero: Any = None, b_zero: Any = None, bias: Any = None
 ) -> Any:
     """The product of two quantised matrices, in real numbers."""
-    y = _integer_product(a, b, a_zero, b_zero).numpy() * along(a_scale, 1, 0) * along(b_scale, 1, 0)
+    y = integer_product(a, b, a_zero, b_zero).numpy() * along(a_scale, 1, 0) * along(b_scale, 1, 0)
     return (y if bias is None else y + bias).astype(call.dtype)
 
 
@@ -157,7 +157,7 @@ def qlinear_matmul(
     """The product of two quantised matrices, quantised."""
     if not _plain(y_zero.dtype):
         return None, y_zero.dtype
-    y = _integer_product(a, b, a_zero, b_zero).numpy()
+    y = integer_product(a, b, a_zero, b_zero).numpy()
     factor = along(a_scale, y.ndim, -2) * along(b_scale, y.ndim, -1) / along(y_scale, y.ndim, -2)
     return y * factor + along(y_zero, y.ndim, -2), y_zero.dtype
 
@@ -176,10 +176,58 @@ def qlinear_conv(
     b: Any = None,
 ) -> tuple[Any, Any]:
     """A convolution of a quantised image, quantised."""
-    y = _integer_conv(call, x, w, x_zero, w_zero).numpy()
+    y = integer_conv(call, x, w, x_zero, w_zero).numpy()
     y = y if b is None else y + along(b, y.ndim, 1)
     factor = along(x_scale, 1, 0) * along(w_scale, y.ndim, 1) / along(y_scale, 1, 0)
     return y * factor + along(y_zero, 1, 0), y_zero.dtype
+
+
+@quantised("QGemm", domain=MICROSOFT)
+def qgemm(
+    call: Call,
+    a: Any,
+    a_scale: Any,
+    a_zero: Any,
+    b: Any,
+    b_scale: Any,
+    b_zero: Any,
+    c: Any = None,
+    y_scale: Any = None,
+    y_zero: Any = None,
+) -> tuple[Any, Any]:
+    """The product of two quantised matrices and a bias in the steps of the product, quantised."""
+    if y_scale is None or y_zero is None:
+        return None, np.float32
+    return _gemm(call, a, a_scale, a_zero, b, b_scale, b_zero, c) / along(y_scale, 2, 1) + along(
+        y_zero, 2, 1
+    ), y_zero.dtype
+
+
+def _gemm(
+    call: Call, a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, c: Any = None, *_: Any
+) -> Any:
+    """The product of two quantised matrices and a bias in the steps of the product, in real numbers."""
+    left = _centred(a, a_zero, 0 if call.get("transA", 0) else 1)
+    right = _centred(b, b_zero, 0 if call.get("transB", 0) else 1)
+    y = torch.matmul(left.T if call.get("transA", 0) else left, right.T if call.get("transB", 0) else right).numpy()
+    factor = along(a_scale, 2, 1) * along(b_scale, 2, 1) * call.get("alpha", 1.0)
+    return (y if c is None else y + np.asarray(c).astype(np.float64)) * factor
+
+
+def _run_qgemm(call: Call, *inputs: Any) -> Any:
+    """QGemm, whose result is quantised when the scale of the result is given."""
+    steps, dtype = qgemm(call, *inputs)
+    return _gemm(call, *inputs).astype(call.dtype) if steps is None else rounded(steps, dtype)
+
+
+OPERATORS[MICROSOFT, "QGemm"] = _run_qgemm
+
+
+@quantised("QLinearConcat", domain=MICROSOFT)
+def qlinear_concat(call: Call, y_scale: Any, y_zero: Any, *parts: Any) -> tuple[Any, Any]:
+    """Quantised arrays of several scales, one behind the other, quantised."""
+    real = [_real(*parts[place : place + 3]) for place in range(0, len(parts), 3)]
+    return _in_steps(np.concatenate(real, call.get("axis", 0)), y_scale, y_zero, y_zero)
 
 
 def _real(x: Any, scale: Any, zero: Any) -> Any:

@@ -1,0 +1,73 @@
+"""``xverify check`` on quantised files: the error of the kernels, that of the quantisation, and the layers by what they cost."""
+
+import json
+
+import narrowfiles as files
+import pytest
+
+SAYS = {
+    "dynamic": "int8 dynamic, per tensor, weights and uint8 activations",
+    "QDQ": "int8 static, per tensor, weights and int8 activations",
+    "QOperator": "int8 static, per tensor, weights and int8 activations",
+}
+
+
+@pytest.fixture
+def plain(tmp_path):
+    return files.save(files.network(), tmp_path / "reference.onnx")
+
+
+def checked(xverify, tmp_path, *arguments):
+    done = xverify("check", *arguments, "--json", tmp_path / "r.json")
+    assert "Traceback" not in done.err, done.err
+    rows = json.loads((tmp_path / "r.json").read_text())["rows"]
+    return done, {row["task"]: row for row in rows}
+
+
+@pytest.mark.parametrize("how", files.FORMATS)
+def test_a_right_file_is_equal_at_int8_and_both_errors_are_told_apart(xverify, tmp_path, plain, how):
+    file = files.save(files.quantised(tmp_path, how), tmp_path / f"{how}-int8.onnx")
+    done, rows = checked(xverify, tmp_path, file, "--against", plain)
+    assert done.code == 0, done.out + done.err
+    assert rows["runtime"]["error"]["verdict"] in ("IDENTICAL", "EQUAL")
+    assert rows["conversion"]["error"]["verdict"] == "EQUAL"
+    assert rows["conversion"]["precision"]["says"] == SAYS[how]
+    found = rows["conversion"]["quantisation"]
+    assert found["error"]["scores"]["sqnr"] > 20
+    assert found["kernel"]["scores"]["sqnr"] > found["error"]["scores"]["sqnr"] + 10
+    assert {layer["layer"] for layer in found["layers"]} >= {
+        "/conv1/Conv",
+        files.CONVOLUTION,
+        "/conv3/Conv",
+        files.LAYER,
+    }
+    costs = [layer["cost"] for layer in found["layers"]]
+    assert costs == sorted(costs, reverse=True)
+    assert sum(layer["share"] for layer in found["layers"]) == pytest.approx(1)
+    assert "error of the quantisation at the outputs" in done.out
+
+
+@pytest.mark.parametrize(
+    ("how", "per_channel"), [("dynamic", False), ("QDQ", False), ("QDQ", True), ("QOperator", False)]
+)
+def test_a_layer_with_a_scale_that_is_20_times_too_large_is_ranked_first(xverify, tmp_path, plain, how, per_channel):
+    model = files.quantised(tmp_path, how, per_channel)
+    file = files.save(files.coarse(model, "w2", 20), tmp_path / "coarse.onnx")
+    done, rows = checked(xverify, tmp_path, file, "--against", plain)
+    assert done.code == 1
+    first = rows["conversion"]["quantisation"]["layers"][0]
+    assert (first["layer"], first["module"]) == (files.CONVOLUTION, "block.0.conv2")
+    assert first["share"] > 0.5
+    assert first["coarse"] > 15
+    assert rows["conversion"]["error"]["verdict"] == "DIFFERENT"
+    assert f"{files.CONVOLUTION}: the scale of its weights is" in rows["conversion"]["error"]["reason"]
+    assert rows["runtime"]["error"]["verdict"] in ("IDENTICAL", "EQUAL")  # the runtime computes what the file says
+
+
+def test_conditions_decide_on_a_quantised_file(xverify, tmp_path, plain):
+    file = files.save(files.coarse(files.quantised(tmp_path, "QDQ"), "w2", 20), tmp_path / "coarse.onnx")
+    assert checked(xverify, tmp_path, file, "--against", plain, "--accept", "sqnr>=3")[0].code == 0
+    done, _ = checked(xverify, tmp_path, file, "--against", plain, "--accept", "sqnr>=60,top1>=0")
+    assert done.code == 1
+    assert "sqnr>=60: sqnr of scores is" in done.out
+    assert "--accept decides: sqnr>=60 does not hold" in done.out

@@ -1,0 +1,138 @@
+"""Answers the questions about one file: float64 meaning -> nodes -> runtime -> conversion at the file's precision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..engine.budget import Clock
+from ..progress import Listener
+from ..results.precision import Precision
+from ..results.verdicts import Verdict
+from ..worker.messages_graph import CompareConstants
+from ..worker.process import Worker
+from . import sequence
+from .candidate import Candidate, Target
+from .computing import Cases, Computed
+from .judge import CONVERSION, RUNTIME, Judged, no_evaluation, runtime
+from .meaning import Meaning, joined, own_meaning, with_approximations
+from .model import ModelReference
+from .nodes import judge_nodes
+from .options import CheckSettings
+from .precision import Sides, approximated, at_precision, convert_at, narrower_noise, read_precision
+from .quantisation import quantisation_of, with_scales
+from .rounding import with_rounding
+from .subject import Opened
+
+SHOWN = 3  # weights that a reason names
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Answers the questions about files.
+
+    graphs: the worker that evaluates ONNX graphs. against: the reference, when it is a file. model: when it is a model.
+    notes: gets a sentence on what could not be done.
+    """
+
+    settings: CheckSettings
+    graphs: Worker | None
+    against: Candidate | None
+    model: ModelReference | None
+    listener: Listener
+    clock: Clock
+    notes: list[str]
+
+    def first(self, candidate: Candidate, cases: Cases, computed: Computed, target: Target | None) -> dict[str, Judged]:
+        """Question -> its answer. What is found out about the file is kept in the candidate.
+
+        cases: the input cases. computed: what the file computed on them. target: the reference; None without one.
+        """
+        assert candidate.opened is not None
+        opened = replace(candidate.opened, state=computed.state)
+        candidate.cases, candidate.computed = cases, computed
+        self.listener.phase(candidate.label, "evaluating it in float64")
+        candidate.precision = read_precision(opened, self.graphs)
+        candidate.own = self._meaning(opened, computed, candidate.precision)
+        self.listener.phase(candidate.label, "evaluating every node in float64")
+        inputs = sequence.last_step(opened, computed.inputs, computed.own)
+        candidate.layers = judge_nodes(opened, inputs, self.graphs, 0, self.settings.seed, self.clock.left)
+        candidate.own = self._with_explained(candidate, opened, computed)
+        if candidate.own is None and target is not None:
+            without = no_evaluation(opened.form.title)
+            self.notes.append(f"{candidate.label}: {without}, so runtime and file are judged together")
+        found = self.judge(candidate, computed, target)
+        if CONVERSION in found:
+            found[CONVERSION] = self._with_constants(found[CONVERSION], opened)
+        says = sequence.by_step(found[CONVERSION if target else RUNTIME].error, self.settings)
+        candidate.computed = replace(computed, notes=(*computed.notes, *says))
+        return {name: replace(each, error=sequence.told(each.error, self.settings)) for name, each in found.items()}
+
+    def judge(self, candidate: Candidate, computed: Computed, target: Target | None) -> dict[str, Judged]:
+        """Question -> its answer for these outputs of a file whose meaning is known.
+
+        Without an evaluation of the file in float64, a comparison with the reference answers both questions.
+        """
+        opened, cases, own = candidate.opened, candidate.cases, candidate.own
+        assert opened is not None
+        assert cases is not None
+        found = {}
+        if own is not None or target is None:
+            found[RUNTIME] = runtime(computed, own, cases.count, candidate.layers, opened.form.title)
+        if target is not None:
+            if own is not None:
+                own = with_rounding(own, computed, found[RUNTIME], recorded=target.meaning.floors is None)
+            found[CONVERSION] = self._convert(candidate, computed, own, target, found.get(RUNTIME))
+        return found
+
+    def _convert(
+        self, candidate: Candidate, computed: Computed, own: Meaning | None, target: Target, found: Judged | None
+    ) -> Judged:
+        """Does the file say what the reference says, at its precision? found: the answer on the runtime."""
+        precision = candidate.precision or Precision()
+        against = self.against.opened if self.against else None
+        assert candidate.opened is not None
+        assert candidate.cases is not None
+        sides = Sides(
+            candidate.opened, computed, own, target.meaning, against, candidate.cases, self.graphs, self.settings.seed
+        )
+        self.listener.phase(candidate.label, f"evaluating it at {precision.name}")
+        converted = convert_at(sides, precision)
+        if candidate.quantisation is None:
+            candidate.quantisation = quantisation_of(sides, precision, converted, found)
+            self.notes.extend(f"{candidate.label}: {note}" for note in converted.notes)
+        return with_scales(converted.judged, candidate.quantisation)
+
+    def _meaning(self, opened: Opened, computed: Computed, precision: Precision) -> Meaning | None:
+        """The meaning of a file, with the noise of its precision."""
+        found = own_meaning(opened, computed.inputs, computed.own, self.graphs, self.settings.seed, self.notes)
+        return at_precision(found, precision, computed)
+
+    def _with_explained(self, candidate: Candidate, opened: Opened, computed: Computed) -> Meaning | None:
+        """The meaning with the noise of the approximations and of the other precision that explain some nodes."""
+        own, layers, seed = candidate.own, candidate.layers, self.settings.seed
+        nodes = [layer.layer for layer in layers.layers if approximated(layer)] if layers else []
+        if own is None or self.graphs is None:
+            return own
+        if nodes:
+            self.listener.phase(candidate.label, "evaluating it with the precision of its approximated nodes")
+            own = with_approximations(own, opened, computed.inputs, self.graphs, seed, nodes)
+        narrower = narrower_noise(opened, computed, layers, self.graphs, seed)
+        if narrower is not None:
+            own = replace(own, rounding_floors=joined([own.rounding_floors or own.floors, narrower]))
+        return own
+
+    def _with_constants(self, judged: Judged, opened: Opened) -> Judged:
+        """The answer with the weights that differ from those of the reference, where both are ONNX files."""
+        against = self.against.opened if self.against else None
+        wrong = judged.error.verdict == Verdict.DIFFERENT
+        if wrong and self.model is not None:
+            return replace(judged, error=self.model.explained(judged.error, opened, self.graphs))
+        if not wrong or self.graphs is None or against is None or not (opened.is_onnx and against.is_onnx):
+            return judged
+        question = CompareConstants(str(opened.path.resolve()), str(against.path.resolve()))
+        sentences = self.graphs.ask(question).sentences
+        if not sentences:
+            return judged
+        more = f"; and {len(sentences) - SHOWN} more weights differ" if len(sentences) > SHOWN else ""
+        reason = "; ".join([*sentences[:SHOWN], judged.error.reason or ""]).rstrip("; ") + more
+        return replace(judged, error=replace(judged.error, reason=reason))

@@ -1,0 +1,237 @@
+"""The precision of files, and the verdict on a conversion at that precision."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ..errors import Crashed, SubjectError, TimedOut
+from ..results.layers import LayerError, Layers
+from ..results.precision import Precision
+from ..results.verdicts import Verdict
+from ..verdict.findings import APPROXIMATION
+from ..verdict.limits import UNIT
+from ..weights import npz
+from ..weights.canonical import Array
+from ..worker.messages_files import ReadPrecision
+from ..worker.messages_graph import CompareRoundedWeights, DescribeGraph, EvaluateRounding, RoundingEvaluated
+from ..worker.process import Worker
+from ..workload.keys import case_key
+from .computing import Cases, Computed
+from .judge import Judged, conversion, exact_conversion, renamed
+from .meaning import Meaning, rms
+from .subject import Opened
+
+ENOUGH = 4.0  # seconds of evaluating after which no further case is begun
+CLIPPED = 0.01  # share of the power of a quantised value outside of its range above which the inputs do not fit the calibration
+CUT = 1e-4  # share of the power that is cut off above which a reason tells it
+UNITS = {"float16": 2.0**-11, "bfloat16": 2.0**-8}  # unit roundoff
+SHOWN = 3  # weights that a reason names
+GIVEN = "random"  # cases of this kind, and those of the user, are always compared
+
+
+@dataclass(frozen=True)
+class Sides:
+    """A file and its reference, with all that was computed from them.
+
+    own: what the file says; None where its format has no evaluation in float64. against: the reference, when it is a file.
+    cases: the input cases under the reference's names. graphs: the worker that evaluates ONNX graphs.
+    """
+
+    opened: Opened
+    computed: Computed
+    own: Meaning | None
+    reference: Meaning
+    against: Opened | None
+    cases: Cases
+    graphs: Worker | None
+    seed: int
+
+    @property
+    def both_onnx(self) -> bool:
+        """Whether file and reference are ONNX graphs, which can be compared node by node."""
+        return self.graphs is not None and self.opened.is_onnx and self.against is not None and self.against.is_onnx
+
+
+@dataclass(frozen=True)
+class Converted:
+    """The answer on a conversion. exact: the answer on what the file says in float64; None where that is unknown.
+
+    notes: what was left out, and why.
+    """
+
+    judged: Judged
+    exact: Judged | None = None
+    notes: tuple[str, ...] = ()
+
+
+def read_precision(opened: Opened, graphs: Worker | None) -> Precision:
+    """The precision of a file, as far as its format tells."""
+    try:
+        if opened.is_onnx and graphs is not None:
+            return graphs.ask(DescribeGraph(str(opened.path.resolve()))).precision
+        return opened.worker.ask(ReadPrecision()).precision
+    except (Crashed, TimedOut):
+        raise
+    except SubjectError:
+        return Precision()
+
+
+def at_precision(own: Meaning | None, precision: Precision, computed: Computed) -> Meaning | None:
+    """What a file says, with the noise of its own precision where only its inputs were perturbed, by the roundoff of their type."""
+    unit = _unit(precision)
+    if own is None or own.modelled or own.floors is None or unit is None:
+        return own
+    return replace(own, floors=_scaled(own.floors, unit, npz.OnDisk(computed.inputs), own.outputs))
+
+
+def _scaled(
+    floors: Mapping[str, float], unit: float, inputs: Mapping[str, Array], outputs: Mapping[str, Array]
+) -> dict[str, float]:
+    """Floors for another unit roundoff than that of the dtype of the inputs, by which they were measured.
+
+    The rounding of the outputs themselves is added.
+    """
+    measured = max((UNITS.get(inputs[key].dtype.name, UNIT) for key in inputs if key.startswith("0/")), default=UNIT)
+    factor = max(1.0, unit / measured)
+    return {key: math.hypot(floor * factor, unit / math.sqrt(3) * rms(outputs[key])) for key, floor in floors.items()}
+
+
+def convert_at(sides: Sides, precision: Precision) -> Converted:
+    """Does the file say what the reference says, up to what its precision may come to?
+
+    The outputs of the runtime are compared, and what the file says in float64 where that is known. The worse answer counts.
+    """
+    noise, why = None, ""
+    try:
+        noise = _noise(sides, precision) if precision.is_narrow else None
+    except (Crashed, TimedOut):
+        raise
+    except SubjectError as error:
+        why = f"it is compared at float32, because the noise at {precision.name} could not be computed: {error}"
+    if noise is None:
+        judged = conversion(sides.computed, sides.reference, sides.own, sides.cases.count)
+        return Converted(judged, notes=(why,) if why else ())
+    cases, notes = _fitting(sides, noise, precision)
+    judged = conversion(sides.computed, sides.reference, sides.own, cases, noise.results)
+    exact = _exact(sides, noise.weights, cases)
+    if exact is not None and exact.error.verdict > judged.error.verdict:
+        reason = (
+            f"what the file says in float64 is not what the reference says at {precision.name}: {exact.error.reason}"
+        )
+        judged = replace(judged, error=replace(exact.error, reason=reason))
+    judged = _with_ranges(_with_weights(sides, judged, precision), noise, cases)
+    return Converted(judged, exact, tuple(notes))
+
+
+def narrower_noise(
+    opened: Opened, computed: Computed, layers: Layers | None, graphs: Worker | None, seed: int
+) -> dict[str, float] | None:
+    """The noise of a float32 file whose runtime computes in a narrower precision, where that explains all nodes that differ."""
+    if layers is None or not layers.rounding or graphs is None:
+        return None
+    said = [layer.explanation or "" for layer in layers.layers if layer.rounding and not approximated(layer)]
+    if not said:
+        return None
+    unit = UNITS["bfloat16" if any("bfloat16" in text for text in said) else "float16"]
+    question = EvaluateRounding(str(opened.path.resolve()), str(computed.inputs), seed, ENOUGH, unit, unit)
+    found = graphs.ask(question)
+    return found.results if found.cases * len(computed.names) >= len(computed.own) else None
+
+
+def approximated(layer: LayerError) -> bool:
+    """Whether a node differs because the runtime approximates its operator."""
+    return layer.rounding and layer.explanation == APPROXIMATION.says
+
+
+def _unit(precision: Precision) -> float | None:
+    """The unit roundoff of a file in a narrow floating-point precision; None for any other file."""
+    known = [UNITS[name] for name in (precision.weights, precision.computed) if name in UNITS]
+    return None if precision.quantised else max(known, default=None)
+
+
+def _noise(sides: Sides, precision: Precision) -> RoundingEvaluated | None:
+    """What rounding to the file's precision may change at the outputs, under the reference's names; None when it is unknown."""
+    unit = _unit(precision)
+    if sides.graphs is not None and sides.opened.is_onnx:
+        file = str(sides.opened.path.resolve())
+        found = sides.graphs.ask(EvaluateRounding(file, str(sides.computed.inputs), sides.seed, ENOUGH))
+        return replace(
+            found, weights=renamed(found.weights, sides.computed), results=renamed(found.results, sides.computed)
+        )
+    against = sides.against
+    if sides.graphs is not None and against is not None and against.is_onnx and unit is not None:
+        inputs = against.worker.folder / "inputs.npz"
+        results = UNITS.get(precision.computed)
+        file = str(against.path.resolve())
+        return sides.graphs.ask(EvaluateRounding(file, str(inputs), sides.seed, ENOUGH, unit, results))
+    if unit is None or sides.reference.floors is None:
+        return None
+    # The noise of float32, as many times larger as the roundoff is.
+    scaled = _scaled(sides.reference.floors, unit, sides.cases.arrays, sides.reference.outputs)
+    return RoundingEvaluated(scaled, scaled, {}, {}, sides.cases.count)
+
+
+def _fitting(sides: Sides, noise: RoundingEvaluated, precision: Precision) -> tuple[list[int], list[str]]:
+    """The cases to compare, and a note on each that is left out because a static file was calibrated for smaller values."""
+    cases, notes = [], []
+    for case in range(min(sides.cases.count, noise.cases)):
+        kind = sides.cases.kinds[case] if case < len(sides.cases.kinds) else GIVEN
+        outside = {key: share for key, share in noise.clipped.items() if int(key.partition("/")[0]) == case}
+        worst = max(outside, key=lambda key: outside[key], default="")
+        drawn = kind in ("large", "tiny", "zeros", "alternating")
+        if drawn and precision.scheme == "static" and worst and outside[worst] > CLIPPED:
+            notes.append(
+                f"the case of {kind} inputs is not compared with the reference, because it does not fit the calibration: "
+                f"{outside[worst]:.0%} of the power of {worst.partition('/')[2]} lies outside of its range; "
+                "--input-range or --inputs give inputs that fit"
+            )
+        else:
+            cases.append(case)
+    return cases, notes
+
+
+def _exact(sides: Sides, floors: Mapping[str, float], cases: Sequence[int]) -> Judged | None:
+    """The answer on what the file says in float64; None where file or reference have no evaluation in float64."""
+    own, reference = sides.own, sides.reference
+    if own is None or own.precision != "float64" or reference.precision != "float64":
+        return None
+    chosen = [case for case in cases if own.cases is None or case < own.cases]
+    outputs: dict[str, Array] = {}
+    for case in chosen:
+        for theirs, mine in sides.computed.names.items():
+            key = case_key(case, mine)
+            if key not in own.outputs or own.outputs[key].shape != reference.outputs[case_key(case, theirs)].shape:
+                return None  # its axes have another order
+            outputs[case_key(case, theirs)] = own.outputs[key]
+    return exact_conversion(outputs, reference, floors, chosen) if outputs else None
+
+
+def _with_ranges(judged: Judged, noise: RoundingEvaluated, cases: Sequence[int]) -> Judged:
+    """The answer with the value that is cut off most, where it is not EQUAL."""
+    found = {key: share for key, share in (noise.clipped | noise.inside).items() if int(key.partition("/")[0]) in cases}
+    worst = max(found, key=lambda key: found[key], default="")
+    if judged.error.verdict <= Verdict.EQUAL or not worst or found[worst] < CUT:
+        return judged
+    case, _, node = worst.partition("/")
+    says = (
+        f"{found[worst]:.1%} of the power of what {node} quantises in case {case} lies outside of its range, and is cut off: "
+        "other inputs may calibrate it better"
+    )
+    return replace(judged, error=replace(judged.error, reason="; ".join(filter(None, (judged.error.reason, says)))))
+
+
+def _with_weights(sides: Sides, judged: Judged, precision: Precision) -> Judged:
+    """The answer with the weights that are not the reference's, rounded: they make it at least DRIFT."""
+    if not sides.both_onnx or precision.quantised or judged.error.verdict == Verdict.INVALID:
+        return judged
+    assert sides.graphs is not None
+    assert sides.against is not None
+    question = CompareRoundedWeights(str(sides.opened.path.resolve()), str(sides.against.path.resolve()))
+    sentences = sides.graphs.ask(question).sentences
+    if not sentences:
+        return judged
+    more = f"and {len(sentences) - SHOWN} more weights" if len(sentences) > SHOWN else ""
+    reason = "; ".join(each for each in (*sentences[:SHOWN], more, judged.error.reason or "") if each)
+    return replace(judged, error=replace(judged.error, reason=reason, verdict=max(judged.error.verdict, Verdict.DRIFT)))

@@ -1,0 +1,153 @@
+"""Which values of a quantised or converted graph correspond to values of the graph that it was made from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from .describe import PARAMETERS, Types
+from .model import Graph, Node
+from .source import source
+
+QUANTISED_NAME = "_quantized"  # what ONNX Runtime's quantiser appends to the name of a value that becomes whole numbers
+# The same kind of layer under the names of its operator.
+FAMILIES: dict[str, str] = {
+    "Conv": "conv", "QLinearConv": "conv", "ConvInteger": "conv", "FusedConv": "conv", "ConvTranspose": "transposed",
+    "Gemm": "matmul", "MatMul": "matmul", "QLinearMatMul": "matmul", "QGemm": "matmul", "MatMulInteger": "matmul",
+    "MatMulIntegerToFloat": "matmul", "DynamicQuantizeMatMul": "matmul", "MatMulNBits": "matmul", "FusedMatMul": "matmul",
+    "FusedGemm": "matmul",
+}  # fmt: skip
+BIASED = ("Conv", "ConvTranspose", "FusedConv", "Gemm", "FusedGemm")  # operators whose third input is a bias
+ENOUGH = 0.5  # share of the layers that must correspond by name; otherwise modules and the order of layers are tried
+
+
+@dataclass(frozen=True)
+class Match:
+    """A value of a graph and the value of the reference that it stands for.
+
+    scale, zero: names of the scale and the zero point when the graph holds it in whole numbers; "" when it holds real numbers.
+    """
+
+    own: str
+    reference: str
+    scale: str = ""
+    zero: str = ""
+
+
+def corresponding(graph: Graph, reference: Graph) -> dict[str, Match]:
+    """Name of a value of the graph -> its match: by name, or else by the module or the order of the layers that make the values."""
+    types, theirs = Types(graph), Types(reference)
+    found = {match.own: match for match in _by_name(types, theirs)}
+    for name in [name for name, match in found.items() if match.scale and _is_dequantised(graph, name, found)]:
+        del found[name]
+    layers, right = _layers(types), _layers(theirs)
+    named = {match.reference for match in found.values()}
+    if sum(_end(theirs, node, True) in named or node.outputs[0] in named for node in right) < ENOUGH * len(layers):
+        for match in _by_module_or_order(types, theirs, layers, right):
+            if match.reference not in named:
+                found.setdefault(match.own, match)
+    return found
+
+
+def _by_name(types: Types, theirs: Types) -> Iterator[Match]:
+    for name, maker in types.makers.items():
+        whole = "int" in types.dtypes.get(name, "")
+        if not whole and _is_float(types, name) and _is_float(theirs, name) and name in theirs.makers:
+            yield Match(name, name)
+        plain = name.removesuffix(QUANTISED_NAME)
+        if whole and plain != name and plain in theirs.makers and _is_float(theirs, plain):
+            parameters = _parameters(types, maker)
+            if parameters is not None:
+                yield Match(name, plain, *parameters)
+
+
+def _is_dequantised(graph: Graph, name: str, found: Mapping[str, Match]) -> bool:
+    """Whether a value in whole numbers is only there to become a corresponding value in real numbers."""
+    users = [node for node in graph.nodes if name in node.inputs]
+    return len(users) == 1 and users[0].op == "DequantizeLinear" and users[0].outputs[0] in found
+
+
+def _is_float(types: Types, name: str) -> bool:
+    return "float" in types.dtypes.get(name, "")
+
+
+def _parameters(types: Types, node: Node) -> tuple[str, str] | None:
+    """The names of the scale and the zero point of what a node returns, which may be those of its input."""
+    while node.op not in PARAMETERS:
+        maker = types.makers.get(node.inputs[0]) if node.inputs else None
+        if maker is None:
+            return None
+        node = maker
+    scale, zero = PARAMETERS[node.op]
+    if scale >= len(node.inputs):
+        return None
+    return node.inputs[scale], node.inputs[zero] if zero < len(node.inputs) else ""
+
+
+def _layers(types: Types) -> list[Node]:
+    """The layers with weights, in the order of the file."""
+    return [node for node in types.graph.nodes if node.op in FAMILIES and types.weights(node) is not None]
+
+
+def _by_module_or_order(types: Types, theirs: Types, layers: list[Node], right: list[Node]) -> Iterator[Match]:
+    """Pairs of layers of the same module, or of the same place in the order of all layers with weights of the same shape."""
+    pairs = _by_module(layers, right)
+    same = len(layers) == len(right) and all(
+        FAMILIES[a.op] == FAMILIES[b.op] and _size(types, a) == _size(theirs, b) for a, b in zip(layers, right)
+    )
+    if not pairs and same:
+        pairs = dict(zip(layers, right))
+    for own, other in pairs.items():
+        value = _end(types, own, _has_bias(theirs, other))
+        if "int" in types.dtypes.get(value, ""):
+            parameters = _parameters(types, types.makers[value])
+            if parameters is not None:
+                yield Match(value, other.outputs[0], *parameters)
+        else:
+            yield Match(value, other.outputs[0])
+
+
+def _by_module(layers: list[Node], right: list[Node]) -> dict[Node, Node]:
+    mine, others = _unique(layers), _unique(right)
+    return {node: others[key] for key, node in mine.items() if key in others}
+
+
+def _unique(layers: list[Node]) -> Mapping[tuple[str, str], Node]:
+    """(module, family) -> the only layer of it."""
+    keys = [(source(node).module, FAMILIES[node.op]) for node in layers]
+    return {key: node for key, node in zip(keys, layers) if key[0] and keys.count(key) == 1}
+
+
+def _size(types: Types, node: Node) -> int:
+    found = types.weights(node)
+    return int(types.graph.constants[found[1].name].size) if found is not None else 0
+
+
+def _has_bias(types: Types, node: Node) -> bool:
+    return node.op in BIASED and len(node.inputs) > 2 and bool(node.inputs[2])
+
+
+def _end(types: Types, node: Node, bias: bool) -> str:
+    """The value that a layer returns in the end: behind the scaling of whole numbers, and behind a bias when there is one."""
+    value = node.outputs[0]
+    while True:
+        users = [other for other in types.graph.nodes if value in other.inputs]
+        if len(users) != 1 or not users[0].outputs:
+            return value
+        user = users[0]
+        whole = node.op in ("ConvInteger", "MatMulInteger")
+        added = user.op == "Add" and bias and not _has_bias(types, node) and _adds_constant(types, user, value)
+        if not (added or (whole and user.op in ("Cast", "Mul"))):
+            return value
+        value = user.outputs[0]
+        if added:
+            return value
+
+
+def _adds_constant(types: Types, node: Node, value: str) -> bool:
+    for name in node.inputs:
+        if name != value and name not in types.graph.constants:
+            maker = types.makers.get(name)
+            if maker is None or not maker.inputs or maker.inputs[0] not in types.graph.constants:
+                return False
+    return True

@@ -1,0 +1,459 @@
+"""What the quantisation of each layer of a graph costs at the outputs, against the float graph that it was made from.
+
+A value of the quantised graph corresponds to a value of the reference (see ``corresponding``). Each corresponding value is computed
+as the quantised graph says from the reference's own values, with the quantised weights, and with every quantisation between these
+values and it. The difference from the reference's value is the local error of the layer that makes it. Then the rest of the
+reference is computed with this value in place of its own: the change of the outputs is the cost of the layer, that is, the error of
+the outputs when this layer alone is quantised. Layers are computed in float64, and the rest of the reference in float32, whose
+rounding is thousands of times smaller than that of 8 bits.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ...results.precision import LayerCost
+from .correspondence import Match, corresponding
+from .describe import WEIGHTS, Types
+from .evaluation import Evaluation, Scope, given, outputs_of, types_of
+from .kinds import QUANTISING
+from .model import Graph, Node, UnsupportedOperator
+from .operators.quantized import along, rounded
+from .operators.registry import Call, Operator
+from .rounding import QUANTISED_WEIGHTS, coarseness, real, returns_steps, weight_axis
+from .source import source
+from .values import Value, convert, dtype_of, is_float
+
+ENOUGH = 40.0  # seconds of computing costs
+QUANTISED = QUANTISING | {"DequantizeLinear", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "MatMulNBits"}
+ERRORS = (UnsupportedOperator, ArithmeticError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The costs of the layers, the most expensive first. known: number of quantised layers. stopped: why some have no cost."""
+
+    layers: tuple[LayerCost, ...]
+    known: int
+    stopped: str = ""
+
+
+@dataclass
+class Segment:
+    """The nodes of the quantised graph that make one corresponding value from others.
+
+    match: the value. nodes: in no order. needs: names of the reference's values that it is computed from.
+    """
+
+    match: Match
+    nodes: list[Node] = field(default_factory=list)
+    needs: set[str] = field(default_factory=set)
+
+    @property
+    def quantised(self) -> bool:
+        """Whether something is quantised between the values."""
+        return any(node.op in QUANTISED for node in self.nodes)
+
+
+def rank(
+    graph: Graph,
+    reference: Graph,
+    inputs: Mapping[str, Any],
+    reference_inputs: Mapping[str, Any],
+    enough: float = ENOUGH,
+    clock: Callable[[], float] = time.monotonic,
+) -> Ranking:
+    """The layers of a quantised graph by their cost.
+
+    graph: the quantised graph. inputs, reference_inputs: the same case under the names of both graphs.
+    enough: seconds after which no further cost is computed; the layers of the largest local error come first.
+    """
+    matches = corresponding(graph, reference)
+    segments = [each for each in _segments(graph, matches) if each.quantised]
+    types = Types(graph)
+    known = sum(
+        layer is not None and (layer.quantised or bool(layer.activations)) for layer in map(types.layer, graph.nodes)
+    )
+    if not segments:
+        return Ranking(
+            (), known, "no layer of the file has the name, the module or the order of a layer of the reference"
+        )
+    inputs, reference_inputs = _first_item(graph, inputs), _first_item(reference, reference_inputs)
+    sweep = _Sweep(graph, reference, matches, inputs, reference_inputs)
+    begun = clock()
+    exact = sweep.exact()
+    # A cost takes about half of an evaluation, because it begins in the middle.
+    affordable = int(2 * enough / max(clock() - begun, 1e-3))
+    chosen = frozenset(segment.match.own for segment in segments)
+    if affordable < len(segments):
+        local = sweep.run(segments, frozenset(), exact)
+        chosen = frozenset(sorted(local, key=lambda own: -local[own].local)[:affordable])
+    costs = sweep.run(segments, chosen, exact)
+    power = sum(each.cost**2 for each in costs.values() if each.cost is not None)
+    layers = [
+        replace(each, share=each.cost**2 / power if each.cost is not None and power else None)
+        for each in costs.values()
+    ]
+    layers.sort(key=lambda each: (-1.0 if each.cost is None else each.cost, each.local), reverse=True)
+    left = sum(each.cost is None for each in layers)
+    stopped = f"{left} layers have no cost" + (
+        ", which would take too long" if left <= len(segments) - affordable else ""
+    )
+    stopped = stopped if left else ""
+    return Ranking(tuple(layers), max(known, len(layers)), stopped)
+
+
+def _first_item(graph: Graph, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The first item of the inputs, where the file leaves the same dimension of all of them open, and it is their first one."""
+    names = set()
+    for name, array in inputs.items():
+        if name not in graph.types or not graph.types[name].HasField("tensor_type") or not np.ndim(array):
+            return inputs
+        sizes = graph.types[name].tensor_type.shape.dim
+        if not sizes or sizes[0].WhichOneof("value") == "dim_value":
+            return inputs
+        names.add((sizes[0].dim_param, np.shape(array)[0]))
+    return {name: array[:1] for name, array in inputs.items()} if len(names) == 1 else inputs
+
+
+def _segments(graph: Graph, matches: Mapping[str, Match]) -> list[Segment]:
+    makers = {name: node for node in graph.nodes for name in node.outputs if name}
+    found = []
+    for match in matches.values():
+        segment = Segment(match)
+        waiting = [match.own]
+        seen = set()
+        while waiting:
+            node = makers.get(waiting.pop())
+            if node is None or id(node) in seen:
+                continue
+            seen.add(id(node))
+            segment.nodes.append(node)
+            for name in node.uses:
+                if name in matches:
+                    segment.needs.add(matches[name].reference)
+                else:
+                    waiting.append(name)
+        found.append(segment)
+    return found
+
+
+class _Single(Evaluation):
+    """An evaluation in float32: it is several times faster, and its rounding is far smaller than that of quantisation."""
+
+    def value(self, data: Any, dtype: Any = None) -> Value:
+        return Value((convert(data, np.float32),), dtype_of(data) if dtype is None else dtype)
+
+    def _exact(self, node: Node, implementation: Operator, inputs: Sequence[Value | None]) -> list[Any]:
+        call = Call(node, node.attributes, np.float32, 0.0, types_of(inputs))
+        return outputs_of(call, implementation, [None if value is None else value.exact for value in inputs])
+
+
+class _Sweep:
+    """An evaluation of the reference, with the segments of the quantised graph computed as soon as their inputs are there."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        reference: Graph,
+        matches: Mapping[str, Match],
+        inputs: Mapping[str, Any],
+        reference_inputs: Mapping[str, Any],
+    ) -> None:
+        self.graph, self.reference, self.matches = graph, reference, matches
+        self.inputs, self.reference_inputs = inputs, reference_inputs
+        self.makers = {name: node for node in reference.nodes for name in node.outputs if name}
+        self.own_makers = {name: node for node in graph.nodes for name in node.outputs if name}
+        self.single = _Single()
+
+    def exact(self) -> dict[str, Any]:
+        """The floating-point outputs of the reference, in float32."""
+        scope = Scope(self.reference, given(self.single, self.reference, self.reference_inputs), None, self.single)
+        return self._outputs(scope, 0)
+
+    def run(
+        self, segments: Sequence[Segment], chosen: frozenset[str], exact: Mapping[str, Any]
+    ) -> dict[str, LayerCost]:
+        """Value of the quantised graph -> what the layer that makes it costs.
+
+        chosen: values whose layer's cost is computed. exact: the outputs of the reference.
+        """
+        order = {name: index for index, node in enumerate(self.reference.nodes) for name in node.outputs}
+        ready: dict[int, list[Segment]] = {}
+        for segment in segments:
+            last = max(order.get(name, -1) for name in (segment.match.reference, *segment.needs))
+            ready.setdefault(last, []).append(segment)
+        kept = _last_needs(segments, order)
+        evaluation = Evaluation()
+        scope = Scope(self.reference, given(evaluation, self.reference, self.reference_inputs), None, evaluation)
+        found: dict[str, LayerCost] = {}
+        waiting: dict[str, int] = {}
+        for index, (node, freed) in enumerate(zip(self.reference.nodes, self.reference.freed)):
+            outputs = evaluation.step(node, [scope.get(name) for name in node.inputs], scope)
+            scope.values.update({name: value for name, value in zip(node.outputs, outputs) if name})
+            for segment in ready.get(index, ()):
+                made = self._local(segment, scope)
+                if made is None:
+                    continue
+                cost, value = made
+                name = segment.match.reference
+                if segment.match.own in chosen and order[name] == index:
+                    cost = self._cost(cost, scope, index, name, value, exact)
+                found[segment.match.own] = cost
+            waiting.update({name: kept.get(name, -1) for name in freed})
+            for name in [each for each, until in waiting.items() if until <= index]:
+                scope.values.pop(name, None)
+                del waiting[name]
+        return found
+
+    def _outputs(self, scope: Scope, start: int) -> dict[str, Any]:
+        """The floating-point outputs of the reference in float32, computed from its node of this index on."""
+        for node, freed in zip(self.reference.nodes[start:], self.reference.freed[start:]):
+            outputs = self.single.step(node, [scope.get(name) for name in node.inputs], scope)
+            scope.values.update({name: value for name, value in zip(node.outputs, outputs) if name})
+            for name in freed:
+                scope.values.pop(name, None)
+        values = {name: scope.get(name) for name in self.reference.outputs}
+        return {name: value.exact for name, value in values.items() if value is not None and is_float(value.exact)}
+
+    def _cost(
+        self, cost: LayerCost, scope: Scope, index: int, name: str, value: Any, exact: Mapping[str, Any]
+    ) -> LayerCost:
+        """The change of the outputs when one value of the reference is replaced."""
+        values = {**{own: each.exact for own, each in scope.values.items()}, name: value}
+        changed = Scope(
+            self.reference, {own: self.single.value(data) for own, data in values.items()}, None, self.single
+        )
+        try:
+            outputs = self._outputs(changed, index + 1)
+        except ERRORS:
+            return cost
+        away = {output: _relative(outputs[output], exact[output]) for output in exact if output in outputs}
+        if not away:
+            return cost
+        worst = max(away, key=lambda output: away[output])
+        return replace(cost, cost=away[worst], sqnr=_decibels(away[worst]), output=worst)
+
+    # -- one layer ------------------------------------------------------------------------------------------------------
+
+    def _local(self, segment: Segment, scope: Scope) -> tuple[LayerCost, Any] | None:
+        """What a layer costs in its own result, and this result; None when it cannot be computed or has another shape."""
+        target = scope.get(segment.match.reference)
+        lazy = _Pulled(self, scope)
+        try:
+            value, lowest = lazy.target(segment.match)
+            if target is None or not is_float(target.exact) or np.shape(value) != np.shape(target.exact):
+                return None
+            weights, coarse = self._weights(segment, lazy)
+        except ERRORS:
+            return None
+        maker = self._layer(segment)
+        value = np.maximum(value, lowest)
+        away = _relative(value, np.maximum(target.exact, lowest))
+        return LayerCost(
+            layer=maker.name,
+            kind=maker.kind,
+            module=source(maker).module,
+            local=away,
+            local_sqnr=_decibels(away),
+            weights_sqnr=weights,
+            inputs_sqnr=min(lazy.inputs, default=None),
+            coarse=coarse,
+        ), value
+
+    def _layer(self, segment: Segment) -> Node:
+        """The node of the reference that stands for a segment: its sum of products, or else the node that makes its value."""
+        maker = node = self.makers[segment.match.reference]
+        if any(each.op in WEIGHTS for each in segment.nodes):
+            while node.op not in WEIGHTS and node.inputs and node.inputs[0] in self.makers:
+                node = self.makers[node.inputs[0]]
+        return node if node.op in WEIGHTS else maker
+
+    def _weights(self, segment: Segment, lazy: _Pulled) -> tuple[float | None, float | None]:
+        """SQNR of the quantised weights of a layer, and how much coarser their scale is than their values need."""
+        coarse = None
+        for node in segment.nodes:
+            places = QUANTISED_WEIGHTS.get(node.op)
+            if places is None or places[0] >= len(node.inputs):
+                continue
+            stored = self.graph.constants.get(node.inputs[places[0]])
+            if stored is None or stored.dtype.itemsize != 1 or not stored.ndim:
+                continue
+            scale, zero = (lazy.exact(node, place) for place in places[1:])
+            wide = stored.astype(np.float64)
+            factors = np.asarray(coarseness(node, wide, scale, zero, stored.dtype))
+            steps = np.ones(1) if scale is None else np.asarray(scale, np.float64)
+            if steps.size != factors.size:
+                steps = np.ones(1)
+            steps, factors = steps.reshape(-1), factors.reshape(-1)
+            # The mean over channels, each with the power of its steps.
+            found = math.sqrt(float(np.square(steps).sum()) / float(np.square(steps / factors).sum() or 1.0))
+            coarse = max(found, coarse or 0.0)
+        return self._weights_sqnr(segment, lazy), coarse
+
+    def _weights_sqnr(self, segment: Segment, lazy: _Pulled) -> float | None:
+        right = self._plain_weights(self.makers[segment.match.reference])
+        for node in segment.nodes:
+            if node.op in ("QLinearConv", "QLinearMatMul", "QGemm"):
+                weights, scale, zero = (lazy.exact(node, place) for place in (3, 4, 5))
+                axis = weight_axis(node, np.ndim(weights))
+                own = (weights.astype(np.float64) - (0.0 if zero is None else along(zero, weights.ndim, axis))) * along(
+                    scale, weights.ndim, axis
+                )
+            elif node.op in WEIGHTS and node.op not in ("MatMulInteger", "ConvInteger", "MatMulIntegerToFloat"):
+                place = next((each for each in WEIGHTS[node.op] if each < len(node.inputs)), 0)
+                own = lazy.exact(node, place)
+            else:
+                continue
+            if right is not None and own is not None and np.shape(own) == np.shape(right):
+                return _decibels(_relative(own, right))
+        return None
+
+    def _plain_weights(self, node: Node) -> Any:
+        """The weights of the reference's layer that makes a value, behind a bias and an activation."""
+        while node.op in ("Add", "Relu", "Clip") and node.inputs[0] in self.makers:
+            node = self.makers[node.inputs[0]]
+        for place in WEIGHTS.get(node.op, ()):
+            if place < len(node.inputs) and node.inputs[place] in self.reference.constants:
+                return self.reference.constants[node.inputs[place]].astype(np.float64)
+        return None
+
+
+class _Pulled(Scope):
+    """The values of the quantised graph, each computed when it is asked for, from the reference's values.
+
+    inputs: SQNR of every quantised value that was computed.
+    """
+
+    def __init__(self, sweep: _Sweep, reference: Scope) -> None:
+        evaluation = Evaluation()
+        super().__init__(sweep.graph, given(evaluation, sweep.graph, sweep.inputs), None, evaluation)
+        self.sweep, self.reference = sweep, reference
+        self.inputs: list[float] = []
+
+    def get(self, name: str) -> Value | None:
+        if name in self.values or not name or name in self.body.constants:
+            return super().get(name)
+        match = self.sweep.matches.get(name)
+        if match is not None:
+            self.values[name] = self._forced(match)
+        else:
+            self._compute(self.sweep.own_makers[name])
+        return self.values[name]
+
+    def exact(self, node: Node, place: int | None) -> Any:
+        """An input of a node; None when it is left out."""
+        if place is None or place >= len(node.inputs) or not node.inputs[place]:
+            return None
+        value = self.get(node.inputs[place])
+        return None if value is None else value.exact
+
+    def target(self, match: Match) -> tuple[Any, float]:
+        """A corresponding value in real numbers, computed as the quantised graph says, without the rounding of the result itself.
+
+        With it comes the smallest number that the graph lets through: 0 where the quantiser behind it has the place of a ReLU.
+        """
+        node = self.sweep.own_makers[match.own]
+        if not match.scale:
+            self._compute(node)
+            return self.values[match.own].exact, self._lowest(match.own)
+        inputs = [self.get(name) for name in node.inputs]
+        call = Call(node, node.attributes, np.float64, 0.0, types_of(inputs))
+        run = real(node)
+        if run is None or not returns_steps(node):
+            self._compute(node)
+            steps = self.values[match.own].exact
+        else:
+            steps = outputs_of(call, run, [None if value is None else value.exact for value in inputs])[0]
+        scale, zero = self._parameters(match)
+        value = (np.asarray(steps).astype(np.float64) - zero) * scale
+        return value, 0.0 if np.all(zero == np.iinfo(self._kind(match)).min) else -math.inf
+
+    def _lowest(self, name: str) -> float:
+        """0 for a value that only a quantiser without negative numbers takes: it has the place of a ReLU; else minus infinity."""
+        users = [node for node in self.body.nodes if name in node.inputs]
+        if len(users) != 1 or users[0].op != "QuantizeLinear" or len(users[0].inputs) < 3:
+            return -math.inf
+        zero = self.exact(users[0], 2)
+        return 0.0 if np.all(zero == np.iinfo(zero.dtype).min) else -math.inf
+
+    def _parameters(self, match: Match) -> tuple[Any, Any]:
+        scale, zero = self.get(match.scale), self.get(match.zero)
+        assert scale is not None
+        return scale.exact.astype(np.float64), 0.0 if zero is None else zero.exact.astype(np.float64)
+
+    def _kind(self, match: Match) -> Any:
+        return self.body.constants[match.zero].dtype if match.zero in self.body.constants else np.dtype(np.uint8)
+
+    def _forced(self, match: Match) -> Value:
+        """The reference's value, in the steps of the quantised graph where that has steps."""
+        value = self.reference.get(match.reference)
+        assert value is not None
+        if not match.scale:
+            return self.evaluation.value(value.exact)
+        scale, zero = self._parameters(match)
+        kind = self._kind(match)
+        steps = rounded(value.exact / scale + zero, kind)
+        # Where nothing lies below zero, the quantiser has taken the place of a ReLU.
+        exact = np.maximum(value.exact, 0.0) if np.all(zero == np.iinfo(kind).min) else value.exact
+        self._note((steps.astype(np.float64) - zero) * scale, exact)
+        return self.evaluation.value(steps)
+
+    def _compute(self, node: Node) -> None:
+        inputs = [self.get(name) for name in node.inputs]
+        outputs = self.evaluation.step(node, inputs, self)
+        self.values.update({name: value for name, value in zip(node.outputs, outputs) if name})
+        constant = not node.inputs or node.inputs[0] in self.body.constants
+        if node.op in ("QuantizeLinear", "DynamicQuantizeLinear") and not constant and inputs[0] is not None:
+            exact, zero = (
+                inputs[0].exact,
+                outputs[0].exact.dtype.type(0) if len(inputs) < 3 or inputs[2] is None else inputs[2].exact,
+            )
+            if node.op == "QuantizeLinear" and np.all(zero == np.iinfo(outputs[0].exact.dtype).min):
+                exact = np.maximum(exact, 0.0)
+            self._note(self._dequantised(node, inputs, outputs), exact)
+
+    def _dequantised(self, node: Node, inputs: Sequence[Value | None], outputs: Sequence[Value]) -> Any:
+        x = outputs[0].exact.astype(np.float64)
+        if node.op == "DynamicQuantizeLinear":
+            return (x - outputs[2].exact) * outputs[1].exact
+        scale, zero = inputs[1], inputs[2] if len(inputs) > 2 else None
+        axis = node.get("axis", 1)
+        assert scale is not None
+        return (x - (0.0 if zero is None else along(zero.exact, x.ndim, axis))) * along(scale.exact, x.ndim, axis)
+
+    def _note(self, quantised: Any, exact: Any) -> None:
+        found = _decibels(_relative(quantised, exact))
+        if found is not None:
+            self.inputs.append(found)
+
+
+def _last_needs(segments: Sequence[Segment], order: Mapping[str, int]) -> dict[str, int]:
+    """Value of the reference -> index of the node behind which no segment needs it."""
+    found: dict[str, int] = {}
+    for segment in segments:
+        names = (segment.match.reference, *segment.needs)
+        last = max(order.get(name, -1) for name in names)
+        for name in names:
+            found[name] = max(last, found.get(name, -1))
+    return found
+
+
+def _relative(found: Any, exact: Any) -> float:
+    """rms of the difference / rms of the exact values; 0 for two arrays of zeros."""
+    difference = float(np.square(np.nan_to_num(found - exact)).sum())
+    size = float(np.square(np.nan_to_num(exact)).sum())
+    if not difference:
+        return 0.0
+    return math.sqrt(difference / size) if size else math.inf
+
+
+def _decibels(relative: float) -> float | None:
+    """A relative error as SQNR; None when there is no error, or nothing that it could be compared with."""
+    return -20.0 * math.log10(relative) if 0.0 < relative < math.inf else None

@@ -1,0 +1,343 @@
+"""What storing and computing a graph in a lower precision may change at its outputs: float64 evaluations with random roundings.
+
+In these evaluations a quantised value is a real number of steps. It is not rounded to a whole one and not clipped to the range of
+its type; a random part of a step is added instead. So they tell what the steps of the file may cost, and not what they do cost.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ...verdict.limits import UNIT
+from ..perturbation import Arithmetic, Noise
+from ..tensors import mean_squares
+from . import kinds
+from .describe import PARAMETERS, Types
+from .evaluation import EXACT, Evaluation, Pass, given, outputs_of, types_of
+from .model import Graph, Node
+from .operators.quantized import (
+    UNROUNDED,
+    along,
+    integer_conv,
+    integer_product,
+    matmul_integer_to_float,
+    rounded,
+)
+from .operators.registry import Call, Operator
+from .values import UNITS, Value, is_float, tensor
+
+SAMPLES = 2  # evaluations with rounded weights, and as many with rounded results, too
+STEPS = 255.0  # steps of 8 bits
+# How much coarser than necessary a scale may be. A calibration sees other values than a check does.
+SPARE = 2.0
+SUBNORMAL = {np.dtype(np.float16): 2.0**-25}  # half the distance between the smallest numbers of a type
+# Operators that take quantised weights -> the inputs that are the weights, their scale (None: elsewhere) and their zero point.
+QUANTISED_WEIGHTS: dict[str, tuple[int, int | None, int]] = {
+    "DequantizeLinear": (0, 1, 2), "QLinearConv": (3, 4, 5), "QLinearMatMul": (3, 4, 5), "QGemm": (3, 4, 5),
+    "ConvInteger": (1, None, 3), "MatMulInteger": (1, None, 3), "MatMulIntegerToFloat": (1, 3, 5),
+    "DynamicQuantizeMatMul": (1, 2, 3),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Units:
+    """The unit roundoff of a lower precision; None: that of the type which the file declares for each constant and result."""
+
+    weights: float | None = None
+    results: float | None = None
+
+
+@dataclass
+class Ranges:
+    """What quantised values need, over all cases so far.
+
+    needed: name of a node -> the largest number of steps between its smallest and its largest value.
+    clipped: name of a node that quantises an input of the graph -> share of the power of its values outside of its range, in the
+        present case. inside: the same for the other nodes.
+    """
+
+    needed: dict[str, float] = field(default_factory=dict)
+    clipped: dict[str, float] = field(default_factory=dict)
+    inside: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RoundingNoise:
+    """rms of the change of one output by rounding. weights: by that of weights and quantised values. results: by all of it."""
+
+    weights: float
+    results: float
+
+
+def rounding_noise(
+    graph: Graph, inputs: Mapping[str, Any], units: Units, ranges: Ranges, seed: int = 0, samples: int = SAMPLES
+) -> dict[str, RoundingNoise]:
+    """What rounding may change at every floating-point output of a graph.
+
+    inputs: an array for each input by name. ranges: is updated.
+    """
+    ranges.clipped.clear()
+    ranges.inside.clear()
+    evaluation = _Rounded(graph, units, ranges, seed, samples)
+    found = evaluation.run(graph, given(evaluation, graph, inputs))
+    noise = {}
+    for name, value in zip(graph.outputs, found):
+        if value is None or not isinstance(value.exact, np.ndarray) or not is_float(value.exact):
+            continue
+        weights, results = (evaluation.change(value, each) for each in (evaluation.with_weights, evaluation.with_all))
+        noise[name] = RoundingNoise(weights, results)
+    return noise
+
+
+class _Rounded(Evaluation):
+    """An exact pass without any quantisation, passes with rounded weights, and passes with rounded results, too."""
+
+    def __init__(self, graph: Graph, units: Units, ranges: Ranges, seed: int, samples: int) -> None:
+        both = units.results is not None or _declares_narrow(graph)
+        count = samples * (2 if both else 1)
+        super().__init__([EXACT, *[Pass(Arithmetic.PERTURBED, _NO_NOISE)] * count])
+        self.with_weights = range(1, samples + 1)
+        self.with_all = range(samples + 1, count + 1) if both else self.with_weights
+        self.graph, self.units, self.ranges = graph, units, ranges
+        self.random = [np.random.default_rng([seed, index]) for index in range(count + 1)]
+        self.perturbed: dict[int, Value] = {}
+
+    def change(self, value: Value, passes: Sequence[int]) -> float:
+        """rms of the difference of these passes from the exact one."""
+        exact = tensor(value.exact)
+        if not exact.numel():
+            return 0.0
+        squares = [float(mean_squares(tensor(value.by_pass[index]), 0, exact=exact).mean()) for index in passes]
+        return math.sqrt(sum(squares) / len(squares))
+
+    def constant(self, data: Any) -> Value:
+        """The value of a constant of the file, rounded at random in all passes but the first."""
+        if not is_float(data) or data.dtype == np.float64 or not data.size:
+            return super().constant(data)
+        unit, smallest = UNITS[data.dtype], SUBNORMAL.get(data.dtype, 0.0)
+        if self.units.weights is not None:
+            unit, smallest = (
+                self.units.weights,
+                SUBNORMAL[np.dtype(np.float16)] if self.units.weights < 2.0**-10 else 0.0,
+            )
+        if unit <= UNIT:
+            return super().constant(data)
+        if id(data) not in self.perturbed:
+            wide = data.astype(np.float64)
+            size = np.maximum(unit * np.abs(wide), smallest)
+            found = Value((wide, *(self._spread(wide, size, index) for index in self._noisy)), data.dtype)
+            if data.size > 4096:
+                return found
+            self.perturbed[id(data)] = found
+        return self.perturbed[id(data)]
+
+    @property
+    def _noisy(self) -> range:
+        return range(1, len(self.passes))
+
+    def _spread(self, array: Any, size: Any, index: int) -> Any:
+        """The array with a uniform random number in ± size added to every value."""
+        return array + size * self.random[index].uniform(-1.0, 1.0, np.shape(array))
+
+    def _compute(self, node: Node, implementation: Operator, inputs: Sequence[Value | None]) -> list[Value]:
+        dtype = kinds.declared(node, inputs)
+        structural = kinds.STRUCTURAL.get(node.op, frozenset())
+        run = real(node) or implementation
+        unit = self._unit(node, dtype)
+        results: list[list[Any]] = []
+        for index in range(len(self.passes)):
+            weights = self._weights(node, inputs, index) if index else {}
+            shared = all(value is None or value.by_pass[index] is value.exact for value in inputs)
+            if index and shared and not weights:
+                found = results[0]
+            else:
+                arguments = [
+                    None if value is None else value.by_pass[0 if place in structural else index]
+                    for place, value in enumerate(inputs)
+                ]
+                for place, array in weights.items():
+                    arguments[place] = array
+                call = Call(node, node.attributes, np.float64, 0.0, types_of(inputs))
+                found = outputs_of(call, run, arguments)
+            results.append(found)
+        steps = self._steps_of(node, results[0], inputs)
+        low, high = self._limits(node, inputs)
+        for index in self._noisy:
+            size = 0.5 * steps if steps else 0.0
+            if size:
+                results[index] = [self._spread(results[index][0], size, index), *results[index][1:]]
+            elif unit and index in self.with_all and self.with_all is not self.with_weights:
+                results[index] = [
+                    self._spread(data, unit * np.abs(data), index) if is_float(data) else data
+                    for data in results[index]
+                ]
+        if steps:  # the range of a type may have the place of a ReLU
+            results = [[np.clip(each[0], low - 0.5, high + 0.5), *each[1:]] for each in results]
+        return [
+            self._value(node, outputs, dtype, inputs, place == 0 and returns_steps(node))
+            for place, outputs in enumerate(zip(*results))
+        ]
+
+    def _value(
+        self, node: Node, outputs: Sequence[Any], dtype: Any, inputs: Sequence[Value | None], steps: bool
+    ) -> Value:
+        if steps and is_float(outputs[0]):
+            return Value(tuple(outputs), np.dtype(np.int8))  # a real number of steps
+        return self._join(node, outputs, dtype, kinds.has_float(inputs))
+
+    def _unit(self, node: Node, dtype: Any) -> float:
+        """The unit roundoff of the results of a node; 0 when they are not rounded by more than float32 rounds."""
+        if kinds.copies(node):
+            return 0.0
+        unit = UNITS.get(dtype, 0.0) if self.units.results is None else self.units.results
+        return unit if unit > UNIT else 0.0
+
+    def _steps_of(self, node: Node, exact: Sequence[Any], inputs: Sequence[Value | None]) -> float:
+        """How many steps wide the rounding of the first output of a node may be: 1, or less where its scale is too coarse."""
+        if node.op in ("ConvInteger", "MatMulInteger") or not returns_steps(node) or not is_float(exact[0]):
+            return 0.0
+        steps = exact[0]
+        if not steps.size or not np.isfinite(steps).all():
+            return 0.0
+        needed = max(float(np.ptp(steps)), self.ranges.needed.get(node.name, 0.0))
+        self.ranges.needed[node.name] = needed
+        if node.op in PARAMETERS:
+            low, high = self._limits(node, inputs)
+            lowest = (
+                low - 0.5 if node.inputs[0] in self.graph.inputs or not self._begins_at(node, inputs, low) else -np.inf
+            )
+            outside = steps - np.clip(steps, lowest, high + 0.5)
+            power = float(np.square(steps - np.median(steps)).sum())
+            share = float(np.square(outside).sum()) / power if power else 0.0
+            where = self.ranges.clipped if node.inputs[0] in self.graph.inputs else self.ranges.inside
+            where[node.name] = share
+        return min(1.0, SPARE * needed / STEPS)
+
+    def _limits(self, node: Node, inputs: Sequence[Value | None]) -> tuple[float, float]:
+        """The smallest and the largest number of steps that the type of a quantised result holds."""
+        place = PARAMETERS.get(node.op, (0, len(inputs)))[1]
+        zero = inputs[place] if place < len(inputs) else None
+        limits = np.iinfo(np.uint8 if zero is None or zero.dtype is None else zero.dtype)
+        return float(limits.min), float(limits.max)
+
+    def _begins_at(self, node: Node, inputs: Sequence[Value | None], low: float) -> bool:
+        """Whether the smallest number of steps stands for 0, so that the quantiser has the place of a ReLU."""
+        place = PARAMETERS[node.op][1]
+        zero = inputs[place] if place < len(inputs) else None
+        return bool(np.all((0 if zero is None else zero.exact) == low))
+
+    def _weights(self, node: Node, inputs: Sequence[Value | None], index: int) -> dict[int, Any]:
+        """The quantised weights of a node with a random part of a step added: which input -> array."""
+        places = QUANTISED_WEIGHTS.get(node.op)
+        if places is None or places[0] >= len(node.inputs) or node.inputs[places[0]] not in self.graph.constants:
+            return {}
+        weights = self.graph.constants[node.inputs[places[0]]]
+        if weights.dtype.itemsize != 1 or not weights.ndim:
+            return {}
+        scale, zero = (_exact(inputs, place) for place in places[1:])
+        wide = weights.astype(np.float64)
+        size = 0.5 * np.minimum(1.0, SPARE / coarseness(node, wide, scale, zero, weights.dtype))
+        return {places[0]: self._spread(wide, size, index)}
+
+
+class _Silent(Noise):
+    """In the place of a source of noise: the evaluation draws its own."""
+
+    def __init__(self) -> None:
+        pass
+
+
+_NO_NOISE = _Silent()
+
+
+def coarseness(node: Node, weights: Any, scale: Any, zero: Any, dtype: Any) -> Any:
+    """How many times larger the scale of quantised weights is than their values need; one number, or one for each channel."""
+    axis = weight_axis(node, weights.ndim)
+    centred = weights if zero is None else weights - along(zero, weights.ndim, axis)
+    limit = 7.0 if "4" in np.dtype(dtype).name.removesuffix("64") else 127.0
+    if scale is None or np.size(scale) == 1 or np.ndim(scale) == weights.ndim > 1:
+        largest = np.max(np.abs(centred), initial=0.0)
+    else:
+        others = tuple(other for other in range(weights.ndim) if other != axis)
+        largest = np.max(np.abs(centred), axis=others, keepdims=True, initial=0.0)
+    return np.where(largest > 0, limit / np.maximum(largest, 1.0), 1.0)
+
+
+def weight_axis(node: Node, rank: int) -> int:
+    """The axis of the quantised weights of a node along which each channel has a scale of its own."""
+    if node.op == "DequantizeLinear":
+        return int(node.get("axis", 1)) % rank
+    if node.op in ("QLinearConv", "ConvInteger"):
+        return 0
+    return 0 if node.op == "QGemm" and node.get("transB", 0) else rank - 1
+
+
+def _exact(inputs: Sequence[Value | None], place: int | None) -> Any:
+    value = inputs[place] if place is not None and place < len(inputs) else None
+    return None if value is None else value.exact
+
+
+def _declares_narrow(graph: Graph) -> bool:
+    """Whether a graph has floating-point values of a narrower type than float32."""
+    return any(name in ("float16", "bfloat16") for name in Types(graph).dtypes.values())
+
+
+# -- quantising operators on real numbers -------------------------------------------------------------------------------
+
+
+def returns_steps(node: Node) -> bool:
+    """Whether the first output of a node is a quantised value."""
+    if node.op == "QGemm":
+        return len(node.inputs) > 8
+    return real(node) is not None and node.op != "DynamicQuantizeMatMul"
+
+
+def real(node: Node) -> Operator | None:
+    """A quantising operator that returns a real number of steps; None for other operators."""
+    own: dict[str, Operator] = {
+        "DynamicQuantizeLinear": _dynamic,
+        "MatMulInteger": _matmul,
+        "ConvInteger": _conv,
+        "DynamicQuantizeMatMul": _dynamic_product,
+    }
+    if node.op in own:
+        return own[node.op]
+    unrounded = UNROUNDED.get((node.domain, node.op))
+    if unrounded is None:
+        return None
+
+    def run(call: Call, *inputs: Any) -> Any:
+        from .operators.table import find
+
+        steps, _ = unrounded(call, *inputs)
+        plain = find(node)
+        if steps is None and plain is not None:
+            return plain(call, *inputs)
+        return steps
+
+    return run
+
+
+def _dynamic(call: Call, x: Any) -> Any:
+    low, high = min(0.0, float(np.min(x, initial=0.0))), max(0.0, float(np.max(x, initial=0.0)))
+    scale = (high - low) / STEPS if high != low else 1.0
+    zero = rounded(np.asarray(-low / scale), np.uint8)
+    return x / scale + zero, np.asarray(scale, call.dtype), zero
+
+
+def _dynamic_product(call: Call, a: Any, b: Any, b_scale: Any, b_zero: Any = None, bias: Any = None) -> Any:
+    steps, scale, zero = _dynamic(call, a)
+    return matmul_integer_to_float(call, steps, b, scale, b_scale, zero, b_zero, bias)
+
+
+def _matmul(call: Call, a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) -> Any:
+    return integer_product(a, b, a_zero, b_zero)
+
+
+def _conv(call: Call, x: Any, w: Any, x_zero: Any = None, w_zero: Any = None) -> Any:
+    return integer_conv(call, x, w, x_zero, w_zero)

@@ -1,0 +1,60 @@
+"""Compares the weights of a file in lower precision with those of a reference, value by value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ...verdict.limits import UNIT
+from .model import Graph
+from .values import UNITS, is_float
+
+# A correct conversion rounds to the nearest number, or cuts off. Both are within two units of roundoff.
+ROUNDINGS = 2.02
+FEW = 3  # weights; with fewer of them, it does not count how many differ
+# Distance between the smallest numbers of a type, twice: converters replace numbers that are too small by the smallest one.
+SMALLEST = {np.dtype(np.float16): 2.0**-23}
+
+
+def beyond_rounding(graph: Graph, reference: Graph) -> list[str]:
+    """A sentence about each weight with a value that rounding to its type does not explain.
+
+    Weights of the same name and shape are compared, where the graph stores them in a narrower type than float32.
+    """
+    names = {name: name for name in graph.constants}
+    # A weight may be cast before it is used; its name is then that of the result.
+    names |= {node.outputs[0]: node.inputs[0] for node in graph.nodes if node.op == "Cast"}
+    pairs = [
+        (name, graph.constants[stored], reference.constants[name])
+        for name, stored in names.items()
+        if name in reference.constants and stored in graph.constants
+    ]
+    compared = [list(_compared(*pair)) for pair in pairs if _comparable(*pair[1:])]
+    found = [text for texts in compared for text in texts]
+    # Names that number the weights, as exporters make them, may stand for other weights in the other file.
+    return found if 2 * len(found) <= len(compared) or len(compared) < FEW else []
+
+
+def _comparable(array: Any, other: Any) -> bool:
+    """Whether these may be the same weight, which is stored in a narrower type than the reference's."""
+    same = other.shape == array.shape and array.size and is_float(array) and is_float(other)
+    return bool(same) and UNITS[array.dtype] > max(UNIT, UNITS[other.dtype])
+
+
+def _compared(name: str, array: Any, other: Any) -> Iterator[str]:
+    unit = UNITS[array.dtype]
+    mine, right = array.astype(np.float64), other.astype(np.float64)
+    limit = ROUNDINGS * unit * np.abs(right) + SMALLEST.get(array.dtype, 0.0)
+    with np.errstate(invalid="ignore"):
+        excess = np.abs(mine - right) / limit if np.all(limit > 0) else np.abs(mine - right) / np.maximum(limit, 1e-300)
+    wrong = ~(excess <= 1.0)
+    if not wrong.any():
+        return
+    place = np.unravel_index(int(np.argmax(np.where(np.isfinite(excess), excess, np.inf))), array.shape)
+    where = "[" + ", ".join(map(str, map(int, place))) + "]" if array.ndim else ""
+    yield (
+        f"{int(wrong.sum())} of {array.size} values of {name} are not the reference's, rounded to {array.dtype}: "
+        f"{name}{where} is {mine[place]:.6g}, and the reference has {right[place]:.6g}"
+    )

@@ -1,0 +1,84 @@
+"""Print which layers of a quantised file cost most."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from rich.console import Console
+from rich.markup import escape
+
+from ..results.figures import Figures
+from ..results.precision import LayerCost, Quantisation
+from ..results.records import Row
+from . import numbers
+from .tables import Column, borderless
+
+SHOWN = 5  # layers, unless all are asked for
+COARSE = 4.0  # how many times larger than necessary a scale is printed in red
+
+
+def render(row: Row, out: Console, everything: bool = False) -> None:
+    """Print the ranking of the layers of a row, and its errors of quantisation and of the kernels. everything: print all layers."""
+    found = row.quantisation
+    if found is None:
+        return
+    out.print(f"\n[bold]{escape(row.subject)}[/]: what its quantisation costs, by layer")
+    if found.layers:
+        table = borderless()
+        for column in COLUMNS:
+            table.add_column(column.title, justify="left" if column.left else "right", no_wrap=True)
+        for layer in found.layers[: None if everything else SHOWN]:
+            table.add_row(*(column.cell(layer) for column in COLUMNS))
+        out.print(table)
+    for line in _lines(found, everything):
+        out.print(f"  {escape(line)}", soft_wrap=True)
+
+
+def _lines(found: Quantisation, everything: bool) -> Iterator[str]:
+    left = len(found.layers) - SHOWN
+    if left > 0 and not everything:
+        yield f"and {left} more layers; --nodes prints all"
+    if found.layers:
+        yield f"layers: {len(found.layers)} ranked, {found.known} quantised; {found.seconds:.1f} s"
+    if found.stopped:
+        yield found.stopped
+    for text, figures in (("quantisation", found.error), ("kernels", found.kernel)):
+        said = _sqnr(figures)
+        if said:
+            yield f"error of the {text} at the outputs: {said}"
+
+
+def _sqnr(figures: Mapping[str, Figures]) -> str:
+    known = {name: each.sqnr for name, each in figures.items() if each.sqnr is not None}
+    return ", ".join(
+        f"{name} {'exact' if math.isinf(value) else f'SQNR {value:.1f} dB'}" for name, value in known.items()
+    )
+
+
+def _decibels(value: float | None) -> str:
+    return numbers.ABSENT if value is None else numbers.decimals(value, 1)
+
+
+def _share(layer: LayerCost) -> str:
+    return numbers.ABSENT if layer.share is None else f"{layer.share:.1%}"
+
+
+def _coarse(layer: LayerCost) -> str:
+    if layer.coarse is None:
+        return numbers.ABSENT
+    text = f"× {layer.coarse:.3g}"
+    return f"[red]{text}[/]" if layer.coarse >= COARSE else text
+
+
+COLUMNS: tuple[Column[LayerCost], ...] = (
+    Column("layer", lambda each: escape(each.layer), left=True),
+    Column("kind", lambda each: escape(each.kind), left=True),
+    Column("module", lambda each: escape(each.module) or numbers.ABSENT, left=True),
+    Column("share", _share),
+    Column("outputs dB", lambda each: _decibels(each.sqnr)),
+    Column("own result dB", lambda each: _decibels(each.local_sqnr)),
+    Column("weights dB", lambda each: _decibels(each.weights_sqnr)),
+    Column("inputs dB", lambda each: _decibels(each.inputs_sqnr)),
+    Column("scale", _coarse),
+)
