@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import Failed, SubjectError, UsageError
@@ -13,11 +13,12 @@ from ..weights import npz
 from ..weights.canonical import Array, digest
 from ..workload.keys import case_key
 from . import cases as cases_module
-from .matching import Matching, content, decide, matchings
+from .matching import IMAGE, Matching, content, decide, matchings
 from .meaning import Meaning
 from .options import CheckSettings
 from .subject import Opened, as_reference, compute, computed_tensors, write_inputs
 
+INPUTS = "inputs.npz"  # the file of the input cases, in the folder of a worker
 FIRST = 0  # the case by whose outputs a matching is chosen; it is a random one
 
 
@@ -50,6 +51,7 @@ class Computed:
     names: name of an output in the reference -> its name in the file.
     matched: the pairs of inputs and of outputs that differ in name or order of axes, in words.
     missing: outputs of the reference that the file lacks. notes: how the matching was found, and what has no partner.
+    is_turned: whether an image goes in with its axes in another order.
     """
 
     inputs: Path
@@ -59,6 +61,7 @@ class Computed:
     matched: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    is_turned: bool = False
 
 
 def make_cases(tensors: Sequence[Tensor], vocabulary: Mapping[str, int], settings: CheckSettings) -> Cases:
@@ -98,7 +101,7 @@ def sized(arrays: Mapping[str, Array]) -> tuple[Tensor, ...]:
 
 def compute_alone(opened: Opened, cases: Cases) -> Computed:
     """Compute a file on its own input cases."""
-    inputs = opened.worker.folder / "inputs.npz"
+    inputs = opened.worker.folder / INPUTS
     npz.save_file(dict(cases.arrays), inputs)
     outputs = compute(opened, inputs, "outputs")
     return Computed(inputs, outputs, outputs, {tensor.name: tensor.name for tensor in sized(outputs)})
@@ -126,7 +129,7 @@ def compute_matched(opened: Opened, cases: Cases, reference: Meaning, settings: 
         except SubjectError as error:
             failure = error
             continue
-        for outputs in matchings("output", theirs, computed_tensors(tried), given, layout):
+        for outputs in _in_order(matchings("output", theirs, computed_tensors(tried), given, layout), inputs):
             possible.append((inputs, outputs))
             errors.append(_error(tried, outputs, reference))
     if not possible:
@@ -134,7 +137,7 @@ def compute_matched(opened: Opened, cases: Cases, reference: Meaning, settings: 
         raise failure
     index, says = decide(possible, errors)
     inputs, outputs = possible[index]
-    path = opened.worker.folder / "inputs.npz"
+    path = opened.worker.folder / INPUTS
     write_inputs(cases.arrays, inputs, path)
     own = compute(opened, path, "outputs")
     notes = [says] if says else []
@@ -146,7 +149,29 @@ def compute_matched(opened: Opened, cases: Cases, reference: Meaning, settings: 
     matched = [str(pair) for pair in (*inputs.pairs, *outputs.pairs) if pair.order or pair.reference != pair.own]
     names = {pair.reference: pair.own for pair in outputs.pairs}
     named = as_reference(own, outputs, cases.count)
-    return Computed(path, own, named, names, tuple(matched), outputs.missing, tuple(notes))
+    is_turned = any(pair.order for pair in inputs.pairs)
+    return Computed(path, own, named, names, tuple(matched), outputs.missing, tuple(notes), is_turned)
+
+
+def _in_order(outputs: Sequence[Matching], inputs: Matching) -> list[Matching]:
+    """The matchings of outputs in which the axes are turned only where a correct conversion turns them.
+
+    That is where an image that goes in is turned, too, or where no image goes in and an image comes out.
+    """
+    ranks = [each.rank for each in inputs.pairs]
+    if any(pair.order for pair in inputs.pairs):
+        return list(outputs)
+    images = any(rank >= IMAGE for rank in ranks)
+    kept = [
+        replace(
+            each,
+            pairs=tuple(
+                pair if pair.rank >= IMAGE and not images else replace(pair, order=None) for pair in each.pairs
+            ),
+        )
+        for each in outputs
+    ]
+    return list(dict.fromkeys(kept))
 
 
 def _try(opened: Opened, cases: Cases, inputs: Matching, index: int) -> Mapping[str, Array]:

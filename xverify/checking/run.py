@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from .. import __version__, host
@@ -19,9 +19,10 @@ from ..results.records import Host, InputsSummary, ReferenceSummary, Result, Row
 from ..results.verdicts import Outcome, Verdict
 from ..verdict.outputs import RULE
 from ..worker.command import interpreter
-from ..worker.messages_graph import CompareConstants, DescribeGraph
+from ..worker.messages_graph import DescribeGraph
 from ..worker.process import Worker
-from .computing import Cases, Computed, compute_alone, compute_matched, make_cases, sized
+from .computing import INPUTS, Cases, Computed, compute_alone, compute_matched, make_cases, sized
+from .explaining import Side, explained
 from .figures import Condition, unmet
 from .judge import CONVERSION, RUNTIME, Judged, conversion, runtime
 from .meaning import Meaning, own_meaning, perturbed_meaning
@@ -31,7 +32,6 @@ from .reference import is_recorded, read
 from .subject import Opened, make_worker, open_file
 
 ONNX = "ONNX file"
-SHOWN = 3  # weights that a reason names
 
 
 @dataclass(frozen=True)
@@ -187,22 +187,15 @@ class Check:
         found = {RUNTIME: runtime(computed, own, cases.count, layers, opened.form.title)}
         if target is not None:
             answer = conversion(computed, target.meaning, own, cases.count)
-            found[CONVERSION] = self._with_constants(answer, opened)
+            found[CONVERSION] = self._explained(answer, opened, computed, target)
         return found
 
-    def _with_constants(self, judged: Judged, opened: Opened) -> Judged:
-        """The answer with the weights that differ from those of the reference, where both are ONNX files."""
+    def _explained(self, judged: Judged, opened: Opened, computed: Computed, target: Target) -> Judged:
+        """The answer on a conversion with what is known about its cause."""
         against = self.against.opened if self.against else None
-        wrong = judged.error.verdict == Verdict.DIFFERENT
-        if not wrong or self.graphs is None or against is None or not (opened.is_onnx and against.is_onnx):
-            return judged
-        question = CompareConstants(str(opened.path.resolve()), str(against.path.resolve()))
-        sentences = self.graphs.ask(question).sentences
-        if not sentences:
-            return judged
-        more = f"; and {len(sentences) - SHOWN} more weights differ" if len(sentences) > SHOWN else ""
-        reason = "; ".join([*sentences[:SHOWN], judged.error.reason or ""]).rstrip("; ") + more
-        return replace(judged, error=replace(judged.error, reason=reason))
+        reference = Side(against, against.worker.folder / INPUTS) if against else None
+        file = Side(opened, computed.inputs)
+        return explained(judged, file, computed, target.cases, target.meaning, reference, self.graphs)
 
     def _cases(self, tensors: Sequence[Tensor], opened: Opened | None) -> Cases:
         """The input cases for these inputs. opened: the file they belong to, whose graph may tell the range of ids."""

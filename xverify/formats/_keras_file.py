@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from xverify.errors import Failed, SubjectError, Unsupported
 from xverify.formats._tensorflow import OnTensorFlow, code_in_config
-from xverify.framework.modelfile import Natives, Signature, Tensor, numpy_name
+from xverify.framework.modelfile import Natives, Signature, Tensor, by_name, numpy_name
+from xverify.weights.stored import Stored
 
 
 def graph(framework: KerasFile, model: Any, example: tuple[Any, ...]) -> Any:
@@ -72,6 +75,9 @@ class KerasFile(OnTensorFlow):
             tuple(_tensor(tensor.name, tensor) for tensor in model.inputs),
             tuple(_tensor(name, tensor) for name, tensor in outputs),
         )
+
+    def stored(self, model: Any) -> Stored:
+        return by_name({weight.path: np.array(weight.numpy()) for weight in model.weights})
 
     def cause(self, error: Exception) -> tuple[type[SubjectError], str]:
         kind, text = super().cause(error)

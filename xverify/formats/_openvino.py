@@ -12,7 +12,8 @@ import numpy as np
 from xverify.errors import Failed, SubjectError, Unsupported
 from xverify.formats._bfloat16 import Bits, to_bits
 from xverify.framework.adapter import Array
-from xverify.framework.modelfile import ModelFile, Natives, Signature, Tensor
+from xverify.framework.modelfile import ModelFile, Natives, Signature, Tensor, by_name
+from xverify.weights.stored import Stored
 
 # OpenVINO's names of dtypes that numpy calls otherwise.
 _DTYPES = {
@@ -74,6 +75,10 @@ class OnOpenVINO(ModelFile):
 
     def signature(self, model: Any) -> Signature:
         return Signature(tuple(map(_tensor, model.inputs)), tuple(map(_tensor, model.outputs)))
+
+    def stored(self, model: Any) -> Stored:
+        constants = (node for node in model.get_ops() if node.get_type_name() == "Constant")
+        return by_name({node.get_friendly_name(): np.array(node.data) for node in constants})
 
     def cause(self, error: Exception) -> tuple[type[SubjectError], str]:
         return explain(str(error))

@@ -17,10 +17,10 @@ from ..weights.canonical import Array
 from ..workload.keys import case_key
 from .messages_graph import (
     CaptureNodes,
-    CompareConstants,
-    ConstantsCompared,
     DescribeGraph,
+    DivergenceFound,
     EvaluateGraph,
+    FindDivergence,
     GraphDescribed,
     GraphEvaluated,
     NodesCaptured,
@@ -47,7 +47,7 @@ class GraphWork:
             DescribeGraph: self.describe,
             EvaluateGraph: self.evaluate,
             ReplayGraph: self.replay,
-            CompareConstants: self.compare_constants,
+            FindDivergence: self.find_divergence,
         }
 
     # -- in the worker of a runtime -----------------------------------------------------------------------------------
@@ -119,11 +119,15 @@ class GraphWork:
             )
         )
 
-    def compare_constants(self, request: CompareConstants) -> ConstantsCompared:
-        """Compare the constants of two files."""
-        from ..replay.graph.constants import differences
+    def find_divergence(self, request: FindDivergence) -> DivergenceFound:
+        """Find where a file begins to compute something else than a reference."""
+        from ..replay.graph.divergence import divergences, trace
 
-        return ConstantsCompared(tuple(differences(self._graph(request.file), self._graph(request.reference))))
+        file = trace(self._graph(request.file), list(_cases(request.inputs))[request.case])
+        reference = trace(self._graph(request.reference), list(_cases(request.reference_inputs))[request.case])
+        return DivergenceFound(
+            tuple(divergences(file, reference, request.outputs, request.any_order, request.coarse))
+        )
 
     def _graph(self, file: str) -> Any:
         """The graph of a file, read once. Its type is not named here, because its module imports onnx and torch."""

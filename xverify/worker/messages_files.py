@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..framework.modelfile import Signature
+from ..weights.stored import BatchNorm
 from .codec import Reply, Request
 
 
@@ -21,6 +22,22 @@ class ReadSignature(Request[SignatureRead]):
 
     When ``Build`` named no inputs, the inputs and outputs of later requests are those of the signature.
     """
+
+
+@dataclass(frozen=True)
+class WeightsRead(Reply):
+    """The weights were written; the fields are those of ``weights.stored.Stored``."""
+
+    norms: tuple[BatchNorm, ...]
+    quantised: dict[str, str]
+    places: dict[str, str]
+
+
+@dataclass(frozen=True)
+class ReadWeights(Request[WeightsRead]):
+    """Write the weights that the file stores to ``path``, under the names that the file has for them."""
+
+    path: str
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,65 @@
+"""Wrong conversions, each caught by ``xverify check --against`` and described with its place; and right ones, which draw no sentence."""
+
+import json
+
+import pytest
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+pytest.importorskip("torch")
+
+import plantedfaults as planted  # noqa: E402  onnx is there
+
+from conftest import cli  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def checked(tmp_path_factory):
+    """Check all wrong files in one command, and all right ones in another."""
+
+    def check(cases):
+        folder = tmp_path_factory.mktemp("files")
+        right = planted.write(folder / "right.onnx")
+        files = [planted.write(folder / f"{name}.onnx", **arguments) for name, arguments in cases.items()]
+        done = cli(folder, "check", *files, "--against", right, "--json", folder / "r.json", timeout=200)
+        rows = json.loads((folder / "r.json").read_text())["rows"]
+        return done, {(row["subject"].removesuffix(".onnx"), row["task"]): row for row in rows}
+
+    return check
+
+
+@pytest.fixture(scope="module")
+def wrong(checked):
+    return checked({name: arguments for name, (arguments, _) in planted.WRONG.items()})
+
+
+@pytest.fixture(scope="module")
+def right(checked):
+    return checked(planted.RIGHT)
+
+
+@pytest.mark.parametrize("name", planted.WRONG)
+def test_a_wrong_conversion_is_caught_and_described_with_its_place(wrong, name):
+    done, rows = wrong
+    assert done.code == 1, done.out + done.err
+    assert rows[name, "runtime"]["error"]["verdict"] in ("IDENTICAL", "EQUAL", "DRIFT")
+    found = rows[name, "conversion"]["error"]
+    assert found["verdict"] in ("DIFFERENT", "INVALID")
+    for says in planted.WRONG[name][1]:
+        assert says in found["reason"]
+
+
+def test_right_conversions_draw_no_sentence(right):
+    done, rows = right
+    assert done.code == 0, done.out + done.err
+    for name in planted.RIGHT:
+        found = rows[name, "conversion"]["error"]
+        assert (found["verdict"] in ("IDENTICAL", "EQUAL"), found["reason"]) == (True, None), (name, found["reason"])
+
+
+def test_one_fault_alone_ends_with_exit_code_1_and_its_sentence(tmp_path):
+    reference = planted.write(tmp_path / "right.onnx")
+    arguments, says = planted.WRONG["relu6"]
+    done = cli(tmp_path, "check", planted.write(tmp_path / "wrong.onnx", **arguments), "--against", reference)
+    assert done.code == 1
+    assert says[0] in " ".join(done.out.split())
