@@ -7,7 +7,7 @@ a rounded or an old weight, is wrong.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -85,7 +85,7 @@ class _Relating:
                 self.found[name] = self._different(name, array)
                 self.used.add(self.found[name].other)
         found = [self.found[name] for name in self.file.arrays if name in self.found]
-        found = self._dropped_norms(found)
+        found = self._kept_norms(self._dropped_norms(found))
         told = {each.norm for each in found if each.norm}
         return [*found, *self._missing(told)]
 
@@ -105,7 +105,7 @@ class _Relating:
 
         fit, each = min(near, key=order)
         self.used |= each.uses
-        norm = each.norm.name if each.norm and each.kind != "folded" else ""
+        norm = each.norm.name if each.norm else ""
         self.found[name] = Relation(name, each.of, each.kind, fit.away, *self._says(each, fit), norm)
 
     def _similar(self, array: Array) -> Iterator[Candidate]:
@@ -129,7 +129,7 @@ class _Relating:
             if other in self.used or not _varies(array):
                 continue
             for size, each in self.own_folded.get(_key(array), ()):
-                if abs(size - rms(array)) > SIZES * size or each.of in self.used:
+                if abs(size - rms(array)) > SIZES * size or each.of in self.found:
                     continue
                 fit = fit_of(each.array, array, SAME)
                 if fit is not None and fit.away <= SAME and each.norm is not None:
@@ -231,7 +231,9 @@ class _Relating:
         for norm in self.reference.norms:
             name = partner.get(norm.weight)
             absent = not any(each in partner and _varies(self.reference.arrays[each]) for each in norm.arrays)
-            if norm.weight and name and absent and name not in kept and not self._has_factors(norm):
+            if norm.weight not in self.reference.arrays or not self._changes(norm):
+                continue
+            if name and absent and name not in kept and not self._has_factors(norm):
                 index = next(i for i, each in enumerate(result) if each.name == name)
                 if result[index].kind == "same":
                     says = f"batch norm {norm.name} of the reference is neither folded into it nor in the file"
@@ -239,6 +241,26 @@ class _Relating:
                         result[index], kind="dropped norm", says=says, right=False, norm=norm.name
                     )
         return result
+
+    def _kept_norms(self, found: list[Relation]) -> list[Relation]:
+        """The relations, with the layers into which a batch norm is folded although the file still has it behind the layer."""
+        by_name = {norm.name: norm for norm in self.reference.norms}
+        behind = {norm.weight: norm.name for norm in self.file.norms if norm.weight}
+        result = []
+        for each in found:
+            if each.kind == "folded" and each.norm in by_name and each.name in behind and self._changes(by_name[each.norm]):
+                says = f"{each.other} with batch norm {each.norm} folded in, and {behind[each.name]} is still behind it"
+                each = replace(each, kind="twice", says=says, right=False)
+            result.append(each)
+        return result
+
+    def _changes(self, norm: BatchNorm) -> bool:
+        """Whether folding a batch norm of the reference changes its layer; one that was never trained has nothing to fold."""
+        if norm.weight not in self.reference.arrays:
+            return False
+        made = fold(self.reference, norm, norm.weight, norm.bias, norm.axis, EPSILONS[0] if norm.eps is None else norm.eps)
+        weight = self.reference.arrays[norm.weight]
+        return rms(made.weight - weight) > 100 * SAME * rms(weight) or rms(made.bias) > 100 * SAME
 
     def _has_factors(self, norm: BatchNorm) -> bool:
         """Whether the file has the factors of a batch norm as an array: some converters write it as a product and a sum."""
@@ -272,9 +294,18 @@ def _scaled(plain: Relation, array: Array, right: Array) -> Relation | None:
 
 
 def _floats(stored: Stored) -> Stored:
-    """The floating-point arrays alone, and the batch norms of which all arrays are there."""
+    """The floating-point arrays alone, and the batch norms that belong to them."""
     arrays = {name: array for name, array in stored.arrays.items() if array.dtype.kind == "f" and array.size > 1}
-    return replace(stored, arrays=arrays, norms=tuple(norm for norm in stored.norms if set(norm.arrays) <= set(arrays)))
+    norms = (norm for norm in stored.norms if set(norm.arrays) <= set(arrays))
+    return replace(stored, arrays=arrays, norms=tuple(_with_layer(norm, arrays) for norm in norms))
+
+
+def _with_layer(norm: BatchNorm, arrays: Mapping[str, Array]) -> BatchNorm:
+    """A batch norm without its layer, where the layer does not have its channels, as in a grouped transposed convolution."""
+    weight, bias, channels = arrays.get(norm.weight), arrays.get(norm.bias), arrays[norm.var].size
+    fits = weight is not None and norm.axis < weight.ndim and weight.shape[norm.axis] == channels
+    fits = fits and (not norm.bias or (bias is not None and bias.size == channels))
+    return norm if fits else replace(norm, weight="", bias="", axis=0)
 
 
 def _candidates(stored: Stored) -> Iterator[Candidate]:
