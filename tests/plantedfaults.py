@@ -163,6 +163,25 @@ def write(
     return path
 
 
+def square(path: Path, turned: bool = False) -> Path:
+    """A convolution over images of 4 channels and 4 x 4 pixels, and the mean of its result. turned: the image is NHWC."""
+    kernel = np.random.default_rng(3).standard_normal((4, 4, 3, 3)).astype(np.float32)
+    nodes = [
+        *([helper.make_node("Transpose", ["x"], ["nchw"], "/Transpose", perm=[0, 3, 1, 2])] if turned else []),
+        helper.make_node("Conv", ["nchw" if turned else "x", "kernel"], ["c"], "/conv/Conv"),
+        helper.make_node("Flatten", ["c"], ["y"], "/Flatten"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "square",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4, 4, 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 16])],
+        [numpy_helper.from_array(kernel, "kernel")],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return path
+
+
 def changed(name: str, change) -> dict[str, np.ndarray]:
     """The right weights with one that is changed."""
     w = weights()

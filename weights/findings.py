@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from .relations import QUIET, WRONG, Relation, share
+from .candidates import share
+from .relations import QUIET, WRONG, Relation
 from .stored import Stored
 
 LISTED = 3  # weights that one sentence names

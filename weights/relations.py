@@ -7,18 +7,34 @@ a rounded or an old weight, is wrong.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from .canonical import Array
+from .candidates import (
+    Candidate,
+    all_candidates,
+    buckets,
+    floats,
+    folded_candidates,
+    folded_layer,
+    key,
+    rms,
+    share,
+    turned,
+    turned_back,
+    varies,
+)
 from .closeness import Fit, fit_of, rounded_to, scaled_by
-from .stored import EPSILONS, BatchNorm, Folded, Stored, factors, fold, folded
+from .stored import EPSILONS, BatchNorm, Fold, Stored, factors, fold
 
 SAME = 1e-5  # relative difference (rms) up to which two arrays differ by the rounding of folding in float32
 NEAR = 0.02  # up to which two arrays may be the same one in lower precision
-RELATED = 0.7  # up to which two arrays of other names are taken for states of one weight; unrelated ones are 1.4 apart
+# Up to which two arrays of other names are taken for states of one weight. Unrelated ones are 1.4 apart, but vectors of factors that
+# are all near 1 are not.
+RELATED, RELATED_VECTORS = 0.7, 0.1
 # Kinds of relations that no correct conversion makes, the most telling first; and those that say little where others are found.
 WRONG = ("dropped norm", "twice", "eps", "scale", "zero", "scaled", "stale", "rounded", "quantised")
 QUIET = ("extra", "missing")
@@ -44,20 +60,6 @@ class Relation:
     norm: str = ""
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """An array of the reference, or one that follows from its arrays.
-
-    of: the array it follows from. uses: names of all arrays in it.
-    """
-
-    of: str
-    array: Array
-    kind: str
-    uses: frozenset[str]
-    norm: BatchNorm | None = None
-
-
 def relate(file: Stored, reference: Stored) -> list[Relation]:
     """The relation of every floating-point array of a file to the reference, and of every array that the file lacks."""
     return _Relating(file, reference).run()
@@ -65,9 +67,9 @@ def relate(file: Stored, reference: Stored) -> list[Relation]:
 
 class _Relating:
     def __init__(self, file: Stored, reference: Stored) -> None:
-        self.file, self.reference = _floats(file), _floats(reference)
-        self.candidates = _buckets(_candidates(self.reference))
-        self.own_folded = _buckets(_folded_candidates(self.file))
+        self.file, self.reference = floats(file), floats(reference)
+        self.candidates = buckets(all_candidates(self.reference))
+        self.own_folded = buckets(folded_candidates(self.file))
         self.used: set[str] = set()
         self.explained: set[str] = set()
         self.found: dict[str, Relation] = {}
@@ -76,7 +78,7 @@ class _Relating:
         for first in (True, False):
             # Arrays of one value are in many places; what is left of them is matched last.
             for name, array in self.file.arrays.items():
-                if name not in self.found and (not first or _varies(array)):
+                if name not in self.found and (not first or varies(array)):
                     self._equal(name, array)
         self._folded_here()
         # Weights before biases: a batch norm that is folded into a weight in a wrong way explains the bias, too.
@@ -110,7 +112,7 @@ class _Relating:
 
     def _similar(self, array: Array) -> Iterator[Candidate]:
         size = rms(array)
-        for other, each in self.candidates.get(_key(array), ()):
+        for other, each in self.candidates.get(key(array), ()):
             if abs(other - size) <= SIZES * max(other, size):
                 yield each
 
@@ -126,9 +128,9 @@ class _Relating:
     def _folded_here(self) -> None:
         """Find arrays of the reference that are equal to layers of the file after folding a batch norm of the file."""
         for other, array in self.reference.arrays.items():
-            if other in self.used or not _varies(array):
+            if other in self.used or not varies(array):
                 continue
-            for size, each in self.own_folded.get(_key(array), ()):
+            for size, each in self.own_folded.get(key(array), ()):
                 if abs(size - rms(array)) > SIZES * size or each.of in self.found:
                     continue
                 fit = fit_of(each.array, array, SAME)
@@ -152,6 +154,8 @@ class _Relating:
         each, fit = nearest
         other, right = each.of, turned(each.array, fit.order, array.shape)
         plain = Relation(name, other, each.kind, fit.away)
+        if each.kind not in ("same", "folded") and each.norm is not None:
+            return replace(plain, kind="eps", says=self._says(each, fit)[0], right=False, norm=each.norm.name)
         if not array.any():
             return replace(plain, kind="zero", says="zero", right=not right.any())
         if name in self.file.quantised:
@@ -166,13 +170,13 @@ class _Relating:
 
     def _nearest(self, name: str, array: Array) -> tuple[Candidate, Fit] | None:
         """The array of the same name and size, else the nearest one that is related."""
-        options = [each for _, each in self.candidates.get(_key(array), ()) if each.kind != "twice"]
+        options = [each for _, each in self.candidates.get(key(array), ()) if each.kind != "twice"]
         named = [each for each in options if each.of == name]
         fits = [(fit, each) for each in named or options if (fit := fit_of(array, each.array))]
         if not fits:
             return None
         fit, each = min(fits, key=lambda found: (found[0].away, found[1].kind != "same"))
-        if named or fit.away <= RELATED:
+        if named or fit.away <= (RELATED if array.ndim > 1 else RELATED_VECTORS):
             return each, fit
         free = [each for each in options if each.of not in self.used and each.kind == "same"]
         fit = fit_of(array, free[0].array) if len(free) == 1 else None
@@ -214,9 +218,9 @@ class _Relating:
             eps = float(np.median((gamma / ratio) ** 2 - var))
         if eps > -1e-6 and rms(factors(self.reference, norm, eps) - ratio) <= 10 * SAME * rms(ratio):
             has = f"eps {eps:.2g}" + ("" if norm.eps is None else f", and the reference has {norm.eps:.2g}")
-            again = fold(self.reference, norm, norm.weight, norm.bias, norm.axis, eps)
-            for key, several in _buckets(_made([again])).items():
-                self.candidates.setdefault(key, []).extend((size, replace(each, kind=f"with {has}")) for size, each in several)
+            how = Fold(norm, norm.weight, norm.bias, norm.axis, eps)
+            for shape, several in buckets(folded_layer(self.reference, how, f"with {has}")).items():
+                self.candidates.setdefault(shape, []).extend(several)
             return replace(plain, says=f"{norm.weight} with batch norm {norm.name} folded in with {has}")
         says = f"{norm.weight} with every output channel multiplied by a factor that batch norm {norm.name} does not have"
         return replace(plain, says=says)
@@ -230,7 +234,7 @@ class _Relating:
         result = list(found)
         for norm in self.reference.norms:
             name = partner.get(norm.weight)
-            absent = not any(each in partner and _varies(self.reference.arrays[each]) for each in norm.arrays)
+            absent = not any(each in partner and varies(self.reference.arrays[each]) for each in norm.arrays)
             if norm.weight not in self.reference.arrays or not self._changes(norm):
                 continue
             if name and absent and name not in kept and not self._has_factors(norm):
@@ -258,9 +262,10 @@ class _Relating:
         """Whether folding a batch norm of the reference changes its layer; one that was never trained has nothing to fold."""
         if norm.weight not in self.reference.arrays:
             return False
-        made = fold(self.reference, norm, norm.weight, norm.bias, norm.axis, EPSILONS[0] if norm.eps is None else norm.eps)
+        eps = EPSILONS[0] if norm.eps is None else norm.eps
+        made, shift = fold(self.reference, Fold(norm, norm.weight, norm.bias, norm.axis, eps))
         weight = self.reference.arrays[norm.weight]
-        return rms(made.weight - weight) > 100 * SAME * rms(weight) or rms(made.bias) > 100 * SAME
+        return rms(made - weight) > 100 * SAME * rms(weight) or rms(shift) > 100 * SAME
 
     def _has_factors(self, norm: BatchNorm) -> bool:
         """Whether the file has the factors of a batch norm as an array: some converters write it as a product and a sum."""
@@ -269,13 +274,13 @@ class _Relating:
             (fit := fit_of(array, each)) is not None and fit.away <= 10 * SAME
             for array in self.file.arrays.values()
             for each in known
-            if _key(array) == _key(each)
+            if key(array) == key(each)
         )
 
     def _missing(self, told: set[str]) -> Iterator[Relation]:
         """The arrays that the file lacks. told: batch norms about which something is said already."""
         for name, array in self.reference.arrays.items():
-            if name not in self.used and array.any() and _varies(array):
+            if name not in self.used and array.any() and varies(array):
                 norm = next((norm for norm in self.reference.norms if name in norm.arrays), None)
                 if norm is not None and norm.name in told:
                     continue
@@ -288,85 +293,3 @@ def _scaled(plain: Relation, array: Array, right: Array) -> Relation | None:
     if factor and rms(array - factor * right) <= 10 * SAME * rms(array):
         return replace(plain, kind="scaled", says=f"multiplied by {factor:.6g}", right=False)
     return None
-
-
-# -- candidates -------------------------------------------------------------------------------------------------------
-
-
-def _floats(stored: Stored) -> Stored:
-    """The floating-point arrays alone, and the batch norms that belong to them."""
-    arrays = {name: array for name, array in stored.arrays.items() if array.dtype.kind == "f" and array.size > 1}
-    norms = (norm for norm in stored.norms if set(norm.arrays) <= set(arrays))
-    return replace(stored, arrays=arrays, norms=tuple(_with_layer(norm, arrays) for norm in norms))
-
-
-def _with_layer(norm: BatchNorm, arrays: Mapping[str, Array]) -> BatchNorm:
-    """A batch norm without its layer, where the layer does not have its channels, as in a grouped transposed convolution."""
-    weight, bias, channels = arrays.get(norm.weight), arrays.get(norm.bias), arrays[norm.var].size
-    fits = weight is not None and norm.axis < weight.ndim and weight.shape[norm.axis] == channels
-    fits = fits and (not norm.bias or (bias is not None and bias.size == channels))
-    return norm if fits else replace(norm, weight="", bias="", axis=0)
-
-
-def _candidates(stored: Stored) -> Iterator[Candidate]:
-    for name, array in stored.arrays.items():
-        yield Candidate(name, array, "same", frozenset({name}))
-    yield from _folded_candidates(stored)
-    yield from (replace(each, kind="twice") for each in _made(folded(_known(stored), times=2)))
-
-
-def _folded_candidates(stored: Stored) -> Iterator[Candidate]:
-    yield from _made(folded(stored))
-
-
-def _known(stored: Stored) -> Stored:
-    """The weights with the batch norms alone whose layer is known."""
-    return replace(stored, norms=tuple(norm for norm in stored.norms if norm.weight and norm.weight in stored.arrays))
-
-
-def _made(layers: Iterable[Folded]) -> Iterator[Candidate]:
-    for each in layers:
-        yield Candidate(each.layer, each.weight, "folded", each.of, each.norm)
-        yield Candidate(each.norm.bias or each.norm.beta or each.layer, each.bias, "folded", each.of, each.norm)
-
-
-Key = tuple[int, ...]
-Buckets = dict[Key, list[tuple[float, Candidate]]]
-
-
-def _buckets(candidates: Iterable[Candidate]) -> Buckets:
-    """The candidates with their sizes, by what stays the same in every order of axes."""
-    found: dict[Key, list[tuple[float, Candidate]]] = {}
-    for each in candidates:
-        found.setdefault(_key(each.array), []).append((rms(each.array), each))
-    return found
-
-
-def _key(array: Array) -> Key:
-    return tuple(sorted(size for size in array.shape if size > 1))
-
-
-def _varies(array: Array) -> bool:
-    return bool((array != array.flat[0]).any())
-
-
-def rms(array: Array) -> float:
-    """Root mean square, in float64."""
-    return math.sqrt(float(np.square(array, dtype=np.float64).mean())) if array.size else 0.0
-
-
-def turned(array: Array, order: tuple[int, ...] | None, shape: tuple[int, ...]) -> Array:
-    """An array of the reference with its axes in the order of the file's. order: of the axes longer than 1."""
-    plain = array.reshape([size for size in array.shape if size > 1])
-    return (plain.transpose(order) if order else plain).reshape(shape)
-
-
-def turned_back(array: Array, order: tuple[int, ...] | None, shape: tuple[int, ...]) -> Array:
-    """An array of the file with its axes in the order of the reference's."""
-    plain = array.astype(np.float64).reshape([size for size in array.shape if size > 1])
-    return (plain.transpose(np.argsort(order)) if order else plain).reshape(shape)
-
-
-def share(away: float) -> str:
-    """A relative difference as a message writes it."""
-    return f"{100 * away:.2g}%" if math.isfinite(away) else "infinitely far"

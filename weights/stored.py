@@ -7,6 +7,8 @@ Folding a batch norm (gamma, beta, mean, var, eps) into the layer before it, wit
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -15,6 +17,7 @@ import numpy as np
 from .canonical import Array
 
 EPSILONS = (1e-5, 1e-3)  # what torch and Keras add to the variance when nobody says otherwise
+LIKELY = 2  # layers that are tried for a batch norm whose layer the file does not tell
 # Ends of the names of a batch norm's arrays: gamma, beta, mean, variance.
 SUFFIXES_OF_NORMS = (
     ("weight", "bias", "running_mean", "running_var"),
@@ -69,17 +72,22 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class Folded:
-    """A layer after a batch norm was folded into it.
+class Fold:
+    """A batch norm with the layer into which it can be folded.
 
-    weight, bias: the new arrays. of: names of the arrays that were folded.
+    layer, bias: names of the layer's arrays; "" for no bias. axis: of the output channels in the weight. eps: see BatchNorm.
     """
 
     norm: BatchNorm
     layer: str
-    weight: Array
-    bias: Array
-    of: frozenset[str]
+    bias: str
+    axis: int
+    eps: float
+
+    @property
+    def uses(self) -> frozenset[str]:
+        """The names of all arrays in it."""
+        return frozenset({self.layer, self.bias, *self.norm.arrays} - {""})
 
 
 def norms_by_name(arrays: Mapping[str, Array]) -> tuple[BatchNorm, ...]:
@@ -95,44 +103,46 @@ def norms_by_name(arrays: Mapping[str, Array]) -> tuple[BatchNorm, ...]:
     return tuple(found)
 
 
-def folded(stored: Stored, times: int = 1) -> Iterator[Folded]:
-    """Every layer with the batch norm behind it folded in.
-
-    times: how often; only 1 is right. Where the file does not tell the layer, or eps, every layer and usual value that fits is tried.
-    """
+def folds(stored: Stored) -> Iterator[Fold]:
+    """Every batch norm with its layer. Where the file tells neither the layer nor eps, those that are likely."""
     for norm in stored.norms:
-        for layer, bias, axis in _layers(stored, norm):
+        layers = [(norm.weight, norm.bias, norm.axis)] if norm.weight else _likely_layers(stored, norm)
+        for layer, bias, axis in layers:
             for eps in EPSILONS if norm.eps is None else (norm.eps,):
-                yield fold(stored, norm, layer, bias, axis, eps, times)
+                yield Fold(norm, layer, bias, axis, eps)
 
 
-def _layers(stored: Stored, norm: BatchNorm) -> Iterator[tuple[str, str, int]]:
-    """(weight, bias, axis of the output channels) of each layer that can come before a batch norm."""
-    if norm.weight:
-        yield norm.weight, norm.bias, norm.axis
-        return
+def _likely_layers(stored: Stored, norm: BatchNorm) -> list[tuple[str, str, int]]:
+    """(weight, bias, axis of the output channels) of the layers whose names are nearest to that of a batch norm."""
     channels = stored.arrays[norm.var].size
+    found = []
     for name, array in stored.arrays.items():
-        if array.ndim < 2:
-            continue
+        axes = [axis for axis in dict.fromkeys((0, array.ndim - 1)) if array.ndim > 1 and array.shape[axis] == channels]
         begin = name[: max(name.rfind("."), name.rfind("/")) + 1]
         bias = begin + "bias" if begin + "bias" in stored.arrays else ""
-        for axis in dict.fromkeys((0, array.ndim - 1)):
-            if array.shape[axis] == channels:
-                yield name, bias, axis
+        found += [(name, bias, axis) for axis in axes]
+    return sorted(found, key=lambda each: _unlike(each[0], norm.name))[:LIKELY]
 
 
-def fold(stored: Stored, norm: BatchNorm, layer: str, bias: str, axis: int, eps: float, times: int = 1) -> Folded:
-    """One layer with a batch norm folded in."""
-    weight = stored.arrays[layer].astype(np.float64)
-    scale = factors(stored, norm, eps)
-    mean = stored.arrays[norm.mean].astype(np.float64)
-    beta = stored.arrays[norm.beta].astype(np.float64) if norm.beta else np.zeros_like(mean)
-    shift = stored.arrays[bias].astype(np.float64).reshape(-1) if bias else np.zeros_like(mean)
+def _unlike(layer: str, norm: str) -> tuple[int, int]:
+    """How little the name of a layer is like that of a batch norm: by the module they are in, and by the last number."""
+    paths = [re.split(r"[./]", layer)[:-1], re.split(r"[./]", norm)]
+    common = len(os.path.commonprefix([path[:-1] for path in paths]))
+    numbers = [re.findall(r"\d+", "/".join(path)) or ["0"] for path in paths]
+    return -common, abs(int(numbers[0][-1]) - int(numbers[1][-1]))
+
+
+def fold(stored: Stored, how: Fold, times: int = 1) -> tuple[Array, Array]:
+    """(weight, bias) of a layer with its batch norm folded in. times: how often; only 1 is right."""
+    weight = stored.arrays[how.layer].astype(np.float64)
+    scale = factors(stored, how.norm, how.eps)
+    mean = stored.arrays[how.norm.mean].astype(np.float64)
+    beta = stored.arrays[how.norm.beta].astype(np.float64) if how.norm.beta else np.zeros_like(mean)
+    shift = stored.arrays[how.bias].astype(np.float64).reshape(-1) if how.bias else np.zeros_like(mean)
     for _ in range(times):
-        weight = weight * scale.reshape([-1 if each == axis else 1 for each in range(weight.ndim)])
+        weight = weight * scale.reshape([-1 if each == how.axis else 1 for each in range(weight.ndim)])
         shift = beta + (shift - mean) * scale
-    return Folded(norm, layer, weight, shift, frozenset({layer, bias, *norm.arrays} - {""}))
+    return weight, shift
 
 
 def factors(stored: Stored, norm: BatchNorm, eps: float) -> Array:

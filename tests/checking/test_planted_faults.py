@@ -63,3 +63,16 @@ def test_one_fault_alone_ends_with_exit_code_1_and_its_sentence(tmp_path):
     done = cli(tmp_path, "check", planted.write(tmp_path / "wrong.onnx", **arguments), "--against", reference)
     assert done.code == 1
     assert says[0] in " ".join(done.out.split())
+
+
+def test_the_layout_of_square_images_is_decided_by_the_outputs_or_by_the_user(tmp_path):
+    reference, file = planted.square(tmp_path / "nchw.onnx"), planted.square(tmp_path / "nhwc.onnx", turned=True)
+    done = cli(tmp_path, "check", file, "--against", reference)
+    out = " ".join(done.out.split())
+    assert done.code == 0, done.out + done.err
+    assert "the outputs decide" in out
+    assert "axes NCHW→(0, 2, 3, 1)" in out
+    assert cli(tmp_path, "check", file, "--against", reference, "--layout", "turned").code == 0
+    done = cli(tmp_path, "check", file, "--against", reference, "--layout", "same")
+    assert done.code == 1
+    assert "when its input x is given as NHWC: --layout turned gives it so" in " ".join(done.out.split())
