@@ -110,7 +110,10 @@ def write(
         image.append(node("Clip", ["c2", "low", "high"], ["r2"], "/relu2/Clip"))
     else:
         image.append(node("Relu", ["c2"], ["r2"], "/relu2/Relu"))
-    image += [node("GlobalAveragePool", ["r2"], ["g"], "/mean/GlobalAveragePool"), node("Flatten", ["g"], ["f"], "/Flatten")]
+    image += [
+        node("GlobalAveragePool", ["r2"], ["g"], "/mean/GlobalAveragePool"),
+        node("Flatten", ["g"], ["f"], "/Flatten"),
+    ]
     ids, tokens = [], "ids"
     if shift:
         c["shift"] = np.array(shift, np.int64)
@@ -119,7 +122,9 @@ def write(
     ids += [
         node("Gather", ["table", tokens], ["e"], "/embed/Gather"),
         node("MatMul", ["e", "project.weight"], ["p"], "/project/MatMul"),
-        node("Transpose", ["p"], ["tokens"], "/Transpose_1", perm=[0, 2, 1]) if transpose else node("Identity", ["p"], ["tokens"], "/Identity"),
+        node("Transpose", ["p"], ["tokens"], "/Transpose_1", perm=[0, 2, 1])
+        if transpose
+        else node("Identity", ["p"], ["tokens"], "/Identity"),
         node("ReduceMean", ["p"], ["m"], "/mean/ReduceMean", axes=[1], keepdims=0),
     ]
     end = [node("Add", ["f", "m"], ["h"], "/Add")]
@@ -132,11 +137,18 @@ def write(
         matrix = "dequantised"
     if plain_fc:
         w["fc.weight"] = np.ascontiguousarray(w["fc.weight"].T)
-        end += [node("MatMul", ["h", matrix], ["hm"], "/fc/MatMul"), node("Add", ["hm", "fc.bias"], ["logits"], "/fc/Add")]
+        end += [
+            node("MatMul", ["h", matrix], ["hm"], "/fc/MatMul"),
+            node("Add", ["hm", "fc.bias"], ["logits"], "/fc/Add"),
+        ]
     else:
         end.append(node("Gemm", ["h", matrix, "fc.bias"], ["logits"], "/fc/Gemm", transB=1))
     scores, features = ("features", "scores") if swap else ("scores", "features")
-    end.append(node("Softmax" if softmax else "Identity", ["logits"], [scores], "/softmax/Softmax" if softmax else "/Identity_1"))
+    end.append(
+        node(
+            "Softmax" if softmax else "Identity", ["logits"], [scores], "/softmax/Softmax" if softmax else "/Identity_1"
+        )
+    )
     end.append(node("Tanh", ["h"], [features], "/tanh/Tanh"))
     nodes = [*ids, *image, *end] if reverse else [*image, *ids, *end]
     arrays = {**w, **c}

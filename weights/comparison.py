@@ -34,7 +34,7 @@ def compare(left: Stored, right: Stored) -> Compared:
     lines, different = [], 0
     told: set[str] = set()
     for each in relations:
-        told |= {each.name, each.other}
+        told |= {each.name, each.other, *each.uses}
         if each.name == each.other and each.name not in plain:
             continue
         lines.append(f"{each.name or each.other}: {_says(each, plain)}")

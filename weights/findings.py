@@ -26,7 +26,9 @@ def _sentences(relations: Sequence[Relation], file: Stored, reference: Stored) -
             yield _together(several, file)
             continue
         for each in several:
-            if not each.norm or each.norm not in norms:  # one sentence about a batch norm: its bias says the same as its weight
+            if (
+                not each.norm or each.norm not in norms
+            ):  # one sentence about a batch norm: its bias says the same as its weight
                 yield _sentence(each, file, len(wrong) == 1 and not missing and len(relations) > 2)
             norms.add(each.norm)
     if len(missing) > LISTED:
@@ -56,5 +58,7 @@ def _sentence(each: Relation, file: Stored, alone: bool) -> str:
     name = file.called(each.name)
     also = f", the reference's {each.other}," if each.other not in ("", each.name) else ""
     if each.kind == "stale":
-        return f"stale: only {name}{also} differs, by {share(each.away)} (rms)" if alone else f"{name}{also} {each.says}"
+        return (
+            f"stale: only {name}{also} differs, by {share(each.away)} (rms)" if alone else f"{name}{also} {each.says}"
+        )
     return f"{name}: {each.says}" if each.kind == "dropped norm" else f"{name}{also} is {each.says}"

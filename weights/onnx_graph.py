@@ -10,9 +10,24 @@ import numpy as np
 from .canonical import Array
 from .stored import BatchNorm, Stored
 
-LAYERS = {"Conv": 0, "ConvTranspose": 1, "Gemm": 0, "MatMul": 1}  # operator -> axis of the output channels of its weight
-PASSES = ("Identity", "Transpose", "Reshape", "Cast", "Squeeze", "Unsqueeze", "DequantizeLinear")  # what a weight may go through
-QUANTISED = "_quantized"  # how ONNX Runtime ends the name of a weight that it quantised, beside NAME_scale and NAME_zero_point
+LAYERS = {
+    "Conv": 0,
+    "ConvTranspose": 1,
+    "Gemm": 0,
+    "MatMul": 1,
+}  # operator -> axis of the output channels of its weight
+PASSES = (
+    "Identity",
+    "Transpose",
+    "Reshape",
+    "Cast",
+    "Squeeze",
+    "Unsqueeze",
+    "DequantizeLinear",
+)  # what a weight may go through
+QUANTISED = (
+    "_quantized"  # how ONNX Runtime ends the name of a weight that it quantised, beside NAME_scale and NAME_zero_point
+)
 
 
 def stored(model: Any) -> Stored:
@@ -121,5 +136,3 @@ class _Reading:
         while name not in self.constants and name in self.producers and self.producers[name].op_type == "Identity":
             name = self.producers[name].input[0]
         return name
-
-

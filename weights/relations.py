@@ -49,6 +49,7 @@ class Relation:
     kind: "same", "folded", or one of WRONG and of QUIET. away: relative difference (rms).
     says: how they are related, as a phrase that follows "is"; "" for equal arrays.
     right: whether a correct conversion may do this. norm: the batch norm of the reference that it is about.
+    uses: the names of the reference's arrays that are folded into it.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Relation:
     says: str = ""
     right: bool = True
     norm: str = ""
+    uses: frozenset[str] = frozenset()
 
 
 def relate(file: Stored, reference: Stored) -> list[Relation]:
@@ -96,19 +98,26 @@ class _Relating:
     def _equal(self, name: str, array: Array) -> None:
         """Match an array with an equal one: of the same name, else one that has no partner yet, else any."""
         near = [
-            (fit, each) for each in self._similar(array) if (fit := fit_of(array, each.array, SAME)) and fit.away <= SAME
+            (fit, each)
+            for each in self._similar(array)
+            if (fit := fit_of(array, each.array, SAME)) and fit.away <= SAME
         ]
         if not near:
             return
 
         def order(found: tuple[Fit, Candidate]) -> tuple[bool, bool, bool, float]:
             fit, each = found
-            return each.of != name or each.kind != "same", each.kind not in ("same", "folded"), each.of in self.used, fit.away
+            return (
+                each.of != name or each.kind != "same",
+                each.kind not in ("same", "folded"),
+                each.of in self.used,
+                fit.away,
+            )
 
         fit, each = min(near, key=order)
         self.used |= each.uses
         norm = each.norm.name if each.norm else ""
-        self.found[name] = Relation(name, each.of, each.kind, fit.away, *self._says(each, fit), norm)
+        self.found[name] = Relation(name, each.of, each.kind, fit.away, *self._says(each, fit), norm, each.uses)
 
     def _similar(self, array: Array) -> Iterator[Candidate]:
         size = rms(array)
@@ -202,7 +211,9 @@ class _Relating:
             fit = fit_of(array, weight)
             if fit is None or weight.shape[norm.axis] != self.reference.arrays[norm.var].size:
                 continue
-            mine = np.moveaxis(turned_back(array, fit.order, weight.shape), norm.axis, 0).reshape(weight.shape[norm.axis], -1)
+            mine = np.moveaxis(turned_back(array, fit.order, weight.shape), norm.axis, 0).reshape(
+                weight.shape[norm.axis], -1
+            )
             theirs = np.moveaxis(weight, norm.axis, 0).reshape(mine.shape)
             ratio = (mine * theirs).sum(1) / np.maximum((theirs * theirs).sum(1), np.finfo(float).tiny)
             if rms(mine - ratio[:, None] * theirs) > 10 * SAME * rms(mine):
@@ -222,7 +233,9 @@ class _Relating:
             for shape, several in buckets(folded_layer(self.reference, how, f"with {has}")).items():
                 self.candidates.setdefault(shape, []).extend(several)
             return replace(plain, says=f"{norm.weight} with batch norm {norm.name} folded in with {has}")
-        says = f"{norm.weight} with every output channel multiplied by a factor that batch norm {norm.name} does not have"
+        says = (
+            f"{norm.weight} with every output channel multiplied by a factor that batch norm {norm.name} does not have"
+        )
         return replace(plain, says=says)
 
     # -- what is not there --------------------------------------------------------------------------------------------
@@ -230,7 +243,9 @@ class _Relating:
     def _dropped_norms(self, found: list[Relation]) -> list[Relation]:
         """The relations, with the layers whose batch norm is neither folded in nor there."""
         partner = {each.other: each.name for each in found}
-        kept = {norm.weight for norm in self.file.norms} | {"" if norm.weight else norm.name for norm in self.file.norms}
+        kept = {norm.weight for norm in self.file.norms} | {
+            "" if norm.weight else norm.name for norm in self.file.norms
+        }
         result = list(found)
         for norm in self.reference.norms:
             name = partner.get(norm.weight)
@@ -241,9 +256,7 @@ class _Relating:
                 index = next(i for i, each in enumerate(result) if each.name == name)
                 if result[index].kind == "same":
                     says = f"batch norm {norm.name} of the reference is neither folded into it nor in the file"
-                    result[index] = replace(
-                        result[index], kind="dropped norm", says=says, right=False, norm=norm.name
-                    )
+                    result[index] = replace(result[index], kind="dropped norm", says=says, right=False, norm=norm.name)
         return result
 
     def _kept_norms(self, found: list[Relation]) -> list[Relation]:
@@ -252,7 +265,12 @@ class _Relating:
         behind = {norm.weight: norm.name for norm in self.file.norms if norm.weight}
         result = []
         for each in found:
-            if each.kind == "folded" and each.norm in by_name and each.name in behind and self._changes(by_name[each.norm]):
+            if (
+                each.kind == "folded"
+                and each.norm in by_name
+                and each.name in behind
+                and self._changes(by_name[each.norm])
+            ):
                 says = f"{each.other} with batch norm {each.norm} folded in, and {behind[each.name]} is still behind it"
                 each = replace(each, kind="twice", says=says, right=False)
             result.append(each)

@@ -136,16 +136,3 @@ def test_weights_diff_reads_model_files(xverify, tmp_path):
     (tmp_path / "broken.onnx").write_bytes(right.read_bytes()[:-40])
     assert xverify("weights", "diff", tmp_path / "broken.onnx", right).code == 2
     assert onnx
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("format", ["pt2", "torchscript", "tflite", "keras", "savedmodel", "openvino-ir"])
-def test_weights_diff_reads_every_format(xverify, format):
-    from modelfiles import FILES, file, skip_without
-
-    from xverify.framework import formats
-
-    skip_without(formats.load(format))
-    done = xverify("weights", "diff", file(*FILES[format]), file(*FILES["onnx"]))
-    assert done.code in (0, 1), done.out + done.err
-    assert "equal to W" in done.out or "identical" in done.out or "W:" not in done.out

@@ -17,7 +17,10 @@ from .matching import content
 from .meaning import Meaning
 from .subject import Opened, compute
 
-FITS, BETTER = 1e-3, 30.0  # relative error that an order of axes must reach, and by how much it must be better than the given one
+FITS, BETTER = (
+    1e-3,
+    30.0,
+)  # relative error that an order of axes must reach, and by how much it must be better than the given one
 MOST_AXES = 5
 # (axes of the reference's image in the order of the file, what the file takes).
 ORDERS = {4: (((0, 2, 3, 1), "NHWC"), ((0, 3, 1, 2), "NCHW")), 3: (((0, 2, 1), "NWC"),)}

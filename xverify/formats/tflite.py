@@ -199,7 +199,11 @@ def choose(known: list[str], wanted: str | None) -> str:
 def _dequantised(array: Array, parameters: Mapping[str, Any]) -> Array:
     """The values that whole numbers stand for. parameters: scales and zero points, one or one for each index of an axis."""
     scales, zeros = (np.asarray(parameters[name], np.float32) for name in ("scales", "zero_points"))
-    shape = [-1 if axis == parameters["quantized_dimension"] else 1 for axis in range(array.ndim)] if scales.size > 1 else [1]
+    shape = (
+        [-1 if axis == parameters["quantized_dimension"] else 1 for axis in range(array.ndim)]
+        if scales.size > 1
+        else [1]
+    )
     values: Array = (array.astype(np.float32) - zeros.reshape(shape)) * scales.reshape(shape)
     return values
 

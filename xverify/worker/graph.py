@@ -125,9 +125,7 @@ class GraphWork:
 
         file = trace(self._graph(request.file), list(_cases(request.inputs))[request.case])
         reference = trace(self._graph(request.reference), list(_cases(request.reference_inputs))[request.case])
-        return DivergenceFound(
-            tuple(divergences(file, reference, request.outputs, request.any_order, request.coarse))
-        )
+        return DivergenceFound(tuple(divergences(file, reference, request.outputs, request.any_order, request.coarse)))
 
     def _graph(self, file: str) -> Any:
         """The graph of a file, read once. Its type is not named here, because its module imports onnx and torch."""

@@ -18,7 +18,10 @@ from .node_difference import Neighbours, between, described
 from .sketch import Sketch, apart, reordered, sketch
 from .values import Value
 
-LEAST, MOST = 2e-6, 1e-4  # relative difference of corresponding values: folding in float32 alone changes values by up to this
+LEAST, MOST = (
+    2e-6,
+    1e-4,
+)  # relative difference of corresponding values: folding in float32 alone changes values by up to this
 SHARE = 1 / 30  # of the difference of the outputs, within these limits
 CLIPPED = 0.02  # share of values beyond the range of a quantisation that is too much
 FEW_STEPS = 16  # a quantisation that uses fewer steps than this is too coarse
@@ -99,7 +102,9 @@ def _badly_scaled(node: Node, arguments: Sequence[Value | None]) -> Iterator[str
         yield f"{described(node)} has {steps} steps for all of its values: its scale {step:.3g} is too large"
 
 
-def divergences(file: Trace, reference: Trace, outputs: Mapping[str, str], any_order: bool = False, coarse: float = 0.0) -> list[str]:
+def divergences(
+    file: Trace, reference: Trace, outputs: Mapping[str, str], any_order: bool = False, coarse: float = 0.0
+) -> list[str]:
     """Sentences on where the file begins to compute something else than the reference; [] when nothing is found.
 
     outputs: name of an output of the reference -> its name in the file.
@@ -107,7 +112,9 @@ def divergences(file: Trace, reference: Trace, outputs: Mapping[str, str], any_o
     coarse: the relative difference that rounded or quantised weights explain.
     """
     found = list(dict.fromkeys(file.ranges[:2]))
-    pairs = [(theirs, mine) for theirs, mine in outputs.items() if mine in file.sketches and theirs in reference.sketches]
+    pairs = [
+        (theirs, mine) for theirs, mine in outputs.items() if mine in file.sketches and theirs in reference.sketches
+    ]
     for theirs, mine in pairs:
         away = apart(file.sketches[mine], reference.sketches[theirs])
         tolerance = max(coarse, min(MOST, max(LEAST, away * SHARE)))

@@ -55,13 +55,19 @@ def between(own: Neighbours, others: Sequence[Neighbours], at_end: bool) -> str:
     if same:
         clauses = [list(_differences(own, other)) for other in same]
         best = min(clauses, key=len)
-        return "; ".join(best) if best else f"the reference's {described(same[0].node)} gets the same and gives other values"
+        return (
+            "; ".join(best)
+            if best
+            else f"the reference's {described(same[0].node)} gets the same and gives other values"
+        )
     other = others[0]
     if any(node.op == own.node.op for node in other.after):
         return f"the file leaves out the reference's {described(other.node)}{_constants(other)}, which comes before it"
     if any(node.op == other.node.op for node in own.after):
         return f"the reference does not have this node{_values(own)} before its {described(other.node)}"
-    return f"the file computes {own.node.op}{_values(own)} where the reference has {described(other.node)}{_values(other)}"
+    return (
+        f"the file computes {own.node.op}{_values(own)} where the reference has {described(other.node)}{_values(other)}"
+    )
 
 
 def _differences(own: Neighbours, other: Neighbours) -> Iterator[str]:
@@ -104,7 +110,9 @@ def _attributes(node: Node) -> dict[str, Any]:
     found.update({name: value for name, value in node.attributes.items() if not isinstance(value, Body)})
     # The size of a kernel follows from the weight, and what changes nothing may be written or left out.
     idle = {"pads": {0}, "strides": {1}, "dilations": {1}}
-    return {name: value for name, value in found.items() if name != "kernel_shape" and not _is_idle(value, idle.get(name))}
+    return {
+        name: value for name, value in found.items() if name != "kernel_shape" and not _is_idle(value, idle.get(name))
+    }
 
 
 def _is_idle(value: Any, neutral: set[int] | None) -> bool:

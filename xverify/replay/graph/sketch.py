@@ -45,7 +45,11 @@ def sketch(array: Any) -> Sketch:
     count = max(1, flat.numel())
     size = math.sqrt(float((flat * flat).sum()) / count)
     unit = flat / size if size else flat
-    moments = np.array([float(unit.mean()), float((unit * unit.abs()).mean()), float((unit**4).mean())]) if count else np.zeros(3)
+    moments = (
+        np.array([float(unit.mean()), float((unit * unit.abs()).mean()), float((unit**4).mean())])
+        if count
+        else np.zeros(3)
+    )
     return Sketch(array.shape, array.dtype.kind in "iub", size, moments, _project(flat) / math.sqrt(count))
 
 
@@ -72,5 +76,7 @@ def reordered(mine: Sketch, theirs: Sketch, tolerance: float) -> bool:
     """Whether two arrays hold the same values in another order, as far as their moments tell."""
     if mine.count != theirs.count or mine.count < 2 or not mine.size or not theirs.size:
         return False
-    near = abs(mine.size / theirs.size - 1) <= tolerance and bool((abs(mine.moments - theirs.moments) <= 10 * tolerance).all())
+    near = abs(mine.size / theirs.size - 1) <= tolerance and bool(
+        (abs(mine.moments - theirs.moments) <= 10 * tolerance).all()
+    )
     return near and apart(mine, theirs) > 10 * tolerance
