@@ -72,7 +72,7 @@ def write(
 
     w: weights. norm, eps: the batch norm as a node. activation: a Clip to [0, this] in the place of relu2. shift: subtracted from
     ids. nhwc: the numbers of the image are read as NHWC. declared_nhwc: the image is NHWC, and declared so. narrow_range: the
-    largest value of a quantisation behind relu1. scale: fc.weight is stored in int8, with a scale that is this many times too large.
+    largest value of a quantisation behind relu1. scale: fc.weight is stored in int8, with a scale that is so many times too large.
     reverse: the branch of the ids comes first. rename: other names of constants. plain_fc: fc as a product and a sum.
     """
     w = dict(weights() if w is None else w)
@@ -238,7 +238,8 @@ WRONG = {
     ),
     "norm-folded-other-eps": (
         {"w": fold(weights(), eps=1e-3), "norm": False},
-        [f"conv1.weight (of /conv1/Conv) is conv1.weight with batch norm {NORM} folded in with eps 0.001, and the reference has 1e-05"],
+        [f"conv1.weight (of /conv1/Conv) is conv1.weight with batch norm {NORM} folded in with eps 0.001",
+         "and the reference has 1e-05"],
     ),
     "norm-other-eps": (
         {"eps": 1e-3},
@@ -267,7 +268,8 @@ WRONG = {
     ),
     "resize-align-corners": (
         {"resize": ("linear", "align_corners")},
-        ["Resize '/resize/Resize' (module resize): coordinate_transformation_mode is align_corners, and the reference has half_pixel"],
+        ["Resize '/resize/Resize' (module resize): coordinate_transformation_mode is align_corners",
+         "and the reference has half_pixel"],
     ),
     "relu6": (
         {"activation": 6.0},
@@ -281,7 +283,7 @@ WRONG = {
     ),
     "stale-weight-folded-renamed": (
         {"w": fold(changed("conv1.weight", older)), "norm": False, "rename": True},
-        ["(of /conv1/Conv), the reference's conv1.weight, differs, by 3% (rms)"],
+        ["(of /conv1/Conv), the reference's conv1.weight, differs, by 3.2% (rms)"],
     ),
     "gather-off-by-one": ({"shift": 1}, ["Sub '/embed/Sub' (module embed)", "before its Gather '/embed/Gather'"]),
     "nhwc-as-nchw": (

@@ -78,7 +78,7 @@ def rounded_to(array: Array, reference: Array) -> str:
 
 
 def _mostly(values: Array, expected: Array, single: Array, step: float) -> bool:
-    """Whether nearly all values are as expected, and the others within one step, as when a value beside a tie falls the other way."""
+    """Whether nearly all values are as expected, and the others within one step: beside a tie a value may fall the other way."""
     small = step * np.maximum(np.abs(single), 2.0**-14)
     return float((values == expected).mean()) >= TIES and bool((np.abs(values - single) <= small).all())
 

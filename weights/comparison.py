@@ -1,4 +1,4 @@
-"""Compares two sets of weights for a user: one line for each tensor that is not the same to the last bit, and what it follows from."""
+"""Compares two sets of weights for a user: one line for each tensor that is not identical, and what it follows from."""
 
 from __future__ import annotations
 

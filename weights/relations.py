@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .canonical import Array
 from .candidates import (
     Candidate,
     all_candidates,
@@ -27,13 +26,14 @@ from .candidates import (
     turned_back,
     varies,
 )
+from .canonical import Array
 from .closeness import Fit, fit_of, rounded_to, scaled_by
 from .stored import EPSILONS, BatchNorm, Fold, Stored, factors, fold
 
 SAME = 1e-5  # relative difference (rms) up to which two arrays differ by the rounding of folding in float32
 NEAR = 0.02  # up to which two arrays may be the same one in lower precision
-# Up to which two arrays of other names are taken for states of one weight. Unrelated ones are 1.4 apart, but vectors of factors that
-# are all near 1 are not.
+# Up to which two arrays of other names are taken for states of one weight. Unrelated ones are 1.4 apart, but vectors of factors
+# that are all near 1 are not.
 RELATED, RELATED_VECTORS = 0.7, 0.1
 # Kinds of relations that no correct conversion makes, the most telling first; and those that say little where others are found.
 WRONG = ("dropped norm", "twice", "eps", "scale", "zero", "scaled", "stale", "rounded", "quantised")

@@ -7,7 +7,7 @@ Folding a batch norm (gamma, beta, mean, var, eps) into the layer before it, wit
 
 from __future__ import annotations
 
-import os
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -127,7 +127,7 @@ def _likely_layers(stored: Stored, norm: BatchNorm) -> list[tuple[str, str, int]
 def _unlike(layer: str, norm: str) -> tuple[int, int]:
     """How little the name of a layer is like that of a batch norm: by the module they are in, and by the last number."""
     paths = [re.split(r"[./]", layer)[:-1], re.split(r"[./]", norm)]
-    common = len(os.path.commonprefix([path[:-1] for path in paths]))
+    common = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(*(path[:-1] for path in paths))))
     numbers = [re.findall(r"\d+", "/".join(path)) or ["0"] for path in paths]
     return -common, abs(int(numbers[0][-1]) - int(numbers[1][-1]))
 

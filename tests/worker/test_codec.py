@@ -13,11 +13,11 @@ from xverify.framework.capture import LayerCall
 from xverify.framework.modelfile import Signature, Tensor
 from xverify.verdict.findings import Explanation, Finding, ReplayReport, Rounding, StepTruth
 from xverify.verdict.matching import Place
+from xverify.weights.stored import BatchNorm
 from xverify.worker import codec, messages_reference
 from xverify.worker.codec import Hello, MessageError, Refusal
 from xverify.worker.messages import Block, Started, Timed, Warm
 from xverify.worker.messages_training import TrainingState
-from xverify.weights.stored import BatchNorm
 from xverify.workload.optimizers import optimizer
 
 CALL = LayerCall("fc", 0, ("0.npy",), ("1.npy",), (None, "2.npy"), ("3.npy",))

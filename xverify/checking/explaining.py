@@ -1,14 +1,12 @@
-"""Why a conversion is wrong: by the weights of both files, by the first node that computes something else, and by the axes of inputs."""
+"""Why a conversion is wrong: by the weights of both files, the first node that computes something else, and the axes of inputs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import SubjectError
-from ..results.verdicts import Verdict
-from ..verdict.limits import UNIT
 from ..weights import npz
 from ..weights.findings import sentences
 from ..weights.relations import Relation, relate

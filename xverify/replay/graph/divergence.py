@@ -25,6 +25,7 @@ LEAST, MOST = (
 SHARE = 1 / 30  # of the difference of the outputs, within these limits
 CLIPPED = 0.02  # share of values beyond the range of a quantisation that is too much
 FEW_STEPS = 16  # a quantisation that uses fewer steps than this is too coarse
+MOST_RANGES = 2  # quantisations that are named
 SHOWN = 4  # missing nodes that a sentence names
 
 
@@ -34,7 +35,7 @@ class Trace:
 
     sketches: name of a value -> its sketch. producers: name of a value -> index of its node. users: name -> indices of the nodes.
     data: names of the values that depend on the numbers in an input, and not on its shape alone.
-    ranges: sentences on quantisations whose range does not fit their input.
+    ranges: name of a quantisation whose range does not fit its input -> a sentence.
     """
 
     graph: Graph
@@ -42,7 +43,7 @@ class Trace:
     producers: dict[str, int] = field(default_factory=dict)
     users: dict[str, list[int]] = field(default_factory=dict)
     data: set[str] = field(default_factory=set)
-    ranges: list[str] = field(default_factory=list)
+    ranges: dict[str, str] = field(default_factory=dict)
 
     def needed(self, node: Node) -> list[str]:
         """The inputs of a node that depend on data."""
@@ -71,7 +72,7 @@ def trace(graph: Graph, inputs: Mapping[str, Any]) -> Trace:
 
     def after(node: Node, arguments: Sequence[Value | None], outputs: list[Value]) -> list[Value]:
         if node.op == "QuantizeLinear":
-            found.ranges.extend(_badly_scaled(node, arguments))
+            found.ranges.update((node.name, says) for says in _badly_scaled(node, arguments))
         for name, value in zip(node.outputs, outputs):
             if name and isinstance(value.exact, np.ndarray) and value.exact.dtype.kind in "fiub":
                 found.sketches[name] = sketch(value.exact)
@@ -111,7 +112,7 @@ def divergences(
     any_order: whether values may correspond in any order, because the axes of an image are turned.
     coarse: the relative difference that rounded or quantised weights explain.
     """
-    found = list(dict.fromkeys(file.ranges[:2]))
+    found = list(file.ranges.values())[:MOST_RANGES]
     pairs = [
         (theirs, mine) for theirs, mine in outputs.items() if mine in file.sketches and theirs in reference.sketches
     ]
@@ -150,7 +151,8 @@ class _Comparison:
         if others:
             return self._unfinished(mine, theirs, others)
         entries = self._entries(mine)
-        return self._describe(entries[0], theirs) if entries else ""
+        told = not entries or self.file.graph.nodes[entries[0]].name in self.file.ranges
+        return "" if told else self._describe(entries[0], theirs)
 
     def _unfinished(self, mine: str, theirs: str, others: Sequence[str]) -> str:
         """The sentence on an output that is an earlier value of the reference."""

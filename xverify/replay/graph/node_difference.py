@@ -12,7 +12,9 @@ import onnx
 from .model import Body, Node
 from .source import source
 
+NORM = "BatchNormalization"
 SMALL = 8  # values of a constant that a sentence shows
+OF_ONE_MODE = ("nearest_mode", "cubic_coeff_a")  # attributes of Resize that mean something in one mode only
 NAMES = {  # operator -> what its inputs are called
     "Conv": ("x", "weight", "bias"),
     "ConvTranspose": ("x", "weight", "bias"),
@@ -21,6 +23,8 @@ NAMES = {  # operator -> what its inputs are called
     "Resize": ("x", "roi", "scales", "sizes"),
     "Gather": ("data", "indices"),
     "Slice": ("data", "starts", "ends", "axes", "steps"),
+    "QuantizeLinear": ("x", "scale", "zero point"),
+    "DequantizeLinear": ("x", "scale", "zero point"),
     "BatchNormalization": ("x", "scale", "bias", "mean", "variance"),
 }
 
@@ -52,6 +56,11 @@ def between(own: Neighbours, others: Sequence[Neighbours], at_end: bool) -> str:
     if not others:
         return "the reference computes nothing like it from the same values"
     same = [other for other in others if other.node.op == own.node.op]
+    folded = [other for other in same if _has_norm(other) != _has_norm(own)]
+    if folded:
+        norm = next(node for each in (own, folded[0]) for node in each.after if node.op == NORM)
+        where = "file" if _has_norm(own) else "reference"
+        return f"it differs although a batch norm may be folded into it: the {where} has {described(norm)} behind it"
     if same:
         clauses = [list(_differences(own, other)) for other in same]
         best = min(clauses, key=len)
@@ -70,9 +79,17 @@ def between(own: Neighbours, others: Sequence[Neighbours], at_end: bool) -> str:
     )
 
 
+def _has_norm(neighbours: Neighbours) -> bool:
+    return any(node.op == NORM for node in neighbours.after)
+
+
 def _differences(own: Neighbours, other: Neighbours) -> Iterator[str]:
     """Clauses on attributes and constants of two nodes with one operator."""
     mine, theirs = _attributes(own.node), _attributes(other.node)
+    if mine.get("mode") != theirs.get("mode"):
+        for name in OF_ONE_MODE:
+            mine.pop(name, None)
+            theirs.pop(name, None)
     for name in sorted(mine.keys() | theirs.keys()):
         if _text(mine.get(name)) != _text(theirs.get(name)):
             yield f"{name} is {_text(mine.get(name))}, and the reference has {_text(theirs.get(name))}"

@@ -1,7 +1,7 @@
 """Small summaries of large arrays, by which values of two graphs are compared without keeping them.
 
 A sketch holds random projections. The projections of a difference are the differences of the projections, so the distance of two
-arrays follows from their sketches (Johnson and Lindenstrauss, 1984). Moments tell arrays that hold the same values in another order.
+arrays follows from their sketches (Johnson and Lindenstrauss, 1984). Moments tell arrays with the same values in another order.
 """
 
 from __future__ import annotations
