@@ -98,8 +98,8 @@ def norms_by_name(arrays: Mapping[str, Array]) -> tuple[BatchNorm, ...]:
             begin = name.removesuffix(var)
             if begin == name or begin + mean not in arrays:
                 continue
-            given = [begin + end if begin + end in arrays else "" for end in (gamma, beta)]
-            found.append(BatchNorm(begin.rstrip("./"), *given, begin + mean, name))
+            first, second = (begin + end if begin + end in arrays else "" for end in (gamma, beta))
+            found.append(BatchNorm(begin.rstrip("./"), first, second, begin + mean, name))
     return tuple(found)
 
 

@@ -121,10 +121,12 @@ class GraphWork:
 
     def find_divergence(self, request: FindDivergence) -> DivergenceFound:
         """Find where a file begins to compute something else than a reference."""
-        from ..replay.graph.divergence import divergences, trace
+        from ..replay.graph.divergence import divergences, quantises, trace
 
-        file = trace(self._graph(request.file), list(_cases(request.inputs))[request.case])
-        reference = trace(self._graph(request.reference), list(_cases(request.reference_inputs))[request.case])
+        graph = self._graph(request.file)
+        case = 0 if quantises(graph) else request.case  # a quantisation is calibrated for values of the usual size
+        file = trace(graph, list(_cases(request.inputs))[case])
+        reference = trace(self._graph(request.reference), list(_cases(request.reference_inputs))[case])
         return DivergenceFound(tuple(divergences(file, reference, request.outputs, request.any_order, request.coarse)))
 
     def _graph(self, file: str) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .evaluation import Evaluation, given
+from .kinds import QUANTISING
 from .model import Graph, Node
 from .node_difference import Neighbours, between, described
 from .sketch import Sketch, apart, reordered, sketch
@@ -25,6 +26,7 @@ LEAST, MOST = (
 SHARE = 1 / 30  # of the difference of the outputs, within these limits
 CLIPPED = 0.02  # share of values beyond the range of a quantisation that is too much
 FEW_STEPS = 16  # a quantisation that uses fewer steps than this is too coarse
+QUANTISED = 0.2  # relative difference that quantised values may have
 MOST_RANGES = 2  # quantisations that are named
 SHOWN = 4  # missing nodes that a sentence names
 
@@ -83,10 +85,18 @@ def trace(graph: Graph, inputs: Mapping[str, Any]) -> Trace:
     return found
 
 
+def quantises(graph: Graph) -> bool:
+    """Whether a graph computes quantised values."""
+    return any(node.op in QUANTISING for node in graph.nodes)
+
+
 def _badly_scaled(node: Node, arguments: Sequence[Value | None]) -> Iterator[str]:
     """A sentence when the range of a quantisation is far smaller or far larger than its input."""
-    x, scale = (value.exact if value is not None else None for value in arguments[:2])
-    zero = arguments[2].exact if len(arguments) > 2 and arguments[2] is not None else np.zeros(1, np.uint8)
+    first, second, third = (*arguments, None)[:3]
+    if first is None or second is None:
+        return
+    x, scale = first.exact, second.exact
+    zero = third.exact if third is not None else np.zeros(1, np.uint8)
     if np.size(scale) != 1 or zero.dtype.itemsize != 1 or zero.dtype.kind not in "iu" or not np.size(x):
         return
     limits, offset, step = np.iinfo(zero.dtype), float(zero.reshape(-1)[0]), float(np.reshape(scale, -1)[0])
@@ -113,6 +123,7 @@ def divergences(
     coarse: the relative difference that rounded or quantised weights explain.
     """
     found = list(file.ranges.values())[:MOST_RANGES]
+    coarse = max(coarse, QUANTISED) if quantises(file.graph) else coarse
     pairs = [
         (theirs, mine) for theirs, mine in outputs.items() if mine in file.sketches and theirs in reference.sketches
     ]

@@ -98,10 +98,9 @@ def _differences(own: Neighbours, other: Neighbours) -> Iterator[str]:
         left = [name for name in other.node.inputs if name][counts[0] :]
         yield f"it lacks the {_input(own.node, counts[0])}, which is {', '.join(left)} in the reference"
     for index, names in enumerate(zip(own.node.inputs, other.node.inputs)):
-        arrays = [each.constants.get(name) for each, name in zip((own, other), names)]
-        if arrays[0] is None or arrays[1] is None or np.array_equal(*arrays):
-            continue
-        yield f"its {_input(own.node, index)} {names[0]}{_apart(*arrays)}"
+        array, right = (each.constants.get(name) for each, name in zip((own, other), names))
+        if array is not None and right is not None and not np.array_equal(array, right):
+            yield f"its {_input(own.node, index)} {names[0]}{_apart(array, right)}"
 
 
 def _apart(mine: Any, theirs: Any) -> str:
