@@ -111,30 +111,35 @@ def hear_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+def cli(folder: Path, *arguments: object, timeout: float = 300, frameworks: Path = FAULTY) -> Outcome:
+    """Run the command line in a process of its own, in an empty directory within a folder."""
+    command = [str(argument) for argument in arguments]
+    file = folder / "result.json"
+    file.unlink(missing_ok=True)
+    if command[0] == "run" and "--json" not in command:
+        command += ["--json", str(file)]
+    here = folder / "here"
+    here.mkdir(exist_ok=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "xverify", *command],
+        capture_output=True,
+        text=True,
+        cwd=here,
+        timeout=timeout,
+        env={**os.environ, "XVERIFY_FRAMEWORKS": f"{frameworks}{os.pathsep}{PLANTED}", "PYTHONSAFEPATH": "1"},
+        check=False,
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    result = json.loads(file.read_text()) if file.exists() else None
+    return Outcome(done.returncode, done.stdout, done.stderr, result)
+
+
 @pytest.fixture
 def xverify(tmp_path: Path):
     """Run the command line in a process of its own, in an empty directory."""
 
     def call(*arguments: object, timeout: float = 300, frameworks: Path = FAULTY) -> Outcome:
-        command = [str(argument) for argument in arguments]
-        file = tmp_path / "result.json"
-        file.unlink(missing_ok=True)
-        if command[0] == "run" and "--json" not in command:
-            command += ["--json", str(file)]
-        here = tmp_path / "here"
-        here.mkdir(exist_ok=True)
-        done = subprocess.run(
-            [sys.executable, "-m", "xverify", *command],
-            capture_output=True,
-            text=True,
-            cwd=here,
-            timeout=timeout,
-            env={**os.environ, "XVERIFY_FRAMEWORKS": f"{frameworks}{os.pathsep}{PLANTED}", "PYTHONSAFEPATH": "1"},
-            check=False,
-        )
-        assert "Traceback" not in done.stderr, done.stderr
-        result = json.loads(file.read_text()) if file.exists() else None
-        return Outcome(done.returncode, done.stdout, done.stderr, result)
+        return cli(tmp_path, *arguments, timeout=timeout, frameworks=frameworks)
 
     return call
 

@@ -65,10 +65,10 @@ def stale(bias):
 @pytest.mark.parametrize(
     ("fault", "says"),
     [
-        ({"bias": BIAS * 0}, "bias is zero"),
-        ({"bias": stale(BIAS)}, "bias has other values"),
+        ({"bias": BIAS * 0}, "bias (of /conv/Conv) is zero"),
+        ({"bias": stale(BIAS)}, "stale: only bias (of /conv/Conv) differs"),
         ({"softmax": False}, "scores: a softmax is missing at the end"),
-        ({"matrix": MATRIX.astype(np.float16).astype(np.float32)}, "matrix is rounded to float16"),
+        ({"matrix": MATRIX.astype(np.float16).astype(np.float32)}, "matrix (of /fc/MatMul) is rounded to float16"),
         ({"swap": True}, "swapped"),
     ],
 )

@@ -13,6 +13,7 @@ from xverify.framework.capture import LayerCall
 from xverify.framework.modelfile import Signature, Tensor
 from xverify.verdict.findings import Explanation, Finding, ReplayReport, Rounding, StepTruth
 from xverify.verdict.matching import Place
+from xverify.weights.stored import BatchNorm
 from xverify.worker import codec, messages_reference
 from xverify.worker.codec import Hello, MessageError, Refusal
 from xverify.worker.messages import Block, Started, Timed, Warm
@@ -42,6 +43,7 @@ SAMPLES = {
     Place: Place("fc", "Linear", (4, 8), ()),
     TrainingState: STATE,
     Signature: Signature((Tensor("x", ("batch", None, 3), "bfloat16"), Tensor("y", None, "int64")), ()),
+    BatchNorm: BatchNorm("bn1", "bn1.weight", "", "bn1.running_mean", "bn1.running_var", 1e-5, "conv1.weight"),
     Rounding: Rounding("fc", 1, "bfloat16 weights"),
     messages_reference.OutputFloor: messages_reference.OutputFloor(0.0, 1.0),
     messages_reference.Fault: messages_reference.Fault("fc", 0, "eps", "behaves as", False),

@@ -8,11 +8,11 @@ from ..engine.budget import Clock
 from ..progress import Listener
 from ..results.precision import Precision
 from ..results.verdicts import Verdict
-from ..worker.messages_graph import CompareConstants
 from ..worker.process import Worker
 from . import sequence
 from .candidate import Candidate, Target
-from .computing import Cases, Computed
+from .computing import INPUTS, Cases, Computed
+from .explaining import Side, explained
 from .judge import CONVERSION, RUNTIME, Judged, no_evaluation, runtime
 from .meaning import Meaning, joined, own_meaning, with_approximations
 from .model import ModelReference
@@ -22,8 +22,6 @@ from .precision import Sides, approximated, at_precision, convert_at, narrower_n
 from .quantisation import quantisation_of, with_scales
 from .rounding import with_rounding
 from .subject import Opened
-
-SHOWN = 3  # weights that a reason names
 
 
 @dataclass(frozen=True)
@@ -61,8 +59,8 @@ class Answers:
             without = no_evaluation(opened.form.title)
             self.notes.append(f"{candidate.label}: {without}, so runtime and file are judged together")
         found = self.judge(candidate, computed, target)
-        if CONVERSION in found:
-            found[CONVERSION] = self._with_constants(found[CONVERSION], opened)
+        if target is not None:
+            found[CONVERSION] = self._explained(found[CONVERSION], opened, computed, target)
         says = sequence.by_step(found[CONVERSION if target else RUNTIME].error, self.settings)
         candidate.computed = replace(computed, notes=(*computed.notes, *says))
         return {name: replace(each, error=sequence.told(each.error, self.settings)) for name, each in found.items()}
@@ -121,18 +119,13 @@ class Answers:
             own = replace(own, rounding_floors=joined([own.rounding_floors or own.floors, narrower]))
         return own
 
-    def _with_constants(self, judged: Judged, opened: Opened) -> Judged:
-        """The answer with the weights that differ from those of the reference, where both are ONNX files."""
-        against = self.against.opened if self.against else None
-        wrong = judged.error.verdict == Verdict.DIFFERENT
-        if wrong and self.model is not None:
+    def _explained(self, judged: Judged, opened: Opened, computed: Computed, target: Target) -> Judged:
+        """The answer on a conversion with what is known about its cause."""
+        if self.model is not None:
+            if judged.error.verdict != Verdict.DIFFERENT:
+                return judged
             return replace(judged, error=self.model.explained(judged.error, opened, self.graphs))
-        if not wrong or self.graphs is None or against is None or not (opened.is_onnx and against.is_onnx):
-            return judged
-        question = CompareConstants(str(opened.path.resolve()), str(against.path.resolve()))
-        sentences = self.graphs.ask(question).sentences
-        if not sentences:
-            return judged
-        more = f"; and {len(sentences) - SHOWN} more weights differ" if len(sentences) > SHOWN else ""
-        reason = "; ".join([*sentences[:SHOWN], judged.error.reason or ""]).rstrip("; ") + more
-        return replace(judged, error=replace(judged.error, reason=reason))
+        against = self.against.opened if self.against else None
+        reference = Side(against, against.worker.folder / INPUTS) if against else None
+        file = Side(opened, computed.inputs)
+        return explained(judged, file, computed, target.cases, target.meaning, reference, self.graphs)

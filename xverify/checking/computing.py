@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import ChainMap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,11 +14,12 @@ from ..weights import npz
 from ..weights.canonical import Array, digest
 from . import sequence
 from .cases import described
-from .matching import Matching, content, decide, matchings
+from .matching import IMAGE, Matching, content, decide, matchings
 from .meaning import Meaning
 from .options import CheckSettings
 from .subject import Opened, as_reference, compute, computed_tensors, write_inputs
 
+INPUTS = "inputs.npz"  # the file of the input cases, in the folder of a worker
 FIRST = 0  # the case by whose outputs a matching is chosen; it is a random one
 
 
@@ -53,6 +54,7 @@ class Computed:
     missing: outputs of the reference that the file lacks. notes: how the matching was found, and what has no partner.
     state: in a sequence, input -> the output of the step before that it is given, with the file's own names.
     matching: of the outputs; None when they have the names of the reference.
+    is_turned: whether an image goes in with its axes in another order.
     """
 
     inputs: Path
@@ -64,6 +66,7 @@ class Computed:
     notes: tuple[str, ...] = ()
     state: Mapping[str, str] = field(default_factory=dict)
     matching: Matching | None = None
+    is_turned: bool = False
 
     def with_outputs(self, own: Mapping[str, Array]) -> Computed:
         """The same with other outputs in the place of some. own: "case/name" -> output with the file's own names."""
@@ -83,7 +86,7 @@ def sized(arrays: Mapping[str, Array]) -> tuple[Tensor, ...]:
 
 def compute_alone(opened: Opened, cases: Cases) -> Computed:
     """Compute a file on its own input cases."""
-    inputs = opened.worker.folder / "inputs.npz"
+    inputs = opened.worker.folder / INPUTS
     npz.save_file(dict(cases.arrays), inputs)
     outputs = compute(opened, inputs, "outputs")
     names = {tensor.name: tensor.name for tensor in sized(outputs)}
@@ -112,7 +115,7 @@ def compute_matched(opened: Opened, cases: Cases, reference: Meaning, settings: 
         except SubjectError as error:
             failure = error
             continue
-        for outputs in matchings("output", theirs, computed_tensors(tried), given, layout):
+        for outputs in _in_order(matchings("output", theirs, computed_tensors(tried), given, layout), inputs):
             possible.append((inputs, outputs))
             errors.append(_error(tried, outputs, reference))
     if not possible:
@@ -127,7 +130,7 @@ def compute_matched(opened: Opened, cases: Cases, reference: Meaning, settings: 
             f"none of its outputs, {mine}, can belong to one of the reference, {right}; see --map and --layout"
         )
     opened = sequence.partners(opened, inputs, outputs, settings)
-    path = opened.worker.folder / "inputs.npz"
+    path = opened.worker.folder / INPUTS
     write_inputs(cases.arrays, inputs, path)
     own = compute(opened, path, "outputs")
     notes = [says] if says else []
@@ -140,7 +143,28 @@ def compute_matched(opened: Opened, cases: Cases, reference: Meaning, settings: 
     names = {pair.reference: pair.own for pair in outputs.pairs}
     named = as_reference(own, outputs, cases.count)
     found = Computed(path, own, named, names, tuple(matched), outputs.missing, tuple(notes), opened.state)
-    return replace(found, matching=outputs)
+    return replace(found, matching=outputs, is_turned=any(pair.order for pair in inputs.pairs))
+
+
+def _in_order(outputs: Sequence[Matching], inputs: Matching) -> list[Matching]:
+    """The matchings of outputs in which the axes are turned only where a correct conversion turns them.
+
+    That is where an image that goes in is turned, too, or where no image goes in and an image comes out.
+    """
+    ranks = [each.rank for each in inputs.pairs]
+    if any(pair.order for pair in inputs.pairs):
+        return list(outputs)
+    images = any(rank >= IMAGE for rank in ranks)
+    kept = [
+        replace(
+            each,
+            pairs=tuple(
+                pair if pair.rank >= IMAGE and not images else replace(pair, order=None) for pair in each.pairs
+            ),
+        )
+        for each in outputs
+    ]
+    return list(dict.fromkeys(kept))
 
 
 def _try(opened: Opened, cases: Cases, inputs: Matching, index: int) -> Mapping[str, Array]:

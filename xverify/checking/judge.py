@@ -13,6 +13,7 @@ from ..results.verdicts import Verdict
 from ..verdict.limits import UNIT
 from ..verdict.outputs import compare
 from ..weights.canonical import Array
+from .axes import swapped_axes
 from .computing import Computed
 from .diagnosis import diagnose
 from .figures import figures
@@ -150,7 +151,7 @@ def _judged(
         for name in names
         if all(meaning.outputs[f"{case}/{name}"].shape == outputs[f"{case}/{name}"].shape for case in cases)
     }
-    if error.verdict == Verdict.DIFFERENT:
+    if error.verdict.fails:
         error = replace(error, reason=_explained(error, outputs, meaning, names, cases))
     return Judged(error, found)
 
@@ -167,7 +168,8 @@ def _explained(
     told = []
     for name in names:
         pairs = [(meaning.outputs[f"{case}/{name}"], outputs[f"{case}/{name}"]) for case in cases]
-        if all(right.shape == own.shape and right.dtype.kind == own.dtype.kind == "f" for right, own in pairs):
-            says = diagnose(pairs)
+        if all(right.dtype.kind == own.dtype.kind == "f" for right, own in pairs):
+            same = all(right.shape == own.shape for right, own in pairs)
+            says = (diagnose(pairs) if same else "") or swapped_axes(pairs)
             told += [f"{name}: {says}"] if says else []
     return "; ".join([*told, *([error.reason] if error.reason else [])]) or None

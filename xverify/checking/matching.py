@@ -25,6 +25,7 @@ NEAR, CLEAR = (
 )  # content decides when a relative error is at most NEAR, and CLEAR times smaller than any other
 DECORATION = re.compile(r"(^serving_default_)|(:\d+$)|(^StatefulPartitionedCall[:_]?)")
 
+IMAGE = 4  # axes of an image with its batch
 Order = tuple[int, ...]
 
 
@@ -33,13 +34,14 @@ class Pair:
     """An input or output of the reference and the one of the file that it belongs to.
 
     order: the axes of the reference's array in the order that the file has them; None when the order is the same.
-    how: what the match rests on: "--map", "name", "shape and dtype" or "content".
+    how: what the match rests on: "--map", "name", "shape and dtype" or "content". rank: number of axes; 0: unknown.
     """
 
     reference: str
     own: str
     order: Order | None
     how: str
+    rank: int = 0
 
     def __str__(self) -> str:
         turned = (
@@ -78,6 +80,8 @@ def matchings(
         if tensor.name in pairs or len(named) != 1 or named[0].name in {found[0] for found in pairs.values()}:
             continue
         orders = list(_orders(tensor, named[0], layout))
+        if not orders and what == "output":
+            orders = [None]  # the comparison says that the shape or the dtype is another one
         if not orders:
             raise UsageError(
                 f"{what} {tensor.name!r} is {tensor.dtype} {described(tensor.shape)} in the reference and "
@@ -92,6 +96,7 @@ def matchings(
             f"the {what}s {', '.join(t.name for t in left)} can belong to {', '.join(t.name for t in free)} in more than "
             f"{POSSIBILITIES} ways; say which belong together, e.g. --map {left[0].name}={free[0].name}"
         )
+    ranks = {tensor.name: len(tensor.shape or ()) for tensor in reference}
     found = []
     for assignment in possible:
         whole = {**pairs, **assignment}
@@ -100,7 +105,9 @@ def matchings(
         extra = tuple(tensor.name for tensor in own if tensor.name not in names)
         ordered = [tensor.name for tensor in reference if tensor.name in whole]
         for chosen in itertools.product(*(whole[name][1] for name in ordered)):
-            made = tuple(Pair(name, whole[name][0], order, whole[name][2]) for name, order in zip(ordered, chosen))
+            made = tuple(
+                Pair(name, whole[name][0], order, whole[name][2], ranks[name]) for name, order in zip(ordered, chosen)
+            )
             found.append(Matching(made, missing, extra))
     return found
 

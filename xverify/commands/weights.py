@@ -25,9 +25,11 @@ EXAMPLE = """examples:
   xverify weights digest model.onnx torch.pt
       equal digests mean equal weights
   xverify weights diff before.pt after.safetensors
-      exit code 1 when they differ"""
+      exit code 1 when they differ
+  xverify weights diff converted.onnx model.pt2
+      names, the order of axes and folded batch norms may differ"""
 EXIT_CODES = {
-    0: "done; for diff: the weights are identical",
+    0: "done; for diff: the weights are equal",
     1: "the weights differ",
     2: "a wrong command line, or an unusable file",
 }
@@ -45,9 +47,9 @@ def add_arguments(parser: Parser) -> None:
         "digest", help="print the SHA-256 of the canonical weights: names, shapes, dtypes and bytes"
     )
     digest.add_argument("files", nargs="+", metavar="FILE", help="weight files")
-    diff = below.add_parser("diff", help="list every tensor that is not the same to the last bit")
-    diff.add_argument("left", metavar="LEFT", help="a weight file")
-    diff.add_argument("right", metavar="RIGHT", help="another weight file")
+    diff = below.add_parser("diff", help="list every tensor that differs, and how; also those of model files")
+    diff.add_argument("left", metavar="LEFT", help="a weight file or a model file")
+    diff.add_argument("right", metavar="RIGHT", help="another one, with which it is compared")
     for action in (convert, digest, diff):
         add(action, [named("trust", help="also read files that can run code when they are read", group="options")])
         action.set_defaults(action_main=globals()[f"_{action.prog.rsplit(' ', 1)[-1]}"])
@@ -94,12 +96,20 @@ def _digest(args: argparse.Namespace, console: Console) -> int:
 
 
 def _diff(args: argparse.Namespace, console: Console) -> int:
-    left, right = weights.load_file(args.left, args.trust), weights.load_file(args.right, args.trust)
-    differences = weights.diff(left, right)
-    for difference in differences:
-        console.print(f"{difference.name}: {difference.detail}", markup=False)
-    if differences:
-        console.print(f"{len(differences)} of {len(set(left) | set(right))} tensors differ")
+    from ..checking.weights import read_weights
+    from ..weights.comparison import compare
+
+    left, right = (read_weights(Path(path), args.trust) for path in (args.left, args.right))
+    compared = compare(left, right)
+    for line in compared.lines:
+        console.print(line, markup=False)
+    if compared.different:
+        for sentence in compared.sentences:
+            console.print(sentence, markup=False)
+        console.print(f"{compared.different} of {compared.known} tensors differ")
         return 1
-    console.print(f"identical: {len(left)} tensors, {weights.digest(left)}")
+    if compared.lines:
+        console.print(f"equal: {compared.known} tensors, up to the names, the order of axes and the folding above")
+    else:
+        console.print(f"identical: {len(left.arrays)} tensors, {weights.digest(left.arrays)}")
     return 0

@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from xverify.errors import Failed, SubjectError, Unsupported
 from xverify.formats._tensorflow import OnTensorFlow, code_in_config
-from xverify.framework.modelfile import Natives, Signature, Tensor, numpy_name
+from xverify.framework.modelfile import Natives, Signature, Tensor, by_name, numpy_name
 from xverify.results.precision import LayerPrecision, Precision, from_dtypes, from_layers
+from xverify.weights.stored import Stored
 
 
 def graph(framework: KerasFile, model: Any, example: tuple[Any, ...]) -> Any:
@@ -84,6 +87,9 @@ class KerasFile(OnTensorFlow):
             name = numpy_name(str(variable.dtype))
             sizes[name] = sizes.get(name, 0) + math.prod(variable.shape)
         return from_dtypes(sizes, str(model.compute_dtype or ""))
+
+    def stored(self, model: Any) -> Stored:
+        return by_name({weight.path: np.array(weight.numpy()) for weight in model.weights})
 
     def cause(self, error: Exception) -> tuple[type[SubjectError], str]:
         kind, text = super().cause(error)

@@ -13,8 +13,9 @@ from xverify.errors import Failed, SubjectError, Unsupported
 from xverify.formats import _openvino_precision as openvino_precision
 from xverify.formats._bfloat16 import Bits, to_bits
 from xverify.framework.adapter import Array
-from xverify.framework.modelfile import ModelFile, Natives, Signature, Tensor
+from xverify.framework.modelfile import ModelFile, Natives, Signature, Tensor, by_name
 from xverify.results.precision import Precision
+from xverify.weights.stored import Stored
 
 # OpenVINO's names of dtypes that numpy calls otherwise.
 _DTYPES = {
@@ -79,6 +80,10 @@ class OnOpenVINO(ModelFile):
 
     def precision(self, model: Any) -> Precision:
         return openvino_precision.precision(model)
+
+    def stored(self, model: Any) -> Stored:
+        constants = (node for node in model.get_ops() if node.get_type_name() == "Constant")
+        return by_name({node.get_friendly_name(): np.array(node.data) for node in constants})
 
     def cause(self, error: Exception) -> tuple[type[SubjectError], str]:
         return explain(str(error))

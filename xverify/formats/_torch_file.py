@@ -10,8 +10,9 @@ import numpy as np
 
 from xverify.errors import Failed, SubjectError, Unsupported, first_line
 from xverify.framework.adapter import Array
-from xverify.framework.modelfile import FLOATS, ModelFile, Natives
+from xverify.framework.modelfile import FLOATS, ModelFile, Natives, by_name
 from xverify.frameworks._torch import OnTorch
+from xverify.weights.stored import Stored
 
 INTERPRETER = "The following operation failed in the TorchScript interpreter"  # begins the text of an error in a script
 
@@ -55,6 +56,14 @@ class TorchFile(ModelFile, OnTorch):
 
     def environment(self) -> dict[str, object]:
         return {"torch": self.torch.__version__, "threads": self.torch.get_num_threads(), **self.device_settings()}
+
+    def stored(self, model: Any) -> Stored:
+        return by_name({name: self.to_numpy(tensor, None) for name, tensor in self.tensors(model).items()})
+
+    def tensors(self, model: Any) -> Mapping[str, Any]:
+        """The parameters and buffers of an opened file by name."""
+        state: Mapping[str, Any] = model.state_dict()
+        return state
 
     def cause(self, error: Exception) -> tuple[type[SubjectError], str]:
         text = str(error)

@@ -18,6 +18,8 @@ from xverify.formats._bfloat16 import Bits, to_bits
 from xverify.formats._onnx_nodes import node_values
 from xverify.framework.adapter import Array
 from xverify.framework.modelfile import ModelFile, Natives, Signature, Tensor
+from xverify.weights import onnx_graph
+from xverify.weights.stored import Stored
 
 BFLOAT16 = 16  # its number in onnx.TensorProto
 # ONNX Runtime's names of dtypes that numpy calls otherwise.
@@ -161,6 +163,11 @@ class Adapter(ModelFile):
     def signature(self, model: OnnxModel) -> Signature:
         session = self.session(model, "ORT_ENABLE_ALL")
         return Signature(tuple(map(_tensor, session.get_inputs())), tuple(map(_tensor, session.get_outputs())))
+
+    def stored(self, model: OnnxModel) -> Stored:
+        import onnx
+
+        return onnx_graph.stored(onnx.load(model.path))
 
     def cause(self, error: Exception) -> tuple[type[SubjectError], str]:
         return explain(str(error))

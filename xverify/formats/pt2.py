@@ -110,6 +110,10 @@ class Adapter(TorchFile):
             self._widen(module)
         return Exported(program, module, float64)
 
+    def tensors(self, model: Exported) -> Mapping[str, Any]:
+        found = {**model.program.state_dict, **model.program.constants}
+        return {name: value for name, value in found.items() if isinstance(value, self.torch.Tensor)}
+
     def signature(self, model: Exported) -> Signature:
         from torch.utils import _pytree
 

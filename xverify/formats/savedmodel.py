@@ -12,8 +12,9 @@ from xverify.errors import Failed, SubjectError, Unsupported, UsageError, first_
 from xverify.formats._protobuf import BYTES, VARINT, Damaged, fields, mapped
 from xverify.formats._tensorflow import OnTensorFlow
 from xverify.formats.tflite import choose
-from xverify.framework.modelfile import Signature, Tensor, numpy_name
+from xverify.framework.modelfile import Signature, Tensor, by_name, numpy_name
 from xverify.results.precision import Precision, from_dtypes
+from xverify.weights.stored import Stored
 
 GRAPH = "saved_model.pb"
 # Operators with which a graph can change or read files, or call Python: they are stored as the field ``op`` of a node.
@@ -177,6 +178,12 @@ class Adapter(OnTensorFlow):
         """A tensor of a signature of TensorFlow 1."""
         spec = self.tf.TensorSpec(self.tf.TensorShape(info.tensor_shape), self.tf.dtypes.as_dtype(info.dtype))
         return _tensor(name, spec)
+
+    def stored(self, model: Served) -> Stored:
+        if model.loader == "tf1":
+            raise Unsupported("a SavedModel that only TensorFlow 1's loader reads does not show its weights")
+        variables = model.owner.signatures[model.chosen].variables
+        return by_name({variable.name.removesuffix(":0"): variable.numpy() for variable in variables})
 
     def signature(self, model: Served) -> Signature:
         return Signature(model.inputs, model.outputs, model.chosen, model.others)

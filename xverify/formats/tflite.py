@@ -15,6 +15,7 @@ from xverify.formats import _tflite_precision as tflite_precision
 from xverify.framework.adapter import Array
 from xverify.framework.modelfile import ModelFile, Signature, Tensor
 from xverify.results.precision import Precision
+from xverify.weights.stored import Stored
 
 DEFAULT = "serving_default"
 
@@ -152,6 +153,21 @@ class Adapter(ModelFile):
             return Precision()
         return tflite_precision.precision(interpreter.get_tensor_details(), interpreter._get_ops_details())
 
+    def stored(self, model: LiteModel) -> Stored:
+        interpreter = self.interpreter(model.path, "BUILTIN_REF")
+        arrays, quantised = {}, {}
+        for detail in interpreter.get_tensor_details():
+            try:
+                array = np.array(interpreter.get_tensor(detail["index"]))
+            except ValueError:
+                continue  # a value that is computed has no data before that
+            scales = np.asarray(detail["quantization_parameters"]["scales"])
+            if scales.size and array.dtype.kind in "iu":
+                quantised[detail["name"]] = array.dtype.name
+                array = _dequantised(array, detail["quantization_parameters"])
+            arrays[detail["name"]] = array
+        return Stored(arrays, (), quantised)
+
     def cause(self, error: Exception) -> tuple[type[SubjectError], str]:
         text = " ".join(str(error).split())
         found = re.search(r"Encountered unresolved custom op: (\w+)", text)
@@ -186,6 +202,18 @@ def choose(known: list[str], wanted: str | None) -> str:
     if wanted:
         return wanted
     return DEFAULT if DEFAULT in known else next(iter(known), "")
+
+
+def _dequantised(array: Array, parameters: Mapping[str, Any]) -> Array:
+    """The values that whole numbers stand for. parameters: scales and zero points, one or one for each index of an axis."""
+    scales, zeros = (np.asarray(parameters[name], np.float32) for name in ("scales", "zero_points"))
+    shape = (
+        [-1 if axis == parameters["quantized_dimension"] else 1 for axis in range(array.ndim)]
+        if scales.size > 1
+        else [1]
+    )
+    values: Array = (array.astype(np.float32) - zeros.reshape(shape)) * scales.reshape(shape)
+    return values
 
 
 def _tensor(name: str, detail: Detail) -> Tensor:

@@ -85,6 +85,9 @@ class Adapter(TorchFile):
                 inputs[argument.name] = kind
         return Script(self._double(module) if float64 else module, inputs, float64)
 
+    def tensors(self, model: Script) -> Mapping[str, Any]:
+        return super().tensors(model.module)
+
     def signature(self, model: Script) -> Signature:
         floating = next((t.dtype for t in model.module.parameters() if t.is_floating_point()), self.torch.float32)
         graph = model.module.inlined_graph

@@ -20,6 +20,7 @@ import numpy as np
 
 from ..errors import Failed, SubjectError, Unsupported, XverifyError, first_line
 from ..results.precision import Precision
+from ..weights.stored import Stored, norms_by_name
 from .adapter import Array, Framework, Source
 
 # Names of floating-point dtypes that numpy lacks. Arrays of them travel as float32, which holds each of their values exactly.
@@ -161,6 +162,10 @@ class ModelFile(Framework):
         """
         return nullcontext()
 
+    def stored(self, model: Any) -> Stored:
+        """The weights that an opened file stores. Raises Unsupported when the runtime does not show them."""
+        raise Unsupported(f"{self.runtime} does not show the weights of a {self.title}")
+
     def cause(self, error: Exception) -> tuple[type[SubjectError], str]:
         """The kind of an exception that the runtime raised, and its cause in one line."""
         return Failed, first_line(error)
@@ -198,6 +203,11 @@ class ModelFile(Framework):
         line = " ".join(cause.replace(str(path), path.name).split())
         line = line if len(line) <= LONGEST else line[:LONGEST] + " ..."
         return f"{path.name}: {self.runtime} cannot open this {self.title}: {line}"
+
+
+def by_name(arrays: Mapping[str, Array]) -> Stored:
+    """The weights of a file without a graph that tells their batch norms: their names tell them."""
+    return Stored(dict(arrays), norms_by_name(arrays))
 
 
 def refusal(path: Path, risk: str) -> str:

@@ -8,14 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import Failed, SubjectError
+from ..errors import Failed, NotInstalled, SubjectError
 from ..framework.modelfile import ModelFile, Signature
 from ..results.precision import Precision
 from ..weights import npz
 from ..weights.canonical import Array
 from ..workload.keys import case_key
 from .fed import feed
-from .messages_files import Compute, Computed, PrecisionRead, ReadPrecision, ReadSignature, SignatureRead
+from .messages_files import (
+    Compute,
+    Computed,
+    PrecisionRead,
+    ReadPrecision,
+    ReadSignature,
+    ReadWeights,
+    SignatureRead,
+    WeightsRead,
+)
 from .state import Handlers, State
 
 
@@ -27,7 +36,12 @@ class FileWork:
 
     def handlers(self) -> Handlers:
         """Class of request -> the method that answers it."""
-        return {ReadSignature: self.read_signature, ReadPrecision: self.read_precision, Compute: self.compute}
+        return {
+            ReadSignature: self.read_signature,
+            ReadPrecision: self.read_precision,
+            ReadWeights: self.read_weights,
+            Compute: self.compute,
+        }
 
     def read_signature(self, request: ReadSignature) -> SignatureRead:
         """Read the signature, and use its names from now on unless ``Build`` gave names."""
@@ -44,6 +58,16 @@ class FileWork:
             return PrecisionRead(self._format().precision(self.state.model))
         except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
             return PrecisionRead(Precision())
+
+    def read_weights(self, request: ReadWeights) -> WeightsRead:
+        """Write the weights of the file."""
+        try:
+            found = self._format().stored(self.state.model)
+        except ModuleNotFoundError as error:
+            raise NotInstalled(f"{error.name} is not installed, which reads the weights of a file") from None
+        arrays = {name: array for name, array in found.arrays.items() if array.size}
+        npz.save_file(arrays, Path(request.path))
+        return WeightsRead(found.norms, dict(found.quantised), dict(found.places))
 
     def compute(self, request: Compute) -> Computed:
         """Compute the outputs of every case."""

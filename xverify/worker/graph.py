@@ -18,13 +18,13 @@ from ..workload.keys import case_key
 from .messages_graph import (
     BranchesTaken,
     CaptureNodes,
-    CompareConstants,
     CompareRoundedWeights,
     CompareWeights,
-    ConstantsCompared,
     DescribeGraph,
+    DivergenceFound,
     EvaluateGraph,
     EvaluateRounding,
+    FindDivergence,
     GraphDescribed,
     GraphEvaluated,
     LayersRanked,
@@ -57,12 +57,12 @@ class GraphWork:
             DescribeGraph: self.describe,
             EvaluateGraph: self.evaluate,
             ReplayGraph: self.replay,
-            CompareConstants: self.compare_constants,
             TakeBranches: self.take_branches,
             EvaluateRounding: self.evaluate_rounding,
             RankLayers: self.rank_layers,
             CompareWeights: self.compare_weights,
             CompareRoundedWeights: self.compare_rounded_weights,
+            FindDivergence: self.find_divergence,
         }
 
     # -- in the worker of a runtime -----------------------------------------------------------------------------------
@@ -138,11 +138,15 @@ class GraphWork:
             )
         )
 
-    def compare_constants(self, request: CompareConstants) -> ConstantsCompared:
-        """Compare the constants of two files."""
-        from ..replay.graph.constants import differences
+    def find_divergence(self, request: FindDivergence) -> DivergenceFound:
+        """Find where a file begins to compute something else than a reference."""
+        from ..replay.graph.divergence import divergences, quantises, trace
 
-        return ConstantsCompared(tuple(differences(self._graph(request.file), self._graph(request.reference))))
+        graph = self._graph(request.file)
+        case = 0 if quantises(graph) else request.case  # a quantisation is calibrated for values of the usual size
+        file = trace(graph, list(_cases(request.inputs))[case])
+        reference = trace(self._graph(request.reference), list(_cases(request.reference_inputs))[case])
+        return DivergenceFound(tuple(divergences(file, reference, request.outputs, request.any_order, request.coarse)))
 
     def evaluate_rounding(self, request: EvaluateRounding) -> RoundingEvaluated:
         """Compute how much rounding to a lower precision changes the outputs."""

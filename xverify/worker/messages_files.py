@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from ..framework.modelfile import Signature
 from ..results.precision import Precision
+from ..weights.stored import BatchNorm
 from .codec import Reply, Request
 
 
@@ -22,6 +23,22 @@ class ReadSignature(Request[SignatureRead]):
 
     When ``Build`` named no inputs, the inputs and outputs of later requests are those of the signature.
     """
+
+
+@dataclass(frozen=True)
+class WeightsRead(Reply):
+    """The weights were written; the fields are those of ``weights.stored.Stored``."""
+
+    norms: tuple[BatchNorm, ...]
+    quantised: dict[str, str]
+    places: dict[str, str]
+
+
+@dataclass(frozen=True)
+class ReadWeights(Request[WeightsRead]):
+    """Write the weights that the file stores to ``path``, under the names that the file has for them."""
+
+    path: str
 
 
 @dataclass(frozen=True)

@@ -127,18 +127,29 @@ class TakeBranches(Request[BranchesTaken]):
 
 
 @dataclass(frozen=True)
-class ConstantsCompared(Reply):
-    """sentences: one about each constant that differs."""
+class DivergenceFound(Reply):
+    """sentences: where the file begins to compute something else; none where that is not found."""
 
     sentences: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class CompareConstants(Request[ConstantsCompared]):
-    """Compare the constants of an ONNX file with those of the same name in another one, the reference."""
+class FindDivergence(Request[DivergenceFound]):
+    """Find the first node of an ONNX file whose value another ONNX file, the reference, does not have, both in float64.
+
+    inputs, reference_inputs: the same input cases as an array file of each. case: index of the case.
+    outputs: name of an output of the reference -> its name in the file.
+    any_order: whether the axes of an image are turned. coarse: the relative difference that the precision of the file explains.
+    """
 
     file: str
+    inputs: str
     reference: str
+    reference_inputs: str
+    case: int
+    outputs: dict[str, str]
+    any_order: bool
+    coarse: float
 
 
 @dataclass(frozen=True)

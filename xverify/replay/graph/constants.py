@@ -1,4 +1,4 @@
-"""Compares the constants of two graphs that should have the same weights."""
+"""Compares the constants of a graph with the weights that they should be."""
 
 from __future__ import annotations
 
@@ -8,23 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from .model import Graph
 from .values import BFLOAT16, is_float
 
 ROUNDINGS = {"float16": np.dtype(np.float16), "bfloat16": BFLOAT16}
 SMALL = 1e-5  # relative difference (rms) up to which a constant may come from folding layers together
 
 
-def differences(graph: Graph, reference: Graph) -> list[str]:
-    """A sentence about each constant that another graph has with the same name and shape, and with other values.
+def differences_by_name(constants: Mapping[str, Any], others: Mapping[str, Any]) -> list[str]:
+    """A sentence about each constant that has the name and shape of another array, and other values.
 
     Constants with other names are not compared, because an exporter may fold or rename them.
     """
-    return differences_by_name(graph.constants, reference.constants)
-
-
-def differences_by_name(constants: Mapping[str, Any], others: Mapping[str, Any]) -> list[str]:
-    """The same for arrays by name."""
     return [sentence for name, array in constants.items() for sentence in _compared(name, array, others)]
 
 

@@ -1,0 +1,63 @@
+"""Compares two sets of weights for a user: one line for each tensor that is not identical, and what it follows from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from .canonical import Difference, diff
+from .findings import sentences
+from .relations import QUIET, Relation, relate
+from .stored import Stored
+
+
+@dataclass(frozen=True)
+class Compared:
+    """lines: one for each tensor that is not identical. sentences: what is wrong.
+
+    different: number of tensors that no renaming, order of axes or folding explains. known: number of all tensors.
+    """
+
+    lines: Sequence[str]
+    sentences: Sequence[str]
+    different: int
+    known: int
+
+
+def compare(left: Stored, right: Stored) -> Compared:
+    """Compare the weights of a file, the left one, with those of a reference."""
+    plain = {each.name: each for each in diff(left.arrays, right.arrays)}
+    known = len(set(left.arrays) | set(right.arrays))
+    if not plain:
+        return Compared((), (), 0, known)
+    relations = relate(left, right)
+    lines, different = [], 0
+    told: set[str] = set()
+    for each in relations:
+        told |= {each.name, each.other, *each.uses}
+        if each.name == each.other and each.name not in plain:
+            continue
+        lines.append(f"{each.name or each.other}: {_says(each, plain)}")
+        different += not _is_right(each, plain)
+    graphs = bool(left.places or right.places)
+    for name, difference in plain.items():
+        # A single number in a graph is a constant of the exporter, unless both files have it.
+        if name not in told and not (graphs and difference.kind in ("missing", "extra")):
+            lines.append(f"{name}: {difference.detail}")
+            different += 1
+    return Compared(lines, sentences(relations, left, right), different, known)
+
+
+def _is_right(each: Relation, plain: Mapping[str, Difference]) -> bool:
+    bitwise = each.name == each.other and each.name in plain  # two tensors of one name must be the same to the last bit
+    return each.right and each.kind not in QUIET and not bitwise
+
+
+def _says(each: Relation, plain: Mapping[str, Difference]) -> str:
+    if each.kind in QUIET:
+        return each.says.replace("in the file", "on the left").replace("in the reference", "on the right")
+    if each.kind == "same" and each.name != each.other:
+        return f"equal to {each.other}" + (f", {each.says}" if each.says else "")
+    if each.name == each.other and plain[each.name].kind in ("values", "shape"):
+        return "; ".join(filter(None, [plain[each.name].detail, each.says]))
+    return each.says if each.kind in ("folded", "dropped norm") else f"{each.says}, compared with {each.other}"

@@ -1,0 +1,107 @@
+"""Why a conversion is wrong: by the weights of both files, the first node that computes something else, and the axes of inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..errors import SubjectError
+from ..weights import npz
+from ..weights.findings import sentences
+from ..weights.relations import Relation, relate
+from ..weights.stored import Stored
+from ..worker.messages_files import ReadWeights
+from ..worker.messages_graph import FindDivergence
+from ..worker.process import Worker
+from .axes import turned_inputs
+from .computing import Cases, Computed
+from .judge import Judged
+from .meaning import Meaning
+from .subject import Opened
+
+SHOWN = 3  # sentences on weights that a reason has
+PRECISIONS = {"rounded": 0.02, "quantised": 0.2}  # kind of relation -> relative difference of values that it explains
+
+
+@dataclass(frozen=True)
+class Side:
+    """A file with its input cases. inputs: the array file."""
+
+    opened: Opened
+    inputs: Path
+
+
+def explained(
+    judged: Judged,
+    file: Side,
+    computed: Computed,
+    cases: Cases,
+    meaning: Meaning,
+    reference: Side | None,
+    graphs: Worker | None,
+) -> Judged:
+    """The answer on a conversion with what is known about its cause, where it is wrong.
+
+    reference: the reference, when it is a file. graphs: the worker that evaluates ONNX graphs.
+    """
+    if not judged.error.verdict.fails:
+        return judged
+    found = list(turned_inputs(file.opened, cases, computed, meaning))
+    relations: list[Relation] = []
+    if reference is not None:
+        weights, relations = _weights(file.opened, reference.opened)
+        found += weights
+    if reference is not None and graphs is not None and file.opened.is_onnx and reference.opened.is_onnx:
+        found += _divergence(judged, file, reference, computed, relations, graphs)
+    reason = "; ".join([*found, *([judged.error.reason] if judged.error.reason else [])])
+    return replace(judged, error=replace(judged.error, reason=reason or None))
+
+
+def stored_weights(opened: Opened) -> Stored:
+    """The weights that an opened file stores. Raises SubjectError."""
+    path = opened.worker.folder / "weights.npz"
+    reply = opened.worker.ask(ReadWeights(str(path)))
+    return Stored(npz.load_file(path), reply.norms, reply.quantised, reply.places)
+
+
+def _weights(file: Opened, reference: Opened) -> tuple[list[str], list[Relation]]:
+    """(sentences on weights that no correct conversion gives, all relations)."""
+    try:
+        mine, theirs = stored_weights(file), stored_weights(reference)
+    except SubjectError:
+        return [], []  # the outputs are judged all the same
+    relations = relate(mine, theirs)
+    known = [each for each in relations if each.kind not in ("extra", "missing")]
+    if not known:
+        return [], []
+    says = sentences(relations, mine, theirs)
+    more = [f"and {len(says) - SHOWN} more differences between the weights"] if len(says) > SHOWN else []
+    return [*says[:SHOWN], *more], relations
+
+
+def _divergence(
+    judged: Judged,
+    file: Side,
+    reference: Side,
+    computed: Computed,
+    relations: Sequence[Relation],
+    graphs: Worker,
+) -> list[str]:
+    """Where the graph of the file begins to compute something else than that of the reference."""
+    tensors = [each for each in judged.error.tensors if each.rel_rms is not None]
+    case = max(tensors, key=lambda each: each.rel_rms or 0.0).case if tensors else 0
+    question = FindDivergence(
+        file=str(file.opened.path.resolve()),
+        inputs=str(file.inputs),
+        reference=str(reference.opened.path.resolve()),
+        reference_inputs=str(reference.inputs),
+        case=case,
+        outputs=dict(computed.names),
+        any_order=computed.is_turned,
+        coarse=max((PRECISIONS.get(each.kind, 0.0) for each in relations), default=0.0),
+    )
+    try:
+        return list(graphs.ask(question).sentences)
+    except SubjectError:
+        return []

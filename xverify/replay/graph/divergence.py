@@ -1,0 +1,250 @@
+"""Finds where two graphs that get equal inputs begin to compute different values, both in float64.
+
+A value of the file corresponds to a value of the reference when they are equal, whatever their names are. Going back from an output
+that differs, through values that correspond to none, leads to the first node that computes what the reference does not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .evaluation import Evaluation, given
+from .kinds import QUANTISING
+from .model import Graph, Node
+from .node_difference import Neighbours, between, described
+from .sketch import Sketch, apart, reordered, sketch
+from .values import Value
+
+LEAST, MOST = (
+    2e-6,
+    1e-4,
+)  # relative difference of corresponding values: folding in float32 alone changes values by up to this
+SHARE = 1 / 30  # of the difference of the outputs, within these limits
+CLIPPED = 0.02  # share of values beyond the range of a quantisation that is too much
+FEW_STEPS = 16  # a quantisation that uses fewer steps than this is too coarse
+QUANTISED = 0.2  # relative difference that quantised values may have
+MOST_RANGES = 2  # quantisations that are named
+SHOWN = 4  # missing nodes that a sentence names
+
+
+@dataclass
+class Trace:
+    """The values of a graph.
+
+    sketches: name of a value -> its sketch. producers: name of a value -> index of its node. users: name -> indices of the nodes.
+    data: names of the values that depend on the numbers in an input, and not on its shape alone.
+    ranges: name of a quantisation whose range does not fit its input -> a sentence.
+    """
+
+    graph: Graph
+    sketches: dict[str, Sketch] = field(default_factory=dict)
+    producers: dict[str, int] = field(default_factory=dict)
+    users: dict[str, list[int]] = field(default_factory=dict)
+    data: set[str] = field(default_factory=set)
+    ranges: dict[str, str] = field(default_factory=dict)
+
+    def needed(self, node: Node) -> list[str]:
+        """The inputs of a node that depend on data."""
+        return [name for name in dict.fromkeys((*node.inputs, *sorted(node.uses))) if name in self.data]
+
+    def neighbours(self, index: int) -> Neighbours:
+        """A node with the nodes that use its outputs."""
+        node = self.graph.nodes[index]
+        after = [self.graph.nodes[user] for name in node.outputs for user in self.users.get(name, ())]
+        return Neighbours(node, tuple(after), self.graph.constants)
+
+
+def trace(graph: Graph, inputs: Mapping[str, Any]) -> Trace:
+    """Evaluate a graph in float64, and keep a sketch of every value."""
+    found = Trace(graph)
+    for name in graph.inputs:
+        if isinstance(inputs.get(name), np.ndarray):
+            found.sketches[name] = sketch(inputs[name])
+            found.data.add(name)
+    for index, node in enumerate(graph.nodes):
+        for name in node.uses:
+            found.users.setdefault(name, []).append(index)
+        found.producers.update(dict.fromkeys((name for name in node.outputs if name), index))
+        if node.op not in ("Shape", "Size") and any(name in found.data for name in node.uses):
+            found.data |= {name for name in node.outputs if name}
+
+    def after(node: Node, arguments: Sequence[Value | None], outputs: list[Value]) -> list[Value]:
+        if node.op == "QuantizeLinear":
+            found.ranges.update((node.name, says) for says in _badly_scaled(node, arguments))
+        for name, value in zip(node.outputs, outputs):
+            if name and isinstance(value.exact, np.ndarray) and value.exact.dtype.kind in "fiub":
+                found.sketches[name] = sketch(value.exact)
+        return outputs
+
+    evaluation = Evaluation(after=after)
+    evaluation.run(graph, given(evaluation, graph, inputs))
+    return found
+
+
+def quantises(graph: Graph) -> bool:
+    """Whether a graph computes quantised values."""
+    return any(node.op in QUANTISING for node in graph.nodes)
+
+
+def _badly_scaled(node: Node, arguments: Sequence[Value | None]) -> Iterator[str]:
+    """A sentence when the range of a quantisation is far smaller or far larger than its input."""
+    first, second, third = (*arguments, None)[:3]
+    if first is None or second is None:
+        return
+    x, scale = first.exact, second.exact
+    zero = third.exact if third is not None else np.zeros(1, np.uint8)
+    if np.size(scale) != 1 or zero.dtype.itemsize != 1 or zero.dtype.kind not in "iu" or not np.size(x):
+        return
+    limits, offset, step = np.iinfo(zero.dtype), float(zero.reshape(-1)[0]), float(np.reshape(scale, -1)[0])
+    low, high = (limits.min - offset) * step, (limits.max - offset) * step
+    beyond = float(np.mean((x < low - step) | (x > high + step)))
+    reach = float(np.max(np.abs(x)))
+    if beyond > CLIPPED and reach > 1.5 * max(-low, high):
+        yield (
+            f"{described(node)} clips {100 * beyond:.0f}% of its values to [{low:.3g}, {high:.3g}], and they reach {reach:.3g}: "
+            f"its scale {step:.3g} is too small"
+        )
+    elif 0 < float(np.max(x) - np.min(x)) < FEW_STEPS * step:
+        steps = max(1, round(float(np.max(x) - np.min(x)) / step))
+        yield f"{described(node)} has {steps} steps for all of its values: its scale {step:.3g} is too large"
+
+
+def divergences(
+    file: Trace, reference: Trace, outputs: Mapping[str, str], any_order: bool = False, coarse: float = 0.0
+) -> list[str]:
+    """Sentences on where the file begins to compute something else than the reference; [] when nothing is found.
+
+    outputs: name of an output of the reference -> its name in the file.
+    any_order: whether values may correspond in any order, because the axes of an image are turned.
+    coarse: the relative difference that rounded or quantised weights explain.
+    """
+    found = list(file.ranges.values())[:MOST_RANGES]
+    coarse = max(coarse, QUANTISED) if quantises(file.graph) else coarse
+    pairs = [
+        (theirs, mine) for theirs, mine in outputs.items() if mine in file.sketches and theirs in reference.sketches
+    ]
+    for theirs, mine in pairs:
+        away = apart(file.sketches[mine], reference.sketches[theirs])
+        tolerance = max(coarse, min(MOST, max(LEAST, away * SHARE)))
+        says = _Comparison(file, reference, tolerance, any_order).explain(mine, theirs) if away > tolerance else ""
+        if says and says not in found:
+            found.append(says)
+    return found
+
+
+class _Comparison:
+    def __init__(self, file: Trace, reference: Trace, tolerance: float, any_order: bool) -> None:
+        self.file, self.reference, self.tolerance, self.any_order = file, reference, tolerance, any_order
+        self.by_count = [_by_count(trace) for trace in (file, reference)]
+        self.known: dict[tuple[bool, str], list[str]] = {}
+
+    def equal(self, name: str, in_file: bool = True) -> list[str]:
+        """The values of the other graph that correspond to a value."""
+        key = (in_file, name)
+        if key not in self.known:
+            own = (self.file if in_file else self.reference).sketches.get(name)
+            other = self.reference if in_file else self.file
+            names = self.by_count[1 if in_file else 0].get((own.count, own.whole), []) if own else []
+            self.known[key] = [each for each in names if own is not None and self._same(own, other.sketches[each])]
+        return self.known[key]
+
+    def _same(self, mine: Sketch, theirs: Sketch) -> bool:
+        near = apart(mine, theirs) <= (0.0 if mine.whole else self.tolerance)
+        return near or (self.any_order and reordered(mine, theirs, self.tolerance))
+
+    def explain(self, mine: str, theirs: str) -> str:
+        """The sentence on one output. mine, theirs: its names."""
+        others = [name for name in self.equal(mine) if name != theirs]
+        if others:
+            return self._unfinished(mine, theirs, others)
+        entries = self._entries(mine)
+        told = not entries or self.file.graph.nodes[entries[0]].name in self.file.ranges
+        return "" if told else self._describe(entries[0], theirs)
+
+    def _unfinished(self, mine: str, theirs: str, others: Sequence[str]) -> str:
+        """The sentence on an output that is an earlier value of the reference."""
+        missing = min((self._between(name, theirs) for name in others), key=len)
+        if not missing or any(name in self.reference.graph.outputs for name in others):
+            return ""
+        names = ", ".join(described(node) for node in missing[:SHOWN])
+        more = f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
+        return f"the output {mine} is what the reference has before its last nodes, which the file leaves out: {names}{more}"
+
+    def _between(self, start: str, end: str) -> list[Node]:
+        """The nodes of the reference that lead from one value to another."""
+        graph, ahead, nodes = self.reference.graph, {start}, []
+        for node in graph.nodes:
+            if node.uses & ahead:
+                ahead |= {name for name in node.outputs if name}
+                nodes.append(node)
+        needed = {end}
+        found = []
+        for node in reversed(nodes):
+            if needed & set(node.outputs):
+                needed |= node.uses
+                found.append(node)
+        return found[::-1]
+
+    def _entries(self, output: str) -> list[int]:
+        """The nodes of the file that make a value without partner of values that have one, in the order of the file."""
+        found, seen, stack = set(), set(), [output]
+        while stack:
+            name = stack.pop()
+            index = self.file.producers.get(name)
+            if name in seen or index is None:
+                continue
+            seen.add(name)
+            lacking = [each for each in self.file.needed(self.file.graph.nodes[index]) if not self._has_partner(each)]
+            if not lacking:
+                found.add(index)
+            stack += lacking
+        return sorted(found)
+
+    def _has_partner(self, name: str) -> bool:
+        # A value that has no sketch is a sequence; one that is an input of the graph is the same in both graphs.
+        return name not in self.file.producers or name not in self.file.sketches or bool(self.equal(name))
+
+    def _describe(self, index: int, output: str) -> str:
+        """The sentence on the first node whose value the reference does not have."""
+        own = self.file.neighbours(index)
+        before = [other for name in self.file.needed(own.node) for other in self.equal(name)]
+        says = between(own, self._counterparts(before, output), output in before)
+        value = next((name for name in own.node.outputs if name in self.file.sketches), "")
+        held = self._held(value)
+        order = f"; its output holds the values of the reference's {held} in another order" if held else ""
+        return f"the first value that differs is that of {described(own.node)}: {says}{order}"
+
+    def _held(self, name: str) -> str:
+        """A value of the reference that holds the numbers of a value of the file in another order."""
+        own = self.file.sketches.get(name)
+        if own is None or own.whole:
+            return ""
+        names = self.by_count[1].get((own.count, own.whole), [])
+        return next((each for each in names if reordered(own, self.reference.sketches[each], self.tolerance)), "")
+
+    def _counterparts(self, before: Sequence[str], output: str) -> list[Neighbours]:
+        """The nodes of the reference that take these values, lead to the output, and make something that the file does not have."""
+        ancestors = {output}
+        for node in reversed(self.reference.graph.nodes):
+            if ancestors & set(node.outputs):
+                ancestors |= node.uses
+        found = []
+        for index, node in enumerate(self.reference.graph.nodes):
+            leads = bool(ancestors & set(node.outputs))
+            lacks = all(not self.equal(name, in_file=False) for name in node.outputs if name in self.reference.sketches)
+            if leads and lacks and set(before) & node.uses:
+                found.append(self.reference.neighbours(index))
+        return found
+
+
+def _by_count(trace: Trace) -> dict[tuple[int, bool], list[str]]:
+    """(number of values, whether whole) -> names of the values that depend on data."""
+    found: dict[tuple[int, bool], list[str]] = {}
+    for name, each in trace.sketches.items():
+        if name in trace.data:
+            found.setdefault((each.count, each.whole), []).append(name)
+    return found

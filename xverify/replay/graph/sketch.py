@@ -1,0 +1,82 @@
+"""Small summaries of large arrays, by which values of two graphs are compared without keeping them.
+
+A sketch holds random projections. The projections of a difference are the differences of the projections, so the distance of two
+arrays follows from their sketches (Johnson and Lindenstrauss, 1984). Moments tell arrays with the same values in another order.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+PROJECTIONS = 24
+BLOCK = 1024  # values that share one set of random factors, up to the sign
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """The summary of one array.
+
+    shape: its shape. whole: whether it holds whole numbers. size: its rms.
+    moments: mean, mean square with the sign, and mean fourth power, in units of the rms.
+    projections: random projections, whose rms is that of the array.
+    """
+
+    shape: tuple[int, ...]
+    whole: bool
+    size: float
+    moments: Any
+    projections: Any
+
+    @property
+    def count(self) -> int:
+        """Number of values."""
+        return math.prod(self.shape)
+
+
+def sketch(array: Any) -> Sketch:
+    """The sketch of an array of numbers; infinite and missing values count as 0."""
+    array = np.asarray(array)
+    flat = torch.from_numpy(np.nan_to_num(array.astype(np.float64), posinf=0.0, neginf=0.0).reshape(-1))
+    count = max(1, flat.numel())
+    size = math.sqrt(float((flat * flat).sum()) / count)
+    unit = flat / size if size else flat
+    moments = (
+        np.array([float(unit.mean()), float((unit * unit.abs()).mean()), float((unit**4).mean())])
+        if count
+        else np.zeros(3)
+    )
+    return Sketch(array.shape, array.dtype.kind in "iub", size, moments, _project(flat) / math.sqrt(count))
+
+
+def _project(flat: Any) -> Any:
+    blocks = max(1, -(-flat.numel() // BLOCK))
+    padded = torch.zeros(blocks * BLOCK, dtype=torch.float64)
+    padded[: flat.numel()] = flat
+    made = torch.Generator().manual_seed(0)
+    factors = torch.randn(BLOCK, PROJECTIONS, dtype=torch.float64, generator=made)
+    signs = torch.randint(0, 2, (blocks, PROJECTIONS), generator=made).double() * 2 - 1
+    return ((padded.reshape(blocks, BLOCK) @ factors) * signs).sum(0).numpy()
+
+
+def apart(mine: Sketch, theirs: Sketch) -> float:
+    """The distance of two arrays / the size of the larger one, estimated; infinite when they have another number of values."""
+    if mine.count != theirs.count:
+        return math.inf
+    size = max(mine.size, theirs.size)
+    away = math.sqrt(float(np.mean(np.square(mine.projections - theirs.projections))))
+    return away / size if size else 0.0
+
+
+def reordered(mine: Sketch, theirs: Sketch, tolerance: float) -> bool:
+    """Whether two arrays hold the same values in another order, as far as their moments tell."""
+    if mine.count != theirs.count or mine.count < 2 or not mine.size or not theirs.size:
+        return False
+    near = abs(mine.size / theirs.size - 1) <= tolerance and bool(
+        (abs(mine.moments - theirs.moments) <= 10 * tolerance).all()
+    )
+    return near and apart(mine, theirs) > 10 * tolerance
