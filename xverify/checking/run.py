@@ -26,6 +26,7 @@ from .computing import Cases, Computed, compute_alone, compute_matched, make_cas
 from .figures import Condition, unmet
 from .judge import CONVERSION, RUNTIME, Judged, conversion, runtime
 from .meaning import Meaning, own_meaning, perturbed_meaning
+from .model_inputs import fixed_shapes
 from .nodes import judge_nodes
 from .options import CheckSettings
 from .reference import is_recorded, read
@@ -226,14 +227,19 @@ class Check:
         if opened is not None and opened.is_onnx and self.graphs is not None:
             with suppress(SubjectError):
                 vocabulary = self.graphs.ask(DescribeGraph(str(opened.path.resolve()))).vocabulary
-        return make_cases(tensors, vocabulary, self.settings)
+        settings = self.settings
+        if settings.against is not None:
+            fixed = fixed_shapes(tensors, [each.opened.signature for each in self.candidates if each.opened])
+            settings = replace(settings, shape={**fixed, **(settings.shape or {})})
+        return make_cases(tensors, vocabulary, settings)
 
     def _target(self, opened: Opened) -> Target | None:
         """The reference with its exact outputs; None without --against. It is computed once. opened: some file under test."""
         if self.settings.against is None or self.target is not None:
             return self.target
         if self.model is not None:
-            cases, meaning = self.model.evaluate(opened, lambda: self._cases(opened.signature.inputs, opened))
+            files = [each.opened for each in self.candidates if each.opened]
+            cases, meaning = self.model.evaluate(opened, files, lambda: self._cases(opened.signature.inputs, opened))
         elif self.against is not None:
             cases, meaning = self._file_meaning(self.against)
         else:
