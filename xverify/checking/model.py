@@ -277,9 +277,9 @@ class ModelReference:
         sentences, count = found.sentences, len(found.sentences)
         if found.found == found.known:
             return ""
-        if not given and 2 * count > found.known:
+        if not given and 2 * count > found.named:
             return (
-                f"{count} of {found.known} weights of the file are not those of the reference, which has {source} "
+                f"{count} of {found.named} weights of the file are not those of the reference, which has {source} "
                 f"({sentences[0]}): {step}"
             )
         if sentences:

@@ -137,7 +137,8 @@ class GraphWork:
 
         constants, weights = self._graph(request.file).constants, npz.load_file(Path(request.weights))
         sentences = tuple(differences_by_name(constants, weights))
-        return WeightsCompared(sentences, len(weights), found_by_value(weights, constants))
+        named = sum(name in constants and constants[name].shape == array.shape for name, array in weights.items())
+        return WeightsCompared(sentences, len(weights), named, found_by_value(weights, constants))
 
     def _graph(self, file: str) -> Any:
         """The graph of a file, read once. Its type is not named here, because its module imports onnx and torch."""
