@@ -102,9 +102,9 @@ def _of_folder(text: str, settings: CheckSettings) -> tuple[Request, ModelFolder
     own = [each for each in discovery.load_all().values() if not each.runs_export and folder.file(each.reads())]
     usable = [each for each in sorted(own, key=_preference) if environments.chosen(each) or not host.missing(each)]
     if not usable:
-        files = ", ".join(path.name for path in sorted(folder.code.glob("*.py")))
+        shown = ", ".join(path.name for path in sorted(folder.code.glob("*.py")))
         raise UsageError(
-            f"{text}: no framework that this folder defines is installed (it has {files}); see xverify doctor"
+            f"{text}: no framework that this folder defines is installed (it has {shown}); see xverify doctor"
         )
     return resolve(text, [usable[0].name], asked)
 
