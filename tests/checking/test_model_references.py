@@ -36,14 +36,14 @@ def sized(width):
 """
 
 
-def export(path: Path, **changed) -> Path:
+def export(path: Path, batch="batch", **changed) -> Path:
     """The model as a converter writes it."""
     nodes = [
         helper.make_node("Gemm", ["x", "fc1.weight", "fc1.bias"], ["h"], "/fc1/Gemm", transB=1),
         helper.make_node("Tanh", ["h"], ["t"], "/Tanh"),
         helper.make_node("Gemm", ["t", "fc2.weight", "fc2.bias"], ["y"], "/fc2/Gemm", transB=1),
     ]
-    return save_onnx(path, nodes, {"x": ["batch", 8]}, {"y": ["batch", 3]}, {**WEIGHTS, **changed})
+    return save_onnx(path, nodes, {"x": [batch, 8]}, {"y": [batch, 3]}, {**WEIGHTS, **changed})
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def rows(folder: Path, question: str) -> list:
 
 @pytest.mark.parametrize("kind", ["numpy", pytest.param("torch", marks=pytest.mark.slow), "code"])
 def test_a_right_file_is_equal_and_a_planted_fault_is_not(xverify, right, weights, tmp_path, kind):
-    wrong = export(tmp_path / "wrong.onnx", **{"fc2.bias": WEIGHTS["fc2.bias"] * 0})
+    wrong = export(tmp_path / "wrong.onnx", 5, **{"fc2.bias": WEIGHTS["fc2.bias"] * 0})
     text = reference(kind, tmp_path)
     done = xverify("check", right, wrong, "--against", text, "--weights", weights, "--json", tmp_path / "r.json")
     assert done.code == 1, done.out + done.err

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -102,9 +102,9 @@ def _of_folder(text: str, settings: CheckSettings) -> tuple[Request, ModelFolder
     own = [each for each in discovery.load_all().values() if not each.runs_export and folder.file(each.reads())]
     usable = [each for each in sorted(own, key=_preference) if environments.chosen(each) or not host.missing(each)]
     if not usable:
-        own_files = ", ".join(path.name for path in sorted(folder.code.glob("*.py")))
+        shown = ", ".join(path.name for path in sorted(folder.code.glob("*.py")))
         raise UsageError(
-            f"{text}: no framework that this folder defines is installed (it has {own_files}); see xverify doctor"
+            f"{text}: no framework that this folder defines is installed (it has {shown}); see xverify doctor"
         )
     return resolve(text, [usable[0].name], asked)
 
@@ -176,16 +176,16 @@ class ModelReference:
         except XverifyError as error:
             self.problem = error
 
-    def evaluate(self, opened: Opened, make_cases: MakeCases) -> tuple[Cases, Meaning]:
+    def evaluate(self, opened: Opened, files: Sequence[Opened], make_cases: MakeCases) -> tuple[Cases, Meaning]:
         """The input cases, and the exact outputs with their noise. Raises UsageError.
 
-        opened: a file under test, which may fix the batch size. make_cases: makes cases for its inputs.
+        opened: a file under test. make_cases: makes cases for its inputs. files: all of them, of which one may fix the batch size.
         """
         try:
             if self.problem is not None:
                 raise self.problem
             if self.code is None:
-                cases = folder_cases(self.process.folder.spec, opened.signature, self.settings)
+                cases = folder_cases(self.process.folder.spec, [each.signature for each in files], self.settings)
             else:
                 assert self.started is not None
                 cases, spec = code_cases(self.process, opened, make_cases(), self.settings)
@@ -277,9 +277,9 @@ class ModelReference:
         sentences, count = found.sentences, len(found.sentences)
         if found.found == found.known:
             return ""
-        if not given and 2 * count > found.known:
+        if not given and 2 * count > found.named:
             return (
-                f"{count} of {found.known} weights of the file are not those of the reference, which has {source} "
+                f"{count} of {found.named} weights of the file are not those of the reference, which has {source} "
                 f"({sentences[0]}): {step}"
             )
         if sentences:

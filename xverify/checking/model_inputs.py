@@ -51,20 +51,38 @@ def batch_of(spec: ModelSpec, arrays: Arrays) -> int:
     return 1
 
 
+def fixed_shapes(tensors: Sequence[Tensor], signatures: Sequence[Signature]) -> dict[str, tuple[int, ...]]:
+    """Shapes of inputs that leave a size open, where a file under test fixes it: name -> shape."""
+    found: dict[str, tuple[int, ...]] = {}
+    for tensor in tensors:
+        if tensor.shape is None or all(isinstance(size, int) for size in tensor.shape):
+            continue
+        for signature in signatures:
+            alike = [other for other in signature.inputs if plain(other.name) == plain(tensor.name)]
+            if len(tensors) == len(signature.inputs) == 1:
+                alike = list(signature.inputs)
+            sizes = [size for other in alike for size in other.shape or () if isinstance(size, int)]
+            pairs = list(zip(tensor.shape, sizes))
+            fits = len(sizes) == len(tensor.shape) and all(own == size for own, size in pairs if isinstance(own, int))
+            if fits and alike[0].shape == tuple(sizes):
+                found.setdefault(tensor.name, tuple(sizes))
+    return found
+
+
 # -- a model folder -----------------------------------------------------------------------------------------------------
 
 
-def folder_cases(spec: ModelSpec, signature: Signature, settings: CheckSettings) -> Cases:
-    """Input cases in the ranges of a spec, with the batch size that a file under test fixes. Raises UsageError.
+def folder_cases(spec: ModelSpec, signatures: Sequence[Signature], settings: CheckSettings) -> Cases:
+    """Input cases in the ranges of a spec, with the batch size that some file under test fixes. Raises UsageError.
 
-    signature: of the file under test.
+    signatures: of the files under test.
     """
     tensors = [Tensor(name, each.shape, each.dtype) for name, each in spec.inputs.items()]
     if settings.inputs is not None:
         return make_cases(tensors, {}, settings)
     shapes = dict(settings.shape or {})
     batched = [name for name, each in spec.inputs.items() if BATCH in each.shape]
-    batch = _fixed_batch(spec, signature)
+    batch = next((size for each in signatures if (size := _fixed_batch(spec, each)) is not None), None)
     if batch is not None and not set(shapes) & set(batched):
         shapes[batched[0]] = spec.inputs[batched[0]].sized(batch)
     inputs, notes = settle(tensors, shapes, limits=settings.input_range)

@@ -29,6 +29,7 @@ from .figures import Condition, decided, unmet
 from .input_cases import guess_cases
 from .judge import CONVERSION, RUNTIME, Judged
 from .meaning import Meaning, own_meaning, perturbed_meaning
+from .model_inputs import fixed_shapes
 from .options import CheckSettings
 from .reference import is_recorded, read
 from .subject import Opened, make_worker, open_file
@@ -179,14 +180,20 @@ class Check:
         if opened.is_onnx and self.graphs is not None:
             with suppress(SubjectError):
                 vocabulary = self.graphs.ask(DescribeGraph(str(opened.path.resolve()))).vocabulary
-        return guess_cases(opened.signature.inputs, vocabulary, self.settings, opened)
+        settings = self.settings
+        if settings.against is not None:
+            files = [each.opened.signature for each in self.candidates if each.opened]
+            fixed = fixed_shapes(opened.signature.inputs, files)
+            settings = replace(settings, shape={**fixed, **(settings.shape or {})})
+        return guess_cases(opened.signature.inputs, vocabulary, settings, opened)
 
     def _target(self, opened: Opened) -> Target | None:
         """The reference with its exact outputs; None without --against. It is computed once. opened: some file under test."""
         if self.settings.against is None or self.target is not None:
             return self.target
         if self.model is not None:
-            cases, meaning = self.model.evaluate(opened, lambda: self._cases(opened)[0])
+            files = [each.opened for each in self.candidates if each.opened]
+            cases, meaning = self.model.evaluate(opened, files, lambda: self._cases(opened)[0])
         elif self.against is not None:
             cases, meaning = self._file_meaning(self.against)
         else:

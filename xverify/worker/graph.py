@@ -191,7 +191,8 @@ class GraphWork:
 
         constants, weights = self._graph(request.file).constants, npz.load_file(Path(request.weights))
         sentences = tuple(differences_by_name(constants, weights))
-        return WeightsCompared(sentences, len(weights), found_by_value(weights, constants))
+        named = sum(name in constants and constants[name].shape == array.shape for name, array in weights.items())
+        return WeightsCompared(sentences, len(weights), named, found_by_value(weights, constants))
 
     def take_branches(self, request: TakeBranches) -> BranchesTaken:
         """Write the file with the branches that one case takes."""

@@ -231,11 +231,13 @@ class CompareRoundedWeights(Request[RoundedWeightsCompared]):
 class WeightsCompared(Reply):
     """sentences: one about each constant that has the name of a weight, and other values.
 
-    known: number of weights. found: number of those whose values some constant has, under any name, also transposed.
+    known: number of weights. named: number of those of which a constant has the name and shape.
+    found: number of those whose values some constant has, under any name, also transposed.
     """
 
     sentences: tuple[str, ...]
     known: int
+    named: int
     found: int
 
 
