@@ -336,3 +336,17 @@ def test_the_shapes_of_a_folder_can_be_changed(folder):
     found = find(str(folder), {"image": (4, 3, 16, 8)}, Path("unused"), None, Listener())
     assert (found.spec.batch, found.spec.inputs["image"].shape) == (4, ("N", 3, 16, 8))
     assert found.spec.inputs["image"].sized(4) == (4, 3, 16, 8)
+
+
+def test_an_operator_that_tensorflow_lite_lacks_is_named():
+    from xverify.errors import Failed, Unsupported
+    from xverify.frameworks._tflite import _explain
+
+    said = (
+        "Could not translate MLIR to FlatBuffer.<frozen runpy>:198:1: error: 'tf.Digamma' op is neither a custom op nor a flex op\n"
+        "<unknown>:0: error: 'tf.Lgamma' op is neither a custom op nor a flex op\n"
+    )
+    found = _explain(said)
+    assert isinstance(found, Unsupported)
+    assert str(found) == "TensorFlow Lite has no operator for tf.Digamma, tf.Lgamma"
+    assert isinstance(_explain("something else"), Failed)
