@@ -201,18 +201,29 @@ def test_every_format_is_equal_to_the_model_it_was_made_of(name, more, folder, o
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("suffix", ["pt2", "torchscript"])
-def test_a_file_of_torch_code_and_the_weights_of_its_build(suffix, out, tmp_path):
+def test_a_file_of_torch_code_and_the_weights_of_its_build(out, tmp_path):
     """In Python: two inputs, two outputs without names, and weights that build() draws, which differ in every build."""
     (tmp_path / "model.py").write_text(NET)
-    result = package.convert(
-        f"torch={tmp_path / 'model.py'}:make", out / f"m.{suffix}", shape={"x": (5, 4), "y": (5, 3)}
-    )
+    result = package.convert(f"torch={tmp_path / 'model.py'}:make", out / "m.pt2", shape={"x": (5, 4), "y": (5, 3)})
     assert result.verdict == "PASS", result
     assert all(row.error.verdict in ("EQUAL", "IDENTICAL") for row in result.rows)
     assert len({tensor.output for tensor in result.rows[1].error.tensors}) == 2
     assert result.weights.source == "the weights that build() of torch makes"
-    assert (out / f"m.{suffix}").is_file()
+    assert (out / "m.pt2").is_file()
+
+
+@pytest.mark.slow
+def test_a_model_whose_control_flow_depends_on_its_input_is_compiled(out, xverify, tmp_path):
+    done = xverify(
+        "convert", "dynamic-loop", out / "m.torchscript", "--weights", "probe", "--json", tmp_path / "r.json"
+    )
+    assert done.code == 0, done.out + done.err
+    assert "torch.jit.script" in done.out
+    assert verdict(tmp_path / "r.json") in ("EQUAL", "IDENTICAL")
+    done = xverify("convert", "dynamic-loop", out / "m.onnx")
+    assert done.code == 3
+    assert "--to torchscript compiles its source" in done.err
+    assert [path.name for path in out.iterdir()] == ["m.torchscript"]
 
 
 @pytest.mark.slow
@@ -336,3 +347,17 @@ def test_the_shapes_of_a_folder_can_be_changed(folder):
     found = find(str(folder), {"image": (4, 3, 16, 8)}, Path("unused"), None, Listener())
     assert (found.spec.batch, found.spec.inputs["image"].shape) == (4, ("N", 3, 16, 8))
     assert found.spec.inputs["image"].sized(4) == (4, 3, 16, 8)
+
+
+def test_an_operator_that_tensorflow_lite_lacks_is_named():
+    from xverify.errors import Failed, Unsupported
+    from xverify.frameworks._tflite import _explain
+
+    said = (
+        "Could not translate MLIR to FlatBuffer.<frozen runpy>:198:1: error: 'tf.Digamma' op is neither a custom op nor a flex op\n"
+        "<unknown>:0: error: 'tf.Lgamma' op is neither a custom op nor a flex op\n"
+    )
+    found = _explain(said)
+    assert isinstance(found, Unsupported)
+    assert str(found) == "TensorFlow Lite has no operator for tf.Digamma, tf.Lgamma"
+    assert isinstance(_explain("something else"), Failed)

@@ -56,7 +56,7 @@ class Conversion:
         self._check_installed()
         threads, place = self.checking.threads, self.space / "source"
         folder = source.find(text, self.settings.shape or {}, place, threads, self.listener)
-        self._check_model(folder)
+        self._check_model(folder, text)
         request = self._request(folder)
         worker = self._worker(discovery.load(REFERENCE), "reference")
         process = ReferenceProcess(request, folder, worker, self.listener)
@@ -89,8 +89,8 @@ class Conversion:
                     f"{environments.remedy(adapter)}"
                 )
 
-    def _check_model(self, folder: ModelFolder) -> None:
-        """Raise UsageError or Unsupported when this model cannot become such a file."""
+    def _check_model(self, folder: ModelFolder, text: str) -> None:
+        """Raise UsageError or Unsupported when this model cannot become such a file. text: the source."""
         form, flow = self.target.form, folder.spec.control_flow
         if flow and form.name != "torchscript":
             raise Unsupported(
@@ -100,8 +100,8 @@ class Conversion:
             adapter = discovery.load(step.framework)
             if step.builds and folder.file(adapter.reads()) is None:
                 raise UsageError(
-                    f"a {form.title} is made of the model in {adapter.reads()}.py, and {folder.path} has none: write it (see "
-                    "docs/model-folder.md), or convert to another format"
+                    f"a {form.title} is made of the model in {adapter.reads()}.py, and {text} has none: write it in a model "
+                    "folder, or convert to another format"
                 )
 
     def _request(self, folder: ModelFolder) -> Request:

@@ -143,8 +143,13 @@ def _constant(value: Any) -> int | None:
 
 
 def _indexes(value: Any) -> bool:
-    """Whether an input of the graph is used as the numbers of rows of an embedding."""
-    return value is not None and any(use.user.kind() == "aten::embedding" and use.offset == 1 for use in value.uses())
+    """Whether an input of the graph is used as the numbers of rows of an embedding, or some of it as a whole number of Python."""
+    return value is not None and any(
+        (use.user.kind() == "aten::embedding" and use.offset == 1)
+        or use.user.kind() in ("aten::Int", "aten::IntImplicit")
+        or (use.user.kind() == "aten::select" and use.offset == 0 and _indexes(use.user.output()))
+        for use in value.uses()
+    )
 
 
 def _structure(kind: Any) -> Any:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from xverify.errors import Failed, SubjectError, Unsupported
 from xverify.framework.adapter import Array
+
+LONGEST = 400  # characters of an error of the converter that a message quotes
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,7 @@ def convert(tf: Any, served: Serving, quantize: str | None = None, cases: Iterab
 
     quantize: "float16": weights in float16; "int8": weights and activations in 8 bits where LiteRT has such an operator.
     cases: representative inputs, name -> array, for "int8".
+    Raises Unsupported for a model with other operators than TensorFlow Lite has, and Failed when the conversion fails otherwise.
     """
     converter = tf.lite.TFLiteConverter.from_concrete_functions([served.function], served.module)
     if quantize is not None:
@@ -72,5 +77,18 @@ def convert(tf: Any, served: Serving, quantize: str | None = None, cases: Iterab
     if quantize == "int8":
         known = [dict(case) for case in cases]  # the converter asks for them more than once
         converter.representative_dataset = lambda: iter(known)
-    content: bytes = converter.convert()
+    try:
+        content: bytes = converter.convert()
+    except Exception as error:
+        raise _explain(str(error)) from error
     return content
+
+
+def _explain(text: str) -> SubjectError:
+    """The error of a conversion that failed. text: what the converter said; it begins with the place in its own source."""
+    lacking = dict.fromkeys(re.findall(r"'(tf\.\w+)' op is neither a custom op nor a flex op", text))
+    if lacking:
+        return Unsupported(f"TensorFlow Lite has no operator for {', '.join(lacking)}")
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or ["no reason was given"]
+    cause = next((line for line in lines if "error:" in line), lines[0])
+    return Failed(f"TensorFlow cannot convert the model to TensorFlow Lite: {cause[:LONGEST]}")

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from xverify.errors import Failed, Unsupported
+from xverify.errors import Unsupported
 from xverify.framework.adapter import Array, Source
 from xverify.framework.capture import Recorder
 from xverify.frameworks._keras import canonical, native
@@ -63,32 +63,27 @@ class Adapter(TensorFlow):
         inputs = {f"input_{i}": array for i, array in enumerate(example)}
         served = serving(self.tf, model, self.forward(model), inputs, ())
         interpreter = self.litert.Interpreter(
-            model_content=self._converted(served),
+            model_content=convert(self.tf, served),
             num_threads=self.threads,
             experimental_op_resolver_type=getattr(self.litert.OpResolverType, kernels),
         )
         interpreter.allocate_tensors()
         runner = interpreter.get_signature_runner()
-        places = [runner.get_input_details()[name]["index"] for name in served.inputs]
+        details = runner.get_input_details()
+        # The converter leaves out an input that no output depends on.
+        places = [details[name]["index"] if name in details else None for name in served.inputs]
         results = {name: runner.get_output_details()[name]["index"] for name in served.outputs}
 
         def run(*arrays: Array) -> Any:
             for place, array in zip(places, arrays):
-                interpreter.set_tensor(place, array)
+                if place is not None:
+                    interpreter.set_tensor(place, array)
             interpreter.invoke()
             found = {name: interpreter.get_tensor(index) for name, index in results.items()}  # copies
             return found if mapping else list(found.values())
 
         mapping = not all(name == f"output_{i}" for i, name in enumerate(results))
         return run
-
-    def _converted(self, served: Any) -> bytes:
-        try:
-            return convert(self.tf, served)
-        except Exception as error:
-            if "SELECT_TF_OPS" in str(error) or "Select TF ops" in str(error):
-                raise Unsupported(f"TensorFlow Lite lacks operators of this model: {_operators(str(error))}") from None
-            raise Failed(f"TensorFlow cannot convert this model to TensorFlow Lite: {_cause(error)}") from error
 
     def layers(self, model: Any) -> dict[str, list[Any]]:
         """None: LiteRT does not show the layers of a converted model."""
@@ -114,16 +109,3 @@ class Adapter(TensorFlow):
 
     def environment(self) -> dict[str, object]:
         return {**super().environment(), "litert": importlib.metadata.version("ai-edge-litert")}
-
-
-def _operators(text: str) -> str:
-    """The operators that the converter lists in its error, e.g. ``tf.Erf``."""
-    listed = text.partition("Flex ops:")[2].splitlines()[:1] or [""]
-    names = [name.strip() for name in listed[0].split(",") if name.strip()]
-    return ", ".join(names) or "see the log"
-
-
-def _cause(error: Exception) -> str:
-    """The line of an error of the converter that says most."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return next((line for line in lines if "error:" in line), lines[0] if lines else type(error).__name__)[:400]
