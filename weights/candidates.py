@@ -120,4 +120,6 @@ def turned_back(array: Array, order: tuple[int, ...] | None, shape: tuple[int, .
 
 def share(away: float) -> str:
     """A relative difference as a message writes it."""
-    return f"{100 * away:.2g}%" if math.isfinite(away) else "infinitely far"
+    if not math.isfinite(away):
+        return "infinitely far"
+    return f"{100 * away:.2g}%" if away < 0.995 else f"{100 * away:.0f}%"

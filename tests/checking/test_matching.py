@@ -58,6 +58,13 @@ def test_what_one_side_lacks_is_told():
     assert (found.missing, found.extra) == (("b",), ("c",))
 
 
+def test_an_output_with_transposed_axes_is_compared_and_not_left_out():
+    for theirs in ("y", "z"):
+        (found,) = matchings("output", [f32("y", 2, 3)], [f32(theirs, 3, 2)])
+        assert [(pair.own, pair.order) for pair in found.pairs] == [(theirs, None)]
+    assert matchings("output", [f32("y", 2, 3)], [f32("z", 2, 4)])[0].missing == ("y",)
+
+
 def test_an_equal_name_with_another_shape_is_an_error():
     with pytest.raises(UsageError, match="'x' is float32 2x3 in the reference and float32 2x4 in the file"):
         matchings("input", [f32("x", 2, 3)], [f32("x", 2, 4)])

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..errors import SubjectError
+import psutil
+
+from ..errors import Failed, SubjectError
 from ..weights import npz
 from ..weights.findings import sentences
 from ..weights.relations import Relation, relate
@@ -20,6 +22,8 @@ from .judge import Judged
 from .meaning import Meaning
 from .subject import Opened
 
+WEIGHTS = "weights.npz"  # the file of the weights, in the folder of a worker
+COPIES = 4  # arrays as large as a file's weights that comparing them needs: two files, in two precisions
 SHOWN = 3  # sentences on weights that a reason has
 PRECISIONS = {"rounded": 0.02, "quantised": 0.2}  # kind of relation -> relative difference of values that it explains
 
@@ -60,8 +64,10 @@ def explained(
 
 def stored_weights(opened: Opened) -> Stored:
     """The weights that an opened file stores. Raises SubjectError."""
-    path = opened.worker.folder / "weights.npz"
+    path = opened.worker.folder / WEIGHTS
     reply = opened.worker.ask(ReadWeights(str(path)))
+    if path.stat().st_size * COPIES > psutil.virtual_memory().available:
+        raise Failed(f"{opened.label}: there is not enough memory to compare its weights")
     return Stored(npz.load_file(path), reply.norms, reply.quantised, reply.places)
 
 

@@ -34,7 +34,7 @@ class Pair:
     """An input or output of the reference and the one of the file that it belongs to.
 
     order: the axes of the reference's array in the order that the file has them; None when the order is the same.
-    how: what the match rests on: "--map", "name", "shape and dtype" or "content". rank: number of axes; 0: unknown.
+    how: what the match rests on: "--map", "name", "shape and dtype" or "number of values". rank: number of axes; 0: unknown.
     """
 
     reference: str
@@ -96,6 +96,9 @@ def matchings(
             f"the {what}s {', '.join(t.name for t in left)} can belong to {', '.join(t.name for t in free)} in more than "
             f"{POSSIBILITIES} ways; say which belong together, e.g. --map {left[0].name}={free[0].name}"
         )
+    if what == "output" and possible == [{}] and len(left) == len(free) == 1 and _turnable(left[0], free[0]):
+        # What is left on both sides is the same output with transposed axes; the comparison says so.
+        possible = [{left[0].name: (free[0].name, [None], "number of values")}]
     ranks = {tensor.name: len(tensor.shape or ()) for tensor in reference}
     found = []
     for assignment in possible:
@@ -190,6 +193,13 @@ def _orders(mine: Tensor, other: Tensor, layout: str | None) -> Iterator[Order |
             yield order
             if order is None and layout is None and turned == other.shape and not _unclear(mine.shape):
                 return  # equal shapes have equal layouts, unless another order gives the same shape
+
+
+def _turnable(mine: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have the same sizes in another order."""
+    if mine.shape is None or other.shape is None or not _same_kind(mine.dtype, other.dtype):
+        return False
+    return sorted(map(str, mine.shape)) == sorted(map(str, other.shape))
 
 
 def _unclear(shape: tuple[int | str | None, ...]) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from ...weights.candidates import share
 from .model import Body, Node
 from .source import source
 
@@ -110,7 +111,7 @@ def _apart(mine: Any, theirs: Any) -> str:
         return f" has the shape {mine.shape}, and the reference's {theirs.shape}"
     size = float(np.sqrt(np.mean(np.square(theirs, dtype=np.float64))))
     away = float(np.sqrt(np.mean(np.square(mine.astype(np.float64) - theirs))))
-    return f" is {100 * away / size:.2g}% (rms) away from the reference's" if size else " is not 0, as the reference's"
+    return f" is {share(away / size)} (rms) away from the reference's" if size else " is not 0, as the reference's"
 
 
 def _attributes(node: Node) -> dict[str, Any]:
