@@ -228,7 +228,7 @@ class Evaluation:
             rounds = size > 0.0 and place not in structural and _rounds(node, place, data)
             data = _noisy(data, noise, size) if rounds else data
             if value is not None and node.op == "DynamicQuantizeLinear":
-                data = value.exact + RARE * (data - value.exact)
+                data = _beside_ties(value.exact, data)
             arguments.append(data)
         attributes = _noisy_attributes(node, noise, size) if size else node.attributes
         return noise, Call(node, attributes, np.float64, size * float(noise.pool[index]), types_of(inputs)), arguments
@@ -279,6 +279,20 @@ def _present(arguments: list[Any]) -> list[Any]:
     while arguments and arguments[-1] is None:
         arguments = arguments[:-1]
     return arguments
+
+
+def _beside_ties(exact: Any, moved: Any) -> Any:
+    """Perturbed values that are going to be quantised over their own range, with small perturbations counting RARE times.
+
+    A perturbation that reaches half a step stays as it is, because it shows in the steps by itself, and would grow by RARE in every
+    layer of a network. The ends of the range stay, too, because they determine the scale of all values.
+    """
+    if not exact.size:
+        return moved
+    low, high = min(0.0, float(exact.min())), max(0.0, float(exact.max()))
+    change = moved - exact
+    small = (RARE * np.abs(change) < (high - low) / 255 / 2) & (exact > low) & (exact < high)
+    return exact + np.where(small, RARE, 1.0) * change
 
 
 def _rounds(node: Node, place: int, data: Any) -> bool:

@@ -94,7 +94,7 @@ class Body:
         self.defaulted = tuple(name for name in names if name in self.constants)
         self.inputs = tuple(name for name in names if name not in self.constants)
         self.outputs = tuple(value.name for value in proto.output) if graph else tuple(proto.output)
-        self.nodes = tuple(self._read(proto.node, context))
+        self.nodes = _ordered(tuple(self._read(proto.node, context)))
         self.freed = self._last_uses()
 
     def _read(self, protos: Sequence[NodeProto], context: Context) -> Iterator[Node]:
@@ -119,6 +119,25 @@ class Body:
             freed.append(tuple(last))
             needed |= node.uses
         return tuple(reversed(freed))
+
+
+def _ordered(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    """The nodes in an order of computation. ONNX demands one, and runtimes also take files without it, which some tools write."""
+    makers = {name: index for index, node in enumerate(nodes) for name in node.outputs if name}
+    if all(makers.get(name, -1) < index for index, node in enumerate(nodes) for name in node.uses):
+        return nodes
+    found: dict[int, Node] = {}
+    for index in range(len(nodes)):
+        path, open_ones = [index], {index}
+        while path:
+            needed = {makers[name] for name in nodes[path[-1]].uses if name in makers} - found.keys() - open_ones
+            if needed:
+                path.append(min(needed))
+                open_ones.add(path[-1])
+            else:
+                last = path.pop()
+                found.setdefault(last, nodes[last])
+    return tuple(found.values())
 
 
 class Graph(Body):
