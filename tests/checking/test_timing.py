@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from modelfiles import FILES, file
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -243,6 +244,19 @@ def test_what_happens_in_timed_calls_alone_is_in_the_rows(check, tmp_path, monke
     assert dies["status"] == "crashed"
     assert dies["reason"].startswith("while it was timed: exited with status 3")
     assert dies["error"]["verdict"] in ("IDENTICAL", "EQUAL")
+
+
+@pytest.mark.slow
+def test_files_of_every_kind_of_runtime_are_timed_together(check):
+    names = ("savedmodel", "tflite", "torchscript", "pt2", "openvino-ir")
+    files = [file(*FILES[name]) for name in names]
+    sizes = ("--shape", "x=4x4", "--shape", "scale=4x3")
+    done, result = check(*files, "--against", file(*FILES["onnx"]), *sizes, *FAST)
+    rows = [row for row in result["rows"] if row["task"] == "conversion"]
+    assert [row["error"]["verdict"] in ("IDENTICAL", "EQUAL") for row in rows] == [True] * 6, done.out
+    assert [row["speed"]["calls"] for row in rows] == [16] * 6
+    assert all(row["speed"]["counted"] or row["speed"]["noisy"] for row in rows), done.out
+    assert all(row["memory"]["peak_rss_mib"] > 10 for row in rows)
 
 
 @pytest.mark.parametrize(

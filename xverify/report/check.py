@@ -66,7 +66,8 @@ def footer(result: Result) -> Iterator[str]:
         if found is not None and (found.known or found.stopped):
             yield f"Nodes: {row.subject}: {coverage(found) if found.known else found.stopped}"
     if any(row.speed for row in result.rows):
-        yield "Timed: the first input case"
+        items = f", {result.settings.batch} images a call" if result.item == "image" else ""
+        yield f"Timed: the first input case{items}"
         yield from speed_sentences(result)
     yield from (f"Note: {note}" for note in result.notes)
 
