@@ -230,8 +230,8 @@ def test_what_happens_in_timed_calls_alone_is_in_the_rows(check, tmp_path, monke
     (tmp_path / "formats" / "counting.py").write_text(COUNTING)
     monkeypatch.setenv("XVERIFY_FORMATS", str(tmp_path / "formats"))
     files = [tmp_path / f"{word}.any" for word in ("stays", "drifts", "dies")]
-    for file in files:
-        file.write_text(f"counting {file.stem}")
+    for path in files:
+        path.write_text(f"counting {path.stem}")
     done, result = check(*files, "--time", "--warmup", 60, "--rerun", 16)
     assert done.code == 1, done.out + done.err
     assert done.err.count(", runtime: EQUAL") + done.err.count(", runtime: IDENTICAL") == 3

@@ -38,8 +38,10 @@ def _print_report(result: Result, console: Console, by_node: bool) -> None:
     title = f"{result.model}, {result.inputs.cases} input cases ({result.inputs.kind})"
     console.print(FirstThatFits(table(each, result.rows, escape(title)) for each in narrower(shown, DISPENSABLE)))
     for row in result.rows:
-        style = STYLES.get(row.error.verdict if row.error else "", "red")
-        for reason in filter(None, (row.reason, row.error.reason if row.error else None)):
+        differs = STYLES.get(row.error.verdict, "red") if row.error else "red"
+        for style, reason in (("red", row.reason), (differs, row.error.reason if row.error else None)):
+            if not reason:
+                continue
             console.print(f"  [{style}]{escape(row.subject)}[/], {row.task}: {escape(reason)}", soft_wrap=True)
         slow = speed_reason(row, result.noise.refusal)
         if slow is not None and why_not_counted(row) != "":
