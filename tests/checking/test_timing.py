@@ -238,9 +238,10 @@ def test_what_happens_in_timed_calls_alone_is_in_the_rows(check, tmp_path, monke
     stays, drifts, dies = result["rows"]
     assert stays["error"]["verdict"] in ("IDENTICAL", "EQUAL")
     assert stays["speed"]["calls"] == 16
-    assert drifts["error"]["verdict"] == "DIFFERENT"
-    assert drifts["error"]["reason"].startswith("in the timed calls of process run 1: ")
-    assert drifts["speed"]["not_counted"] == "DIFFERENT"
+    assert drifts["error"]["verdict"] == "INVALID"
+    assert "in process run 1 the outputs of timed calls differ" in drifts["error"]["reason"]
+    assert "by 0.048 of the result" in drifts["error"]["reason"]
+    assert drifts["speed"]["not_counted"] == "INVALID"
     assert dies["status"] == "crashed"
     assert dies["reason"].startswith("while it was timed: exited with status 3")
     assert dies["error"]["verdict"] in ("IDENTICAL", "EQUAL")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import ChainMap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import Failed, SubjectError, UsageError
@@ -51,7 +50,6 @@ class Computed:
     names: name of an output in the reference -> its name in the file.
     matched: the pairs of inputs and of outputs that differ in name or order of axes, in words.
     missing: outputs of the reference that the file lacks. notes: how the matching was found, and what has no partner.
-    matching: of the outputs; None when they have the names of the reference.
     """
 
     inputs: Path
@@ -61,15 +59,6 @@ class Computed:
     matched: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    matching: Matching | None = None
-
-    def with_outputs(self, own: Mapping[str, Array]) -> Computed:
-        """The same with other outputs in the place of some. own: "case/name" -> output with the file's own names."""
-        if self.matching is None:
-            named = own
-        else:
-            named = as_reference(own, self.matching, 1 + max(int(key.partition("/")[0]) for key in own))
-        return replace(self, own=ChainMap(dict(own), dict(self.own)), outputs=ChainMap(dict(named), dict(self.outputs)))
 
 
 def make_cases(tensors: Sequence[Tensor], vocabulary: Mapping[str, int], settings: CheckSettings) -> Cases:
@@ -157,7 +146,7 @@ def compute_matched(opened: Opened, cases: Cases, reference: Meaning, settings: 
     matched = [str(pair) for pair in (*inputs.pairs, *outputs.pairs) if pair.order or pair.reference != pair.own]
     names = {pair.reference: pair.own for pair in outputs.pairs}
     named = as_reference(own, outputs, cases.count)
-    return Computed(path, own, named, names, tuple(matched), outputs.missing, tuple(notes), outputs)
+    return Computed(path, own, named, names, tuple(matched), outputs.missing, tuple(notes))
 
 
 def _try(opened: Opened, cases: Cases, inputs: Matching, index: int) -> Mapping[str, Array]:

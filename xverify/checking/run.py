@@ -15,7 +15,6 @@ from ..errors import Failed, SubjectError, UsageError
 from ..framework import discovery, formats
 from ..framework.modelfile import ModelFile, Tensor
 from ..progress import Listener
-from ..results.layers import Layers
 from ..results.records import Host, InputsSummary, ReferenceSummary, Result, Row, Settings, WeightsSummary, overall
 from ..results.verdicts import Outcome, Verdict
 from ..verdict.outputs import RULE
@@ -48,7 +47,7 @@ class Target:
 class Candidate:
     """One file on one runtime, with what has been found out about it so far. A failure ends this candidate only.
 
-    opened: the file in its worker. own: its meaning. layers: the verdicts on its nodes. failure: why it ended.
+    opened: the file in its worker. own: its meaning. failure: why it ended.
     """
 
     label: str
@@ -59,7 +58,6 @@ class Candidate:
     cases: Cases | None = None
     computed: Computed | None = None
     own: Meaning | None = None
-    layers: Layers | None = None
     failure: SubjectError | None = None
 
     @contextmanager
@@ -195,23 +193,14 @@ class Check:
             computed = compute_matched(opened, cases, target.meaning, self.settings)
         candidate.cases, candidate.computed = cases, computed
         self.listener.phase(candidate.label, "evaluating it in float64")
-        candidate.own = own_meaning(opened, computed.inputs, computed.own, self.graphs, self.settings.seed, self.notes)
+        own = own_meaning(opened, computed.inputs, computed.own, self.graphs, self.settings.seed, self.notes)
+        candidate.own = own
         self.listener.phase(candidate.label, "evaluating every node in float64")
-        seed, left = self.settings.seed, self.clock.left
-        candidate.layers = judge_nodes(opened, computed.inputs, self.graphs, 0, seed, left)
-        found = self.judge(candidate, computed)
-        if CONVERSION in found:
-            found[CONVERSION] = self._with_constants(found[CONVERSION], opened)
-        return found
-
-    def judge(self, candidate: Candidate, computed: Computed) -> dict[str, Judged]:
-        """Question -> its answer for these outputs of a file whose meaning is known."""
-        opened, cases, own = candidate.opened, candidate.cases, candidate.own
-        assert opened is not None
-        assert cases is not None
-        found = {RUNTIME: runtime(computed, own, cases.count, candidate.layers, opened.form.title)}
-        if self.target is not None:
-            found[CONVERSION] = conversion(computed, self.target.meaning, own, cases.count)
+        layers = judge_nodes(opened, computed.inputs, self.graphs, 0, self.settings.seed, self.clock.left)
+        found = {RUNTIME: runtime(computed, own, cases.count, layers, opened.form.title)}
+        if target is not None:
+            answer = conversion(computed, target.meaning, own, cases.count)
+            found[CONVERSION] = self._with_constants(answer, opened)
         return found
 
     def _with_constants(self, judged: Judged, opened: Opened) -> Judged:
@@ -262,7 +251,7 @@ class Check:
             self.listener.phase("reference", "evaluating it in float64")
             seed = self.settings.seed
             meaning = own_meaning(opened, computed.inputs, computed.own, self.graphs, seed, self.notes)
-            against.cases, against.computed = cases, computed
+            against.cases, against.computed, against.own = cases, computed, meaning
             return cases, meaning or perturbed_meaning(opened, computed.inputs, computed.own, seed)
         except SubjectError as error:
             raise UsageError(f"--against {against.path}: {error}") from None
