@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from modelfiles import FILES, file
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -229,20 +230,34 @@ def test_what_happens_in_timed_calls_alone_is_in_the_rows(check, tmp_path, monke
     (tmp_path / "formats" / "counting.py").write_text(COUNTING)
     monkeypatch.setenv("XVERIFY_FORMATS", str(tmp_path / "formats"))
     files = [tmp_path / f"{word}.any" for word in ("stays", "drifts", "dies")]
-    for file in files:
-        file.write_text(f"counting {file.stem}")
+    for path in files:
+        path.write_text(f"counting {path.stem}")
     done, result = check(*files, "--time", "--warmup", 60, "--rerun", 16)
     assert done.code == 1, done.out + done.err
     assert done.err.count(", runtime: EQUAL") + done.err.count(", runtime: IDENTICAL") == 3
     stays, drifts, dies = result["rows"]
     assert stays["error"]["verdict"] in ("IDENTICAL", "EQUAL")
     assert stays["speed"]["calls"] == 16
-    assert drifts["error"]["verdict"] == "DIFFERENT"
-    assert drifts["error"]["reason"].startswith("in the timed calls of process run 1: ")
-    assert drifts["speed"]["not_counted"] == "DIFFERENT"
+    assert drifts["error"]["verdict"] == "INVALID"
+    assert "in process run 1 the outputs of timed calls differ" in drifts["error"]["reason"]
+    assert "by 0.048 of the result" in drifts["error"]["reason"]
+    assert drifts["speed"]["not_counted"] == "INVALID"
     assert dies["status"] == "crashed"
     assert dies["reason"].startswith("while it was timed: exited with status 3")
     assert dies["error"]["verdict"] in ("IDENTICAL", "EQUAL")
+
+
+@pytest.mark.slow
+def test_files_of_every_kind_of_runtime_are_timed_together(check):
+    names = ("savedmodel", "tflite", "torchscript", "pt2", "openvino-ir")
+    files = [file(*FILES[name]) for name in names]
+    sizes = ("--shape", "x=4x4", "--shape", "scale=4x3")
+    done, result = check(*files, "--against", file(*FILES["onnx"]), *sizes, *FAST)
+    rows = [row for row in result["rows"] if row["task"] == "conversion"]
+    assert [row["error"]["verdict"] in ("IDENTICAL", "EQUAL") for row in rows] == [True] * 6, done.out
+    assert [row["speed"]["calls"] for row in rows] == [16] * 6
+    assert all(row["speed"]["counted"] or row["speed"]["noisy"] for row in rows), done.out
+    assert all(row["memory"]["peak_rss_mib"] > 10 for row in rows)
 
 
 @pytest.mark.parametrize(

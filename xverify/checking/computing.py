@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -53,7 +52,6 @@ class Computed:
     matched: the pairs of inputs and of outputs that differ in name or order of axes, in words.
     missing: outputs of the reference that the file lacks. notes: how the matching was found, and what has no partner.
     state: in a sequence, input -> the output of the step before that it is given, with the file's own names.
-    matching: of the outputs; None when they have the names of the reference.
     is_turned: whether an image goes in with its axes in another order.
     """
 
@@ -65,16 +63,7 @@ class Computed:
     missing: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     state: Mapping[str, str] = field(default_factory=dict)
-    matching: Matching | None = None
     is_turned: bool = False
-
-    def with_outputs(self, own: Mapping[str, Array]) -> Computed:
-        """The same with other outputs in the place of some. own: "case/name" -> output with the file's own names."""
-        if self.matching is None:
-            named = own
-        else:
-            named = as_reference(own, self.matching, 1 + max(int(key.partition("/")[0]) for key in own))
-        return replace(self, own=ChainMap(dict(own), dict(self.own)), outputs=ChainMap(dict(named), dict(self.outputs)))
 
 
 def sized(arrays: Mapping[str, Array]) -> tuple[Tensor, ...]:
@@ -142,8 +131,8 @@ def compute_matched(opened: Opened, cases: Cases, reference: Meaning, settings: 
     matched = [str(pair) for pair in (*inputs.pairs, *outputs.pairs) if pair.order or pair.reference != pair.own]
     names = {pair.reference: pair.own for pair in outputs.pairs}
     named = as_reference(own, outputs, cases.count)
-    found = Computed(path, own, named, names, tuple(matched), outputs.missing, tuple(notes), opened.state)
-    return replace(found, matching=outputs, is_turned=any(pair.order for pair in inputs.pairs))
+    is_turned = any(pair.order for pair in inputs.pairs)
+    return Computed(path, own, named, names, tuple(matched), outputs.missing, tuple(notes), opened.state, is_turned)
 
 
 def _in_order(outputs: Sequence[Matching], inputs: Matching) -> list[Matching]:

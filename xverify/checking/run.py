@@ -170,10 +170,6 @@ class Check:
             computed = compute_matched(opened, cases, target.meaning, self.settings)
         return self.answers.first(candidate, cases, computed, target)
 
-    def judge(self, candidate: Candidate, computed: Computed) -> dict[str, Judged]:
-        """Question -> its answer for other outputs of a file that was judged before."""
-        return self.answers.judge(candidate, computed, self.target)
-
     def _cases(self, opened: Opened) -> tuple[Cases, Computed]:
         """The input cases for a file, whose graph may tell the range of ids, and what it computes on them."""
         vocabulary: Mapping[str, int] = {}
@@ -218,7 +214,7 @@ class Check:
             self.listener.phase("reference", "evaluating it in float64")
             seed = self.settings.seed
             meaning = own_meaning(opened, computed.inputs, computed.own, self.graphs, seed, self.notes)
-            against.cases, against.computed = cases, computed
+            against.cases, against.computed, against.own = cases, computed, meaning
             return cases, meaning or perturbed_meaning(opened, computed.inputs, computed.own, seed)
         except SubjectError as error:
             raise UsageError(f"--against {against.path}: {error}") from None

@@ -5,10 +5,9 @@ All files that could be computed are timed on the first input case. A reference 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from ..errors import Failed
 from ..framework.modelfile import Tensor
 from ..results.records import Error, Result, Row, Settings, Speed, overall
 from ..results.verdicts import Outcome, Verdict
+from ..verdict.steadiness import change
 from ..weights import npz
 from ..weights.canonical import Array
 from ..worker import allocator, messages
@@ -27,9 +27,9 @@ from ..worker.process import Worker
 from ..workload.keys import case_key
 from ..workload.options import ALLOCATORS, EFFORTS
 from ..workload.request import Request
-from .computing import FIRST, Computed
+from .computing import FIRST
 from .figures import unmet
-from .judge import CONVERSION, RUNTIME, Judged, conversion
+from .judge import CONVERSION, RUNTIME, conversion
 from .subject import build, make_worker
 
 if TYPE_CHECKING:
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 
 CHANNELS = {1, 3, 4}  # an input of four axes with so many channels is taken for images
 SEVERITY = (Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.ERROR, Outcome.FAIL)
-
-# Question -> its answer, for the outputs of a file.
-Judge = Callable[[Computed], Mapping[str, Judged]]
 
 
 def batch_and_item(tensors: Sequence[Tensor]) -> tuple[int, str]:
@@ -57,7 +54,8 @@ def batch_and_item(tensors: Sequence[Tensor]) -> tuple[int, str]:
 class TimedFile(TimedCandidate):
     """A file that is timed on the first input case.
 
-    file: what the check found out about it. judge: judges its outputs. errors: question -> the error that was found.
+    file: what the check found out about it. error: of the row of the question that was asked; None when there is none.
+    other: the error of the other question; None without one.
     accepts: whether the conditions of --accept hold for it, so that a difference from the reference is no failure.
     inputs: where to write the first input case.
     """
@@ -70,21 +68,21 @@ class TimedFile(TimedCandidate):
         check: Check,
         request: Request,
         file: Candidate,
-        judge: Judge,
-        errors: Mapping[str, Error],
+        error: Error | None,
+        other: Error | None,
         accepts: bool,
         inputs: Path,
     ) -> None:
         super().__init__(label, request, _worker(check, file), check.listener, History())
-        self.check, self.file, self.judge, self.accepts, self.inputs = check, file, judge, accepts, inputs
-        self.errors = dict(errors)
+        self.check, self.file, self.accepts, self.inputs = check, file, accepts, inputs
+        self.asked, self.other = error, other
         self.outputs: dict[str, Array] = {}
         self.failure = file.failure
         computed, opened = file.computed, file.opened
-        if computed is None or opened is None or not errors:
+        if computed is None or opened is None or error is None:
             self.failure = self.failure or Failed("nothing was computed")
             return
-        self.error = self._worst()
+        self.error = self._worst(error)
         names = {case_key(FIRST, tensor.name) for tensor in opened.signature.inputs}
         cases = npz.OnDisk(computed.inputs)
         npz.save_file({key: cases[key] for key in cases if key in names}, inputs)
@@ -105,50 +103,46 @@ class TimedFile(TimedCandidate):
         return _worker(self.check, self.file)
 
     def judge_timed(self) -> None:
-        """Judge the outputs of the last timed calls, where they are not those that were judged before to the last bit."""
-        computed = self.file.computed
-        if not self.active or computed is None:
+        """Compare the outputs of the last timed calls, and of a call after them, with those that were judged before."""
+        if not self.active or self.asked is None:
             return
         kept = [*self.timed.outputs.values()]
         if self.first_run and self.measured.repeated.second is not None:
             kept.append(self.measured.repeated.second)
-        for path in kept:
-            outputs = npz.load_file(path)
-            if not _same(outputs, self.outputs):
-                for question, judged in self.judge(computed.with_outputs(outputs)).items():
-                    self._take(question, judged.error)
-        self.error = self._worst()
+        found = next((says for path in kept if (says := self._differs(path))), "")
+        if found and (self.asked.verdict < Verdict.DIFFERENT or self.accepts):  # another wrong result keeps its reason
+            reason = "; ".join(filter(None, (f"in process run {self.run + 1} {found}", self.asked.reason)))
+            self.asked = replace(self.asked, verdict=Verdict.INVALID, reason=reason)
+        self.error = self._worst(self.asked)
 
-    def _take(self, question: str, found: Error) -> None:
-        """Take the error of timed outputs when it is worse than the known one."""
-        known = self.errors.get(question)
-        if known is not None and found.verdict > known.verdict:
-            reason = f"in the timed calls of process run {self.run + 1}: {found.reason}"
-            self.errors[question] = replace(found, reason=reason)
+    def _differs(self, path: Path) -> str:
+        """How the outputs in a file differ from those that were judged, by more than noise; "" when they do not."""
+        own, outputs = self.file.own, npz.OnDisk(path)
+        if _shapes(outputs) != _shapes(self.outputs):
+            return f"the timed calls return {_shapes(outputs)}, and the call that was judged {_shapes(self.outputs)}"
+        if own is None:  # the noise of a call is not known without an evaluation in float64
+            found = change(self.outputs, outputs, self.outputs, self.outputs)
+            differs, size = found.large, ""
+        else:
+            floors = None if own.floors is None else {key: own.floors.get(key, 0.0) for key in self.outputs}
+            found = change(self.outputs, outputs, own.outputs, own.float32, floors)
+            differs, size = found.random, f" ({found.ratio:.3g} x the noise floor, limit {found.limit:g})"
+        says = f"the outputs of timed calls differ from those of the call that was judged by {found.share:.2g} of the result"
+        return says + size if differs else ""
 
-    def _worst(self) -> Error:
-        """The error that decides whether its speed counts."""
-        asked = list(self.errors)[-1]
-        found = [
-            replace(error, verdict=Verdict.DRIFT)
-            if self.accepts and question == asked and error.verdict == Verdict.DIFFERENT
-            else error
-            for question, error in self.errors.items()
-        ]
-        return max(found, key=lambda error: error.verdict.rank)
+    def _worst(self, asked: Error) -> Error:
+        """The error that decides whether its speed counts. asked: that of the question that was asked."""
+        if self.accepts and asked.verdict == Verdict.DIFFERENT:
+            asked = replace(asked, verdict=Verdict.DRIFT)
+        return max((asked, *([self.other] if self.other else [])), key=lambda error: error.verdict.rank)
 
     def in_row(self, row: Row, speed: Speed | None) -> Row:
         """The row of the question that was asked, with the speed."""
-        row = self.judged_row(row)
-        if row.error is not None and self.timed.outputs:
-            row = replace(row, error=replace(row.error, timed_cases=len(self.timed.outputs)))
+        if self.asked is not None and self.timed.outputs:
+            row = replace(row, error=replace(self.asked, timed_cases=len(self.timed.outputs)))
         if row.status == "ok" and self.failure is not None:
             row = replace(row, status=self.failure.status, reason=f"while it was timed: {self.failure}")
         return replace(row, speed=speed, memory=self.measured.memory, batch=self.request.batch)
-
-    def judged_row(self, row: Row) -> Row:
-        """The row of any question, with what the timed outputs showed."""
-        return replace(row, error=self.errors.get(row.task, row.error))
 
 
 class FileTiming:
@@ -184,28 +178,21 @@ class FileTiming:
 
     def _reference_row(self) -> list[Row]:
         """The row of a reference that is a file: its runtime, compared with its own exact outputs."""
-        against = self.check.against
-        if against is None or against.computed is None:
+        against, target = self.check.against, self.check.target
+        if against is None or against.computed is None or target is None:
             return []
-        return [self.check.row(against, self.asked, self._judge_reference(against.computed)[self.asked])]
-
-    def _judge_reference(self, computed: Computed) -> dict[str, Judged]:
-        check, target = self.check, self.check.target
-        assert target is not None
-        assert check.against is not None
-        return {CONVERSION: conversion(computed, target.meaning, None, target.cases.count)}
+        judged = conversion(against.computed, target.meaning, None, target.cases.count)
+        return [self.check.row(against, self.asked, judged)]
 
     def _files(self) -> list[TimedFile]:
         """All files of the check, also those that failed, in the order of their rows."""
         check, rows = self.check, iter(self.rows)
-        subjects: list[tuple[Candidate, Judge]] = []
-        if len(self.rows) > len(self.result.rows) and check.against is not None:
-            subjects.append((check.against, self._judge_reference))
-        subjects += [(each, partial(check.judge, each)) for each in check.candidates]
-        items = [batch_and_item(file.cases.tensors) for file, _ in subjects if file.cases is not None]
+        first = [check.against] if len(self.rows) > len(self.result.rows) and check.against is not None else []
+        subjects = [*first, *check.candidates]
+        items = [batch_and_item(file.cases.tensors) for file in subjects if file.cases is not None]
         self.item = "image" if items and all(item == "image" for _, item in items) else "call"
         files: list[TimedFile] = []
-        for index, (file, judge) in enumerate(subjects):
+        for index, file in enumerate(subjects):
             mine = []
             for row in rows:  # the rows of a file end with the question that was asked
                 mine.append(row)
@@ -218,8 +205,12 @@ class FileTiming:
                     check=check,
                     request=replace(self.request, batch=self._batch(file)),
                     file=file,
-                    judge=judge,
-                    errors={row.task: row.error for row in mine if row.error is not None},
+                    error=mine[-1].error,
+                    other=max(
+                        (row.error for row in mine[:-1] if row.error),
+                        key=lambda error: error.verdict.rank,
+                        default=None,
+                    ),
                     accepts=bool(check.wanted) and not unmet(check.wanted, mine[-1].figures),
                     inputs=check.space / f"timed-{index}.npz",
                 )
@@ -272,13 +263,12 @@ class FileTiming:
     def _timed(self, complete: bool) -> Result:
         """The result with the speed of each file in the row of the question that was asked."""
         timed = iter(zip(self.files, self.runs.speeds()))
-        file, speed = next(timed)
         rows: list[Row] = []
         for row in self.rows:
-            asked = row.task == self.asked
-            rows.append(file.in_row(row, speed) if asked else file.judged_row(row))
-            if asked:
-                file, speed = next(timed, (file, None))
+            if row.task == self.asked:
+                file, speed = next(timed)
+                row = file.in_row(row, speed)
+            rows.append(row)
         batches = {each.label: each.request.batch for each in self.files if each.alive}
         if len(set(batches.values())) > 1:
             says = ", ".join(f"{label} {batch}" for label, batch in batches.items())
@@ -314,11 +304,6 @@ def _worker(check: Check, file: Candidate) -> Worker:
     return make_worker(file.label, file.form, check.space, check.settings, check.listener, timed=True)
 
 
-def _same(outputs: Mapping[str, Array], others: Mapping[str, Array]) -> bool:
-    """Whether these are the same outputs to the last bit."""
-    return outputs.keys() == others.keys() and all(
-        array.dtype == others[key].dtype
-        and array.shape == others[key].shape
-        and array.tobytes() == others[key].tobytes()
-        for key, array in outputs.items()
-    )
+def _shapes(outputs: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
+    """Name of an output -> its shape."""
+    return {key.partition("/")[2]: outputs[key].shape for key in outputs}

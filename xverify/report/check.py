@@ -38,9 +38,10 @@ def _print_report(result: Result, console: Console, by_node: bool) -> None:
     title = f"{result.model}, {result.inputs.cases} input cases ({result.inputs.kind})"
     console.print(FirstThatFits(table(each, result.rows, escape(title)) for each in narrower(shown, DISPENSABLE)))
     for row in result.rows:
-        reason = row.reason or (row.error.reason if row.error else None)
-        if reason:
-            style = STYLES.get(row.error.verdict if row.error else "", "red")
+        differs = STYLES.get(row.error.verdict, "red") if row.error else "red"
+        for style, reason in (("red", row.reason), (differs, row.error.reason if row.error else None)):
+            if not reason:
+                continue
             console.print(f"  [{style}]{escape(row.subject)}[/], {row.task}: {escape(reason)}", soft_wrap=True)
         slow = speed_reason(row, result.noise.refusal)
         if slow is not None and why_not_counted(row) != "":
@@ -70,7 +71,8 @@ def footer(result: Result) -> Iterator[str]:
         if found is not None and (found.known or found.stopped):
             yield f"Nodes: {row.subject}: {coverage(found) if found.known else found.stopped}"
     if any(row.speed for row in result.rows):
-        yield "Timed: the first input case"
+        items = f", {result.settings.batch} images a call" if result.item == "image" else ""
+        yield f"Timed: the first input case{items}"
         yield from speed_sentences(result)
     yield from (f"Note: {note}" for note in result.notes)
 
