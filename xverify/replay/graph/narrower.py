@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from torch import Tensor
 
 from ...results.verdicts import Verdict
 from ...verdict.findings import Explanation, Finding
@@ -16,7 +17,7 @@ from .evaluation import outputs_of, types_of
 from .model import Node
 from .operators.registry import Call
 from .operators.table import find
-from .values import Tensor, Value, is_float, tensor
+from .values import Value, is_float, tensor
 
 FACTORS = (0, 1)  # the inputs that are multiplied
 
