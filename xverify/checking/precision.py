@@ -170,13 +170,15 @@ def _fitting(sides: Sides, noise: RoundingEvaluated, precision: Precision) -> tu
     cases, notes = [], []
     for case in range(min(sides.cases.count, noise.cases)):
         kind = sides.cases.kinds[case] if case < len(sides.cases.kinds) else GIVEN
-        outside = {key: share for key, share in noise.clipped.items() if int(key.partition("/")[0]) == case}
+        outside = {
+            key: share for key, share in (noise.clipped | noise.inside).items() if int(key.partition("/")[0]) == case
+        }
         worst = max(outside, key=lambda key: outside[key], default="")
         drawn = kind in ("large", "tiny", "zeros", "alternating")
         if drawn and precision.scheme == "static" and worst and outside[worst] > CLIPPED:
             notes.append(
                 f"the case of {kind} inputs is not compared with the reference, because it does not fit the calibration: "
-                f"{outside[worst]:.0%} of the power of {worst.partition('/')[2]} lies outside of its range; "
+                f"{outside[worst]:.0%} of the power of what {worst.partition('/')[2]} quantises lies outside of its range; "
                 "--input-range or --inputs give inputs that fit"
             )
         else:
