@@ -73,7 +73,6 @@ def test_a_layer_with_a_scale_that_is_20_times_too_large_is_ranked_first(xverify
 
 def test_conditions_decide_on_a_quantised_file(xverify, tmp_path, plain):
     file = files.save(files.coarse(files.quantised(tmp_path, "QDQ"), "w2", 20), tmp_path / "coarse.onnx")
-    assert checked(xverify, tmp_path, file, "--against", plain, "--accept", "sqnr>=3")[0].code == 0
     done, _ = checked(xverify, tmp_path, file, "--against", plain, "--accept", "sqnr>=60,top1>=0")
     assert done.code == 1
     assert "sqnr>=60: sqnr of scores is" in done.out
