@@ -170,7 +170,7 @@ def _noise(sides: Sides, precision: Precision) -> RoundingEvaluated | None:
         return None
     # The noise of float32, as many times larger as the roundoff is.
     scaled = _scaled(sides.reference.floors, unit, sides.cases.arrays, sides.reference.outputs)
-    return RoundingEvaluated(scaled, scaled, {}, {}, sides.cases.count)
+    return RoundingEvaluated(scaled, scaled, {}, sides.cases.count)
 
 
 def _fitting(sides: Sides, noise: RoundingEvaluated, precision: Precision) -> tuple[list[int], list[str]]:
@@ -184,7 +184,7 @@ def _fitting(sides: Sides, noise: RoundingEvaluated, precision: Precision) -> tu
         if drawn and precision.scheme == "static" and worst and outside[worst] > CLIPPED:
             notes.append(
                 f"the case of {kind} inputs is not compared with the reference, because it does not fit the calibration: "
-                f"{outside[worst]:.0%} of the power of {worst.partition('/')[2]} lies outside of its range; "
+                f"{outside[worst]:.0%} of the power of what {worst.partition('/')[2]} quantises lies outside of its range; "
                 "--input-range or --inputs give inputs that fit"
             )
         else:
@@ -210,7 +210,7 @@ def _exact(sides: Sides, floors: Mapping[str, float], cases: Sequence[int]) -> J
 
 def _with_ranges(judged: Judged, noise: RoundingEvaluated, cases: Sequence[int]) -> Judged:
     """The answer with the value that is cut off most, where it is not EQUAL."""
-    found = {key: share for key, share in (noise.clipped | noise.inside).items() if int(key.partition("/")[0]) in cases}
+    found = {key: share for key, share in noise.clipped.items() if int(key.partition("/")[0]) in cases}
     worst = max(found, key=lambda key: found[key], default="")
     if judged.error.verdict <= Verdict.EQUAL or not worst or found[worst] < CUT:
         return judged

@@ -154,7 +154,7 @@ class GraphWork:
 
         graph, ranges, units = self._graph(request.file), Ranges(), Units(request.weights, request.results)
         weights, results = dict[str, float](), dict[str, float]()
-        clipped, inside = dict[str, float](), dict[str, float]()
+        clipped = dict[str, float]()
         begun, done = self.state.clock(), 0
         for case, inputs in enumerate(_cases(request.inputs)):
             if case >= LEAST_CASES and self.state.clock() - begun > request.enough:
@@ -163,8 +163,7 @@ class GraphWork:
             for name, found in rounding_noise(graph, inputs, units, ranges, request.seed).items():
                 weights[case_key(case, name)], results[case_key(case, name)] = found.weights, found.results
             clipped.update({case_key(case, node): share for node, share in ranges.clipped.items() if share})
-            inside.update({case_key(case, node): share for node, share in ranges.inside.items() if share})
-        return RoundingEvaluated(weights, results, clipped, inside, done)
+        return RoundingEvaluated(weights, results, clipped, done)
 
     def rank_layers(self, request: RankLayers) -> LayersRanked:
         """Compute what the quantisation of each layer costs."""

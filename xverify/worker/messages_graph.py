@@ -157,15 +157,13 @@ class RoundingEvaluated(Reply):
     """The changes of the outputs by rounding were computed.
 
     weights: "case/name" -> rms of the change when weights and quantised values are rounded. results: when all results are, too.
-    clipped: "case/node" -> share of the power of a quantised input that lies outside of the range of its scale; only those above 0.
-    inside: the same for quantised values that are no inputs.
+    clipped: "case/node" -> share of the power of what a node quantises that lies outside of its range; only those above 0.
     cases: number of cases, the first ones, that were computed.
     """
 
     weights: dict[str, float]
     results: dict[str, float]
     clipped: dict[str, float]
-    inside: dict[str, float]
     cases: int
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,16 +22,15 @@ from ...results.precision import LayerCost
 from .correspondence import Match, corresponding
 from .describe import WEIGHTS, Types
 from .evaluation import Evaluation, Scope, given, outputs_of, types_of
-from .kinds import QUANTISING
 from .model import Graph, Node, UnsupportedOperator
-from .operators.quantized import along, rounded
+from .operators.quantized import along
 from .operators.registry import Call, Operator
-from .rounding import QUANTISED_WEIGHTS, coarseness, real, returns_steps, weight_axis
+from .rounding import QUANTISED_WEIGHTS, coarseness, weight_axis
+from .segments import Pulled, Segment, decibels, relative, segments_of
 from .source import source
 from .values import Value, convert, dtype_of, is_float
 
 ENOUGH = 40.0  # seconds of computing costs
-QUANTISED = QUANTISING | {"DequantizeLinear", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "MatMulNBits"}
 ERRORS = (UnsupportedOperator, ArithmeticError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 
 
@@ -42,23 +41,6 @@ class Ranking:
     layers: tuple[LayerCost, ...]
     known: int
     stopped: str = ""
-
-
-@dataclass
-class Segment:
-    """The nodes of the quantised graph that make one corresponding value from others.
-
-    match: the value. nodes: in no order. needs: names of the reference's values that it is computed from.
-    """
-
-    match: Match
-    nodes: list[Node] = field(default_factory=list)
-    needs: set[str] = field(default_factory=set)
-
-    @property
-    def quantised(self) -> bool:
-        """Whether something is quantised between the values."""
-        return any(node.op in QUANTISED for node in self.nodes)
 
 
 def rank(
@@ -75,7 +57,7 @@ def rank(
     enough: seconds after which no further cost is computed; the layers of the largest local error come first.
     """
     matches = corresponding(graph, reference)
-    segments = [each for each in _segments(graph, matches) if each.quantised]
+    segments = [each for each in segments_of(graph, matches) if each.quantised]
     types = Types(graph)
     known = sum(
         layer is not None and (layer.quantised or bool(layer.activations)) for layer in map(types.layer, graph.nodes)
@@ -122,28 +104,6 @@ def _first_item(graph: Graph, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     return {name: array[:1] for name, array in inputs.items()} if len(names) == 1 else inputs
 
 
-def _segments(graph: Graph, matches: Mapping[str, Match]) -> list[Segment]:
-    makers = {name: node for node in graph.nodes for name in node.outputs if name}
-    found = []
-    for match in matches.values():
-        segment = Segment(match)
-        waiting = [match.own]
-        seen = set()
-        while waiting:
-            node = makers.get(waiting.pop())
-            if node is None or id(node) in seen:
-                continue
-            seen.add(id(node))
-            segment.nodes.append(node)
-            for name in node.uses:
-                if name in matches:
-                    segment.needs.add(matches[name].reference)
-                else:
-                    waiting.append(name)
-        found.append(segment)
-    return found
-
-
 class _Single(Evaluation):
     """An evaluation in float32: it is several times faster, and its rounding is far smaller than that of quantisation."""
 
@@ -169,7 +129,6 @@ class _Sweep:
         self.graph, self.reference, self.matches = graph, reference, matches
         self.inputs, self.reference_inputs = inputs, reference_inputs
         self.makers = {name: node for node in reference.nodes for name in node.outputs if name}
-        self.own_makers = {name: node for node in graph.nodes for name in node.outputs if name}
         self.single = _Single()
 
     def exact(self) -> dict[str, Any]:
@@ -234,18 +193,18 @@ class _Sweep:
             outputs = self._outputs(changed, index + 1)
         except ERRORS:
             return cost
-        away = {output: _relative(outputs[output], exact[output]) for output in exact if output in outputs}
+        away = {output: relative(outputs[output], exact[output]) for output in exact if output in outputs}
         if not away:
             return cost
         worst = max(away, key=lambda output: away[output])
-        return replace(cost, cost=away[worst], sqnr=_decibels(away[worst]), output=worst)
+        return replace(cost, cost=away[worst], sqnr=decibels(away[worst]), output=worst)
 
     # -- one layer ------------------------------------------------------------------------------------------------------
 
     def _local(self, segment: Segment, scope: Scope) -> tuple[LayerCost, Any] | None:
         """What a layer costs in its own result, and this result; None when it cannot be computed or has another shape."""
         target = scope.get(segment.match.reference)
-        lazy = _Pulled(self, scope)
+        lazy = Pulled(self.graph, self.matches, self.inputs, scope)
         try:
             value, lowest = lazy.target(segment.match)
             if target is None or not is_float(target.exact) or np.shape(value) != np.shape(target.exact):
@@ -255,13 +214,13 @@ class _Sweep:
             return None
         maker = self._layer(segment)
         value = np.maximum(value, lowest)
-        away = _relative(value, np.maximum(target.exact, lowest))
+        away = relative(value, np.maximum(target.exact, lowest))
         return LayerCost(
             layer=maker.name,
             kind=maker.kind,
             module=source(maker).module,
             local=away,
-            local_sqnr=_decibels(away),
+            local_sqnr=decibels(away),
             weights_sqnr=weights,
             inputs_sqnr=min(lazy.inputs, default=None),
             coarse=coarse,
@@ -275,7 +234,7 @@ class _Sweep:
                 node = self.makers[node.inputs[0]]
         return node if node.op in WEIGHTS else maker
 
-    def _weights(self, segment: Segment, lazy: _Pulled) -> tuple[float | None, float | None]:
+    def _weights(self, segment: Segment, lazy: Pulled) -> tuple[float | None, float | None]:
         """SQNR of the quantised weights of a layer, and how much coarser their scale is than their values need."""
         coarse = None
         for node in segment.nodes:
@@ -297,7 +256,7 @@ class _Sweep:
             coarse = max(found, coarse or 0.0)
         return self._weights_sqnr(segment, lazy), coarse
 
-    def _weights_sqnr(self, segment: Segment, lazy: _Pulled) -> float | None:
+    def _weights_sqnr(self, segment: Segment, lazy: Pulled) -> float | None:
         right = self._plain_weights(self.makers[segment.match.reference])
         for node in segment.nodes:
             if node.op in ("QLinearConv", "QLinearMatMul", "QGemm"):
@@ -312,7 +271,7 @@ class _Sweep:
             else:
                 continue
             if right is not None and own is not None and np.shape(own) == np.shape(right):
-                return _decibels(_relative(own, right))
+                return decibels(relative(own, right))
         return None
 
     def _plain_weights(self, node: Node) -> Any:
@@ -325,115 +284,6 @@ class _Sweep:
         return None
 
 
-class _Pulled(Scope):
-    """The values of the quantised graph, each computed when it is asked for, from the reference's values.
-
-    inputs: SQNR of every quantised value that was computed.
-    """
-
-    def __init__(self, sweep: _Sweep, reference: Scope) -> None:
-        evaluation = Evaluation()
-        super().__init__(sweep.graph, given(evaluation, sweep.graph, sweep.inputs), None, evaluation)
-        self.sweep, self.reference = sweep, reference
-        self.inputs: list[float] = []
-
-    def get(self, name: str) -> Value | None:
-        if name in self.values or not name or name in self.body.constants:
-            return super().get(name)
-        match = self.sweep.matches.get(name)
-        if match is not None:
-            self.values[name] = self._forced(match)
-        else:
-            self._compute(self.sweep.own_makers[name])
-        return self.values[name]
-
-    def exact(self, node: Node, place: int | None) -> Any:
-        """An input of a node; None when it is left out."""
-        if place is None or place >= len(node.inputs) or not node.inputs[place]:
-            return None
-        value = self.get(node.inputs[place])
-        return None if value is None else value.exact
-
-    def target(self, match: Match) -> tuple[Any, float]:
-        """A corresponding value in real numbers, computed as the quantised graph says, without the rounding of the result itself.
-
-        With it comes the smallest number that the graph lets through: 0 where the quantiser behind it has the place of a ReLU.
-        """
-        node = self.sweep.own_makers[match.own]
-        if not match.scale:
-            self._compute(node)
-            return self.values[match.own].exact, self._lowest(match.own)
-        inputs = [self.get(name) for name in node.inputs]
-        call = Call(node, node.attributes, np.float64, 0.0, types_of(inputs))
-        run = real(node)
-        if run is None or not returns_steps(node):
-            self._compute(node)
-            steps = self.values[match.own].exact
-        else:
-            steps = outputs_of(call, run, [None if value is None else value.exact for value in inputs])[0]
-        scale, zero = self._parameters(match)
-        value = (np.asarray(steps).astype(np.float64) - zero) * scale
-        return value, 0.0 if np.all(zero == np.iinfo(self._kind(match)).min) else -math.inf
-
-    def _lowest(self, name: str) -> float:
-        """0 for a value that only a quantiser without negative numbers takes: it has the place of a ReLU; else minus infinity."""
-        users = [node for node in self.body.nodes if name in node.inputs]
-        if len(users) != 1 or users[0].op != "QuantizeLinear" or len(users[0].inputs) < 3:
-            return -math.inf
-        zero = self.exact(users[0], 2)
-        return 0.0 if np.all(zero == np.iinfo(zero.dtype).min) else -math.inf
-
-    def _parameters(self, match: Match) -> tuple[Any, Any]:
-        scale, zero = self.get(match.scale), self.get(match.zero)
-        assert scale is not None
-        return scale.exact.astype(np.float64), 0.0 if zero is None else zero.exact.astype(np.float64)
-
-    def _kind(self, match: Match) -> Any:
-        return self.body.constants[match.zero].dtype if match.zero in self.body.constants else np.dtype(np.uint8)
-
-    def _forced(self, match: Match) -> Value:
-        """The reference's value, in the steps of the quantised graph where that has steps."""
-        value = self.reference.get(match.reference)
-        assert value is not None
-        if not match.scale:
-            return self.evaluation.value(value.exact)
-        scale, zero = self._parameters(match)
-        kind = self._kind(match)
-        steps = rounded(value.exact / scale + zero, kind)
-        # Where nothing lies below zero, the quantiser has taken the place of a ReLU.
-        exact = np.maximum(value.exact, 0.0) if np.all(zero == np.iinfo(kind).min) else value.exact
-        self._note((steps.astype(np.float64) - zero) * scale, exact)
-        return self.evaluation.value(steps)
-
-    def _compute(self, node: Node) -> None:
-        inputs = [self.get(name) for name in node.inputs]
-        outputs = self.evaluation.step(node, inputs, self)
-        self.values.update({name: value for name, value in zip(node.outputs, outputs) if name})
-        constant = not node.inputs or node.inputs[0] in self.body.constants
-        if node.op in ("QuantizeLinear", "DynamicQuantizeLinear") and not constant and inputs[0] is not None:
-            exact, zero = (
-                inputs[0].exact,
-                outputs[0].exact.dtype.type(0) if len(inputs) < 3 or inputs[2] is None else inputs[2].exact,
-            )
-            if node.op == "QuantizeLinear" and np.all(zero == np.iinfo(outputs[0].exact.dtype).min):
-                exact = np.maximum(exact, 0.0)
-            self._note(self._dequantised(node, inputs, outputs), exact)
-
-    def _dequantised(self, node: Node, inputs: Sequence[Value | None], outputs: Sequence[Value]) -> Any:
-        x = outputs[0].exact.astype(np.float64)
-        if node.op == "DynamicQuantizeLinear":
-            return (x - outputs[2].exact) * outputs[1].exact
-        scale, zero = inputs[1], inputs[2] if len(inputs) > 2 else None
-        axis = node.get("axis", 1)
-        assert scale is not None
-        return (x - (0.0 if zero is None else along(zero.exact, x.ndim, axis))) * along(scale.exact, x.ndim, axis)
-
-    def _note(self, quantised: Any, exact: Any) -> None:
-        found = _decibels(_relative(quantised, exact))
-        if found is not None:
-            self.inputs.append(found)
-
-
 def _last_needs(segments: Sequence[Segment], order: Mapping[str, int]) -> dict[str, int]:
     """Value of the reference -> index of the node behind which no segment needs it."""
     found: dict[str, int] = {}
@@ -443,17 +293,3 @@ def _last_needs(segments: Sequence[Segment], order: Mapping[str, int]) -> dict[s
         for name in names:
             found[name] = max(last, found.get(name, -1))
     return found
-
-
-def _relative(found: Any, exact: Any) -> float:
-    """rms of the difference / rms of the exact values; 0 for two arrays of zeros."""
-    difference = float(np.square(np.nan_to_num(found - exact)).sum())
-    size = float(np.square(np.nan_to_num(exact)).sum())
-    if not difference:
-        return 0.0
-    return math.sqrt(difference / size) if size else math.inf
-
-
-def _decibels(relative: float) -> float | None:
-    """A relative error as SQNR; None when there is no error, or nothing that it could be compared with."""
-    return -20.0 * math.log10(relative) if 0.0 < relative < math.inf else None

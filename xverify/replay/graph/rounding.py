@@ -57,13 +57,11 @@ class Ranges:
     """What quantised values need, over all cases so far.
 
     needed: name of a node -> the largest number of steps between its smallest and its largest value.
-    clipped: name of a node that quantises an input of the graph -> share of the power of its values outside of its range, in the
-        present case. inside: the same for the other nodes.
+    clipped: name of a node that quantises -> share of the power of its values that lies outside of its range, in the present case.
     """
 
     needed: dict[str, float] = field(default_factory=dict)
     clipped: dict[str, float] = field(default_factory=dict)
-    inside: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,6 @@ def rounding_noise(
     inputs: an array for each input by name. ranges: is updated.
     """
     ranges.clipped.clear()
-    ranges.inside.clear()
     evaluation = _Rounded(graph, units, ranges, seed, samples)
     found = evaluation.run(graph, given(evaluation, graph, inputs))
     noise = {}
@@ -213,9 +210,7 @@ class _Rounded(Evaluation):
             )
             outside = steps - np.clip(steps, lowest, high + 0.5)
             power = float(np.square(steps - np.median(steps)).sum())
-            share = float(np.square(outside).sum()) / power if power else 0.0
-            where = self.ranges.clipped if node.inputs[0] in self.graph.inputs else self.ranges.inside
-            where[node.name] = share
+            self.ranges.clipped[node.name] = float(np.square(outside).sum()) / power if power else 0.0
         return min(1.0, SPARE * needed / STEPS)
 
     def _limits(self, node: Node, inputs: Sequence[Value | None]) -> tuple[float, float]:
