@@ -166,7 +166,9 @@ def check_size(inputs: Sequence[Input]) -> None:
     """Raise UsageError when the input cases do not fit into the memory that is free."""
     for each in inputs:
         if len(each.shape) > MOST_AXES:
-            raise UsageError(f"input {each.name!r} has {len(each.shape)} dimensions, and arrays of numpy have at most {MOST_AXES}")
+            raise UsageError(
+                f"input {each.name!r} has {len(each.shape)} dimensions, and arrays of numpy have at most {MOST_AXES}"
+            )
     sizes = {
         each.name: math.prod(each.shape) * (np.dtype(_numpy(each.dtype)).itemsize * len(KINDS) + 8) for each in inputs
     }
