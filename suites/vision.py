@@ -171,7 +171,7 @@ def main() -> int:
             done += 1
             print(f"  {time.monotonic() - started:.0f} s", flush=True)
     print(
-        f"{'FAIL' if found else 'PASS'}: {len(found)} false alarms in {done} of {len(names)} architectures, {both} exported by both "
+        f"{'FAIL' if found else 'PASS'}: {len(found)} false alarms in {done} of {len(names)} architectures, {both} by both "
         f"exporters; {time.monotonic() - begun:.0f} s"
     )
     return 1 if found else 0
