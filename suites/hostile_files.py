@@ -116,11 +116,11 @@ def _archives(folder: Path) -> Iterator[Trap]:
 
 
 def _code(folder: Path) -> Iterator[Trap]:
-    """Archives that hold code. The ones in the tests are small; these look like whole files."""
+    """Files that hold code.
     for protocol in (0, 2, 5):
         pickled = folder / f"pickle-{protocol}.pt"
         pickled.write_bytes(pickle.dumps(Runs(), protocol))
-        yield _trap(f"code: a pickle of protocol {protocol}", pickled, REFUSED, "" if protocol == 0 else "--trust")
+        yield _trap(f"code: a pickle of protocol {protocol}", pickled, REFUSED)
     for place in ("m/data/constants/c", "m/data/sample_inputs/model.pt", "m/data/weights/w"):
         config = {"config": {"w": {"path_name": "w", "use_pickle": True}}}
         members = {**PT2, place: pickle.dumps(Runs(), 2), "m/data/weights/model_weights_config.json": config}
