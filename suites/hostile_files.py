@@ -116,7 +116,7 @@ def _archives(folder: Path) -> Iterator[Trap]:
 
 
 def _code(folder: Path) -> Iterator[Trap]:
-    """Files that hold code.
+    """Files that hold code."""
     for protocol in (0, 2, 5):
         pickled = folder / f"pickle-{protocol}.pt"
         pickled.write_bytes(pickle.dumps(Runs(), protocol))
