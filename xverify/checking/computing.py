@@ -80,7 +80,7 @@ def _given(path: Path, tensors: Sequence[Tensor]) -> Cases:
     """The cases in a file of arrays, which are called NAME or CASE/NAME."""
     arrays = load(path, "--inputs")
     named = {key if key.partition("/")[0].isdigit() else case_key(0, key): array for key, array in arrays.items()}
-    count = 1 + max((int(key.partition("/")[0]) for key in named), default=-1)
+    count = 1 + max((int(key.partition("/")[0]) for key in named), default=0)
     known = {tensor.name for tensor in tensors}
     for case in range(count):
         names = {key.partition("/")[2] for key in named if int(key.partition("/")[0]) == case}
