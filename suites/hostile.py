@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import resource
 import signal
@@ -43,15 +44,16 @@ class Answer:
     seconds: float
 
 
-def make_all(folder: Path) -> Iterator[Trap]:
-    """Make the files."""
+def make_all(folder: Path, only: str = "*") -> Iterator[Trap]:
+    """Make the files, and return those whose names fit a pattern. The names of ONNX files begin with "onnx: "."""
     import hostile_files
     import hostile_onnx
 
-    for module in (hostile_onnx, hostile_files):
+    modules = (hostile_onnx,) if only.startswith("onnx: ") else (hostile_onnx, hostile_files)
+    for module in modules:
         place = folder / module.__name__
         place.mkdir()
-        yield from module.make(place)
+        yield from (trap for trap in module.make(place) if fnmatch.fnmatch(trap.name, only))
 
 
 def spring(trap: Trap, folder: Path, gib: float) -> Answer:

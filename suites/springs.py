@@ -9,7 +9,6 @@ the fault. The processes that open the files come from a pool, which saves most 
 from __future__ import annotations
 
 import contextlib
-import fnmatch
 import io
 import json
 import os
@@ -42,7 +41,7 @@ def spring(trap: Trap, here: Path) -> tuple[str, str, str]:
 
 def main(folder: Path, pattern: str, first: int) -> None:
     """Check the files from this number on."""
-    traps = [trap for trap in hostile.make_all(folder) if fnmatch.fnmatch(trap.name, pattern)]
+    traps = list(hostile.make_all(folder, pattern))
     print(json.dumps(len(traps)), flush=True)
     with pool.lend():
         for number, trap in enumerate(traps):

@@ -2,8 +2,9 @@
 
 python suites/vision.py [--models LIST] [--first N] [--minutes M]
 
-Every export is checked against the other one, and against itself on both runtimes: in float32, an answer other than EQUAL is a false
-alarm, and the exit code is 1. Float16 and dynamic int8 versions are checked against the float32 export; their answers are printed.
+Every export is checked against the other one, and against itself on both runtimes: in float32, an answer other than EQUAL is a
+false alarm, and the exit code is 1. Float16 and dynamic int8 versions are checked against the float32 export; their answers are
+printed.
 Weights are random, and images are small: nothing is downloaded but the package onnxscript, where it is not installed.
 """
 
@@ -170,8 +171,8 @@ def main() -> int:
             done += 1
             print(f"  {time.monotonic() - started:.0f} s", flush=True)
     print(
-        f"{'FAIL' if found else 'PASS'}: {len(found)} false alarms in {done} of {len(names)} architectures, {both} of them exported by "
-        f"both exporters; {time.monotonic() - begun:.0f} s"
+        f"{'FAIL' if found else 'PASS'}: {len(found)} false alarms in {done} of {len(names)} architectures, {both} by both "
+        f"exporters; {time.monotonic() - begun:.0f} s"
     )
     return 1 if found else 0
 

@@ -2,9 +2,9 @@
 
 python suites/zoo_files.py [--models LIST] [--minutes M] [--one]
 
-Each model is converted by `xverify convert`, with weights drawn from a seed, and its files are checked by `xverify check FILES --against
-FILE`, with each file in turn as the reference. All files are float32, so an answer other than EQUAL is a false alarm, and the exit
-code is 1. A format that a model cannot be exported to is named, with the reason.
+Each model is converted by `xverify convert`, with weights drawn from a seed, and its files are checked by `xverify check FILES
+--against FILE`, with each file in turn as the reference. All files are float32, so an answer other than EQUAL is a false alarm, and
+the exit code is 1. A format that a model cannot be exported to is named, with the reason.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 import pool
+from vision import exporter_packages
 
 from xverify.checking.api import check
 from xverify.errors import XverifyError
@@ -47,10 +48,11 @@ FILES = {
 WRITTEN = ("PASS", "FAIL", "INCONCLUSIVE")  # the outcomes of a conversion that left a file
 
 
-def convert(model: str, folder: Path) -> list[Path]:
+def convert(model: str, folder: Path, packages: str) -> list[Path]:
     """Convert a model to every format. Prints what could not be done. Returns the files."""
     found = []
-    environment = {**os.environ, "XVERIFY_CONVERTERS": str(SUITES / "converters")}
+    path = os.pathsep.join(filter(None, [packages, os.environ.get("PYTHONPATH", "")]))
+    environment = {**os.environ, "XVERIFY_CONVERTERS": str(SUITES / "converters"), "PYTHONPATH": path}
     for name, arguments in FILES.items():
         out = folder / name
         command = [
@@ -130,13 +132,14 @@ def main() -> int:
     parser.add_argument("--one", action="store_true", help="only the first file is a reference, not each in turn")
     asked = parser.parse_args()
     begun, names, found, done, pairs = time.monotonic(), asked.models.split(","), [], 0, 0
-    with pool.lend():
+    with tempfile.TemporaryDirectory(prefix="exporter-") as place, pool.lend():
+        packages = exporter_packages(Path(place))
         for name in names:
             if time.monotonic() - begun > asked.minutes * 60:
                 break
             print(f"{name}:", flush=True)
             with tempfile.TemporaryDirectory(prefix="zoo-files-") as folder:
-                files = convert(name, Path(folder))
+                files = convert(name, Path(folder), packages)
                 references = files[:1] if asked.one else files
                 wrong = check_all(files, references) if len(files) > 1 else [f"{len(files)} files: nothing to compare"]
             for text in wrong:

@@ -150,7 +150,8 @@ def verdict(file):
         (["FOLDER", "model.onnx", "--accept", "top2>1"], "unknown figure 'top2'"),
         (["PORTLESS", "model.tflite"], "is made of the model in tensorflow.py"),
         (["torch=model.py:build", "model.onnx"], "give the shape of every input"),
-        (["torch=model.py", "model.onnx"], "write torch=FILE.py:FUNCTION"),
+        (["torch=model.txt", "model.onnx"], "model.txt is no Python file; write FRAMEWORK=FILE.py:NAME"),
+        (["jittor=model.py:build", "model.onnx"], "code to convert is in torch"),
         (["torch=none.py:build", "model.onnx", "--shape", "x=1x4"], "there is no file"),
     ],
 )

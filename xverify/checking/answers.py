@@ -121,10 +121,8 @@ class Answers:
 
     def _explained(self, judged: Judged, opened: Opened, computed: Computed, target: Target) -> Judged:
         """The answer on a conversion with what is known about its cause."""
-        if self.model is not None:
-            if judged.error.verdict != Verdict.DIFFERENT:
-                return judged
-            return replace(judged, error=self.model.explained(judged.error, opened, self.graphs))
+        if self.model is not None and judged.error.verdict == Verdict.DIFFERENT:
+            judged = replace(judged, error=self.model.explained(judged.error, opened, self.graphs))
         against = self.against.opened if self.against else None
         reference = Side(against, against.worker.folder / INPUTS) if against else None
         file = Side(opened, computed.inputs)

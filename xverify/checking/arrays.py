@@ -5,6 +5,8 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
+import numpy as np
+
 from .. import host
 from ..errors import UsageError, first_line
 from ..weights import npz
@@ -29,6 +31,9 @@ def load(path: Path, option: str) -> dict[str, Array]:
         raise
     except Exception as error:  # numpy and zipfile raise errors of any type for a damaged file
         raise UsageError(f"{option} {path}: it cannot be read as a .npz file: {first_line(error)}") from None
+    strange = next((name for name, array in arrays.items() if not isinstance(array, np.ndarray)), None)
+    if strange is not None:  # numpy returns the bytes of what is no array
+        raise UsageError(f"{option} {path}: its member {strange!r} is no array")
     strange = next((name for name, array in arrays.items() if array.dtype.kind not in KINDS), None)
     if strange is not None:
         raise UsageError(

@@ -18,11 +18,12 @@ from ..worker import messages
 from ..worker.command import interpreter
 from ..worker.messages_reference import Evaluate
 from ..worker.process import Worker
+from ..workload.code import parse
 from ..workload.keys import case_key
 from ..workload.spec import BATCH, ModelFolder, find_model, load_folder
 
 Shapes = Mapping[str, tuple[int, ...]]
-PREFIX = "torch="  # of a source that is a Python file
+TORCH = "torch"
 UNNAMED = "output"
 
 
@@ -31,41 +32,29 @@ def find(text: str, shapes: Shapes, space: Path, threads: int | None, listener: 
 
     text: a model of the zoo, a folder, or torch=FILE.py:FUNCTION. shapes: --shape. space: an empty folder.
     """
-    if not text.startswith(PREFIX):
+    code = parse(text)
+    if code is None:
         return _with_shapes(find_model(text), shapes)
-    file, function = _function(text)
+    if code.framework != TORCH:
+        raise UsageError(f"{text}: code to convert is in torch; a model folder may have models of other frameworks")
     if not shapes:
         raise UsageError(
             f"{text}: give the shape of every input, in the order of forward, e.g. --shape x=1x3x224x224. Inputs that are not "
             "float32 need a model folder, whose spec.py says their dtype"
         )
     space.mkdir()
-    (space / "torch.py").write_text(
-        "from pathlib import Path\n\nfrom xverify.workload.spec import load_module\n\n"
-        f"build = getattr(load_module(Path({str(file.parent)!r}), {file.stem!r}), {function!r})\n"
-    )
-    listener.phase("reference", f"calling {function} of {file.name}")
+    code.write(space, TORCH)
+    listener.phase("reference", f"calling {code.name} of {code.file.name}")
     outputs = _outputs(space, shapes, threads, text)
     _write_spec(space, shapes, outputs)
-    return replace(load_folder(space), name=file.stem)
-
-
-def _function(text: str) -> tuple[Path, str]:
-    """The file and the name of the function of a source ``torch=FILE.py:FUNCTION``."""
-    path, _, function = text.removeprefix(PREFIX).rpartition(":")
-    file = Path(path).absolute()
-    if not path or not function.isidentifier() or file.suffix != ".py":
-        raise UsageError(f"{text}: write torch=FILE.py:FUNCTION, e.g. torch=model.py:build")
-    if not file.is_file():
-        raise UsageError(f"{text}: there is no file {file}")
-    return file, function
+    return replace(load_folder(space), name=code.file.stem)
 
 
 def _outputs(space: Path, shapes: Shapes, threads: int | None, text: str) -> dict[str, tuple[tuple[int, ...], str]]:
     """Name -> (shape, dtype) of every output of the model, which is called once."""
     place = space / "worker"
     place.mkdir()
-    torch = discovery.load("torch")
+    torch = discovery.load(TORCH)
     inputs, weights, found = (place / f"{name}.npz" for name in ("inputs", "weights", "outputs"))
     random = np.random.default_rng(0)
     npz.save_file(

@@ -126,8 +126,7 @@ def _verdict(row: Row) -> str:
     """The verdict, with the precision at which it holds when that is lower than float32."""
     if row.error is None:
         return coloured(row.status)
-    narrow = row.precision is not None and row.precision.is_narrow and row.error.verdict <= Verdict.DRIFT
-    return coloured(row.error.verdict) + (f" at {_precision(row)}" if narrow else "")
+    return coloured(row.error.verdict) + escape(row.at_precision)
 
 
 TITLES = {"sqnr": "SQNR dB", "max_abs": "max |Δ|", "kl": "KL", "top1": "top-1", "top5": "top-5"}

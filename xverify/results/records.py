@@ -268,6 +268,13 @@ class Row:
     precision: Precision | None = None
     quantisation: Quantisation | None = None
 
+    @property
+    def at_precision(self) -> str:
+        """ " at float16" for a verdict that holds at a precision below float32; "" for another one."""
+        narrow = self.precision is not None and self.precision.is_narrow
+        good = self.error is not None and self.error.verdict <= Verdict.DRIFT
+        return f" at {self.precision.name}" if self.precision is not None and narrow and good else ""
+
 
 @dataclass(frozen=True)
 class Result:

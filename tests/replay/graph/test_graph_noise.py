@@ -76,4 +76,6 @@ def test_nodes_in_no_order_are_computed_in_one():
         found = evaluate(graph(arranged, {"x": [2]}, "y"), {"x": np.array([1.0, 3.0], np.float32)})
         np.testing.assert_array_equal(found["y"], [2.0, 18.0])
     with pytest.raises(KeyError, match="before it is computed"):  # a circle has no order
-        evaluate(graph([nodes[0], helper.make_node("Neg", ["y"], ["b"])], {"x": [2]}, "y"), {"x": np.zeros(2, np.float32)})
+        evaluate(
+            graph([nodes[0], helper.make_node("Neg", ["y"], ["b"])], {"x": [2]}, "y"), {"x": np.zeros(2, np.float32)}
+        )
