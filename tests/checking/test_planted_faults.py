@@ -20,7 +20,7 @@ def checked(tmp_path_factory):
         folder = tmp_path_factory.mktemp("files")
         right = planted.write(folder / "right.onnx")
         files = [planted.write(folder / f"{name}.onnx", **arguments) for name, arguments in cases.items()]
-        done = cli(folder, "check", *files, "--against", right, "--json", folder / "r.json", timeout=200)
+        done = cli(folder, "check", *files, "--against", right, "--json", folder / "r.json", timeout=900)
         rows = json.loads((folder / "r.json").read_text())["rows"]
         return done, {(row["subject"].removesuffix(".onnx"), row["task"]): row for row in rows}
 

@@ -123,6 +123,8 @@ def divergences(
     coarse: the relative difference that rounded or quantised weights explain.
     """
     found = list(file.ranges.values())[:MOST_RANGES]
+    if found:
+        return found  # all values behind them differ
     coarse = max(coarse, QUANTISED) if quantises(file.graph) else coarse
     pairs = [
         (theirs, mine) for theirs, mine in outputs.items() if mine in file.sketches and theirs in reference.sketches
@@ -149,7 +151,12 @@ class _Comparison:
             own = (self.file if in_file else self.reference).sketches.get(name)
             other = self.reference if in_file else self.file
             names = self.by_count[1 if in_file else 0].get((own.count, own.whole), []) if own else []
-            self.known[key] = [each for each in names if own is not None and self._same(own, other.sketches[each])]
+            found = [each for each in names if own is not None and self._same(own, other.sketches[each])]
+            if own is not None and self.tolerance > MOST and len(found) > 1:
+                # Rounding may bring a value near to several, of which the nearest is meant, with its exact copies.
+                least = min(apart(own, other.sketches[each]) for each in found)
+                found = [each for each in found if apart(own, other.sketches[each]) <= least * (1 + MOST)]
+            self.known[key] = found
         return self.known[key]
 
     def _same(self, mine: Sketch, theirs: Sketch) -> bool:
@@ -162,8 +169,7 @@ class _Comparison:
         if others:
             return self._unfinished(mine, theirs, others)
         entries = self._entries(mine)
-        told = not entries or self.file.graph.nodes[entries[0]].name in self.file.ranges
-        return "" if told else self._describe(entries[0], theirs)
+        return self._describe(entries[0], theirs) if entries else ""
 
     def _unfinished(self, mine: str, theirs: str, others: Sequence[str]) -> str:
         """The sentence on an output that is an earlier value of the reference."""
