@@ -48,6 +48,7 @@ class Candidate:
     """One file on one runtime, with what has been found out about it so far. A failure ends this candidate only.
 
     opened: the file in its worker. own: its meaning. failure: why it ended.
+    judged: of a reference: whether its runtime computes what it says.
     """
 
     label: str
@@ -58,6 +59,7 @@ class Candidate:
     cases: Cases | None = None
     computed: Computed | None = None
     own: Meaning | None = None
+    judged: Judged | None = None
     failure: SubjectError | None = None
 
     @contextmanager
@@ -252,6 +254,11 @@ class Check:
             seed = self.settings.seed
             meaning = own_meaning(opened, computed.inputs, computed.own, self.graphs, seed, self.notes)
             against.cases, against.computed, against.own = cases, computed, meaning
+            if (
+                self.settings.time and meaning is not None
+            ):  # the reference is timed, and its speed counts when it is right
+                layers = judge_nodes(opened, computed.inputs, self.graphs, 0, seed, self.clock.left)
+                against.judged = runtime(computed, meaning, cases.count, layers, opened.form.title)
             return cases, meaning or perturbed_meaning(opened, computed.inputs, computed.own, seed)
         except SubjectError as error:
             raise UsageError(f"--against {against.path}: {error}") from None
