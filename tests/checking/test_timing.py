@@ -90,6 +90,7 @@ def test_the_verdict_comes_before_the_speed_and_the_reference_is_the_baseline(ch
     base, runtime, conversion = result["rows"]
     assert [base["subject"], base["task"]] == ["model.onnx (reference)", "conversion"]
     assert base["error"]["verdict"] in ("IDENTICAL", "EQUAL")
+    assert base["error"]["layers"]["compared"] == base["error"]["layers"]["known"] == 5  # its nodes are judged
     assert runtime["speed"] is None
     assert base["speed"]["ratio"] == 1
     assert conversion["speed"]["calls"] == base["speed"]["calls"] == 16

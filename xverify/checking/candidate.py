@@ -14,6 +14,7 @@ from ..results.layers import Layers
 from ..results.precision import Precision, Quantisation
 from ..worker.process import Worker
 from .computing import Cases, Computed
+from .judge import Judged
 from .meaning import Meaning
 from .subject import Opened
 
@@ -31,7 +32,8 @@ class Candidate:
     """One file on one runtime, with what has been found out about it so far. A failure ends this candidate only.
 
     opened: the file in its worker. own: its meaning. layers: the verdicts on its nodes.
-    precision: of its weights and arithmetic. quantisation: what that costs, for a quantised file. failure: why it ended.
+    precision: of its weights and arithmetic. quantisation: what that costs, for a quantised file.
+    judged: of a reference that is timed: whether its runtime computes what it says. failure: why it ended.
     """
 
     label: str
@@ -45,6 +47,7 @@ class Candidate:
     layers: Layers | None = None
     precision: Precision | None = None
     quantisation: Quantisation | None = None
+    judged: Judged | None = None
     failure: SubjectError | None = None
 
     @contextmanager

@@ -27,9 +27,10 @@ from .candidate import Candidate, Target
 from .computing import Cases, Computed, compute_matched, sized
 from .figures import Condition, decided, unmet
 from .input_cases import guess_cases
-from .judge import CONVERSION, RUNTIME, Judged
+from .judge import CONVERSION, RUNTIME, Judged, runtime
 from .meaning import Meaning, own_meaning, perturbed_meaning
 from .model_inputs import fixed_shapes
+from .nodes import judge_nodes
 from .options import CheckSettings
 from .reference import is_recorded, read
 from .subject import Opened, make_worker, open_file
@@ -215,6 +216,10 @@ class Check:
             seed = self.settings.seed
             meaning = own_meaning(opened, computed.inputs, computed.own, self.graphs, seed, self.notes)
             against.cases, against.computed, against.own = cases, computed, meaning
+            if self.settings.time and meaning is not None:
+                # The reference is timed, and its speed counts when it is right.
+                layers = judge_nodes(opened, computed.inputs, self.graphs, 0, seed, self.clock.left)
+                against.judged = runtime(computed, meaning, cases.count, layers, opened.form.title)
             return cases, meaning or perturbed_meaning(opened, computed.inputs, computed.own, seed)
         except SubjectError as error:
             raise UsageError(f"--against {against.path}: {error}") from None

@@ -181,7 +181,7 @@ class FileTiming:
         against, target = self.check.against, self.check.target
         if against is None or against.computed is None or target is None:
             return []
-        judged = conversion(against.computed, target.meaning, None, target.cases.count)
+        judged = against.judged or conversion(against.computed, target.meaning, None, target.cases.count)
         return [self.check.row(against, self.asked, judged)]
 
     def _files(self) -> list[TimedFile]:
