@@ -77,21 +77,19 @@ class Answers:
         if own is not None or target is None:
             found[RUNTIME] = runtime(computed, own, cases.count, candidate.layers, opened.form.title)
         if target is not None:
-            if own is not None:
-                own = with_rounding(own, computed, found[RUNTIME], recorded=target.meaning.floors is None)
-            found[CONVERSION] = self._convert(candidate, computed, own, target, found.get(RUNTIME))
+            found[CONVERSION] = self._convert(candidate, computed, target, found.get(RUNTIME))
         return found
 
-    def _convert(
-        self, candidate: Candidate, computed: Computed, own: Meaning | None, target: Target, found: Judged | None
-    ) -> Judged:
+    def _convert(self, candidate: Candidate, computed: Computed, target: Target, found: Judged | None) -> Judged:
         """Does the file say what the reference says, at its precision? found: the answer on the runtime."""
         precision = candidate.precision or Precision()
         against = self.against.opened if self.against else None
         assert candidate.opened is not None
         assert candidate.cases is not None
+        own, cases = candidate.own, candidate.cases
+        rounded = with_rounding(own, computed, found, target.meaning.floors is None) if own and found else own
         sides = Sides(
-            candidate.opened, computed, own, target.meaning, against, candidate.cases, self.graphs, self.settings.seed
+            candidate.opened, computed, own, rounded, target.meaning, against, cases, self.graphs, self.settings.seed
         )
         self.listener.phase(candidate.label, f"evaluating it at {precision.name}")
         converted = convert_at(sides, precision)

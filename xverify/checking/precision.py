@@ -35,13 +35,15 @@ GIVEN = "random"  # cases of this kind, and those of the user, are always compar
 class Sides:
     """A file and its reference, with all that was computed from them.
 
-    own: what the file says; None where its format has no evaluation in float64. against: the reference, when it is a file.
+    own: what the file says; None where its format has no evaluation in float64. rounded: the same with the rounding of a runtime
+        that was found right. against: the reference, when it is a file.
     cases: the input cases under the reference's names. graphs: the worker that evaluates ONNX graphs.
     """
 
     opened: Opened
     computed: Computed
     own: Meaning | None
+    rounded: Meaning | None
     reference: Meaning
     against: Opened | None
     cases: Cases
@@ -111,18 +113,24 @@ def convert_at(sides: Sides, precision: Precision) -> Converted:
     except SubjectError as error:
         why = f"it is compared at float32, because the noise at {precision.name} could not be computed: {error}"
     if noise is None:
-        judged = conversion(sides.computed, sides.reference, sides.own, sides.cases.count)
-        return Converted(judged, notes=(why,) if why else ())
+        every = range(sides.cases.count)
+        judged = conversion(sides.computed, sides.reference, sides.rounded, every)
+        exact = _exact(sides, renamed(sides.own.floors, sides.computed), every) if sides.own else None
+        return Converted(_worse(judged, exact, "float32"), exact, (why,) if why else ())
     cases, notes = _fitting(sides, noise, precision)
-    judged = conversion(sides.computed, sides.reference, sides.own, cases, noise.results)
+    judged = conversion(sides.computed, sides.reference, sides.rounded, cases, noise.results)
     exact = _exact(sides, noise.weights, cases)
-    if exact is not None and exact.error.verdict > judged.error.verdict:
-        reason = (
-            f"what the file says in float64 is not what the reference says at {precision.name}: {exact.error.reason}"
-        )
-        judged = replace(judged, error=replace(exact.error, reason=reason))
+    judged = _worse(judged, exact, precision.name)
     judged = _with_ranges(_with_weights(sides, judged, precision), noise, cases)
     return Converted(judged, exact, tuple(notes))
+
+
+def _worse(judged: Judged, exact: Judged | None, name: str) -> Judged:
+    """The worse answer of that on the outputs and that on what the file says in float64. name: of the precision."""
+    if exact is None or exact.error.verdict <= judged.error.verdict or exact.error.verdict <= Verdict.EQUAL:
+        return judged
+    reason = f"what the file says in float64 is not what the reference says at {name}: {exact.error.reason}"
+    return replace(judged, error=replace(exact.error, reason=reason))
 
 
 def narrower_noise(
@@ -195,7 +203,7 @@ def _fitting(sides: Sides, noise: RoundingEvaluated, precision: Precision) -> tu
 def _exact(sides: Sides, floors: Mapping[str, float], cases: Sequence[int]) -> Judged | None:
     """The answer on what the file says in float64; None where file or reference have no evaluation in float64."""
     own, reference = sides.own, sides.reference
-    if own is None or own.precision != "float64" or reference.precision != "float64":
+    if own is None or sides.computed.is_turned or {own.precision, reference.precision} != {"float64"}:
         return None
     chosen = [case for case in cases if own.cases is None or case < own.cases]
     outputs: dict[str, Array] = {}
