@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from xverify.checking import cases
-from xverify.checking.computing import Computed, make_cases
+from xverify.checking.computing import Computed
+from xverify.checking.input_cases import make_cases
 from xverify.checking.judge import Judged, conversion
 from xverify.checking.matching import Matching, Pair, decide, matchings
 from xverify.checking.meaning import Meaning

@@ -103,7 +103,10 @@ def test_arrays_of_the_user_are_read_with_care(tmp_path, xverify):
         assert f"{option} {tmp_path / 'cut.npz'}: it cannot be read as a .npz file: BadZipFile" in done.err
     import zipfile
 
-    for name, members, says in (("none", {}, "has no array x"), ("text", {"x.npy": b"hello"}, "'x' is no array")):
+    for name, members, says in (
+        ("none", {}, "there is no array in it. Inputs: x"),
+        ("text", {"x.npy": b"hello"}, "'x' is no array"),
+    ):
         with zipfile.ZipFile(tmp_path / f"{name}.npz", "w") as archive:
             for member, content in members.items():
                 archive.writestr(member, content)

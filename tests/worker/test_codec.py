@@ -11,6 +11,7 @@ import pytest
 
 from xverify.framework.capture import LayerCall
 from xverify.framework.modelfile import Signature, Tensor
+from xverify.results.precision import LayerCost, Precision
 from xverify.verdict.findings import Explanation, Finding, ReplayReport, Rounding, StepTruth
 from xverify.verdict.matching import Place
 from xverify.weights.stored import BatchNorm
@@ -45,6 +46,8 @@ SAMPLES = {
     Signature: Signature((Tensor("x", ("batch", None, 3), "bfloat16"), Tensor("y", None, "int64")), ()),
     BatchNorm: BatchNorm("bn1", "bn1.weight", "", "bn1.running_mean", "bn1.running_var", 1e-5, "conv1.weight"),
     Rounding: Rounding("fc", 1, "bfloat16 weights"),
+    Precision: Precision("int8 static", "int8", "int8", "float32", True, "uint8", "static", "per channel", {"int8": 3}),
+    LayerCost: LayerCost("fc", "Gemm", "head.fc", 0.1, 20.0, 0.2, 14.0, 0.5, 40.0, None, 1.5, "logits"),
     messages_reference.OutputFloor: messages_reference.OutputFloor(0.0, 1.0),
     messages_reference.Fault: messages_reference.Fault("fc", 0, "eps", "behaves as", False),
     StepTruth: StepTruth(2.0, 1e-6, {"a": 1e-6}, {"a": 1.0}, {}, {"bn": 8}, {"bn": None}),
