@@ -72,13 +72,13 @@ def test_more_work_is_slower_and_the_interval_of_the_ratio_excludes_one(check, t
     assert [row["error"]["verdict"] in ("IDENTICAL", "EQUAL") for row in (first, second)] == [True, True]
     assert first["error"]["timed_cases"] == 1
     assert second["memory"]["peak_rss_mib"] > 10
-    assert len(first["speed"]["launches"]) >= 3
-    if not second["speed"]["noisy"]:
+    if not second["speed"]["noisy"]:  # a machine that is too noisy ends the process runs early
+        assert len(first["speed"]["launches"]) >= 3
         assert first["speed"]["verdict"] == "BASELINE"
         assert second["speed"]["verdict"] == "SLOWER"
         assert "time ratio" in done.out
+        assert second["speed"]["ratio_ci"][0] > 1.5
     assert first["speed"]["fps"] > second["speed"]["fps"]
-    assert second["speed"]["ratio_ci"][0] > 1.5
     assert "calls/s" in done.out
     assert "peak MiB" in done.out
 

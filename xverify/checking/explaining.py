@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import psutil
-
+from .. import host
 from ..errors import Failed, SubjectError
 from ..weights import npz
 from ..weights.findings import sentences
@@ -66,7 +65,7 @@ def stored_weights(opened: Opened) -> Stored:
     """The weights that an opened file stores. Raises SubjectError."""
     path = opened.worker.folder / WEIGHTS
     reply = opened.worker.ask(ReadWeights(str(path)))
-    if path.stat().st_size * COPIES > psutil.virtual_memory().available:
+    if path.stat().st_size * COPIES > host.available_memory():
         raise Failed(f"{opened.label}: there is not enough memory to compare its weights")
     return Stored(npz.load_file(path), reply.norms, reply.quantised, reply.places)
 

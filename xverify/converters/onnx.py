@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from typing import Any
 
 from xverify.framework.adapter import Array
 from xverify.framework.converter import DYNAMO, FLOAT16, INT8, Converter, Job, Step, need
@@ -27,7 +26,7 @@ class Adapter(Converter):
     def export(cls, job: Job) -> str:
         """Export the model with torch.onnx."""
         torch, dynamo = job.framework.torch, job.exporter == DYNAMO
-        settings: dict[str, Any] = {}
+        settings: dict[str, object] = {}
         if dynamo:
             need("onnxscript", "torch.onnx with --exporter dynamo")
             weights = sum(tensor.numel() * tensor.element_size() for tensor in job.model.state_dict().values())

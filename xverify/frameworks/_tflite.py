@@ -9,6 +9,7 @@ from typing import Any
 
 from xverify.errors import Failed, SubjectError, Unsupported
 from xverify.framework.adapter import Array
+from xverify.framework.modelfile import Natives
 
 LONGEST = 400  # characters of an error of the converter that a message quotes
 
@@ -38,7 +39,7 @@ def serving(
     """
     names: list[str] = []
 
-    def call(*tensors: Any) -> dict[str, Any]:
+    def call(*tensors: Any) -> Natives:
         found = named(forward(*tensors), outputs)
         names[:] = found
         return {name: tf.identity(tensor) for name, tensor in found.items()}
@@ -53,7 +54,7 @@ def serving(
     return Serving(module, function.get_concrete_function(), tuple(example), tuple(names))
 
 
-def named(outputs: Any, names: Sequence[str]) -> dict[str, Any]:
+def named(outputs: Any, names: Sequence[str]) -> Natives:
     """The outputs of a model by name. names: for outputs that have none of their own."""
     if isinstance(outputs, Mapping):
         return dict(outputs)

@@ -10,6 +10,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, helper
 
 from .evaluation import evaluate
 from .model import Graph
+from .values import Named
 
 BRANCHES = {True: "then_branch", False: "else_branch"}
 
@@ -35,7 +36,7 @@ def _conditions(model: ModelProto, folder: str, inputs: Mapping[str, Any]) -> di
     """Name of the value that an If is given -> this value."""
     wanted = {node.input[0] for node in model.graph.node if _is_if(node)}
     graph = Graph(model, folder)
-    found: dict[str, Any] = {name: graph.constants[name] for name in wanted & graph.constants.keys()}
+    found: Named = {name: graph.constants[name] for name in wanted & graph.constants.keys()}
     found.update({name: inputs[name] for name in wanted & inputs.keys()})
 
     def visit(_: Any, outputs: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ import onnx
 from ...weights.candidates import share
 from .model import Body, Node
 from .source import source
+from .values import Named
 
 NORM = "BatchNormalization"
 SMALL = 8  # values of a constant that a sentence shows
@@ -114,9 +115,9 @@ def _apart(mine: Any, theirs: Any) -> str:
     return f" is {share(away / size)} (rms) away from the reference's" if size else " is not 0, as the reference's"
 
 
-def _attributes(node: Node) -> dict[str, Any]:
+def _attributes(node: Node) -> Named:
     """The attributes of a node that are no subgraphs, with the defaults of its operator."""
-    found: dict[str, Any] = {}
+    found: Named = {}
     try:
         schema = onnx.defs.get_schema(node.op, node.version, node.domain)
     except onnx.defs.SchemaError:

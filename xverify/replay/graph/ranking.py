@@ -28,7 +28,7 @@ from .operators.registry import Call, Operator
 from .rounding import QUANTISED_WEIGHTS, coarseness, weight_axis
 from .segments import Pulled, Segment, decibels, relative, segments_of
 from .source import source
-from .values import Value, convert, dtype_of, is_float
+from .values import Named, Value, convert, dtype_of, is_float
 
 ENOUGH = 40.0  # seconds of computing costs
 ERRORS = (UnsupportedOperator, ArithmeticError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
@@ -131,7 +131,7 @@ class _Sweep:
         self.makers = {name: node for node in reference.nodes for name in node.outputs if name}
         self.single = _Single()
 
-    def exact(self) -> dict[str, Any]:
+    def exact(self) -> Named:
         """The floating-point outputs of the reference, in float32."""
         scope = Scope(self.reference, given(self.single, self.reference, self.reference_inputs), None, self.single)
         return self._outputs(scope, 0)
@@ -171,7 +171,7 @@ class _Sweep:
                 del waiting[name]
         return found
 
-    def _outputs(self, scope: Scope, start: int) -> dict[str, Any]:
+    def _outputs(self, scope: Scope, start: int) -> Named:
         """The floating-point outputs of the reference in float32, computed from its node of this index on."""
         for node, freed in zip(self.reference.nodes[start:], self.reference.freed[start:]):
             outputs = self.single.step(node, [scope.get(name) for name in node.inputs], scope)
