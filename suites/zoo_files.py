@@ -45,7 +45,6 @@ FILES = {
     "lite.tflite": ("--to", "tflite"),
     "ir.xml": ("--to", "openvino"),
 }
-WRITTEN = ("PASS", "FAIL", "INCONCLUSIVE")  # the outcomes of a conversion that left a file
 
 
 def convert(model: str, folder: Path, packages: str) -> list[Path]:

@@ -1,13 +1,12 @@
 """Mutated files of every format: the parent says one line, whatever the bytes are, and a worker ends no other process.
 
-XVERIFY_MUTATED is the number of mutated files for each format; a few when it is not set.
+``make faults`` checks ten thousand of them.
 """
 
-import os
 import random
-import shutil
+import sys
 import time
-import zipfile
+from pathlib import Path
 
 import pytest
 from modelfiles import FILES, Opened, file
@@ -16,30 +15,10 @@ from test_recognising import KERAS, PT2, TORCHSCRIPT, archive, small_onnx
 from xverify.errors import SubjectError, UsageError
 from xverify.framework import formats
 
-WISHED = int(os.environ.get("XVERIFY_MUTATED", "0"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "suites"))
+from damage import mutate, mutated_copy
+
 SLOWEST = 20.0  # seconds that the parent may look at one small file
-
-
-def mutate(data, chance):
-    """The bytes with one to four mutations, each at a random place."""
-    data = bytearray(data)
-    for _ in range(chance.randint(1, 4)):
-        place, size = chance.randrange(len(data) + 1), chance.choice((1, 2, 4, 16, 64))
-        kind = chance.randrange(6)
-        if kind == 0:
-            data[place : place + size] = chance.randbytes(size)
-        elif kind == 1 and place < len(data):
-            data[place] ^= 1 << chance.randrange(8)
-        elif kind == 2:
-            del data[place : place + size]
-        elif kind == 3:
-            data[place:place] = data[chance.randrange(len(data) + 1) :][:size]
-        elif kind == 4:
-            data[place : place + 4] = chance.choice((0, 1, 2**31 - 1, 2**32 - 1)).to_bytes(4, "little")
-        elif chance.random() < 0.3:
-            del data[place:]
-        data = data or bytearray(b"\0")
-    return bytes(data)
 
 
 def look(path):
@@ -75,7 +54,7 @@ def test_the_parent_survives_mutated_files(tmp_path):
     chance = random.Random(0)
     recognised = 0
     for seed in seeds(tmp_path / "seeds"):
-        for _ in range(WISHED or 60):
+        for _ in range(60):
             path = tmp_path / "mutated"
             path.write_bytes(mutate(seed.read_bytes(), chance))
             recognised += not isinstance(look(path), str)
@@ -93,7 +72,7 @@ def test_a_worker_answers_a_mutated_file_with_one_line(tmp_path, name):
     opened = Opened(original, tmp_path / "worker", form.runtime, timeout=60.0)
     ended = []
     try:
-        for _ in range(WISHED or 12):
+        for _ in range(12):
             if opened.worker.process is None or opened.worker.process.poll() is not None:
                 opened.worker.close()
                 opened.worker.start()
@@ -111,23 +90,3 @@ def test_a_worker_answers_a_mutated_file_with_one_line(tmp_path, name):
     assert not [said for said in ended if "took over" in said]  # a hang
     assert len(ended) >= 2, "nearly every mutated file was opened, so nothing was tested"
     assert not (tmp_path / "worker" / "written").exists()
-
-
-def mutated_copy(original, target, chance):
-    """A copy of a file or folder in which one file is mutated; within an archive, sometimes one of its members."""
-    if original.is_dir():
-        shutil.rmtree(target, ignore_errors=True)
-        shutil.copytree(original, target)
-        files = sorted(path for path in target.rglob("*") if path.is_file() and path.stat().st_size)
-        victim = target / "saved_model.pb" if chance.random() < 0.6 else chance.choice(files)
-        victim.write_bytes(mutate(victim.read_bytes(), chance))
-        return
-    for beside in original.parent.glob(original.stem + ".bin"):
-        shutil.copy(beside, target.parent)
-    if zipfile.is_zipfile(original) and chance.random() < 0.7:
-        with zipfile.ZipFile(original) as archived:
-            members = {info.filename: archived.read(info) for info in archived.infolist()}
-        victim = chance.choice([name for name, content in members.items() if content])
-        archive(target, {**members, victim: mutate(members[victim], chance)})
-        return
-    target.write_bytes(mutate(original.read_bytes(), chance))

@@ -12,8 +12,6 @@ from ..values import UNITS, is_float, tensor
 from .registry import Call, operator
 from .rest import compute
 
-SIXTY_FOUR = np.iinfo(np.int64)
-
 
 @operator("Identity")
 def identity(call: Call, x: Any) -> Any:
