@@ -50,7 +50,7 @@ def drawn(inputs: Sequence[cases_module.Input], notes: Sequence[str], settings: 
 
 
 def _with_given(cases: Cases, given: Mapping[str, Array], named: set[str], count: int, path: Path) -> Cases:
-    """Drawn cases with the arrays that the user gave for some inputs, the last ones where there are fewer than cases."""
+    """Drawn cases in which some inputs have the arrays of the user. The last array stands for missing ones."""
     arrays = dict(cases.arrays) | {
         case_key(case, name): given[case_key(min(case, count - 1), name)]
         for case in range(cases.count)

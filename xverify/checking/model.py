@@ -55,7 +55,10 @@ def find(settings: CheckSettings, space: Path, listener: Listener) -> ModelRefer
             return None
         request, folder = _of_folder(text, settings) if code is None else _of_code(code, settings, space)
     except UsageError as error:
-        raise (error if str(error).startswith("--weights") else UsageError(f"--against {error}")) from None
+        if str(error).startswith("--weights"):
+            raise
+        says = str(error) if str(error).startswith(text) else f"{text}: {error}"
+        raise UsageError(f"--against {says}") from None
     adapter = discovery.load(request.reference)
     place = space / "model"
     place.mkdir()

@@ -31,7 +31,7 @@ def with_rounding(own: Meaning | None, computed: Computed, runtime: Judged, reco
 
 
 def _known(own: Meaning, computed: Computed) -> Iterator[tuple[str, float]]:
-    """The rms of the rounding of each output, where it is as small as rounding may be."""
+    """(output, rms of its rounding) for every output whose rounding is within the limit for rounding of one sign."""
     floors: Mapping[str, float] = own.floors or {}
     for key, floor in floors.items():
         exact, found = own.outputs[key], computed.own.get(key)

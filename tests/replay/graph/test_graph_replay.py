@@ -299,3 +299,20 @@ def test_a_finding_names_the_source_module():
     graph = Graph(helper.make_model(helper.make_graph([node], "named", values[:2], values[2:])))
     assert source(graph.nodes[0]).module == "layer1.0.conv1"
     assert source(graph.nodes[0]).line == "/a/c.py:7"
+
+
+@pytest.mark.parametrize(("error", "explained"), [(1.5e-7, True), (-1.5e-7, True), (1e-6, False)])
+def test_only_an_error_of_the_size_of_rounding_is_an_approximation(error, explained):
+    """One value of a sigmoid near 0 is moved by an absolute error; a larger one than approximations have is a fault."""
+    x = np.linspace(-30, -10, 64, dtype=np.float32)[None]
+    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, x.shape) for name in ("x", "y")]
+    made = helper.make_graph([helper.make_node("Sigmoid", ["x"], ["y"], "act")], "g", info[:1], info[1:])
+    graph = Graph(helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
+    y = 1 / (1 + np.exp(-x.astype(np.float64)))
+    y[0, 3] += error
+    (finding,) = replay(graph, {"x": x}, {"y": y.astype(np.float32)}).findings
+    assert finding.verdict == Verdict.DIFFERENT
+    assert (finding.rounding is not None, finding.counts_as) == (
+        explained,
+        Verdict.DRIFT if explained else Verdict.DIFFERENT,
+    )
