@@ -8,13 +8,16 @@ SUBJECTS := torch:eager,jittor,tensorflow:eager,tensorflow:graph,onnxruntime
 LOCK     := $(BIN)/uv --quiet pip compile pyproject.toml --extra all --extra dev --constraint constraints.txt \
             --universal --python-version 3.10 --no-python-downloads --no-annotate --custom-compile-command "make lock"
 
-.PHONY: run test check ci fast bench faults onnx-suite torchvision formats environments lint types resolve lock clean
+.PHONY: run test long check ci fast bench faults onnx-suite torchvision formats environments lint types resolve lock clean
 run: $(STAMP) environments    ## verify and time ResNet-50 in four frameworks; leaves results/resnet50.json
 	@mkdir -p results
 	$(BIN)/xverify run resnet50 --subjects $(SUBJECTS) --effort quick --json results/resnet50.json
 
-test: $(STAMP) fast           ## every test
-	$(BIN)/python -m pytest --durations=25 -m slow
+test: $(STAMP) fast           ## every test but the longest
+	$(BIN)/python -m pytest --durations=25 -m "slow and not long"
+
+long: $(STAMP)                ## the longest tests, half a minute and more each
+	$(BIN)/python -m pytest --durations=25 -m long
 
 check: lint types fast        ## format, lint, types, the order of imports, and the tests that start no framework
 

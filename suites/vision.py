@@ -5,14 +5,12 @@ python suites/vision.py [--models LIST] [--first N] [--minutes M]
 Every export is checked against the other one, and against itself on both runtimes: in float32, an answer other than EQUAL is a
 false alarm, and the exit code is 1. Float16 and dynamic int8 versions are checked against the float32 export; their answers are
 printed.
-Weights are random, and images are small: nothing is downloaded but the package onnxscript, where it is not installed.
+Weights are random, and images are small: nothing is downloaded.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
-import os
 import subprocess
 import sys
 import tempfile
@@ -22,7 +20,7 @@ from pathlib import Path
 import pool
 
 from xverify.checking.api import check
-from xverify.errors import XverifyError
+from xverify.errors import Failed, XverifyError
 from xverify.results.records import Result, Row
 from xverify.results.verdicts import Verdict
 
@@ -33,32 +31,8 @@ RUNTIMES = "onnxruntime,openvino"
 SHOWN = 3  # layers of a ranking
 
 
-def exporter_packages(folder: Path) -> str:
-    """A folder to add to PYTHONPATH, with the packages that torch's newer exporter needs; "" when they are installed."""
-    if importlib.util.find_spec("onnxscript"):
-        return ""
-    print("torch's newer exporter needs a package: pip install onnxscript; it is installed into a temporary folder now")
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--target",
-        folder,
-        "onnxscript",
-        "onnx-ir",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        print(f"it could not be installed: {done.stderr.strip().splitlines()[-1:]}")
-    return str(folder)
-
-
-def export(name: str, folder: Path, packages: str) -> list[str]:
+def export(name: str, folder: Path) -> list[str]:
     """Export one architecture. Returns what could not be exported, in words."""
-    path = os.pathsep.join(filter(None, [packages, os.environ.get("PYTHONPATH", "")]))
     command = [sys.executable, SUITES / "vision_export.py", name, folder]
     try:
         done = subprocess.run(
@@ -67,7 +41,6 @@ def export(name: str, folder: Path, packages: str) -> list[str]:
             text=True,
             timeout=LONGEST,
             check=False,
-            env={**os.environ, "PYTHONPATH": path},
         )
     except subprocess.TimeoutExpired:
         return [f"no export within {LONGEST:g} s"]
@@ -114,14 +87,26 @@ def narrow(result: Result) -> str:
     if layers is not None:
         wrong = [layer for layer in layers.layers if layer.verdict > Verdict.EQUAL]
         said += [f"{layer.layer} {layer.verdict} {layer.ratio:.3g}" for layer in wrong[:SHOWN]]
-    return ", ".join(said)
+    return ", ".join([*said, *ranking(row)])
 
 
-def check_one(name: str, packages: str) -> tuple[list[str], bool]:
+def ranking(row: Row) -> list[str]:
+    """The layers of a quantised file that cost most, in words. Raises Failed when a quantised file has no ranking."""
+    if row.precision is None or not row.precision.quantised:
+        return []
+    costs = row.quantisation.layers if row.quantisation else ()
+    ranked = [each for each in costs if each.share is not None]
+    if not ranked:
+        raise Failed(f"no ranking of its layers: {row.quantisation.stopped if row.quantisation else 'none was made'}")
+    shown = [f"{each.layer} {each.share:.1%}" for each in ranked[:SHOWN]]
+    return [f"{len(ranked)} of {row.quantisation.known if row.quantisation else 0} layers ranked: {'; '.join(shown)}"]
+
+
+def check_one(name: str) -> tuple[list[str], bool]:
     """Check one architecture. Returns the alarms, and whether it was exported by both exporters."""
     with tempfile.TemporaryDirectory(prefix="vision-") as place:
         folder = Path(place)
-        lacking = export(name, folder, packages)
+        lacking = export(name, folder)
         for line in lacking:
             print(f"  not exported: {line}")
         files = [folder / f"{kind}.onnx" for kind in ("script", "dynamo") if (folder / f"{kind}.onnx").is_file()]
@@ -153,15 +138,14 @@ def main() -> int:
     asked = parser.parse_args()
     begun, found, both, names = time.monotonic(), [], 0, asked.models.split(",")[: asked.first]
     done = 0
-    with tempfile.TemporaryDirectory(prefix="exporter-") as folder, pool.lend():
-        packages = exporter_packages(Path(folder))
+    with pool.lend():
         for name in names:
             if time.monotonic() - begun > asked.minutes * 60:
                 break
             started = time.monotonic()
             print(f"{name}:", flush=True)
             try:
-                wrong, exported = check_one(name, packages)
+                wrong, exported = check_one(name)
             except XverifyError as error:
                 wrong, exported = [f"{name}: {error}"], False
             for text in wrong:

@@ -18,7 +18,6 @@ import time
 from pathlib import Path
 
 import pool
-from vision import exporter_packages
 
 from xverify.checking.api import check
 from xverify.errors import XverifyError
@@ -47,11 +46,10 @@ FILES = {
 }
 
 
-def convert(model: str, folder: Path, packages: str) -> list[Path]:
+def convert(model: str, folder: Path) -> list[Path]:
     """Convert a model to every format. Prints what could not be done. Returns the files."""
     found = []
-    path = os.pathsep.join(filter(None, [packages, os.environ.get("PYTHONPATH", "")]))
-    environment = {**os.environ, "XVERIFY_CONVERTERS": str(SUITES / "converters"), "PYTHONPATH": path}
+    environment = {**os.environ, "XVERIFY_CONVERTERS": str(SUITES / "converters")}
     for name, arguments in FILES.items():
         out = folder / name
         command = [
@@ -131,14 +129,13 @@ def main() -> int:
     parser.add_argument("--one", action="store_true", help="only the first file is a reference, not each in turn")
     asked = parser.parse_args()
     begun, names, found, done, pairs = time.monotonic(), asked.models.split(","), [], 0, 0
-    with tempfile.TemporaryDirectory(prefix="exporter-") as place, pool.lend():
-        packages = exporter_packages(Path(place))
+    with pool.lend():
         for name in names:
             if time.monotonic() - begun > asked.minutes * 60:
                 break
             print(f"{name}:", flush=True)
             with tempfile.TemporaryDirectory(prefix="zoo-files-") as folder:
-                files = convert(name, Path(folder), packages)
+                files = convert(name, Path(folder))
                 references = files[:1] if asked.one else files
                 wrong = check_all(files, references) if len(files) > 1 else [f"{len(files)} files: nothing to compare"]
             for text in wrong:

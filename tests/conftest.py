@@ -68,11 +68,27 @@ TIMED = (
 )
 
 
+# Slow tests that take half a minute and more, and of which shorter ones test the same code. `make long` runs them.
+LONG = (
+    "test_every_framework_agrees_on_identical_weights[resnet50]",
+    "test_every_framework_can_compute_the_formulas_of_torch",
+    *(
+        f"test_every_framework_runs_every_model[{model}]"
+        for model in ("alexnet", "lstm-cell", "lstm-finegrained", "resnet152", "resnet50-cifar10", "vgg16")
+    ),
+    "test_every_mode_computes_the_same[lstm-finegrained]",
+    "test_every_planted_mistake_is_caught_and_named",
+    "test_tensorlayer_computes_the_same[vgg16]",
+)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that judge a speed."""
+    """Mark the tests that judge a speed, and those that take long."""
     for item in items:
         if any(name in item.nodeid for name in TIMED):
             item.add_marker(pytest.mark.timed)
+        if any(name in item.nodeid for name in LONG):
+            item.add_marker(pytest.mark.long)
 
 
 def write_folder(path: Path, frameworks: tuple[str, ...] = ("numpy",), spec: str = SPEC, model: str = MODEL) -> Path:

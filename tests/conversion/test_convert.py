@@ -284,6 +284,37 @@ def test_a_conversion_that_fails_leaves_the_earlier_file_and_no_half_one(folder,
 
 # -- subjects of a run --------------------------------------------------------------------------------------------------
 
+
+def test_the_file_is_timed_beside_its_model_and_the_last_line_says_how_fast_it_is(folder, out, xverify, tmp_path):
+    report = tmp_path / "r.json"
+    done = xverify(
+        "convert",
+        folder,
+        out / "m.onnx",
+        *("--weights", "probe", "--time", "--warmup", 2, "--rerun", 16, "--threads", 1, "--json", report),
+    )
+    assert done.code == 0, done.out + done.err
+    model, runtime, conversion = json.loads(report.read_text())["rows"]
+    assert (model["subject"], model["framework"], model["mode"]) == (f"{folder.name} (reference)", "torch", "eager")
+    assert model["error"]["verdict"] in ("IDENTICAL", "EQUAL")
+    assert runtime["speed"] is None
+    assert model["speed"]["calls"] == conversion["speed"]["calls"] == 16
+    if model["speed"]["counted"] and conversion["speed"]["counted"]:  # a machine may be too noisy
+        ratio = conversion["speed"]["ratio"]
+        assert model["speed"]["fps"] / conversion["speed"]["fps"] == pytest.approx(ratio)
+        assert any(
+            word in done.out.splitlines()[-1] for word in ("times faster", "times slower", "as fast as the model")
+        )
+    assert model["memory"]["peak_rss_mib"] > 50
+
+
+def test_an_option_of_the_timing_without_time_is_refused_before_the_conversion(folder, out, xverify):
+    done = xverify("convert", folder, out / "m.onnx", "--effort", "quick")
+    assert done.code == 2
+    assert "--effort says how the files are timed; add --time" in done.err
+    assert not (out / "m.onnx").exists()
+
+
 # Adapters that lose a bias: of the ONNX graph when OpenVINO reads it, and of the variables when TensorFlow converts them.
 FAULTY = {
     "loses_openvino": """

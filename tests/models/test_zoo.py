@@ -20,13 +20,6 @@ UNSUPPORTED = {
     ("dynamic-loop", "onnxruntime"): "the length of its loop is the input `steps`",
     ("dynamic-loop", "torch:trace"): "the length of its loop is the input `steps`",
 }
-# Layers that cannot be compared: an export has no node for dropout, and Jittor's LSTM has the time axis before the batch axis.
-UNSEEN = {
-    ("alexnet", "onnxruntime"): ("classifier.0", "classifier.3"),
-    ("vgg16", "onnxruntime"): ("classifier.2", "classifier.5"),
-    ("mobilenet-v3-small", "onnxruntime"): "classifier.2",
-    ("lstm-fused", "jittor"): "lstm",
-}
 SMALL = ("--batch", 2, "--cases", 2, "--warmup", 1, "--rerun", 2)
 SEQUENCE_MODES = ("torch:eager", "torch:trace", "torch:script", "tensorflow:graph", "tensorflow:xla")
 MODES = {
@@ -78,8 +71,7 @@ def agree(done, model, subjects):
         assert row["weights_digest"] == done.result["weights"]["digest"]
         layers = row["error"]["layers"]
         assert layers["matched"] == {}, "every framework's file names the same layers"
-        unseen = {name for name in layers["missing"] if not name.startswith(UNSEEN.get((model, row["framework"]), "?"))}
-        assert not unseen, f"{row['subject']}: these layers were not captured: {unseen}"
+        assert not layers["missing"], f"{row['subject']}: these layers were not captured: {layers['missing']}"
 
 
 @pytest.mark.parametrize(

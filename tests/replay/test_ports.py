@@ -106,6 +106,26 @@ def test_a_port_with_fused_activations_that_calls_its_towers_in_another_order_is
         assert note in done.out
 
 
+PASSIVE = (
+    ("self.relu = nn.ReLU()", "self.relu = nn.Sequential(nn.ReLU(), nn.Dropout(0.5), nn.Identity(), nn.Sequential())"),
+)
+
+
+@pytest.mark.parametrize(
+    ("port", "missing"), [("nn.Sequential(nn.ReLU())", []), ("F.relu", ["relu.0"])], ids=["as a layer", "as a function"]
+)
+def test_a_layer_that_returns_its_input_is_not_missing_in_a_port_without_it(ported, port, missing):
+    model = MODEL
+    for old, new in PASSIVE:
+        model = model.replace(old, new)
+    done = ported(model=model, port=MODEL.replace("nn.ReLU()", port))
+    assert done.code == 0, done.out
+    layers = done.row("torch_port:eager")["error"]["layers"]
+    assert (layers["known"], layers["compared"], layers["missing"]) == (4, 4 - len(missing), missing)
+    whole = done.row("torch:eager")["error"]["layers"]
+    assert (whole["known"], whole["compared"]) == (7, 7)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [

@@ -9,7 +9,7 @@ import pytest
 
 from xverify.results.records import Sample
 from xverify.selftest import alternation, overhead, simulation, timing
-from xverify.selftest.alternation import Timed
+from xverify.selftest.alternation import Pair
 from xverify.timing import statistics
 
 
@@ -97,13 +97,11 @@ def test_intervals_that_are_too_narrow_or_too_wide_fail(monkeypatch, factor, pas
     ],
 )
 def test_the_harness_is_compared_with_a_script_in_alternation(monkeypatch, ratios, passed):
-    order = []
-    ours = iter([*ratios, *ratios])
-    monkeypatch.setattr(alternation, "_harness", lambda policy, cores: order.append("A") or Timed(next(ours), 2.0))
-    monkeypatch.setattr(alternation, "_script", lambda policy, cores: order.append("B") or Timed(1.0, 1.0))
+    left = [*ratios, *ratios]
+    monkeypatch.setattr(alternation, "_pair", lambda policy, cores: Pair(left.pop(0), (2.0, 1.0)))
     check = alternation.compare_with_script("keep", ())
     assert check.passed is passed, check
-    assert "".join(order) == "AB" * (6 if passed else 12)
+    assert len(left) == (6 if passed else 0)
     assert "page faults a call 2, the script 1" in check.found
 
 

@@ -18,6 +18,8 @@ from .judge import Judged
 from .meaning import Meaning
 from .subject import Opened
 
+REFERENCE = " (reference)"  # what the label of a reference ends with
+
 
 @dataclass(frozen=True)
 class Target:

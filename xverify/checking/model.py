@@ -36,6 +36,7 @@ from .options import CheckSettings
 from .reference import is_recorded
 from .sequence import resolve as resolve_state
 from .subject import Opened
+from .timed import ModelSource
 
 SHOWN = 3  # weights that a reason names
 MakeCases = Callable[[], Cases]
@@ -242,6 +243,11 @@ class ModelReference:
         if found.replay_problem:
             notes.append(f"the layers of the reference cannot be replayed: {found.replay_problem}")
         return [note for note in notes if note]
+
+    def source(self) -> ModelSource:
+        """What it is built from when it is timed. Its outputs are known."""
+        assert self.prepared is not None
+        return ModelSource(self.process.folder, self.process.request, self.prepared)
 
     # -- the report ---------------------------------------------------------------------------------------------------
 

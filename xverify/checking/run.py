@@ -23,7 +23,7 @@ from ..worker.messages_graph import DescribeGraph
 from ..worker.process import Worker
 from . import model, sequence
 from .answers import Answers
-from .candidate import Candidate, Target
+from .candidate import REFERENCE, Candidate, Target
 from .computing import Cases, Computed, compute_matched, sized
 from .figures import Condition, decided, unmet
 from .input_cases import guess_cases
@@ -34,6 +34,7 @@ from .nodes import judge_nodes
 from .options import CheckSettings
 from .reference import is_recorded, read
 from .subject import Opened, make_worker, open_file
+from .timed import ModelSource
 from .timing import FileTiming
 
 ONNX = "ONNX file"
@@ -63,6 +64,7 @@ class Check:
             label = path.name if names.count(path.name) == 1 else f"{path}:{form.runtime}"
             self.candidates.append(Candidate(label, path, form, self._worker(label, form)))
         self.target: Target | None = None
+        self.source: ModelSource | None = None  # of a reference that is a model, when its outputs are known
         self.model = model.find(settings, space, listener)
         self.against = self._against()
         self.graphs = self._graph_worker()
@@ -81,7 +83,7 @@ class Check:
             form = formats.examine(path, "", self.settings.trust)
         except UsageError as error:
             raise UsageError(f"--against {error}") from None
-        return Candidate(f"{path.name} (reference)", path, form, self._worker("reference", form))
+        return Candidate(f"{path.name}{REFERENCE}", path, form, self._worker("reference", form))
 
     def _graph_worker(self) -> Worker | None:
         """The worker that evaluates ONNX graphs; None when there is no ONNX file, or no torch."""
@@ -191,6 +193,7 @@ class Check:
         if self.model is not None:
             files = [each.opened for each in self.candidates if each.opened]
             cases, meaning = self.model.evaluate(opened, files, lambda: self._cases(opened)[0])
+            self.source = self.model.source()
         elif self.against is not None:
             cases, meaning = self._file_meaning(self.against)
         else:

@@ -1,36 +1,27 @@
 """Times the files of a check after their verdicts, with the process runs of the engine.
 
-All files that could be computed are timed on the first input case. A reference that is a file comes first, and is the baseline.
+All files that could be computed are timed on the first input case. A reference that is a model or a file comes first, and is the
+baseline.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
+from operator import methodcaller
 from typing import TYPE_CHECKING
 
 from .. import host
 from ..engine.process_runs import ProcessRuns
-from ..engine.stages import Built, History
-from ..engine.timed import TimedCandidate
-from ..errors import Failed
 from ..framework.modelfile import Tensor
-from ..results.records import Error, Result, Row, Settings, Speed, overall
-from ..results.verdicts import Outcome, Verdict
-from ..verdict.steadiness import change
-from ..weights import npz
-from ..weights.canonical import Array
-from ..worker import allocator, messages
-from ..worker.process import Worker
-from ..workload.keys import case_key
+from ..results.records import Result, Row, Settings, overall
+from ..results.verdicts import Outcome
+from ..worker import allocator
 from ..workload.options import ALLOCATORS, EFFORTS
-from ..workload.request import Request
-from .computing import FIRST
 from .figures import unmet
 from .judge import CONVERSION, RUNTIME, conversion
-from .subject import build, make_worker
+from .timed import TimedFile, TimedModel, TimedRow
 
 if TYPE_CHECKING:
     from .candidate import Candidate
@@ -51,100 +42,6 @@ def batch_and_item(tensors: Sequence[Tensor]) -> tuple[int, str]:
     return 1, "call"
 
 
-class TimedFile(TimedCandidate):
-    """A file that is timed on the first input case.
-
-    file: what the check found out about it. error: of the row of the question that was asked; None when there is none.
-    other: the error of the other question; None without one.
-    accepts: whether the conditions of --accept hold for it, so that a difference from the reference is no failure.
-    inputs: where to write the first input case.
-    """
-
-    build_phase = "opening the file"
-
-    def __init__(
-        self,
-        label: str,
-        check: Check,
-        request: Request,
-        file: Candidate,
-        error: Error | None,
-        other: Error | None,
-        accepts: bool,
-        inputs: Path,
-    ) -> None:
-        super().__init__(label, request, _worker(check, file), check.listener, History())
-        self.check, self.file, self.accepts, self.inputs = check, file, accepts, inputs
-        self.asked, self.other = error, other
-        self.outputs: dict[str, Array] = {}
-        self.failure = file.failure
-        computed, opened = file.computed, file.opened
-        if computed is None or opened is None or error is None:
-            self.failure = self.failure or Failed("nothing was computed")
-            return
-        self.error = self._worst(error)
-        names = {case_key(FIRST, tensor.name) for tensor in opened.signature.inputs}
-        cases = npz.OnDisk(computed.inputs)
-        npz.save_file({key: cases[key] for key in cases if key in names}, inputs)
-        self.outputs = {key: computed.own[key] for key in computed.own if key.startswith(case_key(FIRST, ""))}
-        self.room = sum(array.nbytes for array in self.outputs.values())
-
-    def _build(self) -> Built:
-        seconds, _ = build(self.file.path, self.worker, self.check.settings)
-        return Built(seconds, {}, "", "")
-
-    def _call_twice(self) -> messages.Prepared:
-        form = self.file.form
-        mode = form.implicit_mode or next(iter(form.modes))
-        return self.worker.ask(messages.Prepare(inputs=str(self.inputs), mode=mode))
-
-    def next_worker(self) -> Worker:
-        """A worker for its next process run."""
-        return _worker(self.check, self.file)
-
-    def judge_timed(self) -> None:
-        """Compare the outputs of the last timed calls, and of a call after them, with those that were judged before."""
-        if not self.active or self.asked is None:
-            return
-        kept = [*self.timed.outputs.values()]
-        if self.first_run and self.measured.repeated.second is not None:
-            kept.append(self.measured.repeated.second)
-        found = next((says for path in kept if (says := self._differs(path))), "")
-        if found and (self.asked.verdict < Verdict.DIFFERENT or self.accepts):  # another wrong result keeps its reason
-            reason = "; ".join(filter(None, (f"in process run {self.run + 1} {found}", self.asked.reason)))
-            self.asked = replace(self.asked, verdict=Verdict.INVALID, reason=reason)
-        self.error = self._worst(self.asked)
-
-    def _differs(self, path: Path) -> str:
-        """How the outputs in a file differ from those that were judged, by more than noise; "" when they do not."""
-        own, outputs = self.file.own, npz.OnDisk(path)
-        if _shapes(outputs) != _shapes(self.outputs):
-            return f"the timed calls return {_shapes(outputs)}, and the call that was judged {_shapes(self.outputs)}"
-        if own is None:  # the noise of a call is not known without an evaluation in float64
-            found = change(self.outputs, outputs, self.outputs, self.outputs)
-            differs, size = found.large, ""
-        else:
-            floors = None if own.floors is None else {key: own.floors.get(key, 0.0) for key in self.outputs}
-            found = change(self.outputs, outputs, own.outputs, own.float32, floors)
-            differs, size = found.random, f" ({found.ratio:.3g} x the noise floor, limit {found.limit:g})"
-        says = f"the outputs of timed calls differ from those of the call that was judged by {found.share:.2g} of the result"
-        return says + size if differs else ""
-
-    def _worst(self, asked: Error) -> Error:
-        """The error that decides whether its speed counts. asked: that of the question that was asked."""
-        if self.accepts and asked.verdict == Verdict.DIFFERENT:
-            asked = replace(asked, verdict=Verdict.DRIFT)
-        return max((asked, *([self.other] if self.other else [])), key=lambda error: error.verdict.rank)
-
-    def in_row(self, row: Row, speed: Speed | None) -> Row:
-        """The row of the question that was asked, with the speed."""
-        if self.asked is not None and self.timed.outputs:
-            row = replace(row, error=replace(self.asked, timed_cases=len(self.timed.outputs)))
-        if row.status == "ok" and self.failure is not None:
-            row = replace(row, status=self.failure.status, reason=f"while it was timed: {self.failure}")
-        return replace(row, speed=speed, memory=self.measured.memory, batch=self.request.batch)
-
-
 class FileTiming:
     """Times the files of a check.
 
@@ -157,11 +54,18 @@ class FileTiming:
         self.settings = self._settings()
         self.request = replace(self.settings, cases=1)
         self.notes = list(filter(None, [allocator.without_effect()]))
+        self.model = self._timed_model()
         self.rows = [*self._reference_row(), *result.rows]
         self.files = self._files()
         self.background = ThreadPoolExecutor(max_workers=min(2, host.cores()))
         self.runs = ProcessRuns(
-            self.files, self.request, check.clock, check.listener, self.notes, self.background, TimedFile.next_worker
+            self.files,
+            self.request,
+            check.clock,
+            check.listener,
+            self.notes,
+            self.background,
+            methodcaller("next_worker"),
         )
 
     def _settings(self) -> Settings:
@@ -176,22 +80,39 @@ class FileTiming:
             rerun=asked.rerun,
         )
 
+    def _timed_model(self) -> TimedModel | None:
+        """The reference as a row, when it is a model whose outputs are known."""
+        source, target = self.check.source, self.check.target
+        if source is None or target is None:
+            return None
+        batch, _ = batch_and_item(target.cases.tensors)
+        return TimedModel(
+            self.check, replace(self.request, batch=batch), source, target, self.check.space / "timed.npz"
+        )
+
     def _reference_row(self) -> list[Row]:
-        """The row of a reference that is a file: its runtime, compared with its own exact outputs."""
+        """The row of a reference that can be timed: a model, or a file, whose runtime is compared with its own exact outputs."""
         against, target = self.check.against, self.check.target
+        if self.model is not None:
+            return [self.model.row()]
         if against is None or against.computed is None or target is None:
             return []
         judged = against.judged or conversion(against.computed, target.meaning, None, target.cases.count)
         return [self.check.row(against, self.asked, judged)]
 
-    def _files(self) -> list[TimedFile]:
-        """All files of the check, also those that failed, in the order of their rows."""
+    def _files(self) -> list[TimedRow]:
+        """All that is timed, also files that failed, in the order of the rows."""
         check, rows = self.check, iter(self.rows)
         first = [check.against] if len(self.rows) > len(self.result.rows) and check.against is not None else []
         subjects = [*first, *check.candidates]
-        items = [batch_and_item(file.cases.tensors) for file in subjects if file.cases is not None]
-        self.item = "image" if items and all(item == "image" for _, item in items) else "call"
-        files: list[TimedFile] = []
+        found = [file.cases.tensors for file in subjects if file.cases is not None]
+        items = {batch_and_item(tensors)[1] for tensors in found}
+        self.item = "image" if items == {"image"} else "call"
+        files: list[TimedRow] = []
+        if self.model is not None:
+            next(rows)
+            self.model.request = replace(self.model.request, batch=self._items(self.model.request.batch))
+            files.append(self.model)
         for index, file in enumerate(subjects):
             mine = []
             for row in rows:  # the rows of a file end with the question that was asked
@@ -219,7 +140,11 @@ class FileTiming:
 
     def _batch(self, file: Candidate) -> int:
         """Items of a call of this file."""
-        return batch_and_item(file.cases.tensors)[0] if file.cases is not None and self.item == "image" else 1
+        return self._items(batch_and_item(file.cases.tensors)[0]) if file.cases is not None else 1
+
+    def _items(self, images: int) -> int:
+        """Items of a call. images: in a call, where there are some."""
+        return images if self.item == "image" else 1
 
     # -- stages -------------------------------------------------------------------------------------------------------
 
@@ -243,7 +168,7 @@ class FileTiming:
                 worker.close()
         return self._timed(complete)
 
-    def _open(self, file: TimedFile) -> None:
+    def _open(self, file: TimedRow) -> None:
         file.start()
         file.build()
 
@@ -298,12 +223,3 @@ class FileTiming:
             found += [row] if worse or row.status != before.status else []
         outcome = overall(found, self.settings.strict) if found else Outcome.PASS
         return max(self.result.verdict, outcome, key=SEVERITY.index)
-
-
-def _worker(check: Check, file: Candidate) -> Worker:
-    return make_worker(file.label, file.form, check.space, check.settings, check.listener, timed=True)
-
-
-def _shapes(outputs: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
-    """Name of an output -> its shape."""
-    return {key.partition("/")[2]: outputs[key].shape for key in outputs}

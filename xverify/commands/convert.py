@@ -19,6 +19,8 @@ EXAMPLE = """examples:
   xverify convert ./my_port --quantize int8 --accept "top1>=0.99" int8.onnx
       the suffix tells the format; the figures decide
   xverify convert torch=model.py:build --shape x=1x3x224x224 --to openvino m.xml
+  xverify convert resnet18 --to onnx --time resnet18.onnx
+      also time the file beside the model it was made of
   xverify convert resnet18 --to onnx --exporter dynamo --on onnxruntime,openvino
       --force resnet18.onnx"""
 

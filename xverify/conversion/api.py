@@ -57,6 +57,7 @@ def convert(
 
 def _check_before(settings: CheckSettings) -> None:
     """Raise UsageError for a setting of the check that would be refused when the file has been made."""
+    settings.check_timing()
     if settings.accept:
         conditions(settings.accept)
     known = {form.runtime for form in formats.load_all().values()}

@@ -6,20 +6,21 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..checking.candidate import Target
+from ..checking.candidate import REFERENCE, Target
 from ..checking.computing import Cases, sized
 from ..checking.figures import conditions
 from ..checking.judge import CONVERSION, RUNTIME
 from ..checking.meaning import Meaning
 from ..checking.options import CheckSettings
 from ..checking.run import Check
+from ..checking.timed import ModelSource
 from ..framework import formats
 from ..progress import Listener
 from ..reference import summary
 from ..reference.build import Export, Prepared
 from ..reference.truth import Truth
 from ..results.records import Result, Row
-from ..results.verdicts import Outcome, Verdict
+from ..results.verdicts import Outcome, SpeedVerdict, Verdict
 from ..weights import npz
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
@@ -59,6 +60,7 @@ def check(path: Path, against: Against, settings: CheckSettings, made: str, list
     with tempfile.TemporaryDirectory(prefix="xverify-") as space:
         checking = Check(chosen, asked, wanted, listener, Path(space))
         checking.target = against.target()
+        checking.source = ModelSource(against.folder, against.request, against.prepared)
         result = checking.execute()
     reference = summary.reference(against.request, against.prepared, Export(), against.truth, against.truth.layers)
     return replace(
@@ -74,8 +76,8 @@ def check(path: Path, against: Against, settings: CheckSettings, made: str, list
 
 
 def answers(result: Result) -> list[Row]:
-    """The rows that compare the file with the model that it was made of."""
-    return [row for row in result.rows if row.task == CONVERSION]
+    """The rows that compare the file with the model that it was made of. The model itself has a row when it was timed."""
+    return [row for row in result.rows if row.task == CONVERSION and not row.subject.endswith(REFERENCE)]
 
 
 def _without_evaluation(row: Row) -> bool:
@@ -95,7 +97,7 @@ def decided(result: Result) -> Outcome:
 
 
 def conclusion(result: Result, accept: str | None = None) -> str:
-    """The last line of the report: "converted, checked: EQUAL, 1.7 times faster".
+    """The last line of the report: "converted, checked: EQUAL, 1.7 times faster". The speed stands there with --time.
 
     accept: the conditions that decided instead of the verdict; None: there were none.
     """
@@ -109,8 +111,10 @@ def conclusion(result: Result, accept: str | None = None) -> str:
 
 
 def _speed(row: Row) -> str:
-    """How fast the file is beside the reference, where the check measured it."""
+    """How fast the file is beside the model, where the check measured it."""
     assert row.speed is not None
     assert row.speed.ratio is not None
-    ratio = row.speed.ratio
-    return f"{1 / ratio:.1f} times faster" if ratio < 1 else f"{ratio:.1f} times slower"
+    ratio, (low, high) = row.speed.ratio, row.speed.ratio_ci
+    if row.speed.verdict == SpeedVerdict.SAME or (low is not None and high is not None and low <= 1 <= high):
+        return f"as fast as the model within noise (time ratio {ratio:.3g})"
+    return f"{1 / ratio:.2g} times faster" if ratio < 1 else f"{ratio:.2g} times slower"

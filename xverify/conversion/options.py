@@ -13,7 +13,10 @@ from ..workload.options import OWN_WEIGHTS, FilePath
 PROBE_WEIGHTS = "probe"  # in the place of a weight file: draw the weights from the seed
 SHAPE = next(each for each in declared(CheckSettings) if each.name == "shape")
 # The settings of ``xverify check`` that are handed on to it.
-HANDED_ON = ("on", "trust", "seed", "accept", "strict", "threads", "timeout")
+HANDED_ON = (
+    "on", "trust", "seed", "accept", "strict", "time", "effort", "warmup", "rerun", "pin", "allocator", "threads", "timeout",
+    "max_seconds",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,7 +38,7 @@ from .explanation import Explainer
 from .floors import MEASURED_CALLS, FloorMeter
 from .fused import FusedLayer, FusedLayers
 from .inputs import Given, InputJudge, NeedsFloor, glue_floors
-from .layer_kinds import COPIES, channel_axis, may_overwrite, summed_terms
+from .layer_kinds import COPIES, channel_axis, may_overwrite, passive_layers, summed_terms
 from .layout import nearest
 from .padding import without_padding
 from .perturbation import Noise
@@ -174,8 +174,7 @@ class Replay:
             finding = judge(place, returned, floors, 1, max(0, returned.dim() - 1))
             if finding.verdict != Verdict.EQUAL:
                 self.findings += self.blame.never_ran([returned], None)
-            finding = self.blame.located(finding, Pause("", 0, ()))
-            fused_steps.add_passed_on(self, finding, returned, floors.exact)
+            fused_steps.add_passed_on(self, self.blame.located(finding, Pause("", 0, ())), returned, floors.exact)
 
     def report(self) -> ReplayReport:
         """The report on all findings."""
@@ -187,6 +186,7 @@ class Replay:
             self.visible,
             self.stopped,
             (*self.fused.notes(), *self.calls.notes()),
+            tuple(name for name in passive_layers(self.models.layers) if name not in self.compared),
         )
 
     def capture_in_order(self) -> Capture:
@@ -293,7 +293,7 @@ class Replay:
             found = self._compare_outputs(pauses[0], files, given)
         if found is None:
             if not given.matched:
-                # The layer works in another layout, such as time before batch: it is judged as part of the glue code.
+                # The layer works in another layout: it is judged as part of the glue code.
                 return self._step_by_itself(pauses)
             return None
         if found.fused is not None:

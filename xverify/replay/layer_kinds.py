@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor, nn
 
@@ -42,6 +42,17 @@ def channel_axis(layer: nn.Module | None, dim: int) -> int:
 def is_training_norm(layer: nn.Module) -> bool:
     """Whether the layer is a batch norm in training mode, which computes the statistics of the batch."""
     return isinstance(layer, BATCH_NORMS) and layer.training
+
+
+def passive_layers(layers: Mapping[str, nn.Module]) -> list[str]:
+    """The names of layers that return their input as it is: Identity, an empty Sequential, and dropout in inference mode."""
+    return [name for name, layer in layers.items() if _passes_through(layer)]
+
+
+def _passes_through(layer: nn.Module) -> bool:
+    if isinstance(layer, nn.modules.dropout._DropoutNd):
+        return not layer.training
+    return isinstance(layer, nn.Identity) or (isinstance(layer, nn.Sequential) and not len(layer))
 
 
 def is_torch_layer(layer: nn.Module) -> bool:

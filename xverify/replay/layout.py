@@ -14,7 +14,7 @@ def layouts(captured: Tensor, shape: Sequence[int], layer: nn.Module | None, cha
     """The tensors in the reference's layout that a captured tensor may stand for; [] when no layout has this shape.
 
     Both layouts fit a square image with as many channels as rows. For a convolution only one of them is possible; for a ReLU
-    both are returned.
+    both are returned. So are both for a recurrent layer whose sequence is as long as the batch.
 
     shape: shape of the reference's tensor.
     channels_last: whether the framework keeps images as N,H,W,C.
@@ -26,6 +26,9 @@ def layouts(captured: Tensor, shape: Sequence[int], layer: nn.Module | None, cha
         if tuple(channels_first.shape) == shape:
             turned = channels_first.contiguous()
             return [turned] if isinstance(layer, SPATIAL) else [*same, turned]
+    if isinstance(layer, nn.RNNBase) and captured.dim() == 3:  # a sequence may have time before batch
+        turned = captured.transpose(0, 1).contiguous()
+        return [*same, turned] if tuple(turned.shape) == shape else same
     if not same and _without_ones(captured.shape) == _without_ones(shape):
         return [captured.reshape(shape)]
     return same

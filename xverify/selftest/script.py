@@ -1,21 +1,22 @@
 """A plain script that times torch's forward pass. It has nothing of the harness: no worker, no messages, no rounds.
 
+When it is warm it prints a line. Then it makes one call for each line that it reads, and prints its seconds. At the end of its
+input it prints the page faults a call.
+
 Usage: python -m xverify.selftest.script FILE BATCH SIZE CORES
 
 FILE is a torch model file with a function ``build``, for images of SIZE x SIZE; CORES are the cores to run on, separated by
-commas, or "" for all. It prints {"seconds": seconds per call of each timed call, "faults": page faults a call}.
+commas, or "" for all.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import sys
 import time
 
 WARM_CALLS, WARM_SECONDS = 5, 1.5
-LEAST_CALLS, SECONDS = 8, 4.0
 
 
 def faults() -> int:
@@ -42,18 +43,20 @@ def main() -> None:
     found.loader.exec_module(module)
     model = module.build().eval()
     x = torch.rand(int(batch), 3, int(size), int(size))
-    seconds: list[float] = []
     with torch.inference_mode():
         warmed, begun = 0, time.perf_counter()
         while time.perf_counter() - begun < WARM_SECONDS or warmed < WARM_CALLS:
             model(x)
             warmed += 1
-        before, begun = faults(), time.perf_counter()
-        while time.perf_counter() - begun < SECONDS or len(seconds) < LEAST_CALLS:
+        print("warm", flush=True)
+        calls, before = 0, faults()
+        for _ in sys.stdin:
             start = time.perf_counter()
             y = model(x)  # noqa: F841  # kept, as in user code
-            seconds.append(time.perf_counter() - start)
-    sys.stdout.write(json.dumps({"seconds": seconds, "faults": (faults() - before) / len(seconds)}))
+            seconds = time.perf_counter() - start
+            print(seconds, flush=True)
+            calls += 1
+    print((faults() - before) / max(calls, 1))
 
 
 if __name__ == "__main__":

@@ -114,6 +114,7 @@ class ReplayReport:
         was planted.
     stopped: why the replay ended early; "" when it did not.
     notes: sentences on how layers and calls of the port were compared where it is written in another way.
+    passive: layers that return their input as it is and were not captured, so that there is nothing to compare.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -123,6 +124,7 @@ class ReplayReport:
     visible: float = 0.0
     stopped: str = ""
     notes: tuple[str, ...] = ()
+    passive: tuple[str, ...] = ()
 
     @property
     def roundings(self) -> tuple[Rounding, ...]:

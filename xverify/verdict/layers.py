@@ -19,11 +19,12 @@ def summarise(
     """Make one record of each layer, with the worst of its calls and tensors, in the order of computation.
 
     report: what the replay found.
-    known: the names of all layers of the reference.
+    known: the names of all layers of the reference; the passive ones of the report do not count.
     subject: the subject that was captured.
     matched: canonical name -> the framework's own name, where layers were matched by order and shape; omitted when none were.
     notes: sentences on the matching; those of the replay follow.
     """
+    known = [name for name in known if name not in report.passive]
     by_layer: dict[str, list[Finding]] = {}
     for finding in report.findings:
         by_layer.setdefault(finding.layer, []).append(finding)
