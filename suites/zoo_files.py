@@ -10,6 +10,7 @@ the exit code is 1. A format that a model cannot be exported to is named, with t
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from xverify.results.verdicts import Verdict
 
 SUITES = Path(__file__).parent
 LONGEST = 900.0  # seconds of one conversion
+CANNOT_RUN = 3  # exit code
 STEP = 300.0  # seconds that one step of a check may take
 # In the order of their cost.
 MODELS = (
@@ -51,7 +53,7 @@ def convert(model: str, folder: Path) -> list[Path]:
     found = []
     environment = {**os.environ, "XVERIFY_CONVERTERS": str(SUITES / "converters")}
     for name, arguments in FILES.items():
-        out = folder / name
+        out, report = folder / name, folder / "report.json"
         command = [
             sys.executable,
             "-m",
@@ -65,6 +67,8 @@ def convert(model: str, folder: Path) -> list[Path]:
             "--batch",
             "2",
             "--quiet",
+            "--json",
+            report,
         ]
         try:
             done = subprocess.run(
@@ -79,12 +83,19 @@ def convert(model: str, folder: Path) -> list[Path]:
             print(f"  {name}: no conversion within {LONGEST:g} s")
             continue
         said = (done.stdout.strip() or done.stderr.strip() or "nothing").splitlines()[-1]
-        if out.exists():
+        if not out.exists():
+            print(f"  {name}: not written: {said}", flush=True)
+        elif done.returncode == CANNOT_RUN:
+            print(f"  {name}: cannot be opened without the code of the model: {_reason(report)}", flush=True)
+        else:
             found.append(out)
             print(f"  {name}: {said}", flush=True)
-        else:
-            print(f"  {name}: not written: {said}", flush=True)
     return found
+
+
+def _reason(report: Path) -> str:
+    """Why the first row of a result file could not run."""
+    return str(json.loads(report.read_text())["rows"][0]["reason"])
 
 
 def alarms(result: Result, reference: str) -> list[str]:

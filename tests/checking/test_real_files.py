@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -187,3 +188,58 @@ def test_rounding_inside_of_a_torchscript_file_is_noise(xverify, tmp_path):
     done, (row,) = check(xverify, tmp_path / "net.pt", "--shape", "x=64x8")
     assert (done.code, row["error"]["verdict"]) == (0, "EQUAL"), done.out
     assert 0.1 < row["error"]["noise_ratio"] < 3
+
+
+def test_the_nodes_of_a_long_graph_are_given_the_values_that_are_written(xverify, tmp_path):
+    """ONNX Runtime keeps float32 between float16 nodes that are not exposed, and one session exposes not all of these nodes."""
+    nodes, arrays, name = [helper.make_node("Cast", ["x"], ["0"], "/cast", to=TensorProto.FLOAT16)], {}, "0"
+    for index in range(150):
+        arrays[f"w{index}"] = np.linalg.qr(RANDOM.standard_normal((16, 16)))[0].astype(np.float16)[..., None, None]
+        nodes.append(helper.make_node("Conv", [name, f"w{index}"], [f"c{index}"], f"/{index}/Conv"))
+        name = f"t{index}"
+        nodes.append(helper.make_node("Transpose", [f"c{index}"], [name], f"/{index}/Transpose", perm=[0, 1, 3, 2]))
+    nodes.append(helper.make_node("Cast", [name], ["y"], "/cast_back", to=TensorProto.FLOAT))
+    file = save(tmp_path / "long.onnx", nodes, {"x": (4, 16, 3, 3)}, {"y": (4, 16, 3, 3)}, arrays)
+    done, (row,) = check(xverify, file)
+    layers = row["error"]["layers"]
+    assert layers["compared"] == layers["known"] == len(nodes)
+    assert [layer["layer"] for layer in layers["layers"] if layer["verdict"] not in ("EQUAL", "IDENTICAL")] == []
+    assert done.code == 0, done.out
+
+
+def test_a_sequence_that_crosses_the_parts_of_a_long_graph_is_computed(xverify, tmp_path):
+    nodes = [helper.make_node("SplitToSequence", ["x"], ["parts"], "/split", axis=1)]
+    name = "x"
+    for index in range(300):
+        nodes.append(helper.make_node("Add", [name, "one"], [f"a{index}"], f"/{index}/Add"))
+        name = f"a{index}"
+    nodes.append(helper.make_node("ConcatFromSequence", ["parts"], ["joined"], "/join", axis=1))
+    nodes.append(helper.make_node("Add", [name, "joined"], ["y"], "/add"))
+    file = save(tmp_path / "sequence.onnx", nodes, {"x": (4, 8)}, {"y": (4, 8)}, {"one": np.ones(8, np.float32)})
+    done, (row,) = check(xverify, file)
+    layers = row["error"]["layers"]
+    assert row["error"]["verdict"] in ("EQUAL", "IDENTICAL"), row["error"]["reason"]
+    assert layers["known"] - layers["compared"] <= 1  # the sequence itself is no tensor
+    assert done.code == 0, done.out
+
+
+def test_a_reference_of_which_fewer_cases_were_evaluated_is_compared_in_those(tmp_path, monkeypatch):
+    """On a slow machine, the time for the evaluation in float64 may end after fewer cases in one file than in the other."""
+    torch = pytest.importorskip("torch")
+    assert torch
+    weight = {"w": RANDOM.standard_normal((16, 4)).astype(np.float32)}
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"], "/matmul")]
+    files = [
+        save(tmp_path / f"{name}.onnx", nodes, {"x": (2, 16)}, {"y": (2, 4)}, weight) for name in ("own", "reference")
+    ]
+    from xverify.checking import api, meaning
+
+    question = meaning.EvaluateGraph
+
+    def evaluate(file, *arguments, **more):
+        asked = question(file, *arguments, **more)
+        return replace(asked, enough=0.0) if str(asked.file).endswith("reference.onnx") else asked
+
+    monkeypatch.setattr(meaning, "EvaluateGraph", evaluate)
+    result = api.check(files[0], against=str(files[1]))
+    assert [row.error.verdict.name for row in result.rows if row.error] == ["EQUAL", "EQUAL"]

@@ -86,10 +86,13 @@ def conversion(
 ) -> Judged:
     """Does the file say what the reference says? The noise floor is that of the reference and of the file together.
 
+    A reference in float32 rounds, too. A file whose noise is not known is taken to round as much as that reference.
+
     cases: the number of cases, or the cases to compare. more: noise that a lower precision adds, under the reference's names.
     """
     cases = _within(cases, own.cases if own else None)
-    floors = joined([reference.floors, renamed(own.floors if own else None, computed), more])
+    mine = renamed(own.floors, computed) if own else reference.floors if reference.precision == "float32" else None
+    floors = joined([reference.floors, mine, more])
     rounding = own.rounding_floors if own else None
     rounding_floors = joined([reference.floors, renamed(rounding, computed), more]) if rounding else None
     judged = _judged(computed.outputs, reference, floors or None, cases, None, rounding_floors)
