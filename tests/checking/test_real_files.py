@@ -243,3 +243,17 @@ def test_a_reference_of_which_fewer_cases_were_evaluated_is_compared_in_those(tm
     monkeypatch.setattr(meaning, "EvaluateGraph", evaluate)
     result = api.check(files[0], against=str(files[1]))
     assert [row.error.verdict.name for row in result.rows if row.error] == ["EQUAL", "EQUAL"]
+
+
+def test_a_reference_that_says_no_shapes_takes_those_of_the_file(xverify, tmp_path):
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Tanh()).eval()
+    torch.jit.trace(model, torch.zeros(2, 4)).save(str(tmp_path / "traced.pt"))
+    torch.export.save(torch.export.export(model, (torch.zeros(2, 4),)), str(tmp_path / "exported.pt2"))
+    done, rows = check(xverify, tmp_path / "exported.pt2", "--against", tmp_path / "traced.pt")
+    assert done.code == 0, done.out + done.err
+    assert [row["error"]["verdict"] for row in rows if row["task"] == "conversion"][0] in ("EQUAL", "IDENTICAL")
+    assert rows[0]["batch"] == 2
+    done = xverify("check", tmp_path / "traced.pt", "--against", tmp_path / "traced.pt")
+    assert done.code == 2
+    assert "no shape: give it" in done.err

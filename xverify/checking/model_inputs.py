@@ -52,19 +52,21 @@ def batch_of(spec: ModelSpec, arrays: Arrays) -> int:
 
 
 def fixed_shapes(tensors: Sequence[Tensor], signatures: Sequence[Signature]) -> dict[str, tuple[int, ...]]:
-    """Shapes of inputs that leave a size open, where a file under test fixes it: name -> shape."""
+    """Shapes of inputs that leave a size open or say no shape at all, where a file under test fixes it: name -> shape."""
     found: dict[str, tuple[int, ...]] = {}
     for tensor in tensors:
-        if tensor.shape is None or all(isinstance(size, int) for size in tensor.shape):
+        if tensor.shape is not None and all(isinstance(size, int) for size in tensor.shape):
             continue
         for signature in signatures:
             alike = [other for other in signature.inputs if plain(other.name) == plain(tensor.name)]
             if len(tensors) == len(signature.inputs) == 1:
                 alike = list(signature.inputs)
             sizes = [size for other in alike for size in other.shape or () if isinstance(size, int)]
-            pairs = list(zip(tensor.shape, sizes))
-            fits = len(sizes) == len(tensor.shape) and all(own == size for own, size in pairs if isinstance(own, int))
-            if fits and alike[0].shape == tuple(sizes):
+            fits = tensor.shape is None or (
+                len(sizes) == len(tensor.shape)
+                and all(own == size for own, size in zip(tensor.shape, sizes) if isinstance(own, int))
+            )
+            if alike and fits and alike[0].shape == tuple(sizes):
                 found.setdefault(tensor.name, tuple(sizes))
     return found
 
