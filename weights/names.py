@@ -41,7 +41,7 @@ def rename_layers(names: Iterable[str], table: Mapping[str, str]) -> dict[str, s
     canonical_of = {value: key for key, value in table.items()}
     for own, canonical in list(canonical_of.items()):
         layer, _, kind = own.rpartition(".")
-        if layer and canonical.rpartition(".")[2] == kind:
+        if layer and "." in canonical and canonical.rpartition(".")[2] == kind:
             canonical_of.setdefault(layer, canonical.rpartition(".")[0])
     return {
         name: canonical_of[prefix] + name.removeprefix(prefix) if (prefix := _prefix(name, canonical_of)) else name

@@ -34,6 +34,14 @@ def to_model(model: Any, arrays: Arrays) -> None:
             tensor.CopyFrom(numpy_helper.from_array(np.array(arrays[tensor.name], order="C"), tensor.name))
 
 
+def add_unused(model: Any, arrays: Arrays) -> None:
+    """Add weights to a ModelProto that no node of it uses, so that the file holds every weight of the model."""
+    from onnx import numpy_helper
+
+    for name, array in arrays.items():
+        model.graph.initializer.append(numpy_helper.from_array(np.array(array, order="C"), name))
+
+
 def load_file(path: Path, trust: bool = False) -> Arrays:
     """Read the weights of an ONNX file. trust: without effect, since these files cannot run code."""
     import onnx

@@ -8,6 +8,8 @@ A user's Keras layer declares its variables with attributes of the class or of t
     canonical_weights = {"variable": ("canonical suffix", axes or None)}     as an entry of LAYERS
     canonical_sums = {"canonical suffix": ("part", "part")}                  as an entry of SUMS, where torch has several tensors
     canonical_name = "lstm"                                                  where it differs from the name of the layer
+
+``canonical_name = ""`` says that the variables belong to the model itself: ``cls_token``, and not ``tokens.cls_token``.
 """
 
 from __future__ import annotations
@@ -101,7 +103,7 @@ def _keras_variables(model: Any) -> Iterator[NamedVariable]:
             if variable.name in declared.weights and id(variable) not in known:
                 suffix, axes = declared.weights[variable.name]
                 known.add(id(variable))
-                yield NamedVariable(f"{declared.module}.{suffix}", variable, axes)
+                yield NamedVariable(_inside(declared.module, suffix), variable, axes)
     for layer in layers:
         for variable in layer._trainable_variables + layer._non_trainable_variables:
             if id(variable) not in known and "seed" not in variable.name:
@@ -110,6 +112,11 @@ def _keras_variables(model: Any) -> Iterator[NamedVariable]:
                     f"known; known layers: {', '.join(sorted(LAYERS))}; in a layer of your own, declare "
                     f'canonical_weights = {{"{variable.name}": ("weight", None)}}'
                 )
+
+
+def _inside(module: str, name: str) -> str:
+    """The canonical name of something in a module. module: its canonical name; "" for the model itself."""
+    return f"{module}.{name}" if module else name
 
 
 def _module_variables(model: Any) -> Iterator[NamedVariable]:
@@ -142,22 +149,26 @@ def fused_parameters(model: Any) -> dict[str, tuple[str, ...]]:
         return {}
     names = {each.name for each in named_variables(model)}
     return {
-        f"{declared.module}.{total}": tuple(f"{declared.module}.{part}" for part in parts)
+        _inside(declared.module, total): tuple(_inside(declared.module, part) for part in parts)
         for declared in map(_declaration, model._flatten_layers(include_self=True))
         for total, parts in declared.sums.items()
-        if f"{declared.module}.{total}" in names
+        if _inside(declared.module, total) in names
     }
 
 
 def layers(model: Any) -> dict[str, list[Any]]:
-    """Canonical name of a torch module -> the Keras layers that correspond to it. Models inside the model are not layers."""
+    """Canonical name of a torch module -> the Keras layers that correspond to it.
+
+    Models inside the model are no layers, and neither are layers that only hold parameters of the model itself.
+    """
     import keras
 
     found: dict[str, list[Any]] = {}
     if isinstance(model, keras.layers.Layer):
         for layer in model._flatten_layers(include_self=False):
-            if not isinstance(layer, (keras.Model, keras.layers.InputLayer)):
-                found.setdefault(_declaration(layer).module, []).append(layer)
+            module = _declaration(layer).module
+            if module and not isinstance(layer, (keras.Model, keras.layers.InputLayer)):
+                found.setdefault(module, []).append(layer)
     return found
 
 

@@ -76,6 +76,20 @@ def test_a_row_with_a_worse_verdict_is_worse(diff):
     assert diff(lambda new: new["rows"].__setitem__(1, row("jittor", 2.0, verdict="IDENTICAL"))).code == 0
 
 
+def test_the_help_says_what_the_exit_codes_depend_on(diff, result):
+    """A row is worse than it was, or is not; a row that was wrong before, and still is, is not worse."""
+    from xverify.commands.diff import EXIT_CODES
+
+    assert "EQUAL to DRIFT counts" in EXIT_CODES[1]
+    assert diff(lambda new: new["rows"].__setitem__(1, row("jittor", 2.0, verdict="DRIFT"))).code == 1
+    assert "no verdict became worse" in EXIT_CODES[0]
+    result["rows"][1] = row("jittor", 2.0, verdict="DIFFERENT")
+    assert diff(lambda new: None).code == 0
+    assert "no longer runs" in EXIT_CODES[1]
+    gone = {"status": "crashed", "error": None, "speed": None, "reason": "it fell"}
+    assert diff(lambda new: new["rows"][1].update(gone)).code == 1
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [

@@ -21,7 +21,7 @@ from ..results.records import Result, Row, Sample
 from ..results.verdicts import Outcome, SpeedVerdict, Verdict
 from ..timing import statistics as timing
 
-HELP = "compare two results of one model: which row is faster or slower, equal or different"
+HELP = "compare two results of one model: which rows became slower or faster, or less equal"
 GROUP = "results"
 EXAMPLE = """examples:
   xverify run mlp --effort standard --json old.json
@@ -30,10 +30,10 @@ EXAMPLE = """examples:
   xverify diff old.json new.json
   xverify diff old.json new.json --relative    compare ratios to the baseline of each run, on a machine whose speed changes"""
 EXIT_CODES = {
-    0: "no row is slower or different",
-    1: "a row is slower or different",
+    0: "no row became slower, and no verdict became worse",
+    1: "a row became slower, its verdict worse (EQUAL to DRIFT counts), or it no longer runs",
     2: "a wrong command line, an unusable file, or results that do not compare",
-    4: "no row is known to be slower or different, and at least one is undecided",
+    4: "no row is known to have become worse, and at least one is undecided",
 }
 
 # Settings that must be equal in both runs; otherwise their figures cannot be compared.

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,8 @@ EXIT_CODES = {
     2: "a wrong command line",
     3: "fewer than two frameworks can run",
 }
+
+IMPORT_SECONDS = 120  # that an import may take
 
 
 def add_arguments(parser: Parser) -> None:
@@ -73,12 +76,14 @@ def _framework(console: Console, name: str, adapter: type[Framework]) -> bool:
             console.print(f"      [yellow]its pins have changed.[/] Type: xverify env create {environment.name}")
     else:
         for line in _particulars(adapter):
-            console.print(f"      {line}")
+            console.print(f"      {line}", soft_wrap=True)
     return True
 
 
 def _particulars(adapter: type[Framework]) -> list[str]:
     """Lines about a framework that is installed beside xverify."""
+    if adapter.name == "torch":
+        return _torchvision()
     if adapter.name != "jittor":
         return []
     lines = []
@@ -88,6 +93,32 @@ def _particulars(adapter: type[Framework]) -> list[str]:
             "onednn-devel-cpu-gomp==2021.2.0"
         )
     lines.append(adapter.slow_start())
+    return lines
+
+
+def _torchvision() -> list[str]:
+    """Lines about a torchvision that is installed and cannot be imported by itself, although xverify's workers import it."""
+    if importlib.util.find_spec("torchvision") is None:
+        return []
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", "import torchvision"],
+            capture_output=True,
+            text=True,
+            timeout=IMPORT_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return [f"[yellow]import torchvision takes over {IMPORT_SECONDS} s[/]"]
+    if done.returncode == 0:
+        return []
+    said = [line.strip() for line in done.stderr.splitlines() if line.strip()] or [f"exit code {done.returncode}"]
+    lines = [f"[yellow]import torchvision fails by itself:[/] {escape(said[-1])}"]
+    if "torchvision::" in said[-1]:
+        lines.append(
+            "it is built for another torch; model files can import it, because xverify declares these operators, and scripts of "
+            "your own cannot: install the torchvision of this torch, from the same package index"
+        )
     return lines
 
 

@@ -25,13 +25,15 @@ class Adapter(Converter):
     @classmethod
     def export(cls, job: Job) -> str:
         """Export the model with torch.onnx."""
+        from xverify.frameworks._torch_outputs import in_order
+
         torch, dynamo = job.framework.torch, job.exporter == DYNAMO
         settings: dict[str, object] = {}
         if dynamo:
             need("onnxscript", "torch.onnx with --exporter dynamo")
             weights = sum(tensor.numel() * tensor.element_size() for tensor in job.model.state_dict().values())
             settings["external_data"] = weights > LARGEST
-        with torch.no_grad(), warnings.catch_warnings():
+        with torch.no_grad(), warnings.catch_warnings(), in_order(job.model, job.native[0], list(job.outputs)):
             warnings.simplefilter("ignore")  # warnings of deprecation go to the log otherwise, once for each operator
             torch.onnx.export(
                 job.model,

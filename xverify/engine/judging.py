@@ -99,6 +99,7 @@ def _compare(
         truth.constant,
         returned,
         None if replayed is None else replayed.rounding_floors,
+        "" if subject.adapter.runs_export else f"{subject.adapter.reads()}.py",
     )
 
 

@@ -111,7 +111,6 @@ class Run:
         rows = tuple(each.row(speed) for each, speed in zip(self.candidates, self.process_runs.speeds()))
         timeline = self.clock.timeline()
         unavoidable = sum(each.measurements().unavoidable_seconds for each in self.candidates)
-        problems = [self.export.problem] if self.export.problem else []
         return Result(
             model=self.folder.name,
             tasks=(self.request.task,),
@@ -125,7 +124,7 @@ class Run:
             inputs=summary.inputs(self.request, self.prepared),
             reference=summary.reference(self.request, self.prepared, self.export, self.truth, self._layers()),
             rule=outputs.RULE,
-            notes=(*self.notes, *problems, *overrun(self.budget, timeline)),
+            notes=(*self.notes, *self.export.notes(), *overrun(self.budget, timeline)),
             timeline={**timeline, "unavoidable_seconds": unavoidable},
             item=self.folder.spec.item,
             noise=self.process_runs.noise.describe(),

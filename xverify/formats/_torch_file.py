@@ -11,6 +11,7 @@ import numpy as np
 from xverify.errors import Failed, SubjectError, Unsupported, first_line
 from xverify.framework.adapter import Array
 from xverify.framework.modelfile import FLOATS, ModelFile, Natives, by_name
+from xverify.framework.structures import by_path
 from xverify.frameworks._torch import OnTorch
 from xverify.weights.stored import Stored
 
@@ -93,24 +94,11 @@ class TorchFile(ModelFile, OnTorch):
         return dtype in FLOATS and dtype != "float64"
 
 
-def named(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+def named(value: Any) -> Iterator[tuple[str, Any]]:
     """(name, tensor) of everything in a nested result.
 
-    A single tensor is "output", an item of a tuple or list "output_0" and so on, and a value of a mapping or named tuple has its
-    own name. Within another container, names are joined by dots.
+    A single tensor is "output". Other names are paths (see ``structures.by_path``), after "output_" for an item of a tuple or list.
     """
-    items: list[tuple[str, Any]]
-    if isinstance(value, Mapping):
-        items = [(str(key), item) for key, item in value.items()]
-    elif hasattr(value, "_fields"):
-        items = list(zip(value._fields, value))
-    elif isinstance(value, (tuple, list)):
-        items = [(str(i) if name else f"output_{i}", item) for i, item in enumerate(value)]
-    elif hasattr(value, "__dataclass_fields__"):
-        items = [(key, getattr(value, key)) for key in value.__dataclass_fields__]
-    else:
-        if value is not None:
-            yield name or "output", value
-        return
-    for key, item in items:
-        yield from named(item, f"{name}.{key}" if name else key)
+    listed = isinstance(value, (tuple, list)) and not hasattr(value, "_fields")
+    for path, tensor in by_path(value).items():
+        yield (f"output_{path}" if listed else path or "output"), tensor

@@ -30,7 +30,7 @@ Array = NDArray[Any]
 # A training batch of native tensors: the inputs in the order of the spec, then the labels.
 Batch = tuple[Any, ...]
 # A mode is a function (adapter, model, example) -> callable. The example is a tuple of native inputs; the returned callable takes
-# such inputs and returns the model's outputs.
+# such inputs and returns the model's outputs, which may be nested (see ``structures``).
 Mode = Callable[[Any, Any, tuple[Any, ...]], Callable[..., Any]]
 
 
@@ -214,7 +214,10 @@ class Framework:
         raise NotImplementedError
 
     def wait(self, outputs: Any) -> None:
-        """Return when these outputs are computed. ``wait(())`` returns when the device has no more work to do."""
+        """Return when these outputs are computed. ``wait(())`` returns when the device has no more work to do.
+
+        Outputs may be nested; ``structures.leaves`` lists what they hold.
+        """
         raise NotImplementedError
 
     def environment(self) -> dict[str, object]:

@@ -11,6 +11,7 @@ import numpy as np
 from xverify.errors import Unsupported
 from xverify.framework.adapter import Array, Framework
 from xverify.framework.capture import Recorder
+from xverify.framework.structures import leaves, without_classes
 
 
 class Jax(Framework):
@@ -43,9 +44,14 @@ class Jax(Framework):
     def compiled(self, function: Callable[..., Any], weights: Any) -> Callable[..., Any]:
         """Compile ``function(weights, *inputs)`` and bind these weights.
 
-        The weights are arguments of the compiled function, because XLA would fold constants.
+        The weights are arguments of the compiled function, because XLA would fold constants. Dataclasses in its outputs become
+        dictionaries, because JAX does not know them.
         """
-        return partial(self.jax.jit(function), weights)
+
+        def known(*arguments: Any) -> Any:
+            return without_classes(function(*arguments))
+
+        return partial(self.jax.jit(known), weights)
 
     def graph_count(self, call: Callable[..., Any]) -> int | None:
         if not isinstance(call, partial):
@@ -61,7 +67,7 @@ class Jax(Framework):
 
     def wait(self, outputs: Any) -> None:
         """A call returns before its outputs are computed. Every computation belongs to outputs, and all outputs are waited for."""
-        self.jax.block_until_ready(outputs)
+        self.jax.block_until_ready(leaves(outputs))  # JAX itself does not look into a dataclass
 
     def capture(self, model: Any, inputs: tuple[Any, ...], names: Mapping[str, str], recorder: Recorder) -> Any:
         """Run without compilation, so that the body of a loop runs on values once per iteration instead of being traced once."""

@@ -10,6 +10,7 @@ from typing import Any
 from xverify.errors import Failed, SubjectError, Unsupported
 from xverify.framework.adapter import Array
 from xverify.framework.modelfile import Natives
+from xverify.framework.structures import leaves, named_outputs
 
 LONGEST = 400  # characters of an error of the converter that a message quotes
 
@@ -35,7 +36,7 @@ def serving(
     """Trace a model into one function with fixed shapes.
 
     tf: the module tensorflow. forward: the model as a function of its inputs.
-    example: name -> tensor or array of every input. outputs: names for outputs that have none of their own.
+    example: name -> tensor or array of every input. outputs: the names of the spec; without any, outputs are numbered.
     """
     names: list[str] = []
 
@@ -55,12 +56,10 @@ def serving(
 
 
 def named(outputs: Any, names: Sequence[str]) -> Natives:
-    """The outputs of a model by name. names: for outputs that have none of their own."""
-    if isinstance(outputs, Mapping):
-        return dict(outputs)
-    if not isinstance(outputs, (tuple, list)):
-        outputs = (outputs,)
-    return {names[i] if i < len(names) else f"output_{i}": tensor for i, tensor in enumerate(outputs)}
+    """The outputs of a model by name. names: those of the spec; without any, outputs are called ``output_0`` and so on."""
+    if names:
+        return named_outputs(outputs, names)
+    return {f"output_{i}": tensor for i, tensor in enumerate(leaves(outputs))}
 
 
 def convert(tf: Any, served: Serving, quantize: str | None = None, cases: Iterable[Mapping[str, Array]] = ()) -> bytes:

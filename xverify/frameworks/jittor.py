@@ -18,6 +18,7 @@ import numpy as np
 
 from xverify.errors import Unsupported
 from xverify.framework.adapter import Array, BackwardPass, Batch, Framework, Source, Training
+from xverify.framework.structures import leaves, only_output
 from xverify.weights import jittor as weights
 from xverify.workload.optimizers import Optimizer, update
 
@@ -111,7 +112,7 @@ class Adapter(Framework):
         elif not outputs:
             self.jt.sync_all(True)
         else:
-            self.jt.sync(list(outputs.values() if isinstance(outputs, dict) else outputs))
+            self.jt.sync(leaves(outputs))
 
     def layers(self, model: Any) -> dict[str, list[Any]]:
         return {name: [module] for name, module in model.named_modules() if name}
@@ -170,7 +171,7 @@ class Adapter(Framework):
 
     def backward(self, model: Any, batch: Batch, tensors: Callable[[], Sequence[Any]]) -> BackwardPass:
         parameters = trainable_parameters(model)
-        logits = model(*batch[:-1])
+        logits = only_output(model(*batch[:-1]))
         loss = self.cross_entropy(logits, batch[-1])
         nodes = list(tensors())
         found = self.jt.grad(loss, [*nodes, *parameters.values()])
@@ -241,13 +242,13 @@ class Learner(Training):
         return o.plain, Equivalent()
 
     def step(self, *batch: Any) -> Any:
-        loss = self.cross_entropy(self.model(*batch[:-1]), batch[-1])
+        loss = self.cross_entropy(only_output(self.model(*batch[:-1])), batch[-1])
         self.optim.step(loss)
         self.jt.sync_all()  # without it Jittor would not compute the update
         return loss
 
     def gradients(self, *batch: Any) -> tuple[float, dict[str, Array]]:
-        loss = self.cross_entropy(self.model(*batch[:-1]), batch[-1])
+        loss = self.cross_entropy(only_output(self.model(*batch[:-1])), batch[-1])
         found = self.jt.grad(loss, list(self.parameters.values()))
         return float(loss.numpy().item()), {name: g.numpy() for name, g in zip(self.parameters, found)}
 

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from xverify.framework.adapter import Array, Batch, Training
+from xverify.framework.structures import only_output
 from xverify.frameworks._keras import Gradients, Keras, canonical, native
 from xverify.frameworks._keras_training import Learner
 from xverify.frameworks._torch import OnTorch
@@ -53,7 +54,7 @@ class Adapter(OnTorch, Keras):
     def differentiate(
         self, forward: Any, batch: Batch, variables: Sequence[Any], tensors: Callable[[], Sequence[Any]] = list
     ) -> Gradients:
-        logits = forward(*batch[:-1])
+        logits = only_output(forward(*batch[:-1]))
         loss = self.cross_entropy(logits, batch[-1])
         nodes = list(tensors())
         values = [variable.value for variable in variables]

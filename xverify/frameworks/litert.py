@@ -15,6 +15,7 @@ import numpy as np
 from xverify.errors import Unsupported
 from xverify.framework.adapter import Array, Source
 from xverify.framework.capture import Recorder
+from xverify.framework.structures import leaves, map_leaves
 from xverify.frameworks._keras import canonical, native
 from xverify.frameworks._tflite import convert, serving
 from xverify.frameworks.tensorflow import Adapter as TensorFlow
@@ -61,7 +62,13 @@ class Adapter(TensorFlow):
     def function(self, model: Any, example: tuple[Any, ...], kernels: str) -> Any:
         """The converted model as a function of its inputs. kernels: the name of an OpResolverType."""
         inputs = {f"input_{i}": array for i, array in enumerate(example)}
-        served = serving(self.tf, model, self.forward(model), inputs, ())
+        forward, returned = self.forward(model), list[Any]()
+
+        def flat(*tensors: Any) -> list[Any]:
+            returned[:] = [forward(*tensors)]
+            return leaves(returned[0])
+
+        served = serving(self.tf, model, flat, inputs, ())
         interpreter = self.litert.Interpreter(
             model_content=convert(self.tf, served),
             num_threads=self.threads,
@@ -72,17 +79,16 @@ class Adapter(TensorFlow):
         details = runner.get_input_details()
         # The converter leaves out an input that no output depends on.
         places = [details[name]["index"] if name in details else None for name in served.inputs]
-        results = {name: runner.get_output_details()[name]["index"] for name in served.outputs}
+        results = [runner.get_output_details()[name]["index"] for name in served.outputs]
 
         def run(*arrays: Array) -> Any:
             for place, array in zip(places, arrays):
                 if place is not None:
                     interpreter.set_tensor(place, array)
             interpreter.invoke()
-            found = {name: interpreter.get_tensor(index) for name, index in results.items()}  # copies
-            return found if mapping else list(found.values())
+            found = iter([interpreter.get_tensor(index) for index in results])  # copies
+            return map_leaves(returned[0], lambda value: None if value is None else next(found))
 
-        mapping = not all(name == f"output_{i}" for i, name in enumerate(results))
         return run
 
     def layers(self, model: Any) -> dict[str, list[Any]]:

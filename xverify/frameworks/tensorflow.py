@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from xverify.framework.adapter import Array, Batch, Training
+from xverify.framework.structures import only_output, without_classes
 from xverify.frameworks._keras import Gradients, Keras, canonical, native
 from xverify.frameworks._keras_training import Learner
 from xverify.workload.optimizers import Optimizer
@@ -18,12 +19,19 @@ def eager(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
 
 def graph(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
     """Trace the model into a graph."""
-    return framework.tf.function(framework.forward(model))
+    return framework.tf.function(_known(framework, model))
 
 
 def xla(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
     """Trace the model into a graph, and compile it with XLA."""
-    return framework.tf.function(framework.forward(model), jit_compile=True)
+    return framework.tf.function(_known(framework, model), jit_compile=True)
+
+
+def _known(framework: Adapter, model: Any) -> Callable[..., Any]:
+    """The model as a function that returns dictionaries in place of dataclasses, which a graph cannot return."""
+    forward = framework.forward(model)
+    plain = framework.tf.autograph.experimental.do_not_convert(without_classes)
+    return lambda *inputs: plain(forward(*inputs))
 
 
 class Adapter(Keras):
@@ -76,7 +84,7 @@ class Adapter(Keras):
     ) -> Gradients:
         tf = self.tf
         with tf.GradientTape() as self.tape:
-            logits = forward(*batch[:-1])
+            logits = only_output(forward(*batch[:-1]))
             loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=batch[-1], logits=logits))
             nodes = list(tensors())
         # The tape knows the tf.Variable inside a Keras variable.

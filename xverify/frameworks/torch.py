@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from xverify.framework.adapter import Array, BackwardPass, Batch, Framework, Source, Training
+from xverify.framework.structures import only_output
 from xverify.frameworks._torch import OnTorch
 from xverify.weights import torch as weights
 from xverify.workload.optimizers import Optimizer
@@ -26,7 +27,9 @@ def eager(framework: Framework, model: Any, example: tuple[Any, ...]) -> Any:
 
 def trace(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
     """Record the operations of one call in a TorchScript graph."""
-    return framework.torch.jit.trace(model, example)
+    from xverify.frameworks._torch_outputs import traced
+
+    return traced(model, example)
 
 
 def script(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
@@ -150,6 +153,8 @@ class Adapter(OnTorch):
         model.eval()
 
     def export_onnx(self, model: Any, inputs: tuple[Any, ...], names: tuple[list[str], list[str]], path: Path) -> None:
+        from xverify.frameworks._torch_outputs import in_order
+
         # The older exporter, without constant folding, keeps every parameter as an initializer of the same name and makes a
         # graph that ONNX Runtime can fuse. It merges equal tensors, so every tensor gets distinct values before the export;
         # the true weights are set by name in the exported file.
@@ -158,16 +163,17 @@ class Adapter(OnTorch):
             for tensor in model.state_dict().values():
                 if tensor.is_floating_point():
                     tensor.copy_(self.torch.rand(tensor.shape, generator=generator) + 0.5)
-        self.torch.onnx.export(
-            model,
-            inputs,
-            str(path),
-            input_names=names[0],
-            output_names=names[1],
-            dynamo=False,
-            do_constant_folding=False,
-            training=self.torch.onnx.TrainingMode.EVAL,
-        )
+        with in_order(model, inputs, names[1]):
+            self.torch.onnx.export(
+                model,
+                inputs,
+                str(path),
+                input_names=names[0],
+                output_names=names[1],
+                dynamo=False,
+                do_constant_folding=False,
+                training=self.torch.onnx.TrainingMode.EVAL,
+            )
 
     def training(self, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool) -> Training:
         return Learner(self, model, mode, batch, optimizer)
@@ -186,7 +192,7 @@ class Adapter(OnTorch):
 
     def backward(self, model: Any, batch: Batch, tensors: Callable[[], Sequence[Any]]) -> BackwardPass:
         parameters = dict(model.named_parameters())
-        logits = model(*batch[:-1])
+        logits = only_output(model(*batch[:-1]))
         loss = self.cross_entropy(logits, batch[-1])
         nodes = list(tensors())
         found = self.torch.autograd.grad(loss, [*nodes, *parameters.values()], allow_unused=True)
@@ -252,14 +258,14 @@ class Learner(Training):
 
     def step(self, *batch: Any) -> Any:
         self.optim.zero_grad()
-        loss = self.cross_entropy(self.forward(*batch[:-1]), batch[-1])
+        loss = self.cross_entropy(only_output(self.forward(*batch[:-1])), batch[-1])
         loss.backward()
         self.optim.step()
         self.steps += 1
         return loss
 
     def gradients(self, *batch: Any) -> tuple[float, dict[str, Array]]:
-        loss = self.cross_entropy(self.forward(*batch[:-1]), batch[-1])
+        loss = self.cross_entropy(only_output(self.forward(*batch[:-1])), batch[-1])
         self.optim.zero_grad()
         loss.backward()
         arrays = _by_name(self.parameters, [parameter.grad for parameter in self.parameters.values()])

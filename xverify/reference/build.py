@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from ..workload.spec import ModelFolder
 JUDGED_ITEMS = (
     4  # items of a batch whose layers are compared; a layer has thousands of values in each item, which is enough
 )
+MOST_NAMED = 5  # weights that a note names
 
 
 @dataclass(frozen=True)
@@ -116,11 +117,24 @@ class Export:
     onnx: the file, with the canonical weights in it; None without an export.
     weights: its initializers, for frameworks that read their weights from ONNX; None without an export.
     problem: why there is no export although a subject needs one; "" otherwise.
+    unused: the weights that no node of the graph uses, and on which no output of the model depends.
     """
 
     onnx: Path | None = None
     weights: Path | None = None
     problem: str = ""
+    unused: tuple[str, ...] = ()
+
+    def notes(self) -> Iterator[str]:
+        """Sentences for the report."""
+        if self.problem:
+            yield self.problem
+        if self.unused:
+            names = ", ".join(self.unused[:MOST_NAMED]) + (", …" if len(self.unused) > MOST_NAMED else "")
+            yield (
+                f"unused weights of the reference, on which no output depends: {len(self.unused)} ({names}); the ONNX export "
+                "holds them, and no node uses them"
+            )
 
 
 def prepare(process: ReferenceProcess, started: messages.Started | None = None) -> Prepared:
@@ -293,11 +307,23 @@ def _export(process: ReferenceProcess, prepared: Prepared) -> Export:
     path, read_back = process.space / "model.onnx", process.space / "onnx-weights.npz"
     process.worker.ask(messages_reference.Export(inputs=str(prepared.inputs), path=str(path)))
     model = onnx.load(path)
+    unused = _unused(process, prepared, set(prepared.shapes) - set(onnx_weights.from_model(model)))
+    weights = npz.load_file(prepared.weights)
+    onnx_weights.add_unused(model, {name: weights[name] for name in unused})
     check(onnx_weights.from_model(model), prepared.shapes, source="the ONNX export's initializers")
-    onnx_weights.to_model(model, npz.load_file(prepared.weights))
+    onnx_weights.to_model(model, weights)
     onnx.save(model, path)
     npz.save_file(onnx_weights.from_model(model), read_back)
-    return Export(path, read_back)
+    return Export(path, read_back, unused=unused)
+
+
+def _unused(process: ReferenceProcess, prepared: Prepared, absent: Iterable[str]) -> tuple[str, ...]:
+    """Which of the weights that are absent from the graph the model does not use. It may hold others as constants."""
+    names = tuple(sorted(absent))
+    if not names:
+        return ()
+    question = messages_reference.FindUnused(inputs=str(prepared.inputs), names=names)
+    return tuple(process.worker.ask(question).names)
 
 
 def build_question(folder: ModelFolder, framework: str, onnx: Path | None, mode: str | None = None) -> messages.Build:

@@ -163,7 +163,11 @@ def _check_shapes(process: ReferenceProcess, shapes: Mapping[str, tuple[int, ...
     # In a sequence, a state may grow with every step.
     found = {key.split("/", 1)[1]: shape for key, shape in shapes.items() if not process.state or key.startswith("0/")}
     if set(found) != set(spec.outputs):
-        raise SpecError(f"{file} names the outputs {sorted(spec.outputs)}; {name} returns {sorted(found)}")
+        model = f"{process.worker.adapter.reads()}.py"
+        raise SpecError(
+            f"{file} names the outputs {sorted(spec.outputs)}; {name} returns {sorted(found)}. Name every output of {model}, or "
+            f"let {model} return those alone; None is no output"
+        )
     for output, shape in found.items():
         expected = spec.outputs[output].sized(process.request.batch)
         if shape != expected:

@@ -93,7 +93,7 @@ class RoundedModel:
                 if pause.error is not None:
                     raise pause.error
                 if not pause.layer:
-                    return flatten(pause.args)
+                    return self.models.in_order(pause.args)
                 answer = self._answer(pause.layer, pause.call, pause.args)
 
     def _answer(self, name: str, call: int, args: Any) -> Any:

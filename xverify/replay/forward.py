@@ -235,8 +235,8 @@ class Replay:
     def _output_floors(self, outputs: list[Any]) -> list[Floors]:
         """The model's outputs with their floors; a single pass measures none."""
         if self.single_pass:
-            return [Floors(output, None, None) for output in flatten(outputs[0])]
-        self.returned = [flatten(each) for each in outputs]
+            return [Floors(output, None, None) for output in self.models.in_order(outputs[0])]
+        self.returned = [self.models.in_order(each) for each in outputs]
         return [glue_floors(each, each[0].dim() - 1) for each in zip(*self.returned)]
 
     def need_all_passes(self) -> None:

@@ -23,7 +23,7 @@ from .layer_kinds import is_torch_layer, leaves
 from .operations import perturbed_arithmetic
 from .perturbation import Noise, perturbed_layer
 from .source import Spot, spots
-from .structures import flatten
+from .structures import flatten, named_tensors
 from .tables import Tables, replaced
 
 Shape = tuple[int, ...]
@@ -104,6 +104,7 @@ class Models:
 
     seed: seed of the perturbations.
     perturbed_tables: tables of the float64 model with the rounding of the code that computes them (see ``tables``).
+    outputs: the names of the model's outputs; without any, they have the order in which the model returns them.
     layers, float32_layers: the layers of the two models by name.
     forwards: the ``forward`` of each layer of both models, before it was intercepted.
     """
@@ -112,6 +113,7 @@ class Models:
     float32_model: nn.Module
     seed: int = 0
     perturbed_tables: Tables = field(default_factory=dict)
+    outputs: Sequence[str] = ()
     layers: dict[str, nn.Module] = field(init=False)
     float32_layers: dict[str, nn.Module] = field(init=False)
     forwards: dict[nn.Module, Callable[..., Any]] = field(init=False)
@@ -130,6 +132,10 @@ class Models:
         """Stop the interception of the layers."""
         for layer in self.forwards:
             object.__delattr__(layer, "forward")
+
+    def in_order(self, returned: Any) -> list[Tensor]:
+        """The tensors that the model returned, in the order of ``outputs``."""
+        return named_tensors(returned, self.outputs) if self.outputs else flatten(returned)
 
     def compute(self, layer: nn.Module, args: Any) -> Any:
         """The output of a layer of either model for these (positional, keyword) arguments.

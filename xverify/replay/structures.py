@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..framework.structures import map_leaves
+from ..framework.structures import map_leaves, named_outputs
 
 
 def map_tensors(values: Any, change: Callable[[Tensor], Tensor]) -> Any:
@@ -25,6 +25,11 @@ def flatten(values: Any) -> list[Tensor]:
 
     map_tensors(values, keep)
     return found
+
+
+def named_tensors(values: Any, names: Sequence[str]) -> list[Tensor]:
+    """The tensors of a model's outputs, in the order of their names (see ``framework.structures.named_outputs``)."""
+    return [value for value in named_outputs(values, names).values() if isinstance(value, Tensor)]
 
 
 def unflatten(values: Any, tensors: Sequence[Tensor]) -> Any:

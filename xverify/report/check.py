@@ -12,7 +12,7 @@ from ..results.figures import Figures
 from ..results.records import Result, Row
 from ..results.verdicts import Verdict
 from . import layers, numbers, quantisation
-from .notes import coverage, speed_sentences
+from .notes import coverage, speed_sentences, tally
 from .rows import RATIO, speed_columns, why_not_counted
 from .style import STYLES, coloured
 from .tables import Column, FirstThatFits, narrower, table
@@ -25,9 +25,8 @@ def render(result: Result, console: Console, quiet: bool = False, by_node: bool 
     """Print a result. quiet: print the last line alone. by_node: also print every node."""
     if not quiet:
         _print_report(result, console, by_node)
-    equal = sum(row.error is not None and row.error.verdict <= Verdict.EQUAL for row in result.rows)
     seconds = result.timeline.get("total_seconds", 0.0)
-    text = f"{escape(result.model)}: {equal} of {len(result.rows)} answers EQUAL; {seconds:.1f} s"
+    text = f"{escape(result.model)}: {tally(result.rows, 'answers')}; {seconds:.1f} s"
     console.print(f"{coloured(result.verdict)} {text}", soft_wrap=True)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ..results.records import Layers, Result, Row
+from ..results.verdicts import Verdict
 from ..verdict import limits
 from ..verdict.judgement import OWN_EQUAL
 
@@ -88,6 +90,25 @@ def where_time_went(result: Result) -> str:
         return ""
     own = f"the subjects alone need {spent['unavoidable_seconds']:.0f} s"
     return f"{spent['total_seconds']:.0f} s = {' + '.join(shares)} ({own})"
+
+
+def tally(rows: Sequence[Row], what: str) -> str:
+    """How many rows are EQUAL, and what the others are: ``1 of 3 subjects EQUAL, 1 DRIFT, 1 crashed``.
+
+    A row that has a verdict and did not run to its end is counted by its verdict, and as one that ended early.
+    what: what a row is called, in the plural.
+    """
+    equal, others = 0, Counter[str]()
+    for row in rows:
+        if row.error is None:
+            others["without a verdict" if row.status == "ok" else row.status] += 1
+        elif row.error.verdict <= Verdict.EQUAL:
+            equal += 1
+        else:
+            others[row.error.verdict] += 1
+    early = sum(row.error is not None and row.status != "ok" for row in rows)
+    counts = [*others.items(), *([("ended early", early)] if early else [])]
+    return ", ".join([f"{equal} of {len(rows)} {what} EQUAL", *(f"{count} {name}" for name, count in counts)])
 
 
 def few(names: Sequence[str], most: int = FEW) -> str:

@@ -12,7 +12,7 @@ from rich.text import Text
 from ..results.records import Result, Row
 from ..results.verdicts import Verdict
 from . import curves, layers
-from .notes import footer, warnings, where_time_went
+from .notes import footer, tally, warnings, where_time_went
 from .rows import details as details_table
 from .rows import summary
 from .style import STYLES, coloured
@@ -53,8 +53,7 @@ def render(
     """
     if not quiet:
         _print_report(result, console, by_layer, details)
-    equal = sum(row.error is not None and row.error.verdict <= Verdict.EQUAL for row in result.rows)
-    parts = [f"{equal} of {len(result.rows)} subjects EQUAL", file or "", "" if quiet else where_time_went(result)]
+    parts = [tally(result.rows, "subjects"), file or "", "" if quiet else where_time_went(result)]
     summary_line = f"{escape(result.model)}: {escape('; '.join(filter(None, parts)))}"
     console.print(f"{coloured(result.verdict)} {summary_line}", soft_wrap=True)
 

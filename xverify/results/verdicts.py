@@ -74,11 +74,11 @@ def settle_verdict(record: object, kind: type[Enum]) -> None:
 
 
 EXIT_CODES = {
-    0: "pass",
-    1: "a numerical mismatch",
+    0: "pass: every row is IDENTICAL, EQUAL or DRIFT, a warning",
+    1: "a mismatch: DIFFERENT or INVALID; with --strict, also DRIFT",
     2: "a wrong command line, or an unusable file",
-    3: "a subject crashed or could not run",
-    4: "inconclusive",
+    3: "a subject crashed, could not run, or was interrupted",
+    4: "inconclusive: nothing was compared, or a row is UNTESTED",
 }
 
 

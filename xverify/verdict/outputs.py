@@ -72,6 +72,7 @@ def compare(
     constant: Collection[str] | None = None,
     returned: Arrays | None = None,
     rounding_floors: Mapping[str, float] | None = None,
+    file: str = "",
 ) -> Error:
     """Judge the outputs of one subject. All arrays are named "case/output".
 
@@ -85,6 +86,7 @@ def compare(
     constant: the result of ``constant_outputs``; computed when omitted.
     returned: what the captured callable returned, when it is another than the one that computed ``outputs``.
     rounding_floors: ``floors`` with the roundings that explain some layers; omitted when none does.
+    file: the model file that returned the outputs, for messages; "" where there is none.
     """
     expected = [(case, name) for case in cases for name in spec.outputs]
     context = Context(
@@ -95,11 +97,11 @@ def compare(
         away=_distances(outputs, returned or {}, floors or {}),
     )
     tensors = [
-        judged(_tensor(case, name, outputs, truth, float32, spec, floors, rounding_floors), context)
+        judged(_tensor(case, name, outputs, truth, float32, spec, floors, rounding_floors, file), context)
         for case, name in expected
     ]
     compared = [tensor for tensor in tensors if tensor.mean_abs is not None]
-    strange = _strange(outputs, expected, spec)
+    strange = _strange(outputs, expected, spec, file)
     verdict, reason = (Verdict.INVALID, strange[0]) if strange else conclusion(tensors, context)
     if verdict.fails and len(spec.outputs) > 1:
         swapped = swapped_outputs(outputs, truth, list(spec.outputs), cases)
@@ -145,13 +147,14 @@ def _distance(ours: Array, theirs: Array, floor: float) -> float:
     return math.inf if math.isnan(distance) else distance
 
 
-def _strange(outputs: Arrays, expected: Iterable[tuple[int, str]], spec: Described) -> list[str]:
+def _strange(outputs: Arrays, expected: Iterable[tuple[int, str]], spec: Described, file: str) -> list[str]:
     """A message about outputs that the spec does not name; [] when there are none."""
     keys = {case_key(case, name) for case, name in expected}
     names = sorted({key.split("/", 1)[1] for key in set(outputs) - keys})
     if not names:
         return []
-    return [f"returns {', '.join(names)}, which spec.py does not name (it names {', '.join(spec.outputs)})"]
+    says = f"returns {', '.join(names)}, which spec.py does not name (it names {', '.join(spec.outputs)})"
+    return [f"{file} {says}" if file else says]
 
 
 def _tensor(
@@ -163,11 +166,13 @@ def _tensor(
     spec: Described,
     floors: Mapping[str, float] | None,
     rounding_floors: Mapping[str, float] | None,
+    file: str,
 ) -> TensorError:
     """Compare one output of one input case. The arguments are those of ``compare``."""
     key = case_key(case, name)
     if key not in outputs:
-        return TensorError(case, name, reason=f"output {name!r} is missing: spec.py names {', '.join(spec.outputs)}")
+        missing = f"output {name!r} is missing{f' from what {file} returns' if file else ''}"
+        return TensorError(case, name, reason=f"{missing}: spec.py names {', '.join(spec.outputs)}; None is no output")
     ours, theirs = outputs[key], truth[key]
     if ours.shape != theirs.shape:
         return TensorError(case, name, reason=f"output {name!r} has shape {ours.shape}, the reference {theirs.shape}")

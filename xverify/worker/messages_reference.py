@@ -81,6 +81,25 @@ class Export(Request[Done]):
 
 
 @dataclass(frozen=True)
+class UnusedFound(Reply):
+    """names: the canonical names of the weights on which no output depends."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FindUnused(Request[UnusedFound]):
+    """Find out on which of these weights no output of the first case depends. All weights must be loaded again afterwards.
+
+    inputs: array file of the input cases.
+    names: canonical names.
+    """
+
+    inputs: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Evaluated(Reply):
     """shapes: "case/name" -> shape of this output."""
 

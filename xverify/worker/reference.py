@@ -28,6 +28,7 @@ from .messages_reference import (
     ParametersRead,
     Replayed,
     RoundingsMeasured,
+    UnusedFound,
 )
 from .state import Handlers, State
 
@@ -52,6 +53,7 @@ class ReferenceWork:
             messages.NameTensors: self.name_tensors,
             messages.Calibrate: self.calibrate,
             messages.Export: self.export,
+            messages.FindUnused: self.find_unused,
             messages.Evaluate: self.evaluate,
             messages.ListLayers: self.list_layers,
             messages.LayerOrder: self.layer_order,
@@ -106,6 +108,33 @@ class ReferenceWork:
         names = (list(state.inputs), list(state.outputs))
         state.framework.export_onnx(state.model, state.native_cases(request.inputs)[0], names, Path(request.path))
         return Done()
+
+    def find_unused(self, request: messages.FindUnused) -> UnusedFound:
+        """Change the weights, all together and then each by itself, and compare the outputs to the last bit."""
+        state, inputs = self.state, self.state.native_cases(request.inputs)[0]
+        own = {canonical: name for name, canonical in state.canonical_names.items()}
+        arrays = state.framework.save_weights(state.model)
+
+        def outputs(*changed: str) -> dict[str, Array]:
+            wrong = {own[name]: 1.5 - 3.0 * arrays[own[name]] for name in changed}
+            state.framework.load_weights(state.model, {**arrays, **wrong})
+            with state.framework.inference():
+                returned = state.framework.modes[next(iter(state.framework.modes))](
+                    state.framework, state.model, inputs
+                )
+                found = state.output_arrays(0, returned(*inputs))
+            return {key: np.array(array) for key, array in found.items()}  # an output may be a weight itself
+
+        def same(*changed: str) -> bool:
+            found = outputs(*changed)
+            return all(
+                np.array_equal(array, found[key], equal_nan=array.dtype.kind == "f") for key, array in right.items()
+            )
+
+        right = outputs()
+        if same(*request.names):
+            return UnusedFound(request.names)
+        return UnusedFound(tuple(name for name in request.names if same(name)))
 
     def evaluate(self, request: messages.Evaluate) -> Evaluated:
         """Compute the outputs of every case in the framework's first mode."""

@@ -71,7 +71,7 @@ class Session:
             traceback.print_exc()
             if isinstance(error, KeyboardInterrupt):
                 raise
-            return Refusal("failed", first_line(error) + self.state.place(error))
+            return Refusal("failed", self.state.reason(error))
 
     def answer_line(self, line: bytes) -> bytes | None:
         """The reply line to a request line; None when the worker has to end. Raises MessageError for a line without a number."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -12,11 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import Failed
 from ..framework.adapter import Framework, Source
-from ..framework.structures import leaves
+from ..framework.structures import is_tensor, named_outputs
 from ..weights import canonical, npz
 from ..weights.canonical import Array
 from ..workload.keys import case_key
+from . import reasons
 from .codec import Reply, Request
 from .messages import Json
 
@@ -96,10 +97,20 @@ class State:
         )
 
     def output_arrays(self, case: int, outputs: Any) -> dict[str, Array]:
-        """The outputs of the model: "case/name" -> array in canonical layout."""
+        """The outputs of the model: "case/name" -> array in canonical layout; see ``structures.named_outputs``.
+
+        Raises Failed for an output that is no tensor.
+        """
+        found = named_outputs(outputs, list(self.outputs))
+        for name, value in found.items():
+            if not is_tensor(value):
+                raise Failed(
+                    f"{self.framework.reads()}.py returns a {type(value).__name__} as output {name!r}, and xverify compares "
+                    "tensors; return tensors, in tuples, lists, mappings, named tuples or dataclasses, and leave others out"
+                )
         return {
             case_key(case, name): self.framework.to_numpy(tensor, self.outputs.get(name))
-            for name, tensor in _named(outputs, list(self.outputs)).items()
+            for name, tensor in found.items()
         }
 
     def plain_array(self, value: Any) -> Array | None:
@@ -122,23 +133,18 @@ class State:
             for model in (float64_model, self.model):
                 self.write_weights(model, npz.load_file(Path(weights)))
             found = tables.perturbed_tables(float64_model, build, seed)
-            self.replay_models = stepping.Models(float64_model, self.model, seed, found)
+            self.replay_models = stepping.Models(float64_model, self.model, seed, found, tuple(self.outputs))
         return self.replay_models
 
+    def reason(self, error: BaseException) -> str:
+        """What an error says, and the place in the user's code where it was raised, in one line."""
+        return reasons.reason(error, self._folder)
+
     def place(self, error: BaseException) -> str:
-        """The place in the model folder where an error was raised, as " (file:line)"; "" when it was raised elsewhere."""
-        folder = str(self.source.folder) if hasattr(self, "source") else None
-        for frame in reversed(traceback.extract_tb(error.__traceback__)):
-            if folder and frame.filename.startswith(folder):
-                return f" ({frame.filename}:{frame.lineno})"
-        return ""
+        """The place in the user's code where an error was raised, as " (file:line)"; "" when it was raised elsewhere."""
+        return reasons.place(error, self._folder)
 
-
-def _named(outputs: Any, names: list[str]) -> Mapping[str, Any]:
-    """Outputs by the names in the spec; nested ones in order.
-
-    An additional output is called output[i]; a missing one is reported by the comparison.
-    """
-    if isinstance(outputs, Mapping) and not any(isinstance(each, (tuple, list, Mapping)) for each in outputs.values()):
-        return outputs
-    return {names[i] if i < len(names) else f"output[{i}]": tensor for i, tensor in enumerate(leaves(outputs))}
+    @property
+    def _folder(self) -> Path | None:
+        """The folder of the model; None before a model is built."""
+        return self.source.folder if hasattr(self, "source") else None

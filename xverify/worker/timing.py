@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import SubjectError, first_line
+from ..errors import SubjectError
 from ..framework.capture import Recorder
 from ..weights import npz
 from ..weights.names import rename_layers
@@ -112,7 +112,7 @@ class Timing:
             raise
         except Exception as error:
             traceback.print_exc()
-            broken = first_line(error) + state.place(error)
+            broken = state.reason(error)
         else:
             npz.save_file(state.output_arrays(request.case, outputs), Path(request.folder) / "outputs.npz")
         return Captured(

@@ -1,0 +1,38 @@
+"""The last line of a report counts every row, so that its verdict, its counts and the exit code agree."""
+
+import pytest
+
+from xverify.commands._main import EXIT_CODES
+from xverify.report.notes import tally
+from xverify.results.records import Error, Row, overall
+from xverify.results.verdicts import Outcome
+
+
+def row(verdict=None, status="ok"):
+    error = Error(verdict, None) if verdict else None
+    return Row("subject", "torch", "eager", "forward", "cpu", 8, status, error=error)
+
+
+@pytest.mark.parametrize(
+    ("rows", "outcome", "says"),
+    [
+        ([row("EQUAL"), row("IDENTICAL")], "PASS", "2 of 2 subjects EQUAL"),
+        ([row("EQUAL"), row("DRIFT")], "PASS", "1 of 2 subjects EQUAL, 1 DRIFT"),
+        ([row("DIFFERENT"), row("DRIFT"), row("DIFFERENT")], "FAIL", "0 of 3 subjects EQUAL, 2 DIFFERENT, 1 DRIFT"),
+        ([row("EQUAL"), row(status="crashed")], "ERROR", "1 of 2 subjects EQUAL, 1 crashed"),
+        ([row("EQUAL", "failed"), row("EQUAL", "failed")], "ERROR", "2 of 2 subjects EQUAL, 2 ended early"),
+        ([row("EQUAL"), row("UNTESTED")], "INCONCLUSIVE", "1 of 2 subjects EQUAL, 1 UNTESTED"),
+        ([row(), row()], "INCONCLUSIVE", "0 of 2 subjects EQUAL, 2 without a verdict"),
+    ],
+)
+def test_the_last_line_accounts_for_every_row(rows, outcome, says):
+    assert overall(rows) == outcome
+    assert tally(rows, "subjects") == says
+
+
+def test_the_meanings_of_exit_codes_name_the_verdicts_that_lead_to_them():
+    assert {outcome.exit_code for outcome in Outcome} | {2} == set(EXIT_CODES)
+    assert all(word in EXIT_CODES[0] for word in ("IDENTICAL", "EQUAL", "DRIFT"))
+    assert all(word in EXIT_CODES[1] for word in ("DIFFERENT", "INVALID", "--strict", "DRIFT"))
+    assert "interrupted" in EXIT_CODES[3]
+    assert "UNTESTED" in EXIT_CODES[4]
