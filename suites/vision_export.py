@@ -36,7 +36,7 @@ ARCHITECTURES: dict[str, tuple[int, dict[str, Any]]] = {
     "inception_v3": (96, {"aux_logits": False, "init_weights": True}),
     "convnext_tiny": (64, {}),
     "swin_t": (64, {}),
-    "alexnet": (96, {}),
+    "alexnet": (224, {}),
     "vit_b_32": (64, {"image_size": 64}),
 }
 

@@ -171,7 +171,7 @@ def _tensor(
     """Compare one output of one input case. The arguments are those of ``compare``."""
     key = case_key(case, name)
     if key not in outputs:
-        missing = f"output {name!r} is missing{f' from what {file} returns' if file else ''}"
+        missing = f"output {name!r} is missing" + (f" from what {file} returns" if file else "")
         return TensorError(case, name, reason=f"{missing}: spec.py names {', '.join(spec.outputs)}; None is no output")
     ours, theirs = outputs[key], truth[key]
     if ours.shape != theirs.shape:
