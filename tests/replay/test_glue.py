@@ -1,20 +1,11 @@
 """Glue code on integers, padding before a convolution, layers that never ran: replayed here, and once each by the command line."""
 
-import importlib.util
-
 import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("greenlet")
 
-from xverify.framework import capture  # noqa: E402
-from xverify.frameworks._float64 import float64_arithmetic  # noqa: E402
-from xverify.replay.forward import replay_forward  # noqa: E402
-from xverify.replay.layer_kinds import leaves  # noqa: E402
-from xverify.replay.stepping import Models  # noqa: E402
-from xverify.replay.tables import perturbed_tables  # noqa: E402
-from xverify.replay.tensors import Capture  # noqa: E402
-from xverify.verdict.layers import summarise  # noqa: E402
+from replayedports import replayed  # noqa: E402
 
 TIMES = """
 from xverify import ModelSpec, TensorSpec
@@ -57,38 +48,6 @@ def embedding(frequencies=REFERENCE, constructor="", order="torch.cos(angles), t
 
 
 TIMES_CASE = torch.tensor([3, 250, 700, 999])
-
-
-def built(path, text):
-    path.write_text(text)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    torch.manual_seed(0)
-    return module.build
-
-
-def replayed(tmp_path, reference, port, x):
-    """The layers of a port, captured and replayed in this process, and its rounded outputs."""
-    build = built(tmp_path / "torch.py", reference)
-    theirs, mine = built(tmp_path / "torch_port.py", port)().eval(), build().eval()
-    theirs.load_state_dict(mine.state_dict())
-    recorder = capture.Recorder(tmp_path, lambda v: v.detach().numpy() if isinstance(v, torch.Tensor) else None)
-    watched = {name: [module] for name, module in leaves(theirs).items()}
-    with torch.no_grad(), capture.recording(watched, "forward", recorder):
-        y = theirs(x.clone())
-    records = {(record.name, record.call): record for record in recorder.records}
-
-    def build_float64():
-        with float64_arithmetic():
-            return build().eval().double()
-
-    exact = build_float64()
-    exact.load_state_dict(mine.state_dict())
-    models = Models(exact, mine, 0, perturbed_tables(exact, build_float64, 0))
-    captured = Capture(tmp_path, False, records, watched=frozenset(watched))
-    report = replay_forward(models, captured, [x], {"y": y.numpy()})
-    return summarise(report, list(models.layers), "torch_port:eager")
 
 
 def run(xverify, tmp_path, spec, reference, port):

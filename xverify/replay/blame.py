@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..results.verdicts import Verdict
 from ..verdict.findings import OUTPUT, Finding
+from .glue_search import GlueSearch
 from .layer_kinds import may_overwrite
 from .layout import layouts
 from .source import Spot, lines_between
@@ -35,6 +36,7 @@ class Blame:
 
     skipped: the calls that were not captured since the last input that was right.
     previous: the layer that was compared last, and the lines of the model's code that called it.
+    glue: searches for what the port's glue code computes instead.
     """
 
     def __init__(self, models: Models, capture: Capture) -> None:
@@ -42,10 +44,12 @@ class Blame:
         self.recorded = Counter(name for name, _ in capture.records)
         self.skipped: list[_Skipped] = []
         self.previous: tuple[str, Sequence[Spot]] = ("", ())
+        self.glue = GlueSearch(models, capture)
 
     def compared(self, pause: Pause) -> None:
         """Note that a layer was compared."""
         self.previous = (pause.layer, pause.spots)
+        self.glue.compared(pause)
 
     def skip(self, pause: Pause) -> None:
         """Note that a layer was not captured."""

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from ..results.verdicts import Verdict
-from ..verdict import limits
 from ..verdict.findings import OUTPUT, Explanation, Finding
 from .difference import describe
+from .evidence import FAR_BETTER, RIVAL, excess
 from .faults import catalogue
 from .faults.fault import PortFault
 from .faulty_layer import faulty_output
 from .fused import FusedLayer, FusedLayers
+from .glue_search import GlueSearch
 from .layer_kinds import channel_axis, is_training_norm, summed_terms
 from .layout import first_layout
 from .rounded_sums import ROUNDED_SUMS, output_has_rounded_sums
@@ -25,19 +26,19 @@ from .structures import as_float64, flatten
 from .tensors import Capture, Floors, Place, judge
 
 FAILED_SEARCHES = 3  # layers without an explanation after which the search ends, because it is slow
-FAR_BETTER = 10.0  # an explanation must fit better than the reference's own layer by this factor
-RIVAL = 4.0  # a fault of another kind must fit worse than the best one by this factor
 
 
 class Explainer:
     """Finds the known fault that turns the reference's layer into what was captured.
 
     fused: recognises a faulty layer that ends in an activation.
+    code: searches in the layer's own code.
     explained: layer -> its explanation.
     """
 
     def __init__(self, models: Models, capture: Capture, fused: FusedLayers) -> None:
         self.models, self.capture, self.fused = models, capture, fused
+        self.code = GlueSearch(models, capture)
         self.explained: dict[str, Explanation] = {}
         self.likely_kind: str | None = None
         self.remaining_searches = FAILED_SEARCHES
@@ -62,6 +63,8 @@ class Explainer:
         if fused is not None and fused.fault is not None:
             self.likely_kind = fused.fault.kind
             found = Explanation(fused.fault.kind, fused.fault.says, fused.fault.rounding)
+        if found is None:
+            found = self.code.of_layer(finding, args, captured, floors, channel_axis(layer, captured.dim()))
         if found is None:
             self.remaining_searches -= 1
             found = describe(
@@ -101,7 +104,7 @@ class Explainer:
             faults.sort(key=lambda fault: fault.kind != self.likely_kind)
         for fault in faults:
             found = self._judged(fault, finding, captured, floors, args)
-            if found is None or _excess(found) * FAR_BETTER > _excess(finding):
+            if found is None or excess(found) * FAR_BETTER > excess(finding):
                 continue
             yield fault, found.ratio
             if fault.kind == self.likely_kind and found.ratio < 1.0:
@@ -149,7 +152,7 @@ class Explainer:
         place = Place(finding.layer, 0, 0, finding.kind, OUTPUT)
         axis = channel_axis(layer, captured.dim())
         found = judge(place, captured, floors, summed_terms(layer, flatten(args)), axis)
-        return found.verdict == Verdict.EQUAL and _excess(found) * FAR_BETTER <= _excess(finding)
+        return found.verdict == Verdict.EQUAL and excess(found) * FAR_BETTER <= excess(finding)
 
     def visibility(self, layer: nn.Module, index: int, args: Any, floors: Floors) -> float:
         """The change that a plantable fault makes to the exact output of a layer, in noise floors.
@@ -162,11 +165,6 @@ class Explainer:
         terms, axis = summed_terms(layer, flatten(args)), channel_axis(layer, changed.dim())
         found = judge(Place("", 0, 0, "", ""), changed, floors, terms, axis)
         return max(found.ratio, found.channel_ratio)
-
-
-def _excess(finding: Finding) -> float:
-    """The larger of R and C in relation to its limit."""
-    return max(finding.ratio / limits.EQUAL_R, finding.channel_ratio / limits.EQUAL_C)
 
 
 def _same(tensor: Tensor, other: Tensor) -> bool:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -24,7 +24,6 @@ import torch
 from torch import Tensor, nn
 
 from ..framework.capture import LayerCall
-from ..frameworks._float64 import float64_arithmetic
 from ..results.verdicts import Verdict
 from ..verdict import limits
 from ..verdict.findings import INPUT, OUTPUT, Finding, ReplayReport
@@ -38,6 +37,7 @@ from .explanation import Explainer
 from .floors import MEASURED_CALLS, FloorMeter
 from .fused import FusedLayer, FusedLayers
 from .inputs import Given, InputJudge, NeedsFloor, glue_floors
+from .joined import joined_findings
 from .layer_kinds import COPIES, channel_axis, may_overwrite, passive_layers, summed_terms
 from .layout import nearest
 from .padding import without_padding
@@ -128,6 +128,7 @@ class Replay:
         self.explainer = Explainer(models, capture, self.fused)
         self.calls = CallMatcher(capture, lambda: count_calls(models, self.inputs))
         self.blame = Blame(models, capture)
+        self.blame.glue.enabled = not single_pass and bool(capture.records)
         self.input_judge = InputJudge(models, capture, self.blame)
         self.findings: list[Finding] = []
         self.compared: Counter[str] = Counter()
@@ -148,13 +149,15 @@ class Replay:
         self.visit, self.inputs = visit, inputs
         float64_inputs = substitute(map(as_float64, inputs), fed[0])
         self.meter.items = float64_inputs[0].shape[0] if float64_inputs and float64_inputs[0].dim() else 0
-        self.passes = [SteppingPass(self.models.float64_model, float64_inputs, float64_arithmetic)]
+        self.passes = [SteppingPass(self.models.float64_model, float64_inputs, self.blame.glue.arithmetic)]
         if not self.single_pass:
             perturbed_inputs = substitute(map(self.noise.perturbed, map(as_float64, inputs)), fed[1])
-            rounding = partial(self.models.perturbed_code, self.noise)
+            rounding = self.blame.glue.beside(partial(self.models.perturbed_code, self.noise))
             self.passes += [
                 SteppingPass(self.models.float64_model, perturbed_inputs, rounding),
-                SteppingPass(self.models.float32_model, substitute(map(as_float32, inputs), fed[2])),
+                SteppingPass(
+                    self.models.float32_model, substitute(map(as_float32, inputs), fed[2]), self.blame.glue.beside()
+                ),
             ]
         with torch.no_grad():
             return self._step_to_end()
@@ -171,7 +174,7 @@ class Replay:
             if self.single_pass and not equal(floors.exact, returned):
                 raise NeedsFloor
             place = Place(f"{MODEL_OUTPUT} {name}", 0, index, "", INPUT)
-            finding = judge(place, returned, floors, 1, max(0, returned.dim() - 1))
+            finding = self.blame.glue.judged(place, returned, floors, max(0, returned.dim() - 1))
             if finding.verdict != Verdict.EQUAL:
                 self.findings += self.blame.never_ran([returned], None)
             fused_steps.add_passed_on(self, self.blame.located(finding, Pause("", 0, ())), returned, floors.exact)
@@ -260,7 +263,7 @@ class Replay:
         size = UNIT * limits.growth(summed_terms(layer, flatten(pauses[0].args)))
         if self.visit is not None and pauses[0].call < MEASURED_CALLS:
             self.visit(name, map_tensors(pauses[0].args, Tensor.clone))
-        exact = self.models.compute(layer, pauses[0].args)
+        exact = self.blame.glue.computed(layer, pauses[0])
         if self.single_pass:
             return [exact]
         perturbed = self._perturbed_output(layer, pauses[1].args, size)
@@ -299,7 +302,8 @@ class Replay:
         if found.fused is not None:
             self.blame.compared(pauses[0])
             return fused_steps.step_fused(self, found.fused, found.findings, found.outputs, found.floors)
-        self.findings += self._blamed(found.findings, pauses[0], given) if given.joined else found.findings
+        whole = (found.findings, found.outputs, found.floors, pauses[0], given)
+        self.findings += joined_findings(self, *whole) if given.joined else found.findings
         self.blame.compared(pauses[0])
         outputs = [*found.outputs, *(each.exact for each in found.floors[len(found.outputs) :])]
         answers = self.answers(outputs)
@@ -335,15 +339,6 @@ class Replay:
             for finding, output, each in zip(findings, outputs, floors)
         ]
         return _Compared(result, floors, outputs, overwritten, findings, fused)
-
-    def _blamed(self, findings: Sequence[Finding], pause: Pause, given: Given) -> list[Finding]:
-        """The findings on a layer that say that they judge the glue code before it as well."""
-        found = [replace(finding, joined=given.joined) for finding in findings]
-        if all(finding.verdict == Verdict.EQUAL for finding in found):
-            self.blame.right()
-            return found
-        found = [self.blame.located(finding, pause) for finding in found]
-        return [*self.blame.never_ran(given.captured, self.models.layers[pause.layer]), *found]
 
     def _compute(self, layer: nn.Module, args: Any) -> tuple[Any, list[bool]]:
         """The exact output of a layer, and which of its arguments it overwrites; the given arguments stay as they are."""

@@ -43,6 +43,22 @@ def spots() -> tuple[Spot, ...]:
     return tuple(reversed(found))
 
 
+def innermost_line(recorder: str) -> str:
+    """The line of the model's code that is being executed, such as "torch.py:17"; "" outside of the model's code.
+
+    recorder: the file that asks; its own lines are left out, and so are torch's.
+    """
+    frame = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith(FOREIGN):
+            return f"{Spot(0, frame.f_code, frame.f_lineno).file}:{frame.f_lineno}"
+        if file.startswith(FOREIGN[1]) and file not in (recorder, __file__):
+            return ""
+        frame = frame.f_back  # type: ignore[assignment]  # None after the outermost
+    return ""
+
+
 def lines_between(first: Sequence[Spot], second: Sequence[Spot]) -> str:
     """The lines between two calls, such as "torch.py:17-19"; "" where they are unknown.
 

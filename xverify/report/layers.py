@@ -58,6 +58,8 @@ def render(row: Row, out: Console, only_faults: bool = False) -> None:
             out.print(f"  {escape(layer.layer)}: is given a wrong input: the fault is {escape(layer.place())}")
         elif layer.verdict != Verdict.EQUAL and layer.joined:
             out.print(f"  {escape(layer.layer)}: {escape(layer.joined)}")
+        if layer.glue:
+            out.print(f"  {escape(layer.layer)}: {escape(layer.glue)}")
     out.print(f"  layers: {escape(coverage(layers))}")
     for note in layers.notes:
         out.print(f"  note: {escape(note)}")

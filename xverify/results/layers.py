@@ -29,6 +29,7 @@ class LayerError:
     after: where glue code differs, the layer that was compared before it; "" for the inputs of the model.
     source: where glue code differs, the lines of the reference between the calls of both layers; "" where they are unknown.
     joined: why the glue code before the layer is judged together with it; "" when it is not.
+    glue: where glue code differs, what the port's glue code computes instead; "" where that is unknown.
     """
 
     layer: str
@@ -49,6 +50,7 @@ class LayerError:
     after: str = ""
     source: str = ""
     joined: str = ""
+    glue: str = ""
 
     def __post_init__(self) -> None:
         settle_verdict(self, Verdict)
@@ -64,8 +66,10 @@ class LayerError:
         if self.faulty == "input":
             told = f": {self.reason}" if self.reason else f" is already wrong, {size}"
             also = f"; besides, {self.layer} {self.explanation}" if self.explanation and not self.reason else ""
-            return f"Fault {self.place(before)}: {self._given}{told}{also}"
+            glue = f": {self.glue}" if self.glue else ""
+            return f"Fault {self.place(before)}: {self._given}{told}{glue}{also}"
         where = self.layer if self.faulty == "output" else f"{self.layer}, {self.faulty}"
+        what = what or (self.glue if self.joined else "")
         told = f"{where}: {what}" if what else f"{where} differs first: {size}"
         return f"{told} ({self.joined}; {self.place(before)} or in it)" if self.joined else told
 

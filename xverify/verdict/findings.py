@@ -33,6 +33,7 @@ class Finding:
     after: for glue code that differs, the layer that was compared before it; "" for the inputs of the model.
     source: for glue code that differs, the lines of the reference between the calls of both layers; "" where they are unknown.
     joined: why the glue code before the layer is judged together with it; "" when it is not.
+    glue: for glue code that differs, what the port's computes instead; "" where that is unknown.
     """
 
     layer: str
@@ -51,6 +52,7 @@ class Finding:
     after: str = ""
     source: str = ""
     joined: str = ""
+    glue: str = ""
 
     @property
     def verdict(self) -> Verdict:

@@ -69,4 +69,5 @@ def _layer(name: str, findings: Sequence[Finding], calls: int, explanation: Expl
         after=worst.after,
         source=worst.source,
         joined=next((finding.joined for finding in findings if finding.joined), ""),
+        glue=worst.glue or next((finding.glue for finding in findings if finding.glue), ""),
     )

@@ -1,0 +1,54 @@
+"""Captures the layers of a torch port in this process, and replays them against the reference."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from xverify.framework import capture
+from xverify.frameworks._float64 import float64_arithmetic
+from xverify.replay.forward import replay_forward
+from xverify.replay.layer_kinds import leaves
+from xverify.replay.stepping import Models
+from xverify.replay.tables import perturbed_tables
+from xverify.replay.tensors import Capture
+from xverify.results.records import Layers
+from xverify.verdict.layers import summarise
+
+
+def built(path: Path, text: str) -> Any:
+    """The function that builds the model of a file with this text."""
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    torch.manual_seed(0)
+    return module.build
+
+
+def replayed(folder: Path, reference: str, port: str, x: torch.Tensor) -> Layers:
+    """The layers of a port. reference, port: the texts of two model files with the same weights."""
+    build = built(folder / "torch.py", reference)
+    theirs, mine = built(folder / "torch_port.py", port)().eval(), build().eval()
+    theirs.load_state_dict(mine.state_dict())
+    recorder = capture.Recorder(folder, lambda v: v.detach().numpy() if isinstance(v, torch.Tensor) else None)
+    watched = {name: [module] for name, module in leaves(theirs).items()}
+    with torch.no_grad(), capture.recording(watched, "forward", recorder):
+        y = theirs(x.clone())
+    records = {(record.name, record.call): record for record in recorder.records}
+
+    def build_float64() -> Any:
+        with float64_arithmetic():
+            return build().eval().double()
+
+    exact = build_float64()
+    exact.load_state_dict(mine.state_dict())
+    models = Models(exact, mine, 0, perturbed_tables(exact, build_float64, 0))
+    captured = Capture(folder, False, records, watched=frozenset(watched))
+    report = replay_forward(models, captured, [x], {"y": y.numpy()})
+    return summarise(report, list(models.layers), "torch_port:eager")
