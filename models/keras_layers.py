@@ -146,22 +146,24 @@ class GELU(layers.Layer):
 class LSTM(layers.LSTM):
     """One layer of torch.nn.LSTM(batch_first=True), with zeros as initial state. It returns the whole sequence.
 
-    torch's module "lstm" corresponds to one object ``LSTM(hidden, layer, name="lstm")`` for each of its layers.
+    torch's module "lstm" corresponds to one object ``LSTM(hidden, layer, name="lstm")`` for each of its layers. With
+    ``bidirectional=True`` in torch, a second object ``LSTM(hidden, layer, name="lstm", backwards=True)`` stands behind each of
+    them; it returns its sequence from the last step to the first.
     """
 
-    def __init__(self, hidden: int, layer: int = 0, name: str = "lstm", **more: Any) -> None:
-        super().__init__(hidden, return_sequences=True, name=f"{name}.l{layer}", **more)
-        self.canonical_name = name
-        self.layer = layer
+    def __init__(self, hidden: int, layer: int = 0, name: str = "lstm", backwards: bool = False, **more: Any) -> None:
+        ending = f"l{layer}_reverse" if backwards else f"l{layer}"
+        super().__init__(hidden, return_sequences=True, go_backwards=backwards, name=f"{name}.{ending}", **more)
+        self.canonical_name, self.ending = name, ending
 
     @property
     def canonical_weights(self) -> dict[str, tuple[str, tuple[int, ...] | None]]:
         return {
-            "kernel": (f"weight_ih_l{self.layer}", (1, 0)),
-            "recurrent_kernel": (f"weight_hh_l{self.layer}", (1, 0)),
-            "bias": (f"bias_l{self.layer}", None),
+            "kernel": (f"weight_ih_{self.ending}", (1, 0)),
+            "recurrent_kernel": (f"weight_hh_{self.ending}", (1, 0)),
+            "bias": (f"bias_{self.ending}", None),
         }
 
     @property
     def canonical_sums(self) -> dict[str, tuple[str, ...]]:
-        return {f"bias_l{self.layer}": (f"bias_ih_l{self.layer}", f"bias_hh_l{self.layer}")}
+        return {f"bias_{self.ending}": (f"bias_ih_{self.ending}", f"bias_hh_{self.ending}")}

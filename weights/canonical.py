@@ -7,7 +7,7 @@ weights (out, in)). Counters such as ``num_batches_tracked`` are not weights and
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,7 +85,11 @@ def normal_form(arrays: Mapping[str, Array], fused_parameters: Mapping[str, Iter
 
 
 def check(
-    arrays: Mapping[str, Array], expected: Mapping[str, tuple[int, ...]], source: str = "weights", table: str = ""
+    arrays: Mapping[str, Array],
+    expected: Mapping[str, tuple[int, ...]],
+    source: str = "weights",
+    table: str = "",
+    advice: Callable[[str, tuple[int, ...]], str] = lambda name, shape: "",
 ) -> None:
     """Raise WeightsError unless names and shapes are exactly those of the model.
 
@@ -94,14 +98,16 @@ def check(
     expected: canonical name -> shape.
     source: the name of the arrays in the message.
     table: the table of names.toml in which the model's names can be given; "" where there is none.
+    advice: function of a name and of the shape that it should have in the model; returns what to do, as a clause, or "".
     """
     missing = sorted(set(expected) - set(arrays))
     extra = sorted(set(arrays) - set(expected))
-    shapes = [
-        f"{name}: file {np.shape(arrays[name])}, model {tuple(expected[name])}"
+    other = {
+        name: shape
         for name in sorted(set(arrays) & set(expected))
-        if tuple(np.shape(arrays[name])) != tuple(expected[name])
-    ]
+        if (shape := tuple(np.shape(arrays[name]))) != tuple(expected[name])
+    }
+    shapes = [f"{name}: file {shape}, model {tuple(expected[name])}" for name, shape in other.items()]
     if not (missing or extra or shapes):
         return
     parts = []
@@ -116,7 +122,10 @@ def check(
         hint = f"; {extra[0]!r} is not in the model{nearest(extra[0], missing)}"
     if missing and extra and table:
         hint = f"{hint.rstrip('.')}; {_line_for_names(extra[0], np.shape(arrays[extra[0]]), missing, expected, table)}"
-    raise WeightsError(f"{source} do not fit the model: " + ", ".join(parts) + hint)
+    advised = next(filter(None, (advice(name, shape) for name, shape in other.items())), "")
+    raise WeightsError(
+        f"{source} do not fit the model: " + ", ".join(parts) + hint + (f"; {advised}" if advised else "")
+    )
 
 
 def _line_for_names(

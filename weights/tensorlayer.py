@@ -12,11 +12,12 @@ import numpy as np
 from xverify.errors import WeightsError
 
 from .canonical import Arrays
-from .tensorflow import LAYERS as KERAS_LAYERS
-from .tensorflow import Axes, NamedVariable, from_canonical, to_canonical
+from .keras_table import LAYERS as KERAS_LAYERS
+from .keras_table import Place
+from .tensorflow import NamedVariable, assign, canonical, single
 
 # TensorLayer class -> {attribute: (canonical suffix, axes)}.
-LAYERS: dict[str, dict[str, tuple[str, Axes]]] = {
+LAYERS: dict[str, dict[str, Place]] = {
     "Dense": {"W": KERAS_LAYERS["Dense"]["kernel"], "b": KERAS_LAYERS["Dense"]["bias"]},
     "Conv2d": {"W": KERAS_LAYERS["Conv2D"]["kernel"], "b": KERAS_LAYERS["Conv2D"]["bias"]},
 }
@@ -33,7 +34,7 @@ def named_variables(model: Any) -> list[NamedVariable]:
         kind = type(layer).__name__
         for attribute, (suffix, axes) in LAYERS.get(kind, {}).items():
             if hasattr(layer, attribute):
-                found.append(NamedVariable(f"{layer.name}.{suffix}", getattr(layer, attribute), axes))
+                found.append(single(f"{layer.name}.{suffix}", getattr(layer, attribute), axes))
         if layer.all_weights and kind not in LAYERS:
             raise WeightsError(
                 f"{kind} {layer.name!r} keeps weights that have no known canonical form; known layers: {', '.join(LAYERS)}"
@@ -43,10 +44,9 @@ def named_variables(model: Any) -> list[NamedVariable]:
 
 def from_model(model: Any) -> Arrays:
     """Every weight of the built model in canonical names and layout."""
-    return {each.name: to_canonical(np.array(each.variable.numpy()), each.axes) for each in named_variables(model)}
+    return {each.name: canonical(each, lambda variable: np.array(variable.numpy())) for each in named_variables(model)}
 
 
 def to_model(model: Any, arrays: Arrays) -> None:
     """Assign every weight. arrays: canonical; names and shapes must have been checked."""
-    for name, variable, axes in named_variables(model):
-        variable.assign(from_canonical(arrays[name], axes))
+    assign(named_variables(model), arrays)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..errors import Unsupported
 from ..reference.build import Export, Prepared, build_question
 from ..worker import messages
@@ -22,7 +24,8 @@ def build(
     adapter, reference = subject.adapter, request.reference
     if adapter.runs_export and export.problem:
         raise Unsupported(export.problem)
-    built = worker.ask(build_question(folder, adapter.name, export.onnx, subject.mode))
+    question = build_question(folder, adapter.name, export.onnx, subject.mode)
+    built = worker.ask(replace(question, expected=dict(prepared.shapes)))
     by_onnx = adapter.weights_route == "onnx" and export.weights is not None
     weights = export.weights if by_onnx else prepared.weights
     loaded = worker.ask(messages.Load(path=str(weights)))

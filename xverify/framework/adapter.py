@@ -252,6 +252,13 @@ class Framework:
         """Weights that the framework stores as one tensor where torch has several: name -> names of the tensors whose sum it is."""
         return {}
 
+    def advice_on_axes(self, model: Any, name: str, shape: tuple[int, ...]) -> str:
+        """What the user can declare so that a weight gets this shape, as a clause; "" when nothing helps.
+
+        name: native name of the weight. shape: that of the reference.
+        """
+        return ""
+
     def graph_count(self, call: Callable[..., Any]) -> int | None:
         """The number of graphs that were traced or compiled for this callable; None when its mode makes no graphs."""
         return None
@@ -292,12 +299,21 @@ class Framework:
         """
         return {}
 
+    def side_by_side(self, parts: Sequence[Any]) -> bool:
+        """Whether the objects of a name of ``layers`` compute beside one another, and not one after the other."""
+        return False
+
+    def joined_outputs(self, parts: Sequence[Any], outputs: Sequence[Any]) -> Any:
+        """What a layer returns whose objects compute side by side; None for others. outputs: what each of them returned."""
+        return None
+
     def capture(self, model: Any, inputs: tuple[Any, ...], names: Mapping[str, str], recorder: Recorder) -> Any:
         """Run one forward pass, record the inputs and outputs of layers, and return the model's outputs.
 
         names: native name -> canonical name of each layer to record.
         """
-        with self.inference(), recording(self._chosen_layers(model, names), self.layer_method, recorder):
+        layers = self._chosen_layers(model, names)
+        with self.inference(), recording(layers, self.layer_method, recorder, self.joined_outputs):
             outputs = self.modes["eager"](self, model, inputs)(*inputs)
             self.wait(outputs)
         return outputs
@@ -339,7 +355,11 @@ class Framework:
         names: native name -> canonical name of each layer to record.
         Returns the model's outputs, the loss, and native parameter name -> gradient in canonical layout.
         """
-        with recording(self._chosen_layers(model, names), self.layer_method, recorder):
+        # Gradients of outputs that are joined here are not known.
+        layers = {
+            name: parts for name, parts in self._chosen_layers(model, names).items() if not self.side_by_side(parts)
+        }
+        with recording(layers, self.layer_method, recorder):
             found = self.backward(model, batch, recorder.tensors)
         recorder.take(found.tensor_gradients)
         return found.outputs, found.loss, found.parameter_gradients
@@ -356,7 +376,11 @@ class Framework:
 
     def _chosen_layers(self, model: Any, names: Mapping[str, str]) -> dict[str, Sequence[Any]]:
         """Canonical name -> objects of each layer to record. names: native name -> canonical name."""
-        return {names[name]: objects for name, objects in self.layers(model).items() if name in names}
+        chosen: dict[str, Sequence[Any]] = {}
+        for name, objects in self.layers(model).items():
+            if name in names:
+                chosen[names[name]] = [*chosen.get(names[name], ()), *objects]
+        return chosen
 
     @classmethod
     def reads(cls) -> str:

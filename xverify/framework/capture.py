@@ -175,37 +175,74 @@ class TrainingRecorder(Recorder):
             places[index] = None if array is None else self._file(array)
 
 
+# A function of the objects that together are a layer, and of what each of them returned. It returns what the layer returns;
+# None when that is what the last of them returned.
+Join = Callable[[Sequence[Any], Sequence[Any]], Any]
+
+
+@dataclass
+class _Parts:
+    """The objects that together are a layer, during a capture.
+
+    begun: the records that are open. returned: what each object returned, where there are several.
+    """
+
+    name: str
+    objects: Sequence[Any]
+    recorder: Recorder
+    join: Join
+    begun: list[OpenCall] = field(default_factory=list)
+    returned: dict[int, Any] = field(default_factory=dict)
+
+    def enter(self, part: Any, arguments: Any) -> Any:
+        """Begin a record where a part is the first one. Returns the arguments with which to call the part."""
+        if part is not self.objects[0]:
+            return arguments
+        record, arguments = self.recorder.enter(self.name, arguments)
+        self.begun.append(record)
+        return arguments
+
+    def leave(self, part: Any, outputs: Any) -> Any:
+        """End the record where a part is the last one. Returns the outputs that the part has to return."""
+        if len(self.objects) > 1:
+            self.returned[id(part)] = outputs
+        if part is not self.objects[-1] or not self.begun:
+            return outputs
+        whole = None
+        if all(id(each) in self.returned for each in self.objects):
+            whole = self.join(self.objects, [self.returned.pop(id(each)) for each in self.objects])
+        if whole is None:
+            return self.recorder.leave(self.begun.pop(), outputs)
+        self.recorder.end(self.begun.pop(), whole)
+        return outputs
+
+
 @contextmanager
-def recording(layers: Mapping[str, Sequence[Any]], method: str, recorder: Recorder) -> Iterator[None]:
+def recording(
+    layers: Mapping[str, Sequence[Any]], method: str, recorder: Recorder, join: Join = lambda parts, outputs: None
+) -> Iterator[None]:
     """A context manager that records every call of these layers.
 
     layers: name -> the objects that together are this layer, in the order of their calls; most layers are one object.
     method: name of the method with which the objects compute.
+    join: makes the outputs of a layer whose objects compute beside one another.
     """
     with ExitStack() as stack:
-        for name, parts in layers.items():
-            open_records: list[OpenCall] = []
-            for part in parts:
-                first, last = part is parts[0], part is parts[-1]
-                stack.enter_context(_wrapped(part, method, name, first, last, open_records, recorder))
+        for name, objects in layers.items():
+            parts = _Parts(name, objects, recorder, join)
+            for part in objects:
+                stack.enter_context(_wrapped(part, method, parts))
         yield
 
 
 @contextmanager
-def _wrapped(
-    layer: Any, method: str, name: str, first: bool, last: bool, open_records: list[OpenCall], recorder: Recorder
-) -> Iterator[None]:
+def _wrapped(layer: Any, method: str, parts: _Parts) -> Iterator[None]:
     original = getattr(layer, method)
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if first:
-            record, (args, kwargs) = recorder.enter(name, (args, kwargs))
-            open_records.append(record)
-        outputs = original(*args, **kwargs)
-        if last and open_records:
-            outputs = recorder.leave(open_records.pop(), outputs)
-        return outputs
+        args, kwargs = parts.enter(layer, (args, kwargs))
+        return parts.leave(layer, original(*args, **kwargs))
 
     if method.startswith("__"):  # Python looks such a method up in the class
         kind = type(layer)

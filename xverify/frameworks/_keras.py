@@ -16,8 +16,6 @@ from xverify.framework.adapter import Array, BackwardPass, Batch, Framework, Sou
 from xverify.weights import tensorflow as weights
 from xverify.weights.tensorflow import NamedVariable
 
-NATIVE_LAYOUT = {"NCHW": "NHWC", "NCL": "NLC"}  # canonical layout -> Keras' layout
-
 
 @dataclass(frozen=True)
 class Gradients:
@@ -85,7 +83,8 @@ class Keras(Framework):
         import keras
 
         return {
-            each.name: keras.backend.standardize_dtype(each.variable.dtype) for each in weights.named_variables(model)
+            each.name: keras.backend.standardize_dtype(each.pieces[0].variable.dtype)
+            for each in weights.named_variables(model)
         }
 
     def load_weights(self, model: Any, arrays: dict[str, Array]) -> None:
@@ -124,27 +123,55 @@ class Keras(Framework):
 
     def backward(self, model: Any, batch: Batch, tensors: Callable[[], Sequence[Any]]) -> BackwardPass:
         trainable = self.trainable(model)
-        found = self.differentiate(
-            self.forward(model, training=True), batch, [each.variable for each in trainable], tensors
-        )
-        parameter_gradients = self.by_name(trainable, found.variables)
+        variables = weights.variables(trainable)
+        found = self.differentiate(self.forward(model, training=True), batch, variables, tensors)
+        parameter_gradients = self.by_name(trainable, variables, found.variables)
         return BackwardPass(found.outputs, float(found.loss), found.tensors, parameter_gradients)
 
     def trainable(self, model: Any) -> list[NamedVariable]:
-        """The variables that a training step changes."""
-        return [each for each in weights.named_variables(model) if each.variable.trainable]
+        """The weights that a training step changes."""
+        named: list[NamedVariable] = weights.named_variables(model)
+        return [each for each in named if all(variable.trainable for variable, _ in each.pieces)]
 
-    def by_name(self, variables: Sequence[NamedVariable], gradients: Sequence[Any]) -> dict[str, Array]:
-        """Canonical name -> gradient in canonical layout. It is zero for a variable on which the loss does not depend."""
-        result = {}
-        for (name, variable, axes), gradient in zip(variables, gradients):
-            array = np.zeros(tuple(variable.shape), np.float32) if gradient is None else self.to_numpy(gradient, None)
-            result[name] = weights.to_canonical(array, axes)
-        return result
+    def by_name(
+        self, named: Sequence[NamedVariable], variables: Sequence[Any], gradients: Sequence[Any]
+    ) -> dict[str, Array]:
+        """Canonical name -> gradient in canonical layout. It is zero for a variable on which the loss does not depend.
+
+        named: the weights. variables: those that they consist of. gradients: of each variable.
+        """
+        arrays: dict[int, Array] = {}
+        for variable, gradient in zip(variables, gradients):
+            zero = gradient is None
+            arrays[id(variable)] = (
+                np.zeros(tuple(variable.shape), np.float32) if zero else self.to_numpy(gradient, None)
+            )
+        return {each.name: weights.canonical(each, lambda variable: arrays[id(variable)]) for each in named}
 
     def layers(self, model: Any) -> dict[str, list[Any]]:
         found: dict[str, list[Any]] = weights.layers(model)
         return found
+
+    def advice_on_axes(self, model: Any, name: str, shape: tuple[int, ...]) -> str:
+        clause: str = weights.advice(model, name, shape)
+        return clause
+
+    def side_by_side(self, parts: Sequence[Any]) -> bool:
+        return len({bool(getattr(part, "go_backwards", False)) for part in parts}) == 2
+
+    def joined_outputs(self, parts: Sequence[Any], outputs: Sequence[Any]) -> Any:
+        """Two recurrent layers, one of which goes backwards, are torch's bidirectional layer: its sequence, or its last states."""
+        from keras import ops
+
+        if not self.side_by_side(parts):
+            return None
+        of_direction = {bool(part.go_backwards): output for part, output in zip(parts, outputs)}
+        forward, backward = (
+            each[0] if isinstance(each, (tuple, list)) else each for each in (of_direction[False], of_direction[True])
+        )
+        if len(forward.shape) == 2:
+            return ops.stack([forward, backward])
+        return ops.concatenate([forward, ops.flip(backward, 1)], -1)
 
     def fused_parameters(self, model: Any) -> dict[str, tuple[str, ...]]:
         found: dict[str, tuple[str, ...]] = weights.fused_parameters(model)
@@ -159,15 +186,24 @@ def keeps_float64() -> bool:
     return str(keras.backend.standardize_dtype(keras.ops.matmul(one, one).dtype)) == "float64"
 
 
+def native_layout(layout: str | None) -> str | None:
+    """Keras' order of the axes, which has the channels last: "NDHWC" for "NCDHW". layout: the canonical axes, or None."""
+    if layout is None or layout.count("C") != 1 or layout.startswith("C"):
+        return layout
+    return layout.replace("C", "") + "C"
+
+
 def native(array: Array, layout: str | None) -> Array:
     """A copy of a canonical array in Keras' layout. layout: the canonical axes, e.g. "NCHW"."""
-    if layout in NATIVE_LAYOUT:
-        array = array.transpose([layout.index(axis) for axis in NATIVE_LAYOUT[layout]])
+    own = native_layout(layout)
+    if layout is not None and own is not None:
+        array = array.transpose([layout.index(axis) for axis in own])
     return np.array(array, order="C")
 
 
 def canonical(array: Array, layout: str | None) -> Array:
     """An array of Keras in canonical layout. layout: the canonical axes, e.g. "NCHW"."""
-    if layout in NATIVE_LAYOUT:
-        array = array.transpose([NATIVE_LAYOUT[layout].index(axis) for axis in layout])
+    own = native_layout(layout)
+    if layout is not None and own is not None:
+        array = array.transpose([own.index(axis) for axis in layout])
     return array

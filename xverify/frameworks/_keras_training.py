@@ -38,10 +38,14 @@ class Learner(Training):
         self.framework, self.match = framework, match
         self.trainable = framework.trainable(model)
         self.names = [each.name for each in self.trainable]
-        self.variables = [each.variable for each in self.trainable]
+        self.variables = weights.variables(self.trainable)
+        self.places = {id(variable): index for index, variable in enumerate(self.variables)}
         if match:
             fused = framework.fused_parameters(model)
-            parts = [len(fused.get(name, (name,))) for name in self.names]
+            parts = [1] * len(self.variables)
+            for each in self.trainable:
+                for variable, _ in each.pieces:
+                    parts[self.places[id(variable)]] = len(fused.get(each.name, (each.name,)))
             self.optimizer, self.optim = _equivalent_optimizer(optimizer, parts)
         else:
             self.optimizer, self.optim = _keras_optimizer(optimizer)
@@ -63,7 +67,9 @@ class Learner(Training):
         found = self.framework.differentiate(self.forward, batch, self.variables)
         if not self.match:
             in_rows = [type(gradient).__name__ == "IndexedSlices" for gradient in found.variables]
-            self.sparse = [name for name, rows in zip(self.names, in_rows) if rows]
+            self.sparse = [
+                each.name for each in self.trainable if any(in_rows[self.places[id(piece[0])]] for piece in each.pieces)
+            ]
         return found.loss, self._dense(found.variables)
 
     def _dense(self, gradients: Sequence[Any]) -> list[Any]:
@@ -77,27 +83,33 @@ class Learner(Training):
 
     def gradients(self, *batch: Any) -> tuple[float, dict[str, Array]]:
         loss, found = self.wrapped_gradients(*batch)
-        return float(loss), self.framework.by_name(self.trainable, found)
+        return float(loss), self.framework.by_name(self.trainable, self.variables, found)
 
     def apply(self, gradients: Mapping[str, Array]) -> None:
-        arrays = [weights.from_canonical(gradients[name], axes) for name, _, axes in self.trainable]
+        arrays = [array for _, array in weights.native(self.trainable, gradients)]
         self.optim.apply([self.framework.to_native(array, None) for array in arrays], self.variables)
 
     def optimizer_state(self) -> tuple[int, dict[str, list[Array]]]:
-        state = {}
-        for index, (name, _, axes) in enumerate(self.trainable):
-            arrays = [np.array(self.framework.to_numpy(each.value, None)) for each in self._state_variables(index)]
-            state[name] = [weights.to_canonical(array / np.float32(self._scale), axes) for array in arrays]
+        arrays = [
+            [np.array(self.framework.to_numpy(each.value, None)) / np.float32(self._scale) for each in variables]
+            for variables in map(self._state_variables, range(len(self.variables)))
+        ]
+        count = range(len(self.optimizer.state_names))
+        state = {
+            each.name: [weights.canonical(each, lambda v: arrays[self.places[id(v)]][index]) for index in count]  # noqa: B023
+            for each in self.trainable
+        }
         return int(self.optim.iterations.numpy()), state
 
     def set_optimizer_state(self, steps: int, state: Mapping[str, Sequence[Array]]) -> None:
         self.optim.iterations.assign(steps)
-        for index, (name, _, axes) in enumerate(self.trainable):
-            for variable, array in zip(self._state_variables(index), state[name]):
-                variable.assign(weights.from_canonical(array * np.float32(self._scale), axes))
+        for index in range(len(self.optimizer.state_names)):
+            scaled = {each.name: state[each.name][index] * np.float32(self._scale) for each in self.trainable}
+            for variable, array in weights.native(self.trainable, scaled):
+                self._state_variables(self.places[id(variable)])[index].assign(array)
 
     def _state_variables(self, index: int) -> list[Any]:
-        """The optimizer state of the parameter with this index, in the order of Optimizer.state_names."""
+        """The optimizer state of the variable with this index, in the order of Optimizer.state_names."""
         if self.match:
             return [variables[index] for variables in self.optim.state_variables]
         names = self.STATE_NAMES[self.optimizer.name][: len(self.optimizer.state_names)]

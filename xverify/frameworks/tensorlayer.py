@@ -64,6 +64,9 @@ class Adapter(TensorFlow):
                 changed.append(layer.name)
         return changed
 
+    def advice_on_axes(self, model: Any, name: str, shape: tuple[int, ...]) -> str:
+        return ""
+
     def fused_parameters(self, model: Any) -> dict[str, tuple[str, ...]]:
         return {}
 

@@ -11,6 +11,8 @@ MOST_NAMED = 3  # layers for which a message shows a line of names.toml
 
 # Other frameworks' names of kinds of layers -> torch's, in lower case and without the number of dimensions.
 OTHER_KINDS = {
+    "einsumdense": "linear", "rmsnormalization": "rmsnorm", "simplernn": "rnn", "simplernncell": "rnncell", "depthwiseconv": "conv",
+    "adaptiveaveragepooling": "adaptiveavgpool", "adaptivemaxpooling": "adaptivemaxpool", "reversibleembedding": "embedding",
     "dense": "linear", "convolution": "conv", "transposedconv": "convtranspose", "batchnormalization": "batchnorm",
     "layernormalization": "layernorm", "groupnormalization": "groupnorm", "averagepooling": "avgpool", "maxpooling": "maxpool",
     "globalaveragepooling": "adaptiveavgpool", "globalmaxpooling": "adaptivemaxpool", "upsampling": "upsample",
@@ -21,13 +23,19 @@ ACTIVATIONS = frozenset({
     "softmax", "logsoftmax", "softplus", "softsign", "mish",
 })  # fmt: skip
 # Kinds that stand for several of torch's.
-GENERIC_KINDS = {"activation": ACTIVATIONS, "pool": frozenset({"maxpool", "avgpool"})}
+GENERIC_KINDS = {
+    "activation": ACTIVATIONS,
+    "pool": frozenset({"maxpool", "avgpool"}),
+    "bidirectional": frozenset({"rnn", "lstm", "gru"}),
+    "timedistributed": frozenset({"linear", "conv"}),
+    "spectralnormalization": frozenset({"linear", "conv"}),
+}
 # Kinds that are known beside those: layers of torch, and layers of Keras that are glue code in torch.
 KNOWN = frozenset(OTHER_KINDS.values()) | ACTIVATIONS | {
     "flatten", "unflatten", "identity", "dropout", "embedding", "lstm", "lstmcell", "gru", "grucell", "rnn", "instancenorm",
     "conv", "maxpool", "avgpool", "adaptiveavgpool", "adaptivemaxpool",
     "add", "subtract", "multiply", "average", "maximum", "minimum", "concatenate", "concat", "dot", "reshape", "permute",
-    "repeatvector", "zeropadding", "cropping", "rescaling", "lambda", "getitem", "timedistributed", *GENERIC_KINDS,
+    "repeatvector", "zeropadding", "cropping", "rescaling", "lambda", "getitem", *GENERIC_KINDS,
 }  # fmt: skip
 
 

@@ -11,7 +11,8 @@ from ..errors import NotInstalled
 from ..framework import formats
 from ..framework.adapter import Source
 from ..weights import canonical, npz
-from ..weights.names import rename
+from ..weights.names import rename, rename_all
+from ..weights.proposals import Undeclared, with_proposal
 from . import messages
 from .messages import Build, Built, DeviceMemoryRead, Digested, Done, Start, Started
 from .state import Handlers, State
@@ -58,11 +59,18 @@ class Building:
         begun = state.clock()
         state.model = state.framework.build(state.source, state.options)
         seconds = state.clock() - begun
-        own = state.framework.save_weights(state.model)
+        try:
+            own = state.framework.save_weights(state.model)
+        except Undeclared as error:
+            raise with_proposal(error, request.expected, state.names) from None
         layers = list(state.framework.layers(state.model)) if state.names else []
         state.canonical_names = rename(own, state.names, layers)
         state.shapes = {state.canonical_names[name]: array.shape for name, array in own.items()}
-        state.fused_parameters = state.framework.fused_parameters(state.model)
+        fused = state.framework.fused_parameters(state.model)
+        state.fused_parameters = {
+            state.canonical_names[total]: tuple(rename_all(parts, state.names).values())
+            for total, parts in fused.items()
+        }
         return Built(seconds, state.shapes, state.fused_parameters)
 
     def load(self, request: messages.Load) -> Digested:

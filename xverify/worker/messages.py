@@ -7,7 +7,7 @@ lines.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..framework.capture import LayerCall
@@ -74,6 +74,7 @@ class Build(Request[Built]):
     names: the framework's table of names.toml.
     inputs, outputs: name -> layout, in the order of the spec.
     mode: the mode in which the model will run; None: build it without the options of any mode.
+    expected: canonical name -> shape of the reference's weights, for the messages about a model that has others.
     """
 
     folder: str
@@ -83,6 +84,7 @@ class Build(Request[Built]):
     inputs: dict[str, str | None]
     outputs: dict[str, str | None]
     mode: str | None = None
+    expected: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

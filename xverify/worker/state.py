@@ -65,8 +65,15 @@ class State:
     def write_weights(self, model: Any, arrays: canonical.Arrays) -> None:
         """Load canonical arrays into a model. Raises WeightsError when they do not fit it."""
         arrays = canonical.normal_form(arrays, self.fused_parameters)
-        canonical.check(arrays, self.shapes, source="the weights", table=self.framework.reads())
+        canonical.check(
+            arrays, self.shapes, source="the weights", table=self.framework.reads(), advice=self._advice_on_axes
+        )
         self.framework.load_weights(model, {own: arrays[name] for own, name in self.canonical_names.items()})
+
+    def _advice_on_axes(self, name: str, shape: tuple[int, ...]) -> str:
+        """What to declare about a weight that should have this shape. name: canonical."""
+        own = next(own for own, canonical_name in self.canonical_names.items() if canonical_name == name)
+        return self.framework.advice_on_axes(self.model, own, shape)
 
     def native_cases(self, path: str, float64: bool = False) -> list[tuple[Any, ...]]:
         """The input cases of an array file, as the framework's own tensors. float64: whether to convert float32 to float64."""

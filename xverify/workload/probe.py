@@ -23,8 +23,8 @@ def weights(shapes: Mapping[str, tuple[int, ...]], seed: int) -> dict[str, NDArr
     """Random float32 weights: name -> array.
 
     Each name has its own random generator, so an additional layer changes no other. Matrices and kernels have the standard
-    deviation √(2 / fan-in), which keeps the size of activations (He et al. 2015). Scales are uniform in [0.5, 1.5), shifts are
-    normal with standard deviation 0.1.
+    deviation √(2 / fan-in), which keeps the size of activations (He et al. 2015). Scales and variances are uniform in [0.5, 1.5),
+    shifts are normal with standard deviation 0.1.
 
     shapes: canonical name -> shape.
     """
@@ -33,7 +33,7 @@ def weights(shapes: Mapping[str, tuple[int, ...]], seed: int) -> dict[str, NDArr
 
 def _weight(name: str, shape: tuple[int, ...], random: np.random.Generator) -> NDArray[Any]:
     kind = name.rsplit(".", 1)[-1]
-    if kind == "running_var" or (kind == "weight" and len(shape) == 1):
+    if kind in ("running_var", "variance") or (kind == "weight" and len(shape) == 1):
         return random.random(shape, dtype=np.float32) + np.float32(0.5)
     if len(shape) < 2:
         return np.float32(0.1) * random.standard_normal(shape, dtype=np.float32)
