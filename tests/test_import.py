@@ -6,7 +6,7 @@ import pytest
 
 import xverify
 
-FRAMEWORKS = ("torch", "jittor", "jittor_utils", "tensorflow", "keras", "onnx", "onnxruntime", "jax")
+FRAMEWORKS = ("torch", "jittor", "jittor_utils", "tensorflow", "keras", "onnx", "onnxruntime", "jax", "paddle")
 
 
 @pytest.mark.parametrize(

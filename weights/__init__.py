@@ -6,8 +6,8 @@ one module with the same two functions:
     load_file(path, trust=False) -> {name: array}       the arrays as stored; canonical.to_canonical() makes them canonical
     save_file(arrays, path)
 
-torch.py, jittor.py, onnx.py, tensorflow.py and tensorlayer.py also copy arrays into a built model and out of it (to_model,
-from_model). A framework is imported only inside a function that needs it. This package may import errors.
+torch.py, jittor.py, onnx.py, tensorflow.py, tensorlayer.py and paddle.py also copy arrays into a built model and out of it
+(to_model, from_model). A framework is imported only inside a function that needs it. This package may import errors.
 """
 
 from __future__ import annotations

@@ -28,7 +28,13 @@ REAL = [name for name, adapter in frameworks.load_all().items() if not host.miss
 # numpy has no file for the model of all layer kinds; ONNX Runtime's shapes are fixed by the export.
 RESHAPED = [name for name in REAL if name in ("torch", "jittor", "tensorflow")]
 # Modes that make graphs, and must report their number.
-COUNTED = {"torch": {"compile"}, "tensorflow": {"graph", "xla", "while"}, "jax": {"jit"}, "keras-jax": {"jit"}}
+COUNTED = {
+    "torch": {"compile"},
+    "tensorflow": {"graph", "xla", "while"},
+    "jax": {"jit"},
+    "keras-jax": {"jit"},
+    "paddle": {"static"},
+}
 # Modes that may compute in a lower precision than float32.
 ROUNDS = {("openvino", "default")}
 # The adapters of xverify itself, without those that XVERIFY_FRAMEWORKS adds.

@@ -206,7 +206,9 @@ def test_every_framework_can_compute_the_formulas_of_torch(xverify, tmp_path):
     assert done.code == 0, done.out + done.err
     table = json.loads((tmp_path / "table.json").read_text())
     names = {each["framework"] for each in table}
-    assert names == {name for name in ("torch", "jittor", "tensorflow", "keras-torch") if not host.missing(load(name))}
+    assert names == {
+        name for name in ("torch", "jittor", "tensorflow", "keras-torch", "paddle") if not host.missing(load(name))
+    }
     assert all(each["verdict"] == "EQUAL" for each in table if each["match"] or each["framework"] == "torch")
     found = {(each["framework"], each["settings"]["name"]): each["difference"] for each in table if not each["match"]}
     if ("jittor", "adam") in found:
