@@ -6,7 +6,7 @@ import pytest
 
 import xverify
 
-FRAMEWORKS = ("torch", "jittor", "jittor_utils", "tensorflow", "keras", "onnx", "onnxruntime", "jax", "paddle")
+FRAMEWORKS = ("torch", "jittor", "jittor_utils", "tensorflow", "keras", "onnx", "onnxruntime", "jax", "flax", "paddle")
 
 
 @pytest.mark.parametrize(

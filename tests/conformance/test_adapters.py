@@ -1,6 +1,5 @@
 """The requirements on every adapter, checked on the real framework in a separate process."""
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,10 +10,12 @@ from hypothesis import strategies as st
 
 from xverify import frameworks as own_frameworks
 from xverify import host
+from xverify.environments import store as environments
 from xverify.errors import Failed, Unsupported
 from xverify.framework import discovery as frameworks
 from xverify.reference.build import build_question
 from xverify.weights import digest, npz
+from xverify.worker.command import interpreter
 from xverify.worker.messages import Block, GraphCount, Load, Prepare, Save
 from xverify.worker.messages_reference import Evaluate, Export
 from xverify.worker.process import Worker
@@ -25,12 +26,25 @@ from xverify.workload.spec import find_model, load_folder
 pytestmark = pytest.mark.slow
 
 REAL = [name for name, adapter in frameworks.load_all().items() if not host.missing(adapter)]
+# They run in an environment of their own, where there is one.
+APART = [name for name in ("flax", "jax", "keras-jax") if name not in REAL]
+
+
+def apart(name):
+    """The name of a framework as a parameter, which is skipped where its environment does not exist."""
+    adapter = frameworks.load(name)
+    absent = environments.chosen(adapter) is None
+    reason = f"{name} is not installed; type: {environments.remedy(adapter)}"
+    return pytest.param(name, marks=pytest.mark.skipif(absent, reason=reason))
+
+
 # numpy has no file for the model of all layer kinds; ONNX Runtime's shapes are fixed by the export.
-RESHAPED = [name for name in REAL if name in ("torch", "jittor", "tensorflow")]
+RESHAPED = [*(name for name in REAL if name in ("torch", "jittor", "tensorflow")), apart("flax")]
 # Modes that make graphs, and must report their number.
 COUNTED = {
     "torch": {"compile"},
     "tensorflow": {"graph", "xla", "while"},
+    "flax": {"jit"},
     "jax": {"jit"},
     "keras-jax": {"jit"},
     "paddle": {"static"},
@@ -45,7 +59,8 @@ KINDS = load_folder(Path(__file__).parent.parent / "ports" / "kinds")
 
 def start(name, folder, timeout=1800):
     folder.mkdir(exist_ok=True)
-    worker = Worker(frameworks.load(name), sys.executable, folder, threads=2, device="cpu", timeout=timeout)
+    adapter = frameworks.load(name)
+    worker = Worker(adapter, interpreter(adapter), folder, threads=2, device="cpu", timeout=timeout)
     worker.started = worker.start()
     return worker
 
@@ -62,7 +77,7 @@ def export(tmp_path_factory):
     return space / "model.onnx"
 
 
-@pytest.fixture(scope="module", params=REAL)
+@pytest.fixture(scope="module", params=[*REAL, *map(apart, APART)])
 def mlp(request, tmp_path_factory, export):
     """A live worker of each framework with the MLP built."""
     worker = start(request.param, tmp_path_factory.mktemp(request.param))
@@ -140,7 +155,10 @@ def test_a_float64_model_computes_in_float64_or_is_refused(mlp):
         mlp.ask(Evaluate(**arguments, float64=True))
     except Unsupported:
         # An adapter from elsewhere may refuse it, too.
-        assert mlp.adapter.name in ("onnxruntime", "keras-torch", "openvino", "litert") or mlp.adapter.name not in OWN
+        assert (
+            mlp.adapter.name in ("onnxruntime", "keras-torch", "keras-jax", "openvino", "litert")
+            or mlp.adapter.name not in OWN
+        )
         return
     found = npz.load_file(target)
     x = inputs["1/x"].astype(np.float64)
@@ -191,7 +209,9 @@ def test_an_additional_graph_is_counted(mlp):
 
 def test_the_environment_names_the_version(mlp):
     environment = mlp.started.environment
-    assert environment[mlp.adapter.name] == host.version(mlp.adapter)
+    place = environments.chosen(mlp.adapter)
+    version = place.version(mlp.adapter) if place else host.version(mlp.adapter)
+    assert environment[mlp.adapter.name] == version
 
 
 @pytest.fixture(scope="module", params=RESHAPED)

@@ -246,11 +246,12 @@ def _wrapped(layer: Any, method: str, parts: _Parts) -> Iterator[None]:
 
     if method.startswith("__"):  # Python looks such a method up in the class
         kind = type(layer)
-        layer.__class__ = type(kind.__name__, (kind,), {method: lambda self, *args, **kwargs: call(*args, **kwargs)})
+        called = type(kind.__name__, (kind,), {method: lambda self, *args, **kwargs: call(*args, **kwargs)})
+        object.__setattr__(layer, "__class__", called)  # the layer's own method may refuse it
         try:
             yield
         finally:
-            layer.__class__ = kind
+            object.__setattr__(layer, "__class__", kind)
         return
     had = vars(layer).get(method)
     object.__setattr__(layer, method, call)

@@ -1,4 +1,4 @@
-"""Code that the adapters of JAX share: tensors, waiting, threads and compilation."""
+"""Code that the adapters of JAX share: tensors, waiting, threads, compilation and training."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 
 from xverify.errors import Unsupported
-from xverify.framework.adapter import Array, Framework
-from xverify.framework.capture import Recorder
+from xverify.framework.adapter import Array, Batch, Framework, Training
+from xverify.framework.capture import Recorder, TrainingRecorder, recording
 from xverify.framework.structures import leaves, without_classes
+from xverify.frameworks._jax_training import Around, Function, Learner, captured_step
+from xverify.frameworks._optax import Equivalent, Optax
+from xverify.workload.optimizers import Optimizer
 
 
 class Jax(Framework):
@@ -54,6 +57,9 @@ class Jax(Framework):
         return partial(self.jax.jit(known), weights)
 
     def graph_count(self, call: Callable[..., Any]) -> int | None:
+        learner = getattr(call, "__self__", None)  # of Learner.step
+        if isinstance(learner, Learner):
+            return learner.graphs()
         if not isinstance(call, partial):
             return None
         compiled: Any = call.func
@@ -73,3 +79,26 @@ class Jax(Framework):
         """Run without compilation, so that the body of a loop runs on values once per iteration instead of being traced once."""
         with self.jax.disable_jit():
             return super().capture(model, inputs, names, recorder)
+
+    def pure(self, model: Any) -> Function:
+        """The model as a pure function of its variables, in training mode."""
+        raise Unsupported(f"the adapter of {self.name} does not support training")
+
+    def training(self, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool) -> Training:
+        function, fused = self.pure(model), self.fused_parameters(model)
+        sums = [len(fused.get(each.name, (each.name,))) for each in function.trained for _ in each.parts]
+        steps = Equivalent(optimizer, sums) if match else Optax(optimizer)
+        return Learner(function, steps, self.jax.jit if mode == "jit" else None)
+
+    def alias(self, tensor: Any) -> Any:
+        """The tensor itself: ``captured_step`` tells the two apart in another way."""
+        return tensor
+
+    def capture_training(
+        self, model: Any, batch: Batch, names: Mapping[str, str], recorder: TrainingRecorder
+    ) -> tuple[Any, float, Mapping[str, Array]]:
+        def record(listener: Any) -> Around:
+            return lambda copy: recording(self._chosen_layers(copy, names), self.layer_method, listener)
+
+        with self.jax.disable_jit():
+            return captured_step(self.pure(model), batch, record, recorder)

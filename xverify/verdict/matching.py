@@ -16,7 +16,7 @@ OTHER_KINDS = {
     "dense": "linear", "convolution": "conv", "transposedconv": "convtranspose", "batchnormalization": "batchnorm",
     "layernormalization": "layernorm", "groupnormalization": "groupnorm", "averagepooling": "avgpool", "maxpooling": "maxpool",
     "globalaveragepooling": "adaptiveavgpool", "globalmaxpooling": "adaptivemaxpool", "upsampling": "upsample",
-    "swish": "silu", "hardsilu": "hardswish", "spatialdropout": "dropout",
+    "swish": "silu", "hardsilu": "hardswish", "spatialdropout": "dropout", "embed": "embedding", "lineargeneral": "linear",
 }  # fmt: skip
 ACTIVATIONS = frozenset({
     "relu", "relu6", "leakyrelu", "prelu", "gelu", "elu", "selu", "celu", "silu", "sigmoid", "hardsigmoid", "hardswish", "tanh",
