@@ -137,14 +137,53 @@ class Sequence(nn.Module):
         return self.fc(self.lstm(x)[0])
 
 
-def test_a_layer_in_another_layout_is_judged_with_the_next_layer(tmp_path):
+@pytest.mark.parametrize("steps", [7, 2])
+def test_a_recurrent_layer_with_time_before_batch_is_judged_by_itself(tmp_path, steps):
     model, port = Sequence().eval(), Sequence(batch_first=False).eval()
+    port.load_state_dict(model.state_dict())
+    x = torch.randn(2, steps, 4, generator=torch.Generator().manual_seed(0))
+    done = judged(tmp_path, port, model, x)
+    assert not failing(done)
+    assert (dict(done.compared), dict(done.missing)) == ({"lstm": 1, "fc": 1}, {})
+    port.lstm.bias_hh_l0.data.zero_()
+    assert {(finding.layer, finding.what) for finding in failing(judged(tmp_path, port, model, x))} == {
+        ("lstm", "output")
+    }
+
+
+class Mixed(Sequence):
+    """It gives the batch where the layer takes the time."""
+
+    def forward(self, x):
+        return self.fc(self.lstm(x)[0])
+
+
+@pytest.mark.parametrize("steps", [7, 2])
+def test_a_recurrent_layer_that_takes_the_batch_for_the_time_is_caught(tmp_path, steps):
+    model, port = Sequence().eval(), Mixed(batch_first=False).eval()
+    port.load_state_dict(model.state_dict())
+    x = torch.randn(2, steps, 4, generator=torch.Generator().manual_seed(0))
+    assert failing(judged(tmp_path, port, model, x))[0].layer == "lstm"
+
+
+class Turned(nn.Module):
+    def __init__(self, activation, turned=False):
+        super().__init__()
+        self.activation, self.turned = activation, turned
+        self.fc = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.fc(self.activation(x.mT).mT if self.turned else self.activation(x))
+
+
+def test_a_layer_in_another_layout_is_judged_with_the_next_layer(tmp_path):
+    model, port = Turned(nn.Tanh()).eval(), Turned(nn.Tanh(), turned=True).eval()
     port.load_state_dict(model.state_dict())
     x = torch.randn(2, 7, 4, generator=torch.Generator().manual_seed(0))
     done = judged(tmp_path, port, model, x)
     assert not failing(done)
-    assert dict(done.missing) == {"lstm": 1}
-    port.lstm.bias_hh_l0.data.zero_()
+    assert dict(done.missing) == {"activation": 1}
+    port.activation = nn.ReLU()
     assert [(finding.layer, finding.what) for finding in failing(judged(tmp_path, port, model, x))] == [("fc", "input")]
 
 
