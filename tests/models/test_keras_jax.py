@@ -62,6 +62,18 @@ def test_jax_computes_the_same(with_jax, model, subjects):
     agree(with_jax(model, *SMALL, "--subjects", ",".join(subjects)), model, subjects)
 
 
+@pytest.mark.parametrize("subject", ["jax", "jax:eager"])
+def test_jax_trains_as_torch_does(with_jax, subject):
+    arguments = ("--task", "train", "--optimizer", "adam", "--match-optimizer", "--strict", "--warmup", 1, "--rerun", 2)
+    done = with_jax("mlp", *arguments, "--subjects", f"torch:eager,{subject}")
+    assert done.code == 0, done.out + done.err
+    checks = done.row(subject)["training"]["checks"]
+    found = {check["name"]: check["verdict"] for check in checks}
+    # A function has no layers that could be captured.
+    assert {name for name, verdict in found.items() if verdict != "EQUAL"} <= {"forward", "backward"}
+    assert all(found[name] == "EQUAL" for name in ("weights", "loss", "gradients", "update"))
+
+
 @pytest.mark.parametrize(
     ("reference", "precision"), [("jax", "float64"), ("keras-jax", "float32"), ("keras-torch", "float32")]
 )

@@ -10,18 +10,21 @@ inputs. Names and layout are torch's:
         def apply(self, weights, x):
             return x @ weights["fc.weight"].T
 
-A model computes in the dtype of its weights.
+A model computes in the dtype of its weights. Its training changes all of them, with an optimizer of optax.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from xverify.errors import Unsupported
 from xverify.framework.adapter import Array, Source
 from xverify.frameworks._jax import Jax
+from xverify.frameworks._jax_training import Around, Function, plainly
+from xverify.weights.flax_layout import NamedWeight, Part
 
 
 def jit(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
@@ -39,6 +42,7 @@ class Adapter(Jax):
     needs = {"jax": "jax"}
     modes = {"jit": jit, "eager": eager}
     implicit_mode = "jit"
+    trains = True
 
     def build(self, source: Source, options: Mapping[str, Any], float64: bool = False) -> Any:
         self.jax.config.update("jax_enable_x64", float64)  # without this setting, arrays of 64 bits become arrays of 32
@@ -57,5 +61,31 @@ class Adapter(Jax):
     def precisions(self, model: Any) -> dict[str, str]:
         return {name: str(array.dtype) for name, array in model.weights.items()}
 
+    def pure(self, model: Any) -> Function:
+        return Pure(model)
+
     def environment(self) -> dict[str, object]:
         return {"jax": self.jax.__version__, "threads": self.threads}
+
+
+class Pure(Function):
+    """The function ``apply`` of a model and its weights."""
+
+    def __init__(self, model: Any) -> None:
+        statistics = sorted(name for name in model.weights if name.endswith(("running_mean", "running_var")))
+        if statistics:
+            raise Unsupported(f"{statistics[0]} is a running statistic, which the function apply cannot change")
+        self.model, self.names = model, list(model.weights)
+        self.trained = [NamedWeight(name, (Part(name, None),)) for name in self.names]
+
+    def present(self) -> tuple[list[Any], list[Any]]:
+        return [self.model.weights[name] for name in self.names], []
+
+    def write(self, trained: Sequence[Any], others: Sequence[Any]) -> None:
+        self.model.weights.update(zip(self.names, trained))
+
+    def __call__(
+        self, trained: Sequence[Any], others: Sequence[Any], inputs: Sequence[Any], around: Around = plainly
+    ) -> tuple[Any, list[Any]]:
+        with around(self.model):
+            return self.model.apply(dict(zip(self.names, trained)), *inputs), []
