@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xverify.formats._bfloat16 import Bits
+from xverify.framework.structures import Natives
 
 if TYPE_CHECKING:
     from xverify.formats.onnx import Adapter, OnnxModel
@@ -59,7 +60,7 @@ def _compute(
     known: Mapping[str, Any],
     inputs: Mapping[str, Any],
     wanted: list[str],
-) -> dict[str, Any]:
+) -> Natives:
     """The values of some nodes, computed from known values. Where one is no known tensor, the whole graph is computed."""
     needed = _used(nodes) - {name for node in nodes for name in node.output}
     constants = {tensor.name for tensor in graph.graph.initializer}

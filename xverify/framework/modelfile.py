@@ -22,12 +22,11 @@ from ..errors import Failed, SubjectError, Unsupported, XverifyError, first_line
 from ..results.precision import Precision
 from ..weights.stored import Stored, norms_by_name
 from .adapter import Array, Framework, Source
+from .structures import Natives as Natives
 
 # Names of floating-point dtypes that numpy lacks. Arrays of them travel as float32, which holds each of their values exactly.
 NARROW = frozenset({"bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"})
 FLOATS = NARROW | {"float16", "float32", "float64"}
-# Tensors by name. The tensors of different frameworks have no common type.
-Natives = dict[str, Any]
 LONGEST = 400  # characters of a cause that a message quotes
 
 

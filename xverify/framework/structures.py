@@ -15,6 +15,8 @@ from typing import Any
 from ..errors import Failed
 
 Part = tuple[str, Any]  # the key of a part of a container, and the part
+# Name -> tensor. Any: each framework has a class of its own.
+Natives = dict[str, Any]
 
 
 def is_tensor(value: Any) -> bool:
@@ -100,13 +102,13 @@ def unique_leaves(values: Any) -> Iterator[Any]:
     return walk(values)
 
 
-def by_path(values: Any) -> dict[str, Any]:
+def by_path(values: Any) -> Natives:
     """Path -> everything in a nested structure that is no container, and is not None, in order.
 
     A path joins keys, fields and indices by dots: the two states in ``(y, (h, c))`` are "1.0" and "1.1". The path of a value that
     stands alone is "". Raises Failed when two values have the same path.
     """
-    found: dict[str, Any] = {}
+    found: Natives = {}
 
     def walk(path: str, value: Any) -> None:
         inner = parts(value)
@@ -122,7 +124,7 @@ def by_path(values: Any) -> dict[str, Any]:
     return found
 
 
-def named_outputs(outputs: Any, names: Sequence[str]) -> dict[str, Any]:
+def named_outputs(outputs: Any, names: Sequence[str]) -> Natives:
     """The outputs of a model by the names of the spec, in the order of the spec; then those that the spec does not name.
 
     * A tensor that stands alone, and the tensors of a flat tuple or list, are named in order.

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..activation import ACTIVATIONS
-from .operation import Change, Operation, Source, first_argument, is_scalar, with_argument, with_result
+from .operation import Change, Keywords, Operation, Source, first_argument, is_scalar, with_argument, with_result
 
 # Operations that are activations. Each has one tensor; the other arguments are settings.
 FUNCTIONS = frozenset((
@@ -77,7 +77,7 @@ def _negative(value: Any) -> Any:
 
 
 def _one_operand(operation: Operation, place: int, sign: int = 1) -> Callable[..., Any]:
-    def compute(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def compute(args: tuple[Any, ...], kwargs: Keywords) -> Any:
         found = args[place] if place < len(args) else kwargs["other"]
         return found if sign == 1 else -found
 
@@ -96,7 +96,7 @@ def _around_a_sum(operation: Operation) -> Iterator[Change]:
     says = f"applies its activation ({name}) to the {{}} of a sum, before the sum; the reference after it"
 
     def changed(compute: Callable[[Callable[[Tensor], Tensor], Tensor, Tensor], Tensor]) -> Callable[..., Any]:
-        def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        def run(args: tuple[Any, ...], kwargs: Keywords) -> Any:
             def function(x: Tensor) -> Tensor:
                 result: Tensor = operation.function(x, *args[1:], **{**kwargs, **({} if args else {"input": x})})
                 return result
@@ -277,7 +277,7 @@ def _deviations(operation: Operation) -> Iterator[Change]:
 
 
 def _exclusive(operation: Operation) -> Callable[..., Any]:
-    def compute(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def compute(args: tuple[Any, ...], kwargs: Keywords) -> Any:
         result = operation.function(*args, **kwargs)
         return result - args[0] if operation.name == "cumsum" else result / args[0]
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .masks import is_mask, variants
-from .operation import Change, Compute, Operation, first_argument, with_argument, with_result
+from .operation import Change, Compute, Keywords, Operation, first_argument, with_argument, with_result
 
 PRODUCTS = ("matmul", "bmm", "baddbmm", "einsum", "rmatmul")
 FARTHEST = 6  # operations between a softmax and the product whose values it takes
@@ -138,7 +138,7 @@ def _groups(operation: Operation, q: Tensor, k: Tensor) -> Iterator[Change]:
         return
     times = q.shape[-3] // k.shape[-3]
 
-    def compute(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def compute(args: tuple[Any, ...], kwargs: Keywords) -> Any:
         given = dict(zip(("query", "key", "value", "attn_mask", "dropout_p", "is_causal"), args)) | kwargs
         for name in ("key", "value"):
             given[name] = torch.cat([given[name]] * times, -3)
@@ -149,7 +149,7 @@ def _groups(operation: Operation, q: Tensor, k: Tensor) -> Iterator[Change]:
 
 
 def _masked(operation: Operation, allowed: Tensor | None) -> Callable[..., Any]:
-    def compute(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def compute(args: tuple[Any, ...], kwargs: Keywords) -> Any:
         given = dict(zip(("query", "key", "value", "attn_mask", "dropout_p", "is_causal"), args)) | kwargs
         return operation.function(**{**given, "attn_mask": allowed, "is_causal": False})
 
@@ -190,7 +190,7 @@ def _scaled_queries(operation: Operation, width: int, factor: float) -> Callable
     def scaled(tensor: Tensor | None) -> Tensor | None:
         return tensor if tensor is None else torch.cat([tensor[:width] * factor, tensor[width:]])
 
-    def compute(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def compute(args: tuple[Any, ...], kwargs: Keywords) -> Any:
         changed = list(args)
         for place, key in ((5, "in_proj_weight"), (6, "in_proj_bias")):
             if key in kwargs:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .operation import Change, Operation, first_argument, with_argument
+from .operation import Change, Keywords, Operation, first_argument, with_argument
 
 LOW = -1e3  # a number that is added and not larger than this closes a position
 COMPARISONS = {"ge": "gt", "gt": "ge", "le": "lt", "lt": "le"}
@@ -152,7 +152,7 @@ def _comparison(operation: Operation) -> Iterator[Change]:
     def computing(other: str) -> Callable[..., Any]:
         function: Any = getattr(torch.Tensor, other)
 
-        def compute(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        def compute(args: tuple[Any, ...], kwargs: Keywords) -> Any:
             return function(args[0], args[1] if len(args) > 1 else kwargs["other"])
 
         return compute

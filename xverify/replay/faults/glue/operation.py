@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-Compute = Callable[[tuple[Any, ...], dict[str, Any]], Any]  # Any: an operation may take and return any values
+Keywords = dict[str, Any]  # Any: an operation may take and return any values
+Compute = Callable[[tuple[Any, ...], Keywords], Any]
 
 
 class Stale(ValueError):
@@ -54,7 +55,7 @@ class Operation:
     name: str
     function: Callable[..., Any]
     args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    kwargs: Keywords
     sources: list[Source]
     shapes: list[tuple[int, ...]]
     size: int
@@ -118,7 +119,7 @@ Family = Callable[[Operation], Iterator[Change]]
 def with_argument(operation: Operation, position: int, name: str, value: Any) -> Compute:
     """The operation with another argument. value: the argument, or a function of the one that is given."""
 
-    def compute(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def compute(args: tuple[Any, ...], kwargs: Keywords) -> Any:
         named = name in kwargs or position >= len(args)
         original = kwargs.get(name) if named else args[position]
         changed = value(original) if callable(value) else value
@@ -137,7 +138,7 @@ def with_result(operation: Operation, change: Callable[..., Any]) -> Compute:
 def first_argument(change: Callable[..., Any] = lambda tensor: tensor) -> Compute:
     """A function of the operation's first tensor alone."""
 
-    def compute(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def compute(args: tuple[Any, ...], kwargs: Keywords) -> Any:
         given = [*args, *kwargs.values()]
         return change(next(value for value in given if isinstance(value, Tensor)))
 

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from .normalization import EPS_PLACES, MOST_EPS
-from .operation import Compute, Operation, is_scalar, with_argument, with_result
+from .operation import Compute, Keywords, Operation, is_scalar, with_argument, with_result
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def _number(operation: Operation) -> Iterator[Setting]:
 
 
 def _power(operation: Operation, base: float) -> Compute:
-    def compute(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def compute(args: tuple[Any, ...], kwargs: Keywords) -> Any:
         exponent = next(value for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
         return base**exponent
 
