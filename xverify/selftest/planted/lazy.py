@@ -10,10 +10,10 @@ from xverify.selftest.planted._work import Numpy
 
 
 class Promise:
-    """An output that is computed when it is first read."""
+    """An output that is computed when it is first read. Its shape and dtype are known before, as those of a lazy framework are."""
 
-    def __init__(self, compute: Callable[[], Array]) -> None:
-        self.compute = compute
+    def __init__(self, compute: Callable[[], Array], like: Array) -> None:
+        self.compute, self.shape, self.dtype = compute, like.shape, like.dtype
         self.value: Array | None = None
 
     def get(self) -> Array:
@@ -29,7 +29,8 @@ def eager(framework: Framework, model: Any, example: tuple[Any, ...]) -> Any:
             work = work @ work / 300
         return model(x) + np.float32(0 * work[0, 0])
 
-    return lambda x: Promise(lambda: slow(x))
+    like = model(*example)
+    return lambda x: Promise(lambda: slow(x), like)
 
 
 class Adapter(Numpy):
