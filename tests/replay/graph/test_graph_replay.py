@@ -303,7 +303,7 @@ def test_a_finding_names_the_source_module():
 
 @pytest.mark.parametrize(("error", "explained"), [(1.5e-7, True), (-1.5e-7, True), (1e-6, False)])
 def test_only_an_error_of_the_size_of_rounding_is_an_approximation(error, explained):
-    """One value of a sigmoid near 0 is moved by an absolute error; a larger one than approximations have is a fault."""
+    """One value of a sigmoid near 0 gets an absolute error; a larger one than approximations have is a fault."""
     x = np.linspace(-30, -10, 64, dtype=np.float32)[None]
     info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, x.shape) for name in ("x", "y")]
     made = helper.make_graph([helper.make_node("Sigmoid", ["x"], ["y"], "act")], "g", info[:1], info[1:])

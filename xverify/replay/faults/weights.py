@@ -39,7 +39,7 @@ def _vector(name: str) -> Iterator[PortFault]:
 
 
 def _table(name: str) -> Iterator[PortFault]:
-    yield PortFault("table shifted", f"its {name} is moved by one row", with_weight(name, lambda w: w.roll(1, 0)))
+    yield PortFault("table shifted", f"its {name} is rolled by one row", with_weight(name, lambda w: w.roll(1, 0)))
     yield PortFault("table shifted", f"its {name} is moved back by one row", with_weight(name, lambda w: w.roll(-1, 0)))
     yield PortFault(f"{name} missing", f"does not use its {name}", with_weight(name, torch.zeros_like))
 

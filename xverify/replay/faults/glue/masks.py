@@ -1,4 +1,4 @@
-"""Faults of masks: inverted, left out, or moved by one position."""
+"""Faults of masks: inverted, left out, or shifted by one position."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def variants(mask: Tensor) -> Iterator[Variant]:
     yield "mask inverted", "has its mask inverted", inverted
     closed = _ends(mask)
     for step in (1, -1):
-        says = f"has its mask moved by one position {'to the right' if step > 0 else 'to the left'}"
+        says = f"has its mask shifted by one position {'to the right' if step > 0 else 'to the left'}"
         for edge in (None, *closed):
             yield (
                 "mask off by one",
