@@ -51,7 +51,8 @@ class Answers:
         self.listener.phase(candidate.label, "evaluating it in float64")
         candidate.precision = read_precision(opened, self.graphs)
         candidate.own = self._meaning(opened, computed, candidate.precision)
-        self.listener.phase(candidate.label, "evaluating every node in float64")
+        so_far = self._outputs_alone(opened, computed, candidate.own, cases)
+        self.listener.phase(candidate.label, f"{so_far}evaluating every node in float64")
         inputs = sequence.last_step(opened, computed.inputs, computed.own)
         candidate.layers = judge_nodes(opened, inputs, self.graphs, 0, self.settings.seed, self.clock.left)
         candidate.own = self._with_explained(candidate, opened, computed)
@@ -64,6 +65,13 @@ class Answers:
         says = sequence.by_step(found[CONVERSION if target else RUNTIME].error, self.settings)
         candidate.computed = replace(computed, notes=(*computed.notes, *says))
         return {name: replace(each, error=sequence.told(each.error, self.settings)) for name, each in found.items()}
+
+    def _outputs_alone(self, opened: Opened, computed: Computed, own: Meaning | None, cases: Cases) -> str:
+        """The verdict on the outputs for the progress display, because the nodes take longer; "" where there is none."""
+        if own is None:
+            return ""
+        error = runtime(computed, own, cases.count, None, opened.form.title).error
+        return f"outputs {error.verdict} before its nodes are known; "
 
     def judge(self, candidate: Candidate, computed: Computed, target: Target | None) -> dict[str, Judged]:
         """Question -> its answer for these outputs of a file whose meaning is known.
