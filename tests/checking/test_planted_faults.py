@@ -76,7 +76,7 @@ def test_the_layout_of_square_images_is_decided_by_the_outputs_or_by_the_user(tm
     out = " ".join(done.out.split())
     assert done.code == 0, done.out + done.err
     assert "the outputs decide" in out
-    assert "axes NCHW→(0, 2, 3, 1)" in out
+    assert "axes NCHW→NHWC" in out
     assert cli(tmp_path, "check", file, "--against", reference, "--layout", "turned").code == 0
     done = cli(tmp_path, "check", file, "--against", reference, "--layout", "same")
     assert done.code == 1

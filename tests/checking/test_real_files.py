@@ -190,6 +190,23 @@ def test_rounding_inside_of_a_torchscript_file_is_noise(xverify, tmp_path):
     assert 0.1 < row["error"]["noise_ratio"] < 3
 
 
+@pytest.mark.parametrize(("options", "code"), [((), 0), (("--layout", "same"), 3)])
+def test_torchscript_without_shapes_takes_images_in_the_order_that_it_can_compute(xverify, tmp_path, options, code):
+    """The reference takes NHWC. The file declares no shape, and takes NCHW."""
+    torch = pytest.importorskip("torch")
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Flatten(), torch.nn.Linear(4 * 4 * 5, 6)).eval()
+    x = torch.randn(2, 3, 6, 7)
+    with torch.no_grad():
+        torch.jit.trace(net, x).save(str(tmp_path / "net.pt"))
+        recorded = {"input/x": x.permute(0, 2, 3, 1).numpy(), "output/y": net(x).numpy()}
+    np.savez(tmp_path / "recorded.npz", **recorded)
+    done = xverify("check", tmp_path / "net.pt", "--against", tmp_path / "recorded.npz", *options)
+    assert done.code == code, done.out + done.err
+    assert ("axes NHWC→NCHW" in done.out) == (code == 0)
+    if code:
+        assert "expected input[2, 6, 7, 3] to have 3 channels" in done.out
+
+
 def test_the_nodes_of_a_long_graph_are_given_the_values_that_are_written(xverify, tmp_path):
     """ONNX Runtime keeps float32 between float16 nodes that are not exposed, and one session exposes not all of these nodes."""
     nodes, arrays, name = [helper.make_node("Cast", ["x"], ["0"], "/cast", to=TensorProto.FLOAT16)], {}, "0"

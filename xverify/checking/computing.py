@@ -102,7 +102,7 @@ def compute_matched(opened: Opened, cases: Cases, reference: Meaning, settings: 
         try:
             tried = _try(opened, cases, inputs, index)
         except SubjectError as error:
-            failure = error
+            failure = failure or error  # that of the reference's own order of axes
             continue
         for outputs in _in_order(matchings("output", theirs, computed_tensors(tried), given, layout), inputs):
             possible.append((inputs, outputs))

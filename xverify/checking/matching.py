@@ -27,6 +27,7 @@ DECORATION = re.compile(r"(^serving_default_)|(:\d+$)|(^StatefulPartitionedCall[
 
 IMAGE = 4  # axes of an image with its batch
 Order = tuple[int, ...]
+LAYOUTS: dict[Order, str] = {(0, 2, 3, 1): "NCHW→NHWC", (0, 3, 1, 2): "NHWC→NCHW"}
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,7 @@ class Pair:
     rank: int = 0
 
     def __str__(self) -> str:
-        turned = (
-            f", axes {'NCHW'[: len(self.order)] if len(self.order) == 4 else ''}→{self.order}" if self.order else ""
-        )
+        turned = f", axes {LAYOUTS.get(self.order, f'in the order {self.order}')}" if self.order else ""
         return f"{self.reference} = {self.own} (by {self.how}{turned})"
 
 
@@ -172,10 +171,12 @@ def _orders(mine: Tensor, other: Tensor, layout: str | None) -> Iterator[Order |
     """The orders of axes in which a tensor of the file can hold a tensor of the reference."""
     if not _same_kind(mine.dtype, other.dtype):
         return
-    if mine.shape is None or other.shape is None:
+    if mine.shape is None or (other.shape is None and len(mine.shape) < IMAGE):
         yield None
         return
-    if len(mine.shape) != len(other.shape):
+    # A file that declares no shape may take an image in any order; an order that it cannot compute is no match.
+    shape = other.shape or (None,) * len(mine.shape)
+    if len(mine.shape) != len(shape):
         return
     rank = len(mine.shape)
     orders: list[Order | None] = [None]
@@ -187,11 +188,11 @@ def _orders(mine: Tensor, other: Tensor, layout: str | None) -> Iterator[Order |
     seen = set()
     for order in orders:
         turned = tuple(mine.shape[axis] for axis in order) if order else mine.shape
-        fits = all(not isinstance(b, int) or not isinstance(a, int) or a == b for a, b in zip(turned, other.shape))
+        fits = all(not isinstance(b, int) or not isinstance(a, int) or a == b for a, b in zip(turned, shape))
         if fits and order not in seen:
             seen.add(order)
             yield order
-            if order is None and layout is None and turned == other.shape and not _unclear(mine.shape):
+            if order is None and layout is None and turned == shape and not _unclear(mine.shape):
                 return  # equal shapes have equal layouts, unless another order gives the same shape
 
 

@@ -284,10 +284,11 @@ class Framework:
     def calibrate(self, model: Any, inputs: tuple[Any, ...]) -> None:
         """Set the running statistics of batch norms to those of these native inputs. Only a reference needs it."""
 
-    def export_onnx(self, model: Any, inputs: tuple[Any, ...], names: tuple[list[str], list[str]], path: Path) -> None:
+    def export_onnx(self, model: Any, inputs: tuple[Any, ...], names: tuple[list[str], list[str]], path: Path) -> str:
         """Write the model as an ONNX file that keeps parameter names and folds no constants. Only a reference needs it.
 
         inputs: an example of native inputs. names: (names of the inputs, names of the outputs).
+        Returns why the usual exporter could not make it; "" when it did.
         """
         raise Unsupported(f"{self.name} cannot export ONNX")
 

@@ -152,28 +152,10 @@ class Adapter(OnTorch):
             norm.momentum = momentum
         model.eval()
 
-    def export_onnx(self, model: Any, inputs: tuple[Any, ...], names: tuple[list[str], list[str]], path: Path) -> None:
-        from xverify.frameworks._torch_outputs import in_order
+    def export_onnx(self, model: Any, inputs: tuple[Any, ...], names: tuple[list[str], list[str]], path: Path) -> str:
+        from xverify.frameworks._torch_export import export
 
-        # The older exporter, without constant folding, keeps every parameter as an initializer of the same name and makes a
-        # graph that ONNX Runtime can fuse. It merges equal tensors, so every tensor gets distinct values before the export;
-        # the true weights are set by name in the exported file.
-        generator = self.torch.Generator().manual_seed(0)
-        with self.torch.no_grad():
-            for tensor in model.state_dict().values():
-                if tensor.is_floating_point():
-                    tensor.copy_(self.torch.rand(tensor.shape, generator=generator) + 0.5)
-        with in_order(model, inputs, names[1]):
-            self.torch.onnx.export(
-                model,
-                inputs,
-                str(path),
-                input_names=names[0],
-                output_names=names[1],
-                dynamo=False,
-                do_constant_folding=False,
-                training=self.torch.onnx.TrainingMode.EVAL,
-            )
+        return export(model, inputs, names, path)
 
     def training(self, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool) -> Training:
         return Learner(self, model, mode, batch, optimizer)

@@ -118,17 +118,21 @@ class Export:
     weights: its initializers, for frameworks that read their weights from ONNX; None without an export.
     problem: why there is no export although a subject needs one; "" otherwise.
     unused: the weights that no node of the graph uses, and on which no output of the model depends.
+    instead: why torch's older exporter could not make it, and the newer one did; "" otherwise.
     """
 
     onnx: Path | None = None
     weights: Path | None = None
     problem: str = ""
     unused: tuple[str, ...] = ()
+    instead: str = ""
 
     def notes(self) -> Iterator[str]:
         """Sentences for the report."""
         if self.problem:
             yield self.problem
+        if self.instead:
+            yield f"ONNX export by torch's newer exporter, because the older one cannot make it: {self.instead}"
         if self.unused:
             names = ", ".join(self.unused[:MOST_NAMED]) + (", …" if len(self.unused) > MOST_NAMED else "")
             yield (
@@ -305,7 +309,7 @@ def _export(process: ReferenceProcess, prepared: Prepared) -> Export:
     import onnx
 
     path, read_back = process.space / "model.onnx", process.space / "onnx-weights.npz"
-    process.worker.ask(messages_reference.Export(inputs=str(prepared.inputs), path=str(path)))
+    instead = process.worker.ask(messages_reference.Export(inputs=str(prepared.inputs), path=str(path))).instead
     model = onnx.load(path)
     unused = _unused(process, prepared, set(prepared.shapes) - set(onnx_weights.from_model(model)))
     weights = npz.load_file(prepared.weights)
@@ -314,7 +318,7 @@ def _export(process: ReferenceProcess, prepared: Prepared) -> Export:
     onnx_weights.to_model(model, weights)
     onnx.save(model, path)
     npz.save_file(onnx_weights.from_model(model), read_back)
-    return Export(path, read_back, unused=unused)
+    return Export(path, read_back, unused=unused, instead=instead)
 
 
 def _unused(process: ReferenceProcess, prepared: Prepared, absent: Iterable[str]) -> tuple[str, ...]:

@@ -71,7 +71,14 @@ class Calibrate(Request[Done]):
 
 
 @dataclass(frozen=True)
-class Export(Request[Done]):
+class Exported(Reply):
+    """instead: why the usual exporter could not make the export; "" when it did."""
+
+    instead: str
+
+
+@dataclass(frozen=True)
+class Export(Request[Exported]):
     """Write the model as ONNX to ``path``, traced on the first case of ``inputs``. Its weights are changed, so they must be
     loaded again.
     """

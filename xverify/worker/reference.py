@@ -18,6 +18,7 @@ from . import messages_reference as messages
 from .messages import Done
 from .messages_reference import (
     Evaluated,
+    Exported,
     Fault,
     FaultsListed,
     FileRead,
@@ -102,12 +103,11 @@ class ReferenceWork:
         state.framework.calibrate(state.model, tuple(native))
         return Done()
 
-    def export(self, request: messages.Export) -> Done:
+    def export(self, request: messages.Export) -> Exported:
         """Write the model as ONNX."""
         state = self.state
-        names = (list(state.inputs), list(state.outputs))
-        state.framework.export_onnx(state.model, state.native_cases(request.inputs)[0], names, Path(request.path))
-        return Done()
+        names, inputs = (list(state.inputs), list(state.outputs)), state.native_cases(request.inputs)[0]
+        return Exported(state.framework.export_onnx(state.model, inputs, names, Path(request.path)))
 
     def find_unused(self, request: messages.FindUnused) -> UnusedFound:
         """Change the weights, all together and then each by itself, and compare the outputs to the last bit."""

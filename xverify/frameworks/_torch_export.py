@@ -1,0 +1,134 @@
+"""Exports models of torch as ONNX, with the names of their parameters and modules.
+
+torch has two exporters. The older one traces TorchScript, and makes a graph that runtimes fuse well. The newer one, which needs
+onnxscript, traces with torch.export. It knows more operators and more Python, and is tried where the older one fails.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from xverify.errors import Failed
+from xverify.frameworks._torch_outputs import in_order
+
+# Initializers with this prefix are constants, and no weights (weights.onnx).
+CONSTANT = "onnx::"
+
+
+def export(model: Any, inputs: tuple[Any, ...], names: tuple[list[str], list[str]], path: Path) -> str:
+    """Write a model as an ONNX file. Returns why the newer exporter made it; "" when the older one did.
+
+    The weights of the model are changed. inputs: an example. names: (names of the inputs, names of the outputs).
+    Raises Failed with the messages of both exporters.
+    """
+    # The older exporter, without constant folding, keeps every parameter as an initializer of the same name. It merges equal
+    # tensors, so every tensor gets distinct values before the export; the true weights are set by name in the exported file.
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for tensor in model.state_dict().values():
+            if tensor.is_floating_point():
+                tensor.copy_(torch.rand(tensor.shape, generator=generator) + 0.5)
+    with in_order(model, inputs, names[1]):
+        try:
+            _older(model, inputs, names, path)
+        except MemoryError:
+            raise
+        except Exception as error:  # each operator and each kind of Python code fails with an error of its own
+            older = _said(error)
+        else:
+            return ""
+        try:
+            _newer(model, inputs, names, path)
+        except MemoryError:
+            raise
+        except Exception as error:
+            raise Failed(f"{older}; with torch's newer exporter: {_said(error)}") from error
+    return older
+
+
+def _said(error: BaseException) -> str:
+    """The class and the first line of the error that an error was made from."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"
+
+
+def _older(model: Any, inputs: tuple[Any, ...], names: tuple[list[str], list[str]], path: Path) -> None:
+    torch.onnx.export(
+        model,
+        inputs,
+        str(path),
+        input_names=names[0],
+        output_names=names[1],
+        dynamo=False,
+        do_constant_folding=False,
+        training=torch.onnx.TrainingMode.EVAL,
+    )
+
+
+def _newer(model: Any, inputs: tuple[Any, ...], names: tuple[list[str], list[str]], path: Path) -> None:
+    """Export without optimisation, which would fold weights, and name nodes and constants as the older exporter does."""
+    import onnx
+
+    with torch.no_grad():
+        torch.onnx.export(
+            model,
+            inputs,
+            str(path),
+            input_names=names[0],
+            output_names=names[1],
+            dynamo=True,
+            optimize=False,
+            external_data=False,
+            verbose=False,
+        )
+    graph = onnx.load(path)
+    name_nodes(graph.graph)
+    _mark_constants(graph.graph, set(model.state_dict()))
+    onnx.save(graph, path)
+
+
+def name_nodes(graph: Any) -> None:
+    """Rename the nodes of a graph of the newer exporter to "/MODULE/OPERATOR", with "MODULE_1" for the second call.
+
+    The metadata of a node names its module, not the call. The nodes of one call follow each other. A layer of torch calls its
+    first function once, so where that function is called again, the next call begins. Two calls of a layer of the user's that
+    follow each other directly remain one.
+    """
+    calls: Counter[str] = Counter()
+    current, first, seen = "", "", ""
+    for index, node in enumerate(graph.node):
+        metadata = {entry.key: entry.value for entry in node.metadata_props}
+        scopes, classes = (_names(metadata.get(f"pkg.torch.onnx.{key}")) for key in ("name_scopes", "class_hierarchy"))
+        module = scopes[-2] if len(scopes) > 1 else ""
+        function, target = (scopes[-1], classes[-1]) if scopes and classes else ("", "")
+        own = len(classes) > 1 and classes[-2].startswith("torch.nn.")
+        again = own and function != seen and target == first
+        if module != current or again:
+            calls[module] += 1
+            current, first = module, target
+        seen = function
+        call = f"_{calls[module] - 1}" if calls[module] > 1 else ""
+        node.name = f"/{module}{call}/{node.op_type}_{index}" if module else f"/{node.op_type}_{index}"
+
+
+def _names(listed: str | None) -> list[str]:
+    """The names in a list that the exporter writes as Python's repr."""
+    import ast
+
+    found = ast.literal_eval(listed) if listed else []
+    return [str(name) for name in found]
+
+
+def _mark_constants(graph: Any, weights: set[str]) -> None:
+    """Give every initializer that is no weight, such as a table that the model computes, a name that says so."""
+    constants = {each.name: CONSTANT + each.name for each in graph.initializer if each.name not in weights}
+    for each in graph.initializer:
+        each.name = constants.get(each.name, each.name)
+    for node in graph.node:
+        for index, name in enumerate(node.input):
+            node.input[index] = constants.get(name, name)
