@@ -1,7 +1,9 @@
+import time
+
 import numpy as np
 import pytest
 
-from xverify.checking.cases import make, settle
+from xverify.checking.cases import Input, make, settle
 from xverify.errors import UsageError
 from xverify.framework.modelfile import Tensor
 
@@ -86,3 +88,14 @@ def test_a_signal_is_long_and_lengths_fit_into_it():
 
 def test_another_size_takes_the_place_of_every_guess_but_the_batch():
     assert shapes(IMAGE, size=48)[0] == [(2, 3, 48, 48)]
+
+
+def test_large_inputs_are_made_in_seconds():
+    """A pattern of two values was repeated one by one, which took minutes."""
+    inputs = [Input("x", (2, 8_000_000), "float32")]
+    begun = time.process_time()
+    made = make(inputs, 0, ("alternating", "zeros", "tiny"))
+    assert time.process_time() - begun < 5
+    assert made["0/x"][0, :3].tolist() == [1, -1, 1]
+    assert not made["1/x"].any()
+    assert 0 < abs(made["2/x"]).max() < 1

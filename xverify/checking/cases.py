@@ -222,18 +222,38 @@ def _values(each: Input, kind: str, random: np.random.Generator) -> Array:
         if kind == "zeros":
             return np.full(each.shape, int(each.low), dtype)
         return random.integers(int(each.low), int(each.high), each.shape).astype(dtype)
-    signs = np.resize(np.array([1.0, -1.0]), each.shape) if each.shape else np.array(1.0)
+    # Only the values of this kind are made, because one array may take much of the memory.
     if each.low is None or each.high is None:
-        normal = random.standard_normal(each.shape)
-        values = {"zeros": 0.0 * normal, "large": LARGE * normal, "tiny": TINY * normal, "alternating": signs}.get(
-            kind, normal
-        )
+        values = _unbounded(kind, each.shape, random)
     else:
-        # Within the range that the user names: its lower end, its upper tenth, its lower tenth, and both ends in turn.
-        share = random.random(each.shape)
-        shares = {"zeros": 0.0 * share, "large": 0.9 + 0.1 * share, "tiny": 0.1 * share, "alternating": (signs + 1) / 2}
-        values = each.low + (each.high - each.low) * shares.get(kind, share)
+        values = each.low + (each.high - each.low) * _share(kind, each.shape, random)
     return np.asarray(values, dtype)
+
+
+def _unbounded(kind: str, shape: tuple[int, ...], random: np.random.Generator) -> Array:
+    """Values of an input whose range nobody named."""
+    if kind == "zeros":
+        return np.zeros(shape)
+    if kind == "alternating":
+        return _signs(shape)
+    return {"large": LARGE, "tiny": TINY}.get(kind, 1.0) * random.standard_normal(shape)
+
+
+def _share(kind: str, shape: tuple[int, ...], random: np.random.Generator) -> Array:
+    """Places in a range from 0 to 1: its lower end, its upper tenth, its lower tenth, both ends in turn, or anywhere."""
+    if kind == "zeros":
+        return np.zeros(shape)
+    if kind == "alternating":
+        return (_signs(shape) + 1) / 2
+    start, width = {"large": (0.9, 0.1), "tiny": (0.0, 0.1)}.get(kind, (0.0, 1.0))
+    return start + width * random.random(shape)
+
+
+def _signs(shape: tuple[int, ...]) -> Array:
+    """1 and -1 in turn."""
+    signs = np.ones(math.prod(shape))
+    signs[1::2] = -1.0
+    return signs.reshape(shape)
 
 
 def _numpy(dtype: str) -> str:
