@@ -1,9 +1,9 @@
 """Converts every model of the zoo to every format, and checks the files of a model against one another.
 
-python suites/zoo_files.py [--models LIST] [--minutes M] [--one]
+python suites/zoo_files.py [--models LIST] [--minutes M] [--once]
 
 Each model is converted by `xverify convert`, with weights drawn from a seed, and its files are checked by `xverify check FILES
---against FILE`, with each file in turn as the reference. All files are float32, so an answer other than EQUAL is a false alarm, and
+--against FILE`, with each file in turn as the reference, or with --once each pair in one direction. All files are float32, so an answer other than EQUAL is a false alarm, and
 the exit code is 1. A format that a model cannot be exported to is named, with the reason.
 """
 
@@ -114,12 +114,20 @@ def _why(row: Row) -> str:
     return f"{row.error.verdict}: {row.error.reason}"
 
 
-def check_all(files: list[Path], references: list[Path]) -> list[str]:
-    """Check all files against each reference in turn. Returns the false alarms."""
-    found = []
-    for reference in references if len(files) > 1 else ():
+def check_all(files: list[Path], once: bool) -> tuple[int, list[str]]:
+    """Check all files against each of them in turn. Returns the number of pairs, and the false alarms.
+
+    once: check each pair in one direction only, with the earlier file as the reference.
+    """
+    found, pairs = [], 0
+    for index, reference in enumerate(files):
+        candidates = files[index + 1 :] if once else [file for file in files if file != reference]
+        if not candidates:
+            continue
+        pairs += len(candidates)
+        begun = time.monotonic()
         try:
-            result = check([file for file in files if file != reference], against=str(reference), timeout=STEP)
+            result = check(candidates, against=str(reference), timeout=STEP)
         except XverifyError as error:
             found.append(f"against {reference.name}: {error}")
             continue
@@ -128,16 +136,16 @@ def check_all(files: list[Path], references: list[Path]) -> list[str]:
             for row in result.rows
             if row.task == "conversion"
         )
-        print(f"  against {reference.name}: {said}", flush=True)
+        print(f"  against {reference.name}: {said}; {time.monotonic() - begun:.0f} s", flush=True)
         found += alarms(result, reference.name)
-    return list(dict.fromkeys(found))
+    return pairs, list(dict.fromkeys(found))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--models", default=MODELS, help="models of the zoo (default: all of them)")
     parser.add_argument("--minutes", type=float, default=180.0, help="begin none after so long (default: %(default)s)")
-    parser.add_argument("--one", action="store_true", help="only the first file is a reference, not each in turn")
+    parser.add_argument("--once", action="store_true", help="check each pair of files in one direction only")
     asked = parser.parse_args()
     begun, names, found, done, pairs = time.monotonic(), asked.models.split(","), [], 0, 0
     with pool.lend():
@@ -147,12 +155,11 @@ def main() -> int:
             print(f"{name}:", flush=True)
             with tempfile.TemporaryDirectory(prefix="zoo-files-") as folder:
                 files = convert(name, Path(folder))
-                references = files[:1] if asked.one else files
-                wrong = check_all(files, references) if files else ["no format takes it"]
+                checked, wrong = check_all(files, asked.once) if files else (0, ["no format takes it"])
             for text in wrong:
                 print(f"  FALSE ALARM: {text}", flush=True)
             found += [f"{name}: {text}" for text in wrong]
-            pairs += len(references) * max(0, len(files) - 1)
+            pairs += checked
             done += 1
     print(
         f"{'FAIL' if found else 'PASS'}: {len(found)} false alarms in {pairs} pairs of files of {done} of {len(names)} models; "
