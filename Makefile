@@ -8,7 +8,7 @@ SUBJECTS := torch:eager,jittor,tensorflow:eager,tensorflow:graph,onnxruntime
 LOCK     := $(BIN)/uv --quiet pip compile pyproject.toml --extra all --extra dev --constraint constraints.txt \
             --universal --python-version 3.10 --no-python-downloads --no-annotate --custom-compile-command "make lock"
 
-.PHONY: run test long check ci fast bench faults onnx-suite torchvision formats environments lint types resolve lock clean
+.PHONY: run test long check ci fast bench faults ports onnx-suite torchvision formats environments lint types resolve lock clean
 run: $(STAMP) environments    ## verify and time ResNet-50 in four frameworks; leaves results/resnet50.json
 	@mkdir -p results
 	$(BIN)/xverify run resnet50 --subjects $(SUBJECTS) --effort quick --json results/resnet50.json
@@ -35,6 +35,9 @@ bench: $(STAMP)               ## how fast a command starts; the harness beside l
 
 faults: $(STAMP)              ## give `xverify check` 10,000 damaged files, and files that are made to harm; an hour
 	$(BIN)/python suites/faults.py
+
+ports: $(STAMP)               ## the ports of tests/ports as they are, and with planted faults; half an hour
+	$(BIN)/python suites/ports.py
 
 onnx-suite: $(STAMP)          ## onnx's own test data: `xverify check` agrees with the expected outputs, and with what is wrong
 	$(BIN)/python suites/onnx_suite.py

@@ -3,8 +3,9 @@
 python suites/zoo_files.py [--models LIST] [--minutes M] [--once]
 
 Each model is converted by `xverify convert`, with weights drawn from a seed, and its files are checked by `xverify check FILES
---against FILE`, with each file in turn as the reference, or with --once each pair in one direction. All files are float32, so an answer other than EQUAL is a false alarm, and
-the exit code is 1. A format that a model cannot be exported to is named, with the reason.
+--against FILE`, with each file in turn as the reference, or with --once each pair in one direction. All files are float32, so an
+answer other than EQUAL is a false alarm, and the exit code is 1. A format that a model cannot be exported to is named, with the
+reason.
 """
 
 from __future__ import annotations
