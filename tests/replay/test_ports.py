@@ -146,6 +146,8 @@ def test_a_wrong_port_that_is_written_in_another_way_is_different_and_named(port
     assert (done.code, error["verdict"]) == (1, "DIFFERENT")
     assert says in error["reason"]
     assert says in done.out
+    assert "besides" not in error["reason"]  # nothing else is said about the same fault
+    assert "passes on" not in error["reason"]
 
 
 LAYERS = """

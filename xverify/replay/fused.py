@@ -89,7 +89,7 @@ class FusedLayer:
     def other_than(self, applied: str) -> Explanation:
         """The explanation that the reference applies another activation. applied: its name."""
         says = f"`{self.layer}` of the port ends in the activation {self.activation}; the reference applies {applied}"
-        return Explanation("another activation", says)
+        return Explanation("another activation", says, earlier=True)
 
 
 class FusedLayers:

@@ -80,11 +80,13 @@ class Explanation:
     kind: name of the alternative in the catalogue of faults.
     says: one clause for the report.
     rounding: whether the layer is right but computes in another precision.
+    earlier: whether it is about a layer before this one, whose output this one is given.
     """
 
     kind: str
     says: str
     rounding: bool = False
+    earlier: bool = False
 
 
 # How runtimes compute some operators, see ``replay.graph.approximations``.

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ..results.records import LayerError, Layers
 from ..results.verdicts import Verdict
-from .findings import Explanation, Finding, ReplayReport
+from .findings import INPUT, Explanation, Finding, ReplayReport
 
 
 def summarise(
@@ -50,6 +50,9 @@ def _layer(name: str, findings: Sequence[Finding], calls: int, explanation: Expl
     away = [finding for finding in findings if finding.verdict != Verdict.EQUAL]
     if worst.rounding is not None or (explanation is not None and explanation.rounding):
         explanation = worst.rounding  # a rounding says nothing about a finding that it does not explain
+    glue = worst.glue or next((finding.glue for finding in findings if finding.glue), "")
+    if explanation is not None and explanation.earlier and worst.what == INPUT:
+        glue, explanation = explanation.says, None  # it tells what the layer is given
     return LayerError(
         layer=name,
         kind=worst.kind,
@@ -69,5 +72,5 @@ def _layer(name: str, findings: Sequence[Finding], calls: int, explanation: Expl
         after=worst.after,
         source=worst.source,
         joined=next((finding.joined for finding in findings if finding.joined), ""),
-        glue=worst.glue or next((finding.glue for finding in findings if finding.glue), ""),
+        glue=glue,
     )
