@@ -53,7 +53,7 @@ class OnExport(Framework):
         found: dict[str, list[Any]] = {}
         for node in model.graph.node:
             for strip_calls in (False, True):
-                found.setdefault(".".join(_scope(node.name, strip_calls)), []).append(node)
+                found.setdefault(".".join(scope(node.name, strip_calls)), []).append(node)
         found.pop("", None)
         return found
 
@@ -81,10 +81,10 @@ class OnExport(Framework):
         """(canonical name, nodes) of each call of a layer. names: native -> canonical name."""
         calls: dict[tuple[str, ...], list[Any]] = {}
         for node in model.graph.node:
-            calls.setdefault(_scope(node.name, strip_calls=False), []).append(node)
+            calls.setdefault(scope(node.name, strip_calls=False), []).append(node)
         result = []
-        for scope, nodes in calls.items():
-            spellings = (".".join(scope), ".".join(map(_strip_call, scope)))
+        for path, nodes in calls.items():
+            spellings = (".".join(path), ".".join(map(_strip_call, path)))
             name = next((spelling for spelling in spellings if spelling in names), None)
             if name is not None:
                 result.append((names[name], nodes))
@@ -122,7 +122,7 @@ def _strip_call(part: str) -> str:
     return re.sub(r"_\d+$", "", part)
 
 
-def _scope(node: str, strip_calls: bool) -> tuple[str, ...]:
+def scope(node: str, strip_calls: bool) -> tuple[str, ...]:
     """The path of the module that a node was exported from: "/layer1/layer1.0/relu_1/Relu" -> layer1.0, relu_1.
 
     strip_calls: leave the numbers of calls out.

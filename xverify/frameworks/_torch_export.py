@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from xverify.errors import Failed
+from xverify.frameworks._onnx import scope
 from xverify.frameworks._torch_outputs import in_order
 
 # Initializers with this prefix are constants, and no weights (weights.onnx).
@@ -68,6 +69,44 @@ def _older(model: Any, inputs: tuple[Any, ...], names: tuple[list[str], list[str
         do_constant_folding=False,
         training=torch.onnx.TrainingMode.EVAL,
     )
+    if any(isinstance(module, torch.nn.ModuleDict) for module in model.modules()):
+        import onnx
+
+        graph = onnx.load(path)
+        name_items(graph.graph, model)
+        onnx.save(graph, path)
+
+
+def name_items(graph: Any, model: Any) -> None:
+    """Rename the nodes of the older exporter whose module lies in an nn.ModuleDict, whose name the exporter leaves out.
+
+    A name that could stand for several modules stays as it is; its layers are then judged with the code around them.
+    """
+    paths = [name for name, _ in model.named_modules() if name]
+    traced: dict[str, list[str]] = {}
+    for path in paths:
+        traced.setdefault(_without_containers(model, path), []).append(path)
+    for node in graph.node:
+        *_, operator = node.name.split("/")
+        for strip_calls in (False, True):
+            found = traced.get(".".join(scope(node.name, strip_calls)), [])
+            if len(found) == 1:
+                last = scope(node.name, strip_calls=False)[-1]
+                call = last.removeprefix(scope(node.name, strip_calls=True)[-1]) if strip_calls else ""
+                node.name = f"/{found[0]}{call}/{operator}"
+                break
+
+
+def _without_containers(model: Any, path: str) -> str:
+    """The path of a module without the dictionaries in it, and without lists of dictionaries: they are never called."""
+    parts, kept, module = path.split("."), list[str](), model
+    for index, part in enumerate(parts):
+        module = module.get_submodule(part)
+        inside = module.get_submodule(parts[index + 1]) if index + 1 < len(parts) else None
+        never = isinstance(module, torch.nn.ModuleDict)
+        if not never and not (isinstance(module, torch.nn.ModuleList) and isinstance(inside, torch.nn.ModuleDict)):
+            kept.append(part)
+    return ".".join(kept)
 
 
 def _newer(model: Any, inputs: tuple[Any, ...], names: tuple[list[str], list[str]], path: Path) -> None:

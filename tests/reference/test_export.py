@@ -1,4 +1,4 @@
-"""Models that torch's older exporter of ONNX cannot export: the newer one does, and its layers are judged by themselves."""
+"""The ONNX export of models that torch's older exporter cannot export, or whose layers it names otherwise."""
 
 import pytest
 
@@ -74,3 +74,47 @@ def test_the_messages_of_both_exporters_are_told(xverify, tmp_path):
     assert "no ONNX export: " in row["reason"]
     assert "with torch's newer exporter: " in row["reason"]
     assert "bessel_j0" in row["reason"]
+
+
+DICTIONARIES = """
+import torch
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.parts = nn.ModuleDict({"in": nn.Linear(7, 6), "act_1": nn.GELU(), "out": nn.ModuleDict({"x": nn.Linear(6, 7)})})
+
+    def forward(self, x):
+        return x + self.parts["out"]["x"](self.parts["act_1"](self.parts["in"](x)))
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleDict({"first": Block(), "second": nn.Sequential(Block(), Block())})
+        self.pairs = nn.ModuleList([nn.ModuleDict({"left": nn.Linear(7, 7)}), nn.ModuleDict({"right": nn.Linear(7, 7)})])
+        self.heads = nn.ModuleDict({"a": nn.Linear(28, 5), "norm": nn.LayerNorm(7)})
+
+    def forward(self, x):
+        x = self.blocks["second"](self.blocks["first"](x))
+        x = self.pairs[1]["right"](self.heads["norm"](self.pairs[0]["left"](x)))
+        return self.heads["a"](self.heads["norm"](x).flatten(1))
+
+
+def build():
+    return Net()
+"""
+
+
+def test_layers_in_dictionaries_of_modules_are_judged_by_themselves(xverify, tmp_path):
+    (tmp_path / "spec.py").write_text(SPEC)
+    (tmp_path / "torch.py").write_text(DICTIONARIES)
+    done = run(xverify, tmp_path)
+    error = done.row("onnxruntime")["error"]
+    assert (done.code, error["verdict"]) == (0, "EQUAL"), done.out
+    found = error["layers"]
+    assert (found["compared"], found["known"], found["missing"]) == (13, 13, [])
+    calls = {layer["layer"]: layer["calls"] for layer in found["layers"]}
+    assert (calls["heads.norm"], calls["blocks.second.1.parts.out.x"]) == (2, 1)
