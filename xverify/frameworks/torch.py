@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from xverify.framework.adapter import Array, BackwardPass, Batch, Framework, Source, Training
+from xverify.framework.capture import Recorder, TrainingRecorder
 from xverify.framework.structures import only_output
 from xverify.frameworks._torch import OnTorch
 from xverify.weights import torch as weights
@@ -156,6 +157,20 @@ class Adapter(OnTorch):
         from xverify.frameworks._torch_export import export
 
         return export(model, inputs, names, path)
+
+    def capture(self, model: Any, inputs: tuple[Any, ...], names: Mapping[str, str], recorder: Recorder) -> Any:
+        from xverify.frameworks._torch_linear import called_by_weights
+
+        with called_by_weights(model):
+            return super().capture(model, inputs, names, recorder)
+
+    def capture_training(
+        self, model: Any, batch: Batch, names: Mapping[str, str], recorder: TrainingRecorder
+    ) -> tuple[Any, float, Mapping[str, Array]]:
+        from xverify.frameworks._torch_linear import called_by_weights
+
+        with called_by_weights(model):
+            return super().capture_training(model, batch, names, recorder)
 
     def training(self, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool) -> Training:
         return Learner(self, model, mode, batch, optimizer)

@@ -17,6 +17,7 @@ OTHER_KINDS = {
     "layernormalization": "layernorm", "groupnormalization": "groupnorm", "averagepooling": "avgpool", "maxpooling": "maxpool",
     "globalaveragepooling": "adaptiveavgpool", "globalmaxpooling": "adaptivemaxpool", "upsampling": "upsample",
     "swish": "silu", "hardsilu": "hardswish", "spatialdropout": "dropout", "embed": "embedding", "lineargeneral": "linear",
+    "nondynamicallyquantizablelinear": "linear",
 }  # fmt: skip
 ACTIVATIONS = frozenset({
     "relu", "relu6", "leakyrelu", "prelu", "gelu", "elu", "selu", "celu", "silu", "sigmoid", "hardsigmoid", "hardswish", "tanh",
@@ -35,7 +36,8 @@ KNOWN = frozenset(OTHER_KINDS.values()) | ACTIVATIONS | {
     "flatten", "unflatten", "identity", "dropout", "embedding", "lstm", "lstmcell", "gru", "grucell", "rnn", "instancenorm",
     "conv", "maxpool", "avgpool", "adaptiveavgpool", "adaptivemaxpool",
     "add", "subtract", "multiply", "average", "maximum", "minimum", "concatenate", "concat", "dot", "reshape", "permute",
-    "repeatvector", "zeropadding", "cropping", "rescaling", "lambda", "getitem", *GENERIC_KINDS,
+    "repeatvector", "zeropadding", "cropping", "rescaling", "lambda", "getitem",
+    "multiheadattention", "groupedqueryattention", "groupqueryattention", "attention", "additiveattention", *GENERIC_KINDS,
 }  # fmt: skip
 
 
