@@ -14,6 +14,7 @@ import torch
 
 from xverify.errors import Failed
 from xverify.frameworks._onnx import scope
+from xverify.frameworks._torch_linear import called_by_weights
 from xverify.frameworks._torch_outputs import in_order
 
 # Initializers with this prefix are constants, and no weights (weights.onnx).
@@ -59,16 +60,17 @@ def _said(error: BaseException) -> str:
 
 
 def _older(model: Any, inputs: tuple[Any, ...], names: tuple[list[str], list[str]], path: Path) -> None:
-    torch.onnx.export(
-        model,
-        inputs,
-        str(path),
-        input_names=names[0],
-        output_names=names[1],
-        dynamo=False,
-        do_constant_folding=False,
-        training=torch.onnx.TrainingMode.EVAL,
-    )
+    with called_by_weights(model, split=False):  # the nodes of such a product then have the name of the layer
+        torch.onnx.export(
+            model,
+            inputs,
+            str(path),
+            input_names=names[0],
+            output_names=names[1],
+            dynamo=False,
+            do_constant_folding=False,
+            training=torch.onnx.TrainingMode.EVAL,
+        )
     if any(isinstance(module, torch.nn.ModuleDict) for module in model.modules()):
         import onnx
 

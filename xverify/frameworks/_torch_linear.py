@@ -22,16 +22,20 @@ PLACE = 11
 
 
 @contextmanager
-def called_by_weights(*models: nn.Module) -> Iterator[None]:
+def called_by_weights(*models: nn.Module, split: bool = True) -> Iterator[None]:
     """A context in which a product with the weight and bias of an nn.Linear of these models is a call of that layer.
 
     Attention takes no fast path within it, because that one computes in a single operation. Contexts may overlap.
+
+    split: whether attention is split in front of its last layer, which changes a graph that is exported within the context.
     """
     owners = _owners(models)
     if not _active:
         _fast.append(torch.backends.mha.get_fastpath_enabled())
     _active.append(owners)
-    F.linear, F.multi_head_attention_forward = _linear, _attention
+    F.linear = _linear
+    if split:
+        F.multi_head_attention_forward = _attention
     torch.backends.mha.set_fastpath_enabled(False)
     try:
         yield

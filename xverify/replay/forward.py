@@ -40,7 +40,7 @@ from .inputs import Given, InputJudge, NeedsFloor, glue_floors
 from .joined import joined_findings
 from .layer_kinds import COPIES, channel_axis, may_overwrite, passive_layers, summed_terms
 from .layout import nearest
-from .padding import without_padding
+from .padding import cropped_image, without_padding
 from .perturbation import Noise
 from .stepping import Models, Pause, SteppingPass
 from .structures import as_float32, as_float64, flatten, map_tensors, substitute, unflatten
@@ -111,6 +111,7 @@ class Replay:
 
     findings: all comparisons, in the order of computation.
     compared, missing: layer -> number of its calls that were captured, and that were not.
+    returned_inputs: layer without captures -> whether every call returned its input as it is.
     planted: see ``replay_forward``.
     visible: size of the change that the planted fault makes to the exact output of its layer, in noise floors. A mutation does not
         expect a fault to be found that no test could see.
@@ -133,6 +134,7 @@ class Replay:
         self.findings: list[Finding] = []
         self.compared: Counter[str] = Counter()
         self.missing: Counter[str] = Counter()
+        self.returned_inputs: dict[str, bool] = {}
         self.visible = 0.0
         self.stopped = ""
         self.passes: list[SteppingPass] = []
@@ -189,14 +191,12 @@ class Replay:
             self.visible,
             self.stopped,
             (*self.fused.notes(), *self.calls.notes()),
-            tuple(name for name in passive_layers(self.models.layers) if name not in self.compared),
+            passive_layers(self.models.layers, self.returned_inputs, self.compared),
         )
 
     def capture_in_order(self) -> Capture:
         """The capture with its calls numbered as in the reference, without the layers that end in an activation."""
         return in_reference_order(self.capture, self.calls, frozenset(self.fused.activations))
-
-    # -- stepping -----------------------------------------------------------------------------------------------------
 
     def _step_to_end(self) -> list[Floors]:
         """Let all passes compute layer by layer, until the model returns or the replay has to stop."""
@@ -251,9 +251,13 @@ class Replay:
 
     def _step_by_itself(self, pauses: list[Pause]) -> list[Any]:
         """Each pass computes the layer itself, because it was not captured."""
-        self.missing[pauses[0].layer] += 1
+        name = pauses[0].layer
+        self.missing[name] += 1
         self.blame.skip(pauses[0])
-        return self.compute_in_each_pass(pauses)
+        outputs = self.compute_in_each_pass(pauses)
+        returned = any(outputs[0] is given for given in pauses[0].args[0])
+        self.returned_inputs[name] = returned and self.returned_inputs.get(name, True)
+        return outputs
 
     def compute_in_each_pass(self, pauses: list[Pause]) -> list[Any]:
         """What the reference's layer returns in each pass."""
@@ -354,7 +358,8 @@ class Replay:
         """
         outputs: list[Tensor] = []
         for each in floors[: len(captured)]:
-            found = nearest(captured, each.exact, layer, self.capture.channels_last)
+            place = (captured, each.exact, layer, self.capture.channels_last)
+            found = nearest(*place) or cropped_image(*place)
             if found is None:
                 break
             captured = [other for other in captured if other is not found[0]]

@@ -104,6 +104,8 @@ class InputJudge:
         if padded.problem and finding.verdict == Verdict.EQUAL:
             finding = place.incomparable(padded.problem)
         given.findings.append(finding)
+        if finding.verdict != Verdict.EQUAL:
+            given.wrong.append((padded.inside, exact))
         given.unpadded = given.unpadded or bool(padded.problem)
         given.inputs.append(as_float64(padded.whole) if padded.problem else _in_float64(padded.inside, exact))
         return padded.captured

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from torch import Tensor, nn
 
@@ -44,9 +44,15 @@ def is_training_norm(layer: nn.Module) -> bool:
     return isinstance(layer, BATCH_NORMS) and layer.training
 
 
-def passive_layers(layers: Mapping[str, nn.Module]) -> list[str]:
-    """The names of layers that return their input as it is: Identity, an empty Sequential, and dropout in inference mode."""
-    return [name for name, layer in layers.items() if _passes_through(layer)]
+def passive_layers(
+    layers: Mapping[str, nn.Module], returned: Mapping[str, bool], compared: Container[str]
+) -> tuple[str, ...]:
+    """The names of layers that return their input as it is: Identity, an empty Sequential, dropout in inference mode, and others.
+
+    returned: layer -> whether it was seen to return its very input in every call. compared: layers that do not count.
+    """
+    found = (name for name, layer in layers.items() if _passes_through(layer) or returned.get(name))
+    return tuple(name for name in found if name not in compared)
 
 
 def _passes_through(layer: nn.Module) -> bool:

@@ -1,4 +1,4 @@
-"""Images that a port pads before a layer, where the reference's layer pads them itself."""
+"""Images that a port pads before a layer, where the reference's layer pads them itself, or crops behind a layer."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from .layout import distance
 
 Pads = tuple[tuple[int, int], ...]  # (before, behind) of each spatial axis
 
+CLOSE = 1e-3  # relative distance of an image that is only rounded otherwise
+MOST_CROPPED = 16  # rows of one axis
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 POOLS = (nn.modules.pooling._MaxPoolNd, nn.modules.pooling._AvgPoolNd)
 
@@ -55,6 +57,29 @@ def padded_image(
         return PaddedImage(
             tensor, whole, inside, geometry.problem(pads) or _wrong_border(layer, whole, inside, geometry)
         )
+    return None
+
+
+def cropped_image(
+    captured: Sequence[Tensor], exact: Tensor, layer: nn.Module, channels_last: bool
+) -> tuple[Tensor, Tensor] | None:
+    """A captured result that is larger than the reference's, and the part of it that is the reference's result.
+
+    Such is a transposed convolution whose padding a port crops afterwards. None where no part is near the exact result.
+    """
+    if not isinstance(layer, (nn.modules.conv._ConvNd, *POOLS)) or exact.dim() < 3:
+        return None
+    for tensor in captured:
+        whole = tensor.movedim(-1, 1).contiguous() if channels_last and tensor.dim() == exact.dim() else tensor
+        if whole.dim() != exact.dim() or whole.shape[:2] != exact.shape[:2]:
+            continue
+        extra = [more - size for more, size in zip(whole.shape[2:], exact.shape[2:])]
+        if min(extra) < 0 or max(extra) > MOST_CROPPED:
+            continue
+        offsets = _offsets(whole, exact, extra, [more // 2 for more in extra])
+        part = _crop(whole, offsets, exact.shape[2:])
+        if distance(part, exact) < CLOSE * float(exact.norm()):
+            return tensor, part.contiguous()
     return None
 
 
@@ -126,7 +151,7 @@ def _offsets(whole: Tensor, exact: Tensor, extra: Sequence[int], expected: Seque
         found = distance(_crop(whole, offsets, exact.shape[2:]), exact) / size
         return found if math.isfinite(found) else math.inf
 
-    if off(usual) < 1e-3:
+    if off(usual) < CLOSE:
         return usual
     best = min(itertools.product(*(range(more + 1) for more in extra)), key=off)
     return best if off(best) < 0.1 * off(usual) else usual
