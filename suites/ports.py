@@ -1,0 +1,253 @@
+"""Runs clean ports of tests/ports, plants faults in them, and counts what the verdict says.
+
+python suites/ports.py [--only LIST] [--frameworks LIST] [--part N/M] [--clean | --faults]
+
+A port is a model folder: spec.py, torch.py, and the same model in other frameworks, in styles that people write. Its
+faults.toml has
+
+    glue = ["relu"]        # layers of torch.py that a port computes in glue code, so that they are judged together with it
+
+    [[fault]]
+    port = "jittor"        # the file jittor.py
+    old = "nn.gelu(x)"     # text that occurs once in the file
+    new = "nn.relu(x)"
+    kind = "glue"          # "glue": code between layers; "layer": a layer, its options, its weights
+    at = "fc2"             # the layer that computes something else; for glue code the layer that receives the wrong value
+    says = "ReLU"          # regular expression that an explanation must match; none may be given when it is left out
+    hidden = "why"         # optional: why no input of the specification reveals the fault; its row must be EQUAL
+
+Every clean port must be EQUAL in every framework, with every layer judged, and without an explanation. Every fault that is not
+hidden must be DIFFERENT, or DRIFT with its name, and found at its place. No explanation may be wrong. Otherwise the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tables import table
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+from xverify import run
+from xverify.errors import XverifyError
+from xverify.framework import discovery
+from xverify.host import missing
+from xverify.results.layers import LayerError
+from xverify.results.records import Row
+from xverify.results.verdicts import Verdict
+
+PORTS = Path(__file__).parents[1] / "tests" / "ports"
+# The mode in which a framework's ports run.
+MODES = {"jittor": "jittor:eager", "tensorflow": "tensorflow:graph", "flax": "flax:jit", "paddle": "paddle:eager"}
+COLUMNS = ("rows", "EQUAL", "layers", "judged", "faults", "visible", "caught", "placed", "explained", "WRONG")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A change of one port's source; the fields are those of faults.toml."""
+
+    port: str
+    old: str
+    new: str
+    kind: str
+    at: str
+    says: str = ""
+    hidden: str = ""
+
+    def plant(self, folder: Path) -> None:
+        """Change the port in a folder. Raises ValueError when the text does not occur exactly once."""
+        file = folder / f"{self.port}.py"
+        text = file.read_text()
+        if text.count(self.old) != 1:
+            raise ValueError(f"{file}: {self.old!r} occurs {text.count(self.old)} times; it must occur once")
+        file.write_text(text.replace(self.old, self.new))
+
+
+@dataclass(frozen=True)
+class Port:
+    """A folder of tests/ports. glue: the layers of torch.py that other frameworks compute in glue code."""
+
+    folder: Path
+    frameworks: tuple[str, ...]
+    faults: tuple[Fault, ...]
+    glue: tuple[str, ...]
+
+    @classmethod
+    def read(cls, folder: Path) -> Port:
+        """The port in a folder."""
+        table = tomllib.loads((folder / "faults.toml").read_text())
+        faults = tuple(Fault(**fault) for fault in table.get("fault", ()))
+        frameworks = tuple(name for name in MODES if (folder / f"{name}.py").exists())
+        return cls(folder, frameworks, faults, tuple(table.get("glue", ())))
+
+
+def ports() -> list[Port]:
+    """All ports with a faults.toml, by name."""
+    return [Port.read(file.parent) for file in sorted(PORTS.glob("*/faults.toml"))]
+
+
+def rows(folder: Path, frameworks: Sequence[str], weights: str | None = None) -> dict[str, Row]:
+    """Framework -> its row. Only as much is timed as cannot be left out."""
+    subjects = ["torch:eager", *(MODES[name] for name in frameworks)]
+    result = run(folder, subjects, warmup=1, rerun=1, cases=2, timeout=600.0)
+    return {row.subject.partition(":")[0]: row for row in result.rows}
+
+
+def judge_clean(row: Row, glue: Sequence[str]) -> tuple[Counter[str], list[str]]:
+    """Counts of a right port, and what is wrong in the answer."""
+    if row.error is None or row.error.layers is None:
+        return Counter(rows=1), [f"{row.status}: {row.reason or 'no layers were judged'}"]
+    layers = row.error.layers
+    left = set(layers.missing) - set(layers.uncalled) - set(glue)
+    counts = Counter(rows=1, EQUAL=int(row.error.verdict <= Verdict.EQUAL), layers=layers.known, judged=layers.compared)
+    wrong = []
+    if row.error.verdict > Verdict.EQUAL:
+        wrong.append(f"{row.error.verdict}: {row.error.reason}")
+    if left or layers.partial or layers.stopped:
+        names = ", ".join(sorted(left | set(layers.partial)))
+        wrong.append(f"not judged by themselves: {names or layers.stopped}")
+    wrong += [f"a right layer is explained: {layer.layer} {_text(layer)}" for layer in layers.layers if _text(layer)]
+    return counts, wrong
+
+
+def judge_fault(row: Row, fault: Fault) -> tuple[Counter[str], list[str], str]:
+    """Counts of a planted fault, what is wrong in the answer, and what the answer says."""
+    counts = Counter(faults=1, visible=int(not fault.hidden))
+    if row.error is None:
+        return counts, [f"{row.status}: {row.reason}"], ""
+    layers = row.error.layers
+    first = layers.first if layers else None
+    text = _text(first) if first else ""
+    said = f"{row.error.verdict}: {row.error.reason or ''}"
+    if fault.hidden:
+        return counts, [] if row.error.verdict <= Verdict.EQUAL else ["hidden, and caught"], said
+    wrong = []
+    named = bool(fault.says and re.search(fault.says, text))
+    caught = row.error.verdict >= Verdict.DIFFERENT or (row.error.verdict == Verdict.DRIFT and named)
+    placed = first is not None and first.layer == fault.at and _side(first, fault.kind)
+    counts.update(caught=int(caught), placed=int(placed), explained=int(caught and named))
+    if not caught:
+        wrong.append("missed")
+    elif not placed:
+        wrong.append(f"placed at {first.faulty} of {first.layer}" if first else "placed nowhere")
+    if text and not named:
+        wrong.append(f"explained wrongly: {text}")
+    return counts, wrong, said
+
+
+def _text(layer: LayerError) -> str:
+    """All that explains a layer, or the glue code before it."""
+    return "; ".join(filter(None, (layer.explanation, layer.glue)))
+
+
+def _side(layer: LayerError, kind: str) -> bool:
+    """Whether a fault is placed in the layer or in the code before it, as it should be."""
+    return bool(layer.joined) or layer.faulty == ("input" if kind == "glue" else "output")
+
+
+def tell(head: str, wrong: Sequence[str], said: str, seconds: float) -> None:
+    """Print one line of what is being done, and one for each wrong answer."""
+    print(f"  {'WRONG' if wrong else 'right'} {seconds:5.1f} s  {head}: {said}", flush=True)
+    for line in wrong:
+        print(f"        {line}", flush=True)
+
+
+def check_clean(port: Port, frameworks: Sequence[str]) -> Counter[str]:
+    """Run a port as it is."""
+    found: Counter[str] = Counter()
+    begun = time.monotonic()
+    try:
+        by_framework = rows(port.folder, frameworks)
+    except XverifyError as error:
+        tell("clean", [str(error)], "", time.monotonic() - begun)
+        return Counter(WRONG=1)
+    for name in frameworks:
+        counts, wrong = judge_clean(by_framework[name], port.glue)
+        verdict = by_framework[name].error.verdict if by_framework[name].error else by_framework[name].status
+        said = f"{verdict}, {counts['judged']} of {counts['layers']} layers judged by themselves"
+        tell(f"clean, {name}", wrong, said, time.monotonic() - begun)
+        found += counts + Counter(WRONG=len(wrong))
+    return found
+
+
+def check_fault(port: Port, fault: Fault) -> Counter[str]:
+    """Plant one fault in a copy of a port, and run that framework alone."""
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="port-") as space:
+        folder = Path(space) / port.folder.name
+        shutil.copytree(port.folder, folder)
+        fault.plant(folder)
+        try:
+            counts, wrong, said = judge_fault(rows(folder, [fault.port])[fault.port], fault)
+        except XverifyError as error:
+            counts, wrong, said = Counter(faults=1), [str(error)], ""
+    tell(f"{fault.port}, {fault.kind} at {fault.at}: {_first_line(fault.new)}", wrong, said, time.monotonic() - begun)
+    return counts + Counter(WRONG=len(wrong))
+
+
+def _first_line(text: str) -> str:
+    return (text.strip().splitlines() or ["(left out)"])[0]
+
+
+def part_of(total: Iterator[tuple[Port, Fault | None]], part: str) -> list[tuple[Port, Fault | None]]:
+    """The N-th of M parts, "N/M", which takes every M-th item, so that it has something of everything."""
+    number, _, parts = part.partition("/")
+    return [item for place, item in enumerate(total) if place % int(parts) == int(number) - 1]
+
+
+def items(
+    chosen: Sequence[Port], frameworks: Sequence[str], clean: bool, faults: bool
+) -> Iterator[tuple[Port, Fault | None]]:
+    """Everything to do: each port as it is (None), and with each of its faults."""
+    for port in chosen:
+        if clean:
+            yield port, None
+        yield from ((port, fault) for fault in port.faults if faults and fault.port in frameworks)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", default="", help="names of ports (default: all)")
+    parser.add_argument(
+        "--frameworks", default=",".join(MODES), help="run these alone (default: all that are installed)"
+    )
+    parser.add_argument("--part", default="1/1", help="every M-th item, from the N-th on (default: %(default)s)")
+    parser.add_argument("--clean", action="store_true", help="the clean ports alone")
+    parser.add_argument("--faults", action="store_true", help="the faults alone")
+    asked = parser.parse_args()
+    wanted = asked.only.split(",") if asked.only else []
+    chosen = [port for port in ports() if not wanted or port.folder.name in wanted]
+    frameworks = [name for name in asked.frameworks.split(",") if not missing(discovery.load(name))]
+    everything = items(chosen, frameworks, not asked.faults, not asked.clean)
+    counts: dict[str, Counter[str]] = {}
+    begun = time.monotonic()
+    for port, fault in part_of(everything, asked.part):
+        name = port.folder.name
+        if name not in counts:
+            print(f"{name}:", flush=True)
+        here = [each for each in port.frameworks if each in frameworks]
+        found = check_clean(port, here) if fault is None else check_fault(port, fault)
+        counts.setdefault(name, Counter()).update(found)
+    print(f"\n{table(counts, COLUMNS, 'port')}\n")
+    wrong = sum(count["WRONG"] for count in counts.values())
+    passed = bool(counts) and not wrong
+    print(
+        f"{'PASS' if passed else 'FAIL'}: {len(counts)} ports, {wrong} wrong answers; {time.monotonic() - begun:.0f} s"
+    )
+    return 0 if passed else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
