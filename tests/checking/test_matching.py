@@ -76,7 +76,7 @@ def test_images_with_the_channels_last_are_found_and_turned():
     array = np.arange(2 * 3 * 8 * 9).reshape(2, 3, 8, 9)
     assert turn(array, order).shape == (2, 8, 9, 3)
     assert np.array_equal(turn_back(turn(array, order), order), array)
-    assert "(0, 2, 3, 1)" in str(found.pairs[0])
+    assert "NCHW→NHWC" in str(found.pairs[0])
 
 
 def test_a_layout_that_the_shape_does_not_tell_is_left_open():

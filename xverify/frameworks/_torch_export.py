@@ -14,7 +14,7 @@ import torch
 
 from xverify.errors import Failed
 from xverify.frameworks._onnx import scope
-from xverify.frameworks._torch_linear import called_by_weights
+from xverify.frameworks._torch_linear import called_by_weights, owners_of
 from xverify.frameworks._torch_outputs import in_order
 
 # Initializers with this prefix are constants, and no weights (weights.onnx).
@@ -60,7 +60,9 @@ def _said(error: BaseException) -> str:
 
 
 def _older(model: Any, inputs: tuple[Any, ...], names: tuple[list[str], list[str]], path: Path) -> None:
-    with called_by_weights(model, split=False):  # the nodes of such a product then have the name of the layer
+    with called_by_weights(
+        owners_of(model), split=False
+    ):  # the nodes of such a product then have the name of the layer
         torch.onnx.export(
             model,
             inputs,

@@ -7,7 +7,7 @@ the context here, such a function calls the layer, so that it is captured and ju
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+Owners = dict[int, nn.Linear]  # id of a weight -> the layer that has it
 LINEAR: Callable[..., Tensor] = F.linear
 ATTENTION: Callable[..., Any] = F.multi_head_attention_forward
 # The place of out_proj_weight among the arguments of F.multi_head_attention_forward, as nn.MultiheadAttention calls it.
@@ -22,14 +23,15 @@ PLACE = 11
 
 
 @contextmanager
-def called_by_weights(*models: nn.Module, split: bool = True) -> Iterator[None]:
-    """A context in which a product with the weight and bias of an nn.Linear of these models is a call of that layer.
+def called_by_weights(owners: Owners, split: bool = True) -> Iterator[None]:
+    """A context in which a product with the weight and bias of an nn.Linear of a model is a call of that layer.
 
-    Attention takes no fast path within it, because that one computes in a single operation. Contexts may overlap.
+    Attention takes no fast path within it, because that one computes in a single operation. Contexts may be nested. Code that is
+    compiled to TorchScript within one cannot call F.linear.
 
+    owners: of the model.
     split: whether attention is split in front of its last layer, which changes a graph that is exported within the context.
     """
-    owners = _owners(models)
     if not _active:
         _fast.append(torch.backends.mha.get_fastpath_enabled())
     _active.append(owners)
@@ -40,20 +42,20 @@ def called_by_weights(*models: nn.Module, split: bool = True) -> Iterator[None]:
     try:
         yield
     finally:
-        _active[:] = [each for each in _active if each is not owners]
+        _active.pop()
         if not _active:
             F.linear, F.multi_head_attention_forward = LINEAR, ATTENTION
             torch.backends.mha.set_fastpath_enabled(_fast.pop())
 
 
-_active: list[dict[int, nn.Linear]] = []  # of each context: id of a weight -> the layer that has it
+_active: list[Owners] = []
 _fast: list[bool] = []  # whether attention may take its fast path after the last context
 
 
-def _owners(models: Sequence[nn.Module]) -> dict[int, nn.Linear]:
-    """id of a weight -> the one layer that has it."""
+def owners_of(model: nn.Module) -> Owners:
+    """The layers of a model by their weights, without weights that several layers share."""
     found: dict[int, list[nn.Linear]] = {}
-    for module in (module for model in models for module in model.modules()):
+    for module in model.modules():
         if isinstance(module, nn.Linear):
             found.setdefault(id(module.weight), []).append(module)
     return {key: layers[0] for key, layers in found.items() if len(layers) == 1}

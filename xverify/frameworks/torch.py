@@ -159,17 +159,17 @@ class Adapter(OnTorch):
         return export(model, inputs, names, path)
 
     def capture(self, model: Any, inputs: tuple[Any, ...], names: Mapping[str, str], recorder: Recorder) -> Any:
-        from xverify.frameworks._torch_linear import called_by_weights
+        from xverify.frameworks._torch_linear import called_by_weights, owners_of
 
-        with called_by_weights(model):
+        with called_by_weights(owners_of(model)):
             return super().capture(model, inputs, names, recorder)
 
     def capture_training(
         self, model: Any, batch: Batch, names: Mapping[str, str], recorder: TrainingRecorder
     ) -> tuple[Any, float, Mapping[str, Array]]:
-        from xverify.frameworks._torch_linear import called_by_weights
+        from xverify.frameworks._torch_linear import called_by_weights, owners_of
 
-        with called_by_weights(model):
+        with called_by_weights(owners_of(model)):
             return super().capture_training(model, batch, names, recorder)
 
     def training(self, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool) -> Training:

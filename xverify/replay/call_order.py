@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ..framework.capture import LayerCall
+from ..frameworks._torch_linear import called_by_weights, owners_of
 from .layout import distance, nearest
 from .stepping import Models
 from .structures import as_float32, flatten
@@ -139,7 +140,7 @@ def count_calls(models: Models, inputs: Sequence[Tensor]) -> Counter[str]:
         for name, layer in models.float32_layers.items()
     ]
     try:
-        with torch.no_grad():
+        with torch.no_grad(), called_by_weights(owners_of(model)):
             model(*(as_float32(tensor).clone() for tensor in inputs))
     finally:
         for hook in hooks:

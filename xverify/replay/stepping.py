@@ -10,7 +10,7 @@ import ctypes
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from ..frameworks._float64 import float64_arithmetic, given_arithmetic
-from ..frameworks._torch_linear import called_by_weights
+from ..frameworks._torch_linear import called_by_weights, owners_of
 from .layer_kinds import is_torch_layer, leaves
 from .operations import perturbed_arithmetic
 from .perturbation import Noise, perturbed_layer
@@ -77,10 +77,11 @@ class SteppingPass(greenlet.greenlet):
         super().__init__()
         self.model, self.inputs, self.arithmetic = model, inputs, arithmetic
         self.calls: Counter[str] = Counter()
+        self.owners = owners_of(model)
 
     def switch(self, *args: Any) -> Any:
         """Resume the pass, and return the next Pause. torch's modes are those of a thread, which all passes share."""
-        with self.arithmetic():
+        with called_by_weights(self.owners), self.arithmetic():
             return super().switch(*args)
 
     def run(self, _: Any) -> Pause:
@@ -119,14 +120,11 @@ class Models:
     float32_layers: dict[str, nn.Module] = field(init=False)
     forwards: dict[nn.Module, Callable[..., Any]] = field(init=False)
     float64_layers: set[nn.Module] = field(init=False)
-    functions: ExitStack = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.layers, self.float32_layers = leaves(self.float64_model), leaves(self.float32_model)
         self.float64_layers = set(self.layers.values())
         self.forwards = {}
-        self.functions = ExitStack()
-        self.functions.enter_context(called_by_weights(self.float64_model, self.float32_model))
         for layers in (self.layers, self.float32_layers):
             for name, layer in layers.items():
                 self.forwards[layer] = layer.forward
@@ -136,7 +134,6 @@ class Models:
         """Stop the interception of the layers."""
         for layer in self.forwards:
             object.__delattr__(layer, "forward")
-        self.functions.close()
 
     def in_order(self, returned: Any) -> list[Tensor]:
         """The tensors that the model returned, in the order of ``outputs``."""
@@ -212,7 +209,7 @@ def order(models: Models, inputs: Sequence[Tensor]) -> dict[str, tuple[Shape, Sh
 
         hooks.append(layer.register_forward_hook(note))
     try:
-        with torch.no_grad():
+        with torch.no_grad(), called_by_weights(owners_of(models.float32_model)):
             models.float32_model(*inputs)
     finally:
         for hook in hooks:
