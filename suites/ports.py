@@ -5,6 +5,7 @@ python suites/ports.py [--only LIST] [--frameworks LIST] [--part N/M] [--clean |
 A port is a model folder: spec.py, torch.py, and the same model in other frameworks, in styles that people write. Its
 faults.toml has
 
+    needs = ["diffusers"]  # modules without which the port is left out
     glue = ["relu"]        # layers of torch.py that a port computes in glue code, so that they are judged together with it
 
     [[fault]]
@@ -23,6 +24,7 @@ hidden must be DIFFERENT, or DRIFT with its name, and found at its place. No exp
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import re
 import shutil
 import sys
@@ -77,12 +79,13 @@ class Fault:
 
 @dataclass(frozen=True)
 class Port:
-    """A folder of tests/ports. glue: the layers of torch.py that other frameworks compute in glue code."""
+    """A folder of tests/ports. glue: the layers of torch.py that other frameworks compute in glue code. needs: modules."""
 
     folder: Path
     frameworks: tuple[str, ...]
     faults: tuple[Fault, ...]
     glue: tuple[str, ...]
+    needs: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, folder: Path) -> Port:
@@ -90,7 +93,11 @@ class Port:
         table = tomllib.loads((folder / "faults.toml").read_text())
         faults = tuple(Fault(**fault) for fault in table.get("fault", ()))
         frameworks = tuple(name for name in MODES if (folder / f"{name}.py").exists())
-        return cls(folder, frameworks, faults, tuple(table.get("glue", ())))
+        return cls(folder, frameworks, faults, tuple(table.get("glue", ())), tuple(table.get("needs", ())))
+
+    def lacks(self) -> list[str]:
+        """The modules that it needs and that are not installed."""
+        return [name for name in self.needs if importlib.util.find_spec(name) is None]
 
 
 def ports() -> list[Port]:
@@ -98,7 +105,7 @@ def ports() -> list[Port]:
     return [Port.read(file.parent) for file in sorted(PORTS.glob("*/faults.toml"))]
 
 
-def rows(folder: Path, frameworks: Sequence[str], weights: str | None = None) -> dict[str, Row]:
+def rows(folder: Path, frameworks: Sequence[str]) -> dict[str, Row]:
     """Framework -> its row. Only as much is timed as cannot be left out."""
     subjects = ["torch:eager", *(MODES[name] for name in frameworks)]
     result = run(folder, subjects, warmup=1, rerun=1, cases=2, timeout=600.0)
@@ -235,6 +242,9 @@ def main() -> int:
     begun = time.monotonic()
     for port, fault in part_of(everything, asked.part):
         name = port.folder.name
+        if port.lacks():
+            print(f"{name}: left out, because {', '.join(port.lacks())} is not installed", flush=True)
+            continue
         if name not in counts:
             print(f"{name}:", flush=True)
         here = [each for each in port.frameworks if each in frameworks]

@@ -61,3 +61,30 @@ def test_a_fault_around_a_cropped_layer_is_found(tmp_path, padding, given, place
     layers = judge(tmp_path, padding, given)
     assert layers.verdict == Verdict.DIFFERENT
     assert (layers.first.layer, layers.first.faulty) == (place, faulty)
+
+
+RESIDUAL = """
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.drop, self.norm, self.last = nn.Conv2d(3, 3, 1), nn.Dropout(0.5), nn.GroupNorm(1, 3), nn.Conv2d(3, 2, 1)
+
+    def forward(self, x):
+        return self.last({given})
+
+
+def build():
+    return Net()
+"""
+
+
+def test_a_dropout_that_a_port_leaves_out_in_inference_is_not_blamed(tmp_path):
+    """It returns its input, so what comes behind it cannot tell whether it ran."""
+    reference = RESIDUAL.format(given="self.norm(self.drop(self.conv(x)) + x)")
+    port = RESIDUAL.format(given="x + self.norm(self.conv(x))").replace("nn.Dropout(0.5)", "nn.Flatten()")
+    layers = replayed(tmp_path, reference, port, X)
+    assert (layers.first.layer, layers.first.faulty) == ("norm", "input")
+    assert "did not run" not in layers.describe(layers.first)

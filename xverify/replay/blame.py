@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..results.verdicts import Verdict
 from ..verdict.findings import OUTPUT, Finding
 from .glue_search import GlueSearch
-from .layer_kinds import may_overwrite
+from .layer_kinds import may_overwrite, passes_through
 from .layout import layouts
 from .source import Spot, lines_between
 from .stepping import Models, Pause
@@ -95,7 +95,7 @@ class Blame:
 
     def _passed_on(self, each: _Skipped, given: Sequence[Tensor], layer: nn.Module | None) -> bool:
         """Whether the next layer was given what this layer is given."""
-        if each.given is None:
+        if each.given is None or passes_through(self.models.layers[each.layer]):
             return False
         exact = each.given
         for tensor in given:

@@ -51,11 +51,12 @@ def passive_layers(
 
     returned: layer -> whether it was seen to return its very input in every call. compared: layers that do not count.
     """
-    found = (name for name, layer in layers.items() if _passes_through(layer) or returned.get(name))
+    found = (name for name, layer in layers.items() if passes_through(layer) or returned.get(name))
     return tuple(name for name in found if name not in compared)
 
 
-def _passes_through(layer: nn.Module) -> bool:
+def passes_through(layer: nn.Module) -> bool:
+    """Whether the layer is known to return its input as it is."""
     if isinstance(layer, nn.modules.dropout._DropoutNd):
         return not layer.training
     return isinstance(layer, nn.Identity) or (isinstance(layer, nn.Sequential) and not len(layer))
