@@ -61,7 +61,8 @@ class LayerError:
         before: the layer that is computed just before this one; when it is omitted, a fault in glue code has one end only.
         """
         worst = max(self.ratio, self.input_ratio)
-        size = f"{worst:.3g} x its noise floor (worst channel {self.channel_ratio:.3g} x)"
+        channel = f" (worst channel {self.channel_ratio:.3g} x)" if self.channel_ratio else ""
+        size = f"{worst:.3g} x its noise floor{channel}"
         what = self.explanation or self.reason
         if self.faulty == "input":
             told = f": {self.reason}" if self.reason else f" is already wrong, {size}"

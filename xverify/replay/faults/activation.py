@@ -49,9 +49,14 @@ def activation(layer: nn.Module) -> Iterator[PortFault]:
             continue
         yield PortFault(
             _kind(name, reference),
-            f"computes {name}; the reference {reference}",
+            f"computes {name}; the reference {_described(layer)}",
             computing(lambda layer, x, function=function: function(x)),
         )
+
+
+def _described(layer: Any) -> str:
+    name = type(layer).__name__
+    return f"{name}({layer.negative_slope:g})" if isinstance(layer, nn.LeakyReLU) else name
 
 
 def _is_same_gelu(layer: Any, name: str) -> bool:
