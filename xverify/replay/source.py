@@ -11,7 +11,7 @@ from types import CodeType
 import torch
 
 # Code that is no part of a model: torch's containers, and what intercepts the layers.
-FOREIGN = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
+FOREIGN = (str(Path(torch.__file__).parent), str(Path(__file__).parent), str(Path(__file__).parents[1] / "frameworks"))
 
 
 @dataclass(frozen=True)

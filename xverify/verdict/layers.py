@@ -18,6 +18,8 @@ def summarise(
 ) -> Layers:
     """Make one record of each layer, with the worst of its calls and tensors, in the order of computation.
 
+    A layer that is called several times stands where its first wrong call is, so the first layer that differs is told first.
+
     report: what the replay found.
     known: the names of all layers of the reference; the passive ones of the report do not count.
     subject: the subject that was captured.
@@ -28,6 +30,10 @@ def summarise(
     by_layer: dict[str, list[Finding]] = {}
     for finding in report.findings:
         by_layer.setdefault(finding.layer, []).append(finding)
+    # The wrong findings last: of each layer the first of them counts, and the first of all where there is none.
+    numbered = sorted(enumerate(report.findings), key=lambda pair: (pair[1].verdict != Verdict.EQUAL, -pair[0]))
+    place = {finding.layer: index for index, finding in numbered}
+    by_layer = {name: by_layer[name] for name in sorted(by_layer, key=place.__getitem__)}
     return Layers(
         layers=tuple(
             _layer(name, findings, report.compared.get(name, 0), report.explained.get(name))
@@ -48,9 +54,11 @@ def summarise(
 def _layer(name: str, findings: Sequence[Finding], calls: int, explanation: Explanation | None) -> LayerError:
     worst = max(findings, key=lambda finding: (finding.counts_as, finding.ratio))
     away = [finding for finding in findings if finding.verdict != Verdict.EQUAL]
+    # The first wrong call says where the fault is; later calls are given what it returned.
+    first = next((finding for finding in away if finding.what == worst.what), worst)
     if worst.rounding is not None or (explanation is not None and explanation.rounding):
         explanation = worst.rounding  # a rounding says nothing about a finding that it does not explain
-    glue = worst.glue or next((finding.glue for finding in findings if finding.glue), "")
+    glue = first.glue or worst.glue or next((finding.glue for finding in findings if finding.glue), "")
     if explanation is not None and explanation.earlier and worst.what == INPUT:
         glue, explanation = explanation.says, None  # it tells what the layer is given
     return LayerError(
@@ -69,8 +77,8 @@ def _layer(name: str, findings: Sequence[Finding], calls: int, explanation: Expl
         reason=worst.reason,
         explanation=explanation.says if explanation is not None else None,
         rounding=bool(away) and all(finding.rounding is not None for finding in away),
-        after=worst.after,
-        source=worst.source,
+        after=first.after,
+        source=first.source,
         joined=next((finding.joined for finding in findings if finding.joined), ""),
         glue=glue,
     )
