@@ -6,6 +6,7 @@ onnxscript, traces with torch.export. It knows more operators and more Python, a
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -161,8 +162,6 @@ def name_nodes(graph: Any) -> None:
 
 def _names(listed: str | None) -> list[str]:
     """The names in a list that the exporter writes as Python's repr."""
-    import ast
-
     found = ast.literal_eval(listed) if listed else []
     return [str(name) for name in found]
 
