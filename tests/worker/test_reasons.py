@@ -13,11 +13,11 @@ Arguments received by Net.call():
   • x=tf.Tensor(shape=(4, 8), dtype=float32)"""
 USER_CODE = """in user code:
 
-    File "/opt/lib/python3/site-packages/xverify/frameworks/_keras.py", line 58, in None  *
+    File "/usr/lib/python3/site-packages/xverify/frameworks/_keras.py", line 58, in None  *
         lambda *inputs: model(*inputs)
     File "{folder}/tensorflow.py", line 12, in call  *
         return self.fc(x) + ops.ones((1, 7))
-    File "/opt/lib/python3/site-packages/keras/src/ops/numpy.py", line 291, in add  **
+    File "/usr/lib/python3/site-packages/keras/src/ops/numpy.py", line 291, in add  **
         return backend.numpy.add(x1, x2)
 
     ValueError: {message}
@@ -41,7 +41,7 @@ NODE = """Graph execution error:
 
 Detected at node MatMul defined at (most recent call last):
   File "{folder}/tensorflow.py", line 7, in call
-  File "/opt/lib/python3/site-packages/keras/src/layers/layer.py", line 3, in __call__
+  File "/usr/lib/python3/site-packages/keras/src/layers/layer.py", line 3, in __call__
 
 Matrix size-incompatible: In[0]: [4,8], In[1]: [9,4]
 \t [[{{{{node MatMul}}}}]] [Op:__inference_f_1]"""
