@@ -12,13 +12,14 @@ faults.toml has
     port = "jittor"        # the file jittor.py
     old = "nn.gelu(x)"     # text that occurs once in the file
     new = "nn.relu(x)"
-    kind = "glue"          # "glue": code between layers; "layer": a layer, its options, its weights
+    kind = "glue"          # "glue": in glue code; "layer": a layer, its options, its weights
     at = "fc2"             # the layer that computes something else; for glue code the layer that receives the wrong value
     says = "ReLU"          # regular expression that an explanation must match; none may be given when it is left out
     hidden = "why"         # optional: why no input of the specification reveals the fault; its row must be EQUAL
 
 Every clean port must be EQUAL in every framework, with every layer judged, and without an explanation. Every fault that is not
-hidden must be DIFFERENT, or DRIFT with its name, and found at its place. No explanation may be wrong. Otherwise the exit code is 1.
+hidden must be DIFFERENT, or DRIFT with its name, and found at its place. The first layer that
+differs may not be explained wrongly. Otherwise the exit code is 1.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class Answers:
         if own is None:
             return ""
         error = runtime(computed, own, cases.count, None, opened.form.title).error
-        return f"outputs {error.verdict} before its nodes are known; "
+        return f"its outputs alone are {error.verdict}; "
 
     def judge(self, candidate: Candidate, computed: Computed, target: Target | None) -> dict[str, Judged]:
         """Question -> its answer for these outputs of a file whose meaning is known.

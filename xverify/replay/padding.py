@@ -65,7 +65,8 @@ def cropped_image(
 ) -> tuple[Tensor, Tensor] | None:
     """A captured result that is larger than the reference's, and the part of it that is the reference's result.
 
-    Such is a transposed convolution whose padding a port crops afterwards. None where no part is near the exact result.
+    For example, a port crops the result of a transposed convolution that has no padding. Returns None where no part of a result is
+    near the exact one.
     """
     if not isinstance(layer, (nn.modules.conv._ConvNd, *POOLS)) or exact.dim() < 3:
         return None

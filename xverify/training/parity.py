@@ -367,8 +367,6 @@ class TrainingParity:
         (output,) = self.process.folder.spec.outputs.values()
         return math.prod(output.sized(self.request.batch)[:-1])
 
-    # -- the loss curve -----------------------------------------------------------------------------------------------
-
     def _curve(self, learner: Learner, checks: Sequence[Check]) -> Curve:
         """The loss curve of a subject, from the first state."""
         count = len(self.band.losses)

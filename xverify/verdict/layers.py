@@ -30,7 +30,7 @@ def summarise(
     by_layer: dict[str, list[Finding]] = {}
     for finding in report.findings:
         by_layer.setdefault(finding.layer, []).append(finding)
-    # The wrong findings last: of each layer the first of them counts, and the first of all where there is none.
+    # A layer stands at its first wrong finding, or at its first finding when none is wrong. Later items replace earlier ones here.
     numbered = sorted(enumerate(report.findings), key=lambda pair: (pair[1].verdict != Verdict.EQUAL, -pair[0]))
     place = {finding.layer: index for index, finding in numbered}
     by_layer = {name: by_layer[name] for name in sorted(by_layer, key=place.__getitem__)}
