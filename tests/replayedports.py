@@ -10,6 +10,7 @@ import torch
 
 from xverify.framework import capture
 from xverify.frameworks._float64 import float64_arithmetic
+from xverify.frameworks._torch_linear import called_by_weights, owners_of
 from xverify.replay.forward import replay_forward
 from xverify.replay.layer_kinds import leaves
 from xverify.replay.stepping import Models
@@ -38,7 +39,7 @@ def replayed(folder: Path, reference: str, port: str, x: torch.Tensor) -> Layers
     theirs.load_state_dict(mine.state_dict())
     recorder = capture.Recorder(folder, lambda v: v.detach().numpy() if isinstance(v, torch.Tensor) else None)
     watched = {name: [module] for name, module in leaves(theirs).items()}
-    with torch.no_grad(), capture.recording(watched, "forward", recorder):
+    with torch.no_grad(), called_by_weights(owners_of(theirs)), capture.recording(watched, "forward", recorder):
         y = theirs(x.clone())
     records = {(record.name, record.call): record for record in recorder.records}
 

@@ -60,8 +60,14 @@ def rename_layers(names: Iterable[str], table: Mapping[str, str]) -> dict[str, s
     for own, canonical in list(canonical_of.items()):
         layer, _, kind = own.rpartition(".")
         if layer and "." in canonical and (canonical.rpartition(".")[2] == kind or "*" in kind):
-            canonical_of.setdefault(layer, canonical.rpartition(".")[0])
+            canonical_of.setdefault(layer, _layer_of(canonical))
     return _renamed(names, canonical_of)
+
+
+def _layer_of(weight: str) -> str:
+    """The layer of a weight in canonical names. What a parametrization computes a weight from belongs to the layer itself."""
+    layer, parametrized, _ = weight.partition(".parametrizations.")
+    return layer if parametrized else weight.rpartition(".")[0]
 
 
 def _renamed(names: Iterable[str], canonical_of: Mapping[str, str]) -> dict[str, str]:

@@ -84,3 +84,45 @@ def test_a_model_of_torchvision_is_the_reference_of_its_export(xverify, tmp_path
     subjects = ["torch:eager", "onnxruntime"]
     done = xverify("run", tmp_path, "--subjects", ",".join(subjects), *FLAGS, timeout=600)
     assert assert_equal(done, subjects) == {"torch:eager": set(), "onnxruntime": set()}
+
+
+PRETRAINED = """
+from transformers import LlamaModel
+
+
+def build():
+    return LlamaModel.from_pretrained(FOLDER, use_cache=False)
+"""
+PRETRAINED_SPEC = """
+from xverify import ModelSpec, TensorSpec
+SPEC = ModelSpec(
+    batch=2,
+    inputs={"ids": TensorSpec(("N", 7), dtype="int64", low=0, high=40)},
+    outputs={"last_hidden_state": TensorSpec(("N", 7, 16))},
+)
+"""
+
+
+def test_the_layers_of_a_model_that_build_reads_from_files_are_judged(xverify, tmp_path):
+    skip_without("transformers")
+    import torch
+
+    from xverify.frameworks.torch import declare_torchvision_ops
+
+    declare_torchvision_ops(torch)
+    from transformers import LlamaConfig, LlamaModel
+
+    config = LlamaConfig(
+        vocab_size=40, hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=2, max_position_embeddings=32,
+    )  # fmt: skip
+    LlamaModel(config).save_pretrained(tmp_path / "checkpoint")
+    folder = tmp_path / "port"
+    folder.mkdir()
+    (folder / "spec.py").write_text(PRETRAINED_SPEC)
+    (folder / "torch.py").write_text(PRETRAINED.replace("FOLDER", repr(str(tmp_path / "checkpoint"))))
+    done = xverify("run", folder, "--subjects", "torch:eager", *FLAGS, timeout=600)
+    assert done.code == 0, done.out + done.err
+    assert done.result["reference"]["replay_problem"] == ""
+    layers = done.row("torch:eager")["error"]["layers"]
+    assert layers["compared"] == layers["known"] > 8

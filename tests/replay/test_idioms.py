@@ -138,6 +138,49 @@ def test_a_layer_that_ends_in_an_activation_is_judged_together_with_it(tmp_path,
     assert ("act after it" in note) == as_layer
 
 
+class LibraryGelu(nn.Module):
+    """An activation as libraries define them: a class of their own around a function."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+WRITTEN_OUT = 0.7978845608028654  # the square root of 2/pi
+
+
+@pytest.mark.parametrize(
+    ("fused", "function"),
+    [
+        (F.gelu, F.gelu),
+        (
+            lambda x: F.gelu(x, approximate="tanh"),
+            lambda x: 0.5 * x * (1.0 + torch.tanh(WRITTEN_OUT * (x + 0.044715 * torch.pow(x, 3.0)))),
+        ),
+        (lambda x: x * torch.sigmoid(1.702 * x), lambda x: x * torch.sigmoid(1.702 * x)),
+    ],
+)
+def test_an_activation_of_a_library_is_judged_with_the_layer_before_it_and_is_not_called_missing(
+    tmp_path, fused, function
+):
+    report, layers = judge(tmp_path, Mlp(module=LibraryGelu(function)), Mlp(fused=fused), rows(6, 8))
+    assert not accused(report)
+    assert layers.missing == ()
+    assert layers.compared == 3
+    assert list(report.notes) == [
+        "fc1 was judged together with the activation act after it, because the port's layer ends in it"
+    ]
+
+
+def test_another_activation_than_that_of_a_library_is_found(tmp_path):
+    report, _ = judge(tmp_path, Mlp(module=LibraryGelu(F.gelu)), Mlp(fused=F.relu), rows(6, 8))
+    (found,) = accused(report)
+    assert found[:2] == ("act", "output")
+
+
 def test_the_last_layer_may_end_in_an_activation(tmp_path):
     port = Mlp(F.relu)
     port.fc2 = Dense(16, 16, lambda x: x.softmax(-1))

@@ -118,3 +118,8 @@ def test_parameters_of_the_model_itself_and_unused_ones_by_the_command_line(xver
         assert row["error"]["layers"]["compared"] == 1
     [note] = [note for note in done.result["notes"] if "unused" in note]
     assert note.startswith("unused weights of the reference, on which no output depends: 1 (mask_token)")
+
+
+def test_what_a_weight_is_computed_from_belongs_to_its_layer():
+    table = {"fc.parametrizations.weight.original": "fc.original", "fc.parametrizations.weight.0._u": "fc.u"}
+    assert rename_layers(["fc", "other"], table) == {"fc": "fc", "other": "other"}

@@ -119,6 +119,19 @@ def test_names_toml_must_hold_names(tmp_path):
         load_folder(folder).names("numpy")
 
 
+def test_folded_layers_are_read_from_names_toml(tmp_path):
+    folder = write_folder(tmp_path / "port")
+    assert (load_folder(folder).folded("numpy"), load_folder(folder).folds()) == ((), False)
+    (folder / "names.toml").write_text('[numpy]\nfolded = ["fc1", "blocks"]\n"fc2" = "head"')
+    found = load_folder(folder)
+    assert (found.folded("numpy"), found.folded("jax"), found.folds()) == (("fc1", "blocks"), (), True)
+    assert found.names("numpy") == {"fc2": "head"}
+    for wrong in ('"fc1"', "[1]", "true"):
+        (folder / "names.toml").write_text(f"[numpy]\nfolded = {wrong}")
+        with pytest.raises(SpecError, match=r"\[numpy\] folded takes a list of layers, such as"):
+            load_folder(folder).folded("numpy")
+
+
 def test_the_digest_of_a_folder_changes_with_its_files(port):
     before = load_folder(port).digest()
     (port / "numpy.py").write_text("# another")

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ..errors import Unsupported
 from ..reference.build import Export, Prepared, build_question
+from ..reference.folding import Folding
 from ..worker import messages
 from ..worker.messages_training import PrepareTraining, TrainingPrepared
 from ..worker.process import Worker
@@ -25,16 +26,26 @@ def build(
     if adapter.runs_export and export.problem:
         raise Unsupported(export.problem)
     question = build_question(folder, adapter.name, export.onnx, subject.mode)
-    built = worker.ask(replace(question, expected=dict(prepared.shapes)))
+    # Only torch computes weights from others, so that with another reference nothing is folded.
+    entries = folder.folded(adapter.reads()) if reference == "torch" else ()
+    folding = Folding.of(entries, prepared, adapter.reads())
+    if folding.names and request.trains:
+        raise Unsupported(
+            f"{adapter.reads()}.py holds the computed weight {folding.names[0]}, as names.toml says, and training changes what the "
+            "reference computes it from: compare inference, or give the port what the reference computes it from"
+        )
+    built = worker.ask(replace(question, expected=folding.shapes()))
+    folding.check(built.shapes)
     by_onnx = adapter.weights_route == "onnx" and export.weights is not None
-    weights = export.weights if by_onnx else prepared.weights
-    loaded = worker.ask(messages.Load(path=str(weights)))
+    weights = export.weights if by_onnx and export.weights is not None else prepared.weights
+    loaded = worker.ask(messages.Load(path=str(folding.file(weights, worker.folder))))
     route = f"canonical -> {adapter.name}"
     if adapter.runs_export:
         route = f"{reference} -> ONNX"
     elif by_onnx:
         route = f"{reference} -> ONNX -> {adapter.name}"
-    return Built(built.seconds, built.fused_parameters, route, loaded.digest)
+    own = folding.digest() if folding.names else ""
+    return Built(built.seconds, built.fused_parameters, route, loaded.digest, folding.names, own)
 
 
 def first_steps(

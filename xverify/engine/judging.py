@@ -20,9 +20,10 @@ from .stages import Built, Calls, Subject
 
 def wrong_weights(built: Built, prepared: Prepared) -> Error | None:
     """The error of a candidate whose weights are not those of the reference; None when they are equal."""
-    if built.weights_digest == prepared.weights_digest:
+    expected = built.folded_digest or prepared.weights_digest
+    if built.weights_digest == expected:
         return None
-    reason = f"other weights after loading: digest {built.weights_digest}, the reference has {prepared.weights_digest}"
+    reason = f"other weights after loading: digest {built.weights_digest}, the reference has {expected}"
     return Error(Verdict.INVALID, reason)
 
 

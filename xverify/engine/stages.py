@@ -61,12 +61,16 @@ class Built:
     fused_parameters: name of a weight that the framework stores as a sum -> canonical names of the weights in this sum.
     route: the formats that the weights were converted through, e.g. ``torch -> ONNX -> tensorflow``.
     weights_digest: of the weights as they were read back out of the model.
+    folded: names of computed weights of the reference that the model holds in place of what they are computed from.
+    folded_digest: the digest that the weights must have when there are such; "" otherwise.
     """
 
     seconds: float
     fused_parameters: Mapping[str, tuple[str, ...]]
     route: str
     weights_digest: str
+    folded: tuple[str, ...] = ()
+    folded_digest: str = ""
 
 
 @dataclass(frozen=True)

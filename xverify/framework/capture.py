@@ -118,6 +118,40 @@ class Recorder:
         return digest.digest()
 
 
+class ReplacingRecorder(Recorder):
+    """Records one pass in which some calls of layers return other values than they compute.
+
+    returned: ``returned_key`` of an output -> its value in the framework's own layout.
+    to_tensor: function that converts such an array to a tensor of the framework.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        to_numpy: Callable[[Any], Array | None],
+        returned: Mapping[str, Array],
+        to_tensor: Callable[[Array], Any],
+    ) -> None:
+        super().__init__(folder, to_numpy)
+        self.returned, self.to_tensor = returned, to_tensor
+
+    def leave(self, record: OpenCall, outputs: Any) -> Any:
+        known: dict[int, Any] = {}
+
+        def change(value: Any) -> Any:
+            if id(value) not in known and self.to_numpy(value) is not None:
+                array = self.returned.get(returned_key(record.name, record.call, len(known)))
+                known[id(value)] = value if array is None else self.to_tensor(array)
+            return known.get(id(value), value)
+
+        return super().leave(record, map_leaves(outputs, change))
+
+
+def returned_key(layer: str, call: int, place: int) -> str:
+    """The name of an output of a call. place: number of earlier tensors among the outputs of this call."""
+    return f"{layer}/{call}/{place}"
+
+
 class TrainingRecorder(Recorder):
     """Records inputs, outputs and their gradients.
 

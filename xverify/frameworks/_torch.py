@@ -23,6 +23,7 @@ class OnTorch(Framework):
         """Set the number of threads and the device. Raises Unsupported when torch has no such device."""
         torch.set_num_threads(threads)
         self.torch, self.device = torch, device
+        self.blocking = device == "cpu" and type(self).wait is OnTorch.wait
         if device == "cuda":
             if not torch.cuda.is_available():
                 raise Unsupported("no CUDA device: torch.cuda.is_available() is False")

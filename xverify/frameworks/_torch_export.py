@@ -61,6 +61,8 @@ def _said(error: BaseException) -> str:
 
 
 def _older(model: Any, inputs: tuple[Any, ...], names: tuple[list[str], list[str]], path: Path) -> None:
+    # A spectral norm is computed by vdot, which the exporter does not know; for real numbers it is a product.
+    torch.onnx.register_custom_op_symbolic("aten::vdot", lambda graph, a, b: graph.op("MatMul", a, b), 9)
     with called_by_weights(
         owners_of(model), split=False
     ):  # the nodes of such a product then have the name of the layer

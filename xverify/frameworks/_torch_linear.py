@@ -56,7 +56,9 @@ def owners_of(model: nn.Module) -> Owners:
     """The layers of a model by their weights, without weights that several layers share."""
     found: dict[int, list[nn.Linear]] = {}
     for module in model.modules():
-        if isinstance(module, nn.Linear):
+        if (
+            isinstance(module, nn.Linear) and module._parameters.get("weight") is not None
+        ):  # a computed weight has no identity
             found.setdefault(id(module.weight), []).append(module)
     return {key: layers[0] for key, layers in found.items() if len(layers) == 1}
 

@@ -114,7 +114,10 @@ class Adapter(OnTorch):
         return array
 
     def layers(self, model: Any) -> dict[str, list[Any]]:
-        return {name: [module] for name, module in model.named_modules() if name}
+        from xverify.frameworks._torch_parametrized import inner_modules
+
+        inner = inner_modules(model)
+        return {name: [module] for name, module in model.named_modules() if name and module not in inner}
 
     def environment(self) -> dict[str, object]:
         return {"torch": self.torch.__version__, "threads": self.torch.get_num_threads(), **self.device_settings()}
@@ -138,7 +141,15 @@ class Adapter(OnTorch):
         graphs: int = counters["stats"]["unique_graphs"]
         return graphs
 
+    def computed_weights(self, model: Any) -> dict[str, tuple[str, ...]]:
+        from xverify.frameworks._torch_parametrized import computed
+
+        return {each.name: each.parts for each in computed(model)}
+
     def calibrate(self, model: Any, inputs: tuple[Any, ...]) -> None:
+        from xverify.frameworks._torch_parametrized import ITERATIONS, iterate
+
+        iterate(model, ITERATIONS)
         norms = [module for module in model.modules() if isinstance(module, self.torch.nn.modules.batchnorm._BatchNorm)]
         if not norms:
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -78,6 +78,8 @@ class Prepared:
         weights_digest is then the digest of the weights with these sums.
     replaced_weights: a sentence about weights that the model file brought, and that probe weights replace; "" when there are none.
     random: why nothing can be compared with the model, because two builds of it differ; "" when they do not.
+    computed: weight that the reference computes from others -> names of these others.
+    computed_weights: the computed weights that some port holds instead (see folding); None where no port does.
     """
 
     weights: Path
@@ -94,6 +96,8 @@ class Prepared:
     fused_parameters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     replaced_weights: str = ""
     random: str = ""
+    computed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    computed_weights: Path | None = None
 
     def in_normal_form(self, fused_parameters: Mapping[str, tuple[str, ...]]) -> Prepared:
         """The same with the digest of the weights' normal form (see weights.normal_form)."""
@@ -105,7 +109,7 @@ class Prepared:
     def sizes(self) -> tuple[int, int, int]:
         """(number of parameter tensors, their values, number of running statistics)."""
         values = {name: math.prod(shape) for name, shape in self.shapes.items()}
-        statistics = {name for name in values if _is_statistic(name)}
+        statistics = {name for name in values if _is_statistic(name, values)}
         total = sum(size for name, size in values.items() if name not in statistics)
         return len(values) - len(statistics), total, len(statistics)
 
@@ -166,6 +170,11 @@ def prepare(process: ReferenceProcess, started: messages.Started | None = None) 
     replaced, random = _build_twice(process, few_inputs, len(shapes))
     arrays, source = _weights(process, shapes, space / "weights.npz", space / "inputs.npz")
     npz.save_file(arrays, space / "weights.npz")
+    computed_weights = space / "computed-weights.npz" if built.computed and process.folder.folds() else None
+    if computed_weights is not None:
+        process.worker.ask(
+            messages_reference.ComputeWeights(weights=str(space / "weights.npz"), path=str(computed_weights))
+        )
     return Prepared(
         weights=space / "weights.npz",
         weights_digest=digest(arrays),
@@ -180,6 +189,8 @@ def prepare(process: ReferenceProcess, started: messages.Started | None = None) 
         environment=started.environment,
         replaced_weights=replaced,
         random=random,
+        computed=built.computed,
+        computed_weights=computed_weights,
     )
 
 
@@ -243,8 +254,8 @@ def _is_label(key: str) -> bool:
     return key.split("/", 1)[1] == datasets.TARGET
 
 
-def _is_statistic(name: str) -> bool:
-    return name.rsplit(".", 1)[-1] in probe.STATISTICS
+def _is_statistic(name: str, names: Collection[str]) -> bool:
+    return name.rsplit(".", 1)[-1] in probe.STATISTICS or probe.is_iterated(name, names)
 
 
 def _weights(
@@ -265,9 +276,9 @@ def _weights(
         return arrays, given
     source = f"probe weights, seed {request.seed}"
     arrays = probe.weights(shapes, request.seed)
-    if not any(_is_statistic(name) for name in arrays):
+    if not any(_is_statistic(name, arrays) for name in arrays):
         return arrays, source
-    process.phase("calibrating batch norm")
+    process.phase("calibrating running statistics")
     npz.save_file(arrays, path)
     process.worker.ask(messages.Load(path=str(path)))
     process.worker.ask(messages_reference.Calibrate(path=str(inputs), batch=request.batch))

@@ -44,33 +44,41 @@ class LayerReplay:
     prepared: Prepared
     layers: Sequence[str]
 
-    def capture(self, worker: Worker, folder: Path) -> Captured:
+    def capture(self, worker: Worker, folder: Path, returned: Path | None = None) -> Captured:
         """Run one untimed pass that captures the calls of the layers into a new folder.
 
         Layers whose names differ from the reference's, and that names.toml does not list, are matched by order and shape.
         Where more than one matching is as good, the layers in doubt are left out.
         Raises SubjectError when the pass fails.
+
+        returned: outputs that calls of layers return in place of their own; see ``messages.Capture``.
         """
-        captured = self._capture(worker, folder, self.layers)
+        captured = self._capture(worker, folder, self.layers, returned)
         called = {call.name for call in captured.reply.records}
         strange = called and called < set(self.layers) and captured.reply.others
         if not strange or worker.adapter.runs_export:
             return captured
-        captured = self._capture(worker, folder, None)
+        captured = self._capture(worker, folder, None, returned)
         matching = self._match(captured)
         canonical = {own: name for name, own in matching.names.items()}
         calls = tuple(replace(call, name=canonical.get(call.name, call.name)) for call in captured.reply.records)
         notes = tuple(matching.notes(worker.adapter.reads()))
         return replace(captured, reply=replace(captured.reply, records=calls), matched=matching.names, notes=notes)
 
-    def _capture(self, worker: Worker, folder: Path, wanted: Sequence[str] | None) -> Captured:
+    def _capture(self, worker: Worker, folder: Path, wanted: Sequence[str] | None, returned: Path | None) -> Captured:
         """Capture one pass. wanted: canonical names of layers; None: capture every layer that contains no other layer."""
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         # The batch size of an export is fixed, so it cannot take fewer items.
         inputs = self.prepared.inputs if worker.adapter.runs_export else self.prepared.few_inputs
         names = None if wanted is None else tuple(wanted)
-        question = messages.Capture(inputs=str(inputs), case=CAPTURED_CASE, folder=str(folder), wanted=names)
+        question = messages.Capture(
+            inputs=str(inputs),
+            case=CAPTURED_CASE,
+            folder=str(folder),
+            wanted=names,
+            returned=str(returned) if returned else None,
+        )
         return Captured(worker.ask(question), folder, inputs, {})
 
     def _match(self, captured: Captured) -> Matching:

@@ -296,7 +296,7 @@ class BackwardReplay:
                 if g is not None and y.requires_grad
             ]
             wanted = [tensor for tensor in inputs if tensor.is_floating_point()]
-            parameters = list(layer.parameters(recurse=False))
+            parameters = list(layer.parameters())
             if not pairs or not (wanted or parameters):
                 return _Products([None] * len(wanted), [None] * len(parameters))
             sources = [*wanted, *parameters]

@@ -93,7 +93,7 @@ class Coverage:
 
 def _spoilers(layer: nn.Module, float32_layer: nn.Module) -> Iterator[_Spoiler]:
     """A spoiler for each weight, statistic and eps of a layer. float32_layer: the layer that has the right values."""
-    weights = dict(layer.named_parameters(recurse=False)) | dict(layer.named_buffers(recurse=False))
+    weights = dict(layer.named_parameters()) | dict(layer.named_buffers())
     right = saved_values(layer, float32_layer)
     for name, tensor in weights.items():
         if not tensor.is_floating_point() or tensor.numel() < 2:

@@ -25,7 +25,7 @@ from .faults import catalogue
 from .faults.activation import ACTIVATIONS
 from .faults.fault import PortFault
 from .faulty_layer import faulty_output
-from .layer_kinds import ACTIVATION_LAYERS, channel_axis, summed_terms
+from .layer_kinds import ACTIVATION_LAYERS, channel_axis, passes_through, summed_terms
 from .perturbation import Noise, perturbed_layer
 from .stepping import Models, Pause
 from .structures import as_float32, flatten, map_tensors
@@ -187,9 +187,25 @@ class FusedLayers:
     def given_to(self, pause: Pause) -> FusedLayer | None:
         """The call whose output this layer of the reference is given, when the layer is an activation."""
         given = flatten(pause.args)
-        if not given or not isinstance(self.models.layers[pause.layer], ACTIVATION_LAYERS):
+        if not given:
             return None
-        return next((call for call in reversed(self.recent) if _share_memory(call.exact, given[0])), None)
+        call = next((call for call in reversed(self.recent) if _share_memory(call.exact, given[0])), None)
+        return call if call is not None and self._is_activation(pause) else None
+
+    def _is_activation(self, pause: Pause) -> bool:
+        """Whether a layer is one of torch's activations, or computes what one of them computes, as classes of libraries do."""
+        layer = self.models.layers[pause.layer]
+        if isinstance(layer, ACTIVATION_LAYERS):
+            return True
+        if any(True for _ in layer.parameters()) or passes_through(layer):
+            return False
+        x = flatten(pause.args)[0].clone()
+        results = flatten(self.models.compute(layer, map_tensors(pause.args, Tensor.clone)))
+        return (
+            len(results) == 1
+            and results[0].shape == x.shape
+            and any(_difference(function(x), results[0]) <= SAME for function in ACTIVATIONS.values())
+        )
 
     def judge_activation(
         self, fused: FusedLayer, pause: Pause, view: Tensor, values: Sequence[Tensor]
@@ -242,7 +258,7 @@ class FusedLayers:
 
 def _may_be_fused(layer: nn.Module, captured: Tensor) -> bool:
     """Whether a layer of a framework may compute this output of the layer and an activation after it."""
-    return captured.is_floating_point() and any(True for _ in layer.parameters(recurse=False))
+    return captured.is_floating_point() and any(True for _ in layer.parameters())
 
 
 def _floors(values: Sequence[Tensor], layer: nn.Module) -> Floors:

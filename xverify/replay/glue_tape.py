@@ -31,6 +31,7 @@ SPELLED = {
     "subtract": "sub", "concat": "cat", "concatenate": "cat", "invert": "logical_not", "bitwise_not": "logical_not",
     "swapaxes": "transpose", "swapdims": "transpose", "moveaxis": "movedim", "negative": "neg", "rtruediv": "rdiv",
     "greater_equal": "ge", "greater": "gt", "less_equal": "le", "less": "lt", "not_equal": "ne", "special_softmax": "softmax",
+    "_attention": "multi_head_attention_forward",  # as called_by_weights replaces it
 }  # fmt: skip
 IN_PLACE = frozenset(("iadd", "isub", "imul", "itruediv", "iand", "ior", "ixor", "setitem", "ipow"))
 

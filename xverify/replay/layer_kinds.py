@@ -7,6 +7,8 @@ from collections.abc import Container, Mapping, Sequence
 
 from torch import Tensor, nn
 
+from ..frameworks._torch_parametrized import inner_modules, own_class
+
 BATCH_NORMS = nn.modules.batchnorm._BatchNorm
 # Layers that copy values without arithmetic: their outputs carry no rounding of their own.
 COPIES = (
@@ -30,8 +32,16 @@ ITEMWISE = (*SPATIAL, nn.Linear, nn.LayerNorm, nn.GELU, nn.SiLU, nn.Hardswish, n
 
 
 def leaves(model: nn.Module) -> dict[str, nn.Module]:
-    """The layers of a model: the modules that contain no other modules, by name. A module with two names gets the first."""
-    return {name: module for name, module in model.named_modules() if name and not any(module.children())}
+    """The layers of a model: the modules that contain no other modules, by name. A module with two names gets the first.
+
+    Modules that only compute the weight of a layer, such as a weight norm, are parts of it.
+    """
+    inner = inner_modules(model)
+    return {
+        name: module
+        for name, module in model.named_modules()
+        if name and module not in inner and not any(child for child in module.children() if child not in inner)
+    }
 
 
 def channel_axis(layer: nn.Module | None, dim: int) -> int:
@@ -64,7 +74,7 @@ def passes_through(layer: nn.Module) -> bool:
 
 def is_torch_layer(layer: nn.Module) -> bool:
     """Whether the layer's class is one of torch's, so that its own code is known."""
-    return type(layer).__module__.startswith("torch.nn.")
+    return own_class(layer).__module__.startswith("torch.nn.")
 
 
 def may_overwrite(layer: nn.Module) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from ..frameworks._torch_parametrized import layer_and_weight
 from ..verdict.findings import GRADIENT_OF, Finding
 from ..weights.canonical import Array
 from .tensors import Floors, Place, judge, mean_squares
@@ -48,7 +49,7 @@ class ParameterGradients:
         exact, perturbed, float32: gradient of each parameter of the layer, in its order; None where the call does not use it.
         upstream: the gradient of the layer's output.
         """
-        for parameter, g, g_perturbed, g_float32 in zip(layer.parameters(recurse=False), exact, perturbed, float32):
+        for parameter, g, g_perturbed, g_float32 in zip(layer.parameters(), exact, perturbed, float32):
             if g is None or g_perturbed is None or g_float32 is None:
                 continue
             perturbation, error = mean_squares(g_perturbed, 0, exact=g), mean_squares(g_float32, 0, exact=g)
@@ -76,6 +77,6 @@ class ParameterGradients:
             if exact.dim() == 1:  # the floor of a single value varies too much, so all values are one channel
                 exact, gradient = exact[None], gradient[None]
                 perturbation, error = perturbation.mean(keepdims=True), error.mean(keepdims=True)
-            layer, _, suffix = name.rpartition(".")
+            layer, suffix = layer_and_weight(name)
             place = Place(layer, 0, 0, total.kind, f"{GRADIENT_OF} {suffix}")
             yield judge(place, gradient, Floors(exact, perturbation, error), total.terms, 0)

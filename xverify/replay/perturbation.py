@@ -9,6 +9,7 @@ from enum import Enum
 import torch
 from torch import Tensor, nn
 
+from ..frameworks._torch_parametrized import folded_weights
 from ..verdict.limits import UNIT
 from .structures import as_float32, as_float64
 
@@ -30,8 +31,12 @@ class Noise:
         self.pool = torch.empty(2 * self.PART, dtype=torch.float64).uniform_(-1.0, 1.0, generator=self.generator)
 
     def perturb_(self, tensor: Tensor, size: float = UNIT) -> Tensor:
-        """Perturb every value in place, part by part, each part by another range of the pool. Whole numbers stay as they are."""
-        if tensor.is_floating_point():
+        """Perturb every value in place, part by part, each part by another range of the pool.
+
+        Whole numbers stay as they are, and so do tensors without values, on which a library may build a model before it reads
+        the weights of it from a file.
+        """
+        if tensor.is_floating_point() and not tensor.is_meta:
             flat = tensor.view(-1) if tensor.is_contiguous() else tensor.as_strided((tensor.numel(),), (1,))
             for part in flat.split(self.PART):
                 start = int(torch.randint(self.PART, (1,), generator=self.generator))
@@ -66,11 +71,13 @@ class Arithmetic(Enum):
 def saved_values(layer: nn.Module, float32_layer: nn.Module) -> dict[str, Tensor]:
     """The right value of each weight and buffer of a float64 layer.
 
-    float32_layer: a layer with the same weights, which are not copied. A buffer that is no weight is more exact in float64.
+    float32_layer: a layer with the same weights, which are not copied. A buffer that is no weight, and a weight that is computed
+        from others, are more exact in float64.
     """
-    right = dict(float32_layer.named_parameters(recurse=False)) | dict(float32_layer.named_buffers(recurse=False))
-    tables = layer._non_persistent_buffers_set
-    return right | {name: value.clone() for name, value in layer.named_buffers(recurse=False) if name in tables}
+    right = dict(float32_layer.named_parameters()) | dict(float32_layer.named_buffers())
+    own = layer._non_persistent_buffers_set | folded_weights(layer)
+    exact = dict(layer.named_parameters()) | dict(layer.named_buffers())
+    return right | {name: value.clone() for name, value in exact.items() if name in own}
 
 
 @contextmanager
@@ -79,13 +86,15 @@ def perturbed_layer(layer: nn.Module, float32_layer: nn.Module, noise: Noise, si
 
     float32_layer: a layer with the same weights, from which the weights are restored at the end.
     """
-    tensors = dict(layer.named_parameters(recurse=False)) | dict(layer.named_buffers(recurse=False))
+    tensors = dict(layer.named_parameters()) | dict(layer.named_buffers())
     originals = saved_values(layer, float32_layer)
     constants = {
         key: value for key, value in vars(layer).items() if isinstance(value, float) and key not in NOT_ROUNDED
     }
     for tensor in tensors.values():
         noise.perturb_(tensor.data, size)
+    for name in folded_weights(layer):
+        _perturb_norm_(tensors[name].data, noise, size)
     for index, (key, value) in enumerate(constants.items()):
         setattr(layer, key, value * noise.factor(index, size))
     try:
@@ -95,3 +104,9 @@ def perturbed_layer(layer: nn.Module, float32_layer: nn.Module, noise: Noise, si
             tensor.data.copy_(originals[name].data)
         for key, value in constants.items():
             setattr(layer, key, value)
+
+
+def _perturb_norm_(weight: Tensor, noise: Noise, size: float) -> None:
+    """Perturb a weight as the rounding of a norm does by which it was divided: each row by a factor, and all rows by another."""
+    rows = weight.new_ones(weight.shape[:1] + (1,) * (weight.dim() - 1))
+    weight.mul_(noise.perturbed(rows, size)).mul_(noise.perturbed(weight.new_ones(1), size))

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from ..frameworks._float64 import float64_arithmetic, given_arithmetic
 from ..frameworks._torch_linear import called_by_weights, owners_of
+from ..frameworks._torch_parametrized import recomputing
 from .layer_kinds import is_torch_layer, leaves
 from .operations import perturbed_arithmetic
 from .perturbation import Noise, perturbed_layer
@@ -127,7 +128,7 @@ class Models:
         self.forwards = {}
         for layers in (self.layers, self.float32_layers):
             for name, layer in layers.items():
-                self.forwards[layer] = layer.forward
+                self.forwards[layer] = recomputing(layer, layer.forward)
                 object.__setattr__(layer, "forward", _intercepted(name, layer.forward))
 
     def release(self) -> None:

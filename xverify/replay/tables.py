@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from torch import Tensor, nn
 
+from ..frameworks._torch_parametrized import computed_attributes
 from .operations import perturbed_arithmetic
 from .perturbation import Noise
 
@@ -23,8 +24,15 @@ def tables(model: nn.Module) -> Tables:
         (name, key): value
         for name, module in model.named_modules()
         for key, value in [*module.named_buffers(recurse=False), *vars(module).items()]
-        if isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex()) and not is_saved(module, key)
+        if isinstance(value, Tensor)
+        and (value.is_floating_point() or value.is_complex())
+        and not is_weight(module, key)
     }
+
+
+def is_weight(module: nn.Module, name: str) -> bool:
+    """Whether an attribute of this name is a weight, or computed from weights before every call."""
+    return is_saved(module, name) or name in computed_attributes(module)
 
 
 def is_saved(module: nn.Module, name: str) -> bool:

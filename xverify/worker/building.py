@@ -55,7 +55,7 @@ class Building:
         state.source = Source(Path(request.folder), Path(request.onnx) if request.onnx else None)
         state.options = {**request.options, **state.framework.mode_options.get(request.mode or "", {})}
         state.names, state.inputs, state.outputs = request.names, request.inputs, request.outputs
-        state.replay_models = None
+        state.replay_models = {}
         begun = state.clock()
         state.model = state.framework.build(state.source, state.options)
         seconds = state.clock() - begun
@@ -71,7 +71,12 @@ class Building:
             state.canonical_names[total]: tuple(rename_all(parts, state.names).values())
             for total, parts in fused.items()
         }
-        return Built(seconds, state.shapes, state.fused_parameters)
+        computed = state.framework.computed_weights(state.model)
+        state.computed = {
+            rename_all([name], state.names)[name]: tuple(state.canonical_names[part] for part in parts if part in own)
+            for name, parts in computed.items()
+        }
+        return Built(seconds, state.shapes, state.fused_parameters, state.computed)
 
     def load(self, request: messages.Load) -> Digested:
         """Load weights. The reply has the digest of the weights that are read back out of the model."""

@@ -71,6 +71,17 @@ class Calibrate(Request[Done]):
 
 
 @dataclass(frozen=True)
+class ComputeWeights(Request[Done]):
+    """Write the weights that the model computes from others to ``path``: in float64 from these weights, and rounded once.
+
+    weights: array file.
+    """
+
+    weights: str
+    path: str
+
+
+@dataclass(frozen=True)
 class Exported(Reply):
     """instead: why the usual exporter could not make the export; "" when it did."""
 
@@ -284,3 +295,26 @@ class PlantFault(Request[Done]):
 @dataclass(frozen=True)
 class RemoveFault(Request[Done]):
     """Remove the fault that is planted, if one is."""
+
+
+@dataclass(frozen=True)
+class FaultyCalls(Request[Done]):
+    """Compute what a layer with a fault returns for the inputs that another framework gave it, and write it into an array file.
+
+    layer, index: see ``Fault``.
+    port_layer: what the captured framework calls the layer.
+    folder, records, channels_last, inputs, case, weights, seed: as in ``Replay``; the records are those of this layer.
+    path: the array file; its names are those of ``capture.returned_key``.
+    """
+
+    layer: str
+    index: int
+    port_layer: str
+    folder: str
+    records: tuple[LayerCall, ...]
+    channels_last: bool
+    inputs: str
+    case: int
+    weights: str
+    seed: int
+    path: str

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import Failed, WeightsError
+from ..framework.capture import returned_key
 from ..verdict.matching import Place
 from ..weights import load_file, npz
 from ..weights.canonical import Array
@@ -53,6 +54,7 @@ class ReferenceWork:
             messages.ReadParameters: self.read_parameters,
             messages.NameTensors: self.name_tensors,
             messages.Calibrate: self.calibrate,
+            messages.ComputeWeights: self.compute_weights,
             messages.Export: self.export,
             messages.FindUnused: self.find_unused,
             messages.Evaluate: self.evaluate,
@@ -64,6 +66,7 @@ class ReferenceWork:
             messages.ListFaults: self.list_faults,
             messages.PlantFault: self.plant_fault,
             messages.RemoveFault: self.remove_fault,
+            messages.FaultyCalls: self.faulty_calls,
         }
 
     def read_file(self, request: messages.ReadFile) -> FileRead:
@@ -101,6 +104,18 @@ class ReferenceWork:
             batched = len(parts[0].shape) > 0 and parts[0].shape[0] == batch
             native.append(state.framework.to_native(np.concatenate(parts) if batched else parts[0], layout))
         state.framework.calibrate(state.model, tuple(native))
+        return Done()
+
+    def compute_weights(self, request: messages.ComputeWeights) -> Done:
+        """Write the weights that the model computes from others."""
+        from ..frameworks._torch_parametrized import computed
+
+        state = self.state
+        model = state.framework.build(state.source, state.options, float64=True)
+        state.write_weights(model, npz.load_file(Path(request.weights)))
+        values = [each.value().detach().numpy() for each in computed(model)]
+        arrays = {name: np.asarray(value, np.float32, order="C") for name, value in zip(state.computed, values)}
+        npz.save_file(arrays, Path(request.path))
         return Done()
 
     def export(self, request: messages.Export) -> Exported:
@@ -239,6 +254,9 @@ class ReferenceWork:
             tuple(
                 Fault(name, index, entry.kind, entry.says, entry.rounding)
                 for name, layer in leaves(self.state.model).items()
+                if not any(
+                    weight.startswith(f"{name}.") for weight in self.state.computed
+                )  # a change would be computed away
                 for index, entry in enumerate(catalogue.plantable_faults(layer))
             )
         )
@@ -258,4 +276,18 @@ class ReferenceWork:
         if self.planted is not None:
             object.__delattr__(self.planted, "forward")
             self.planted = None
+        return Done()
+
+    def faulty_calls(self, request: messages.FaultyCalls) -> Done:
+        """Compute the calls of a layer with a fault, in the layout of the framework that was captured."""
+        from ..replay.faulty_calls import faulty_calls
+        from ..replay.tensors import Capture
+
+        records = {(record.name, record.call): record for record in request.records}
+        captured = Capture(Path(request.folder), request.channels_last, records)
+        models = self.state.replayed_models(request.weights, request.seed)
+        native = self.state.native_cases(request.inputs)[request.case]
+        found = faulty_calls(models, captured, request.layer, request.index, native)
+        arrays = {returned_key(request.port_layer, *place): array for place, array in found.items()}
+        npz.save_file(arrays, Path(request.path))
         return Done()

@@ -35,10 +35,11 @@ class State:
     inputs, outputs: name -> layout.
     canonical_names: the framework's own name of a weight -> its canonical name.
     shapes: canonical name of a weight -> its shape.
+    computed: canonical name of a weight that the model computes from others -> names of these others.
     call: the callable that is timed; ``Prepare`` or ``PrepareTraining`` makes it.
     cases: the arguments of each input case.
     context: the context manager of every timed call.
-    replay_models: a replay.stepping.Models; its type is not named here, because its module imports torch.
+    replay_models: see ``replayed_models``; their type is not named here, because its module imports torch.
     """
 
     clock: Callable[[], float]
@@ -53,9 +54,10 @@ class State:
     shapes: dict[str, tuple[int, ...]] = field(init=False)
     fused_parameters: dict[str, tuple[str, ...]] = field(init=False)
     call: Callable[..., Any] = field(init=False)
+    computed: dict[str, tuple[str, ...]] = field(default_factory=dict)
     cases: list[tuple[Any, ...]] = field(default_factory=list)
     context: Callable[[], AbstractContextManager[Any]] = nullcontext
-    replay_models: Any = None
+    replay_models: dict[bool, Any] = field(default_factory=dict)
 
     def read_weights(self, model: Any) -> canonical.Arrays:
         """The weights of a model, in canonical form."""
@@ -137,19 +139,32 @@ class State:
         except (AttributeError, NotImplementedError, TypeError):
             return None
 
-    def replayed_models(self, weights: str, seed: int) -> Any:
-        """The float64 model and the float32 model of a replay (replay.stepping.Models), made at the first call."""
+    def replayed_models(self, weights: str, seed: int, training: bool = False) -> Any:
+        """The float64 model and the float32 model of a replay (replay.stepping.Models), made at the first call.
+
+        training: whether they have the parameters that are trained. Otherwise a weight that the model computes from others is a
+            parameter of its layer, which is then a plain one.
+        """
+        from ..frameworks import _torch_parametrized
         from ..replay import stepping, tables
 
-        if self.replay_models is None:
+        folded = bool(self.computed) and not training
+        if folded not in self.replay_models:
             stepping.return_freed_memory()
             build = partial(self.framework.build, self.source, self.options, float64=True)
             float64_model = build()
-            for model in (float64_model, self.model):
+            float32_model = self.framework.build(self.source, self.options) if folded else self.model
+            for model in (float64_model, float32_model, *([self.model] if folded else [])):
                 self.write_weights(model, npz.load_file(Path(weights)))
             found = tables.perturbed_tables(float64_model, build, seed)
-            self.replay_models = stepping.Models(float64_model, self.model, seed, found, tuple(self.outputs))
-        return self.replay_models
+            if folded:
+                for model in (float64_model, float32_model):
+                    _torch_parametrized.fold(model)
+                modules = dict(float64_model.named_modules())
+                found = {(name, key): table for (name, key), table in found.items() if name in modules}
+            made = stepping.Models(float64_model, float32_model, seed, found, tuple(self.outputs))
+            self.replay_models[folded] = made
+        return self.replay_models[folded]
 
     def reason(self, error: BaseException) -> str:
         """What an error says, and the place in the user's code where it was raised, in one line."""

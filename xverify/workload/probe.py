@@ -7,7 +7,7 @@ scales are one.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ def weights(shapes: Mapping[str, tuple[int, ...]], seed: int) -> dict[str, NDArr
 
     Each name has its own random generator, so an additional layer changes no other. Matrices and kernels have the standard
     deviation √(2 / fan-in), which keeps the size of activations (He et al. 2015). Scales and variances are uniform in [0.5, 1.5),
-    shifts are normal with standard deviation 0.1.
+    shifts are normal with standard deviation 0.1. The norms of rows that a weight norm keeps are √2 times a scale.
 
     shapes: canonical name -> shape.
     """
@@ -35,23 +35,40 @@ def _weight(name: str, shape: tuple[int, ...], random: np.random.Generator) -> N
     kind = name.rsplit(".", 1)[-1]
     if kind in ("running_var", "variance") or (kind == "weight" and len(shape) == 1):
         return random.random(shape, dtype=np.float32) + np.float32(0.5)
+    if _is_norm(kind, shape):
+        return np.float32(np.sqrt(2.0)) * (random.random(shape, dtype=np.float32) + np.float32(0.5))
     if len(shape) < 2:
         return np.float32(0.1) * random.standard_normal(shape, dtype=np.float32)
     fan_in = int(np.prod(shape[1:]))
     return np.float32(np.sqrt(2.0 / fan_in)) * random.standard_normal(shape, dtype=np.float32)
 
 
+def _is_norm(kind: str, shape: tuple[int, ...]) -> bool:
+    """Whether a weight holds the norms of a weight norm: one for each row of a kernel. kind: the last part of its name."""
+    return (kind == "original0" or kind.endswith("_g")) and len(shape) > 1 and max(shape) == np.prod(shape)
+
+
+def is_iterated(name: str, names: Collection[str]) -> bool:
+    """Whether a weight is a vector of the power method, from which a spectral norm is computed. names: of all weights."""
+    layer, _, kind = name.rpartition(".")
+    if kind in ("_u", "_v") and ".parametrizations." in f".{layer}.":
+        return True
+    return kind.endswith(("_u", "_v")) and f"{name[:-2]}_orig" in names
+
+
 def unsettle(weights: Mapping[str, NDArray[Any]], seed: int) -> dict[str, NDArray[Any]]:
-    """Change calibrated batch-norm statistics by a random amount, and round them to 12 significant bits.
+    """Change calibrated batch-norm statistics by a random amount, and round all that is calibrated to 12 significant bits.
 
     A batch norm whose statistics are exactly those of its input hides a wrong mean or variance. The rounding gives the same
     weights, and so the same digest, on machines whose last bits differ.
 
-    weights: canonical weights. Returns all weights; only the statistics are changed.
+    weights: canonical weights. Returns all weights; only batch-norm statistics and the vectors of spectral norms are changed.
     """
     result = dict(weights)
     for name, array in weights.items():
         kind = name.rsplit(".", 1)[-1]
+        if is_iterated(name, weights):
+            result[name] = _rounded(array)
         if kind not in STATISTICS:
             continue
         random = generator(seed, name)
@@ -60,9 +77,15 @@ def unsettle(weights: Mapping[str, NDArray[Any]], seed: int) -> dict[str, NDArra
         else:
             spread = np.sqrt(weights.get(name.removesuffix(kind) + "running_var", np.ones_like(array)))
             changed = array + 0.1 * spread * random.standard_normal(array.shape)
-        bits = changed.astype(np.float32).view(np.uint32)
-        result[name] = ((bits + np.uint32(0x800)) & np.uint32(0xFFFFF000)).view(np.float32)
+        result[name] = _rounded(changed)
     return result
+
+
+def _rounded(array: NDArray[Any]) -> NDArray[Any]:
+    """The values with 12 significant bits."""
+    bits = array.astype(np.float32).view(np.uint32)
+    rounded: NDArray[Any] = ((bits + np.uint32(0x800)) & np.uint32(0xFFFFF000)).view(np.float32)
+    return rounded
 
 
 def inputs(spec: ModelSpec, batch: int, seed: int, cases: int) -> dict[str, NDArray[Any]]:

@@ -6,7 +6,7 @@ Folders of the zoo and a user's own folders are read in the same way:
       spec.py         SPEC = ModelSpec(inputs={...}, outputs={...})
       torch.py        def build(**options): ...
       jittor.py       def build(**options): ...
-      names.toml      optional, canonical name -> this framework's name
+      names.toml      optional, canonical name -> this framework's name; layers with folded weights
       weights.safetensors   optional, trained weights
 """
 
@@ -27,6 +27,7 @@ from typing import Any
 from ..errors import SpecError, UsageError, nearest
 
 BATCH = "N"
+FOLDED = "folded"  # the entry of names.toml that lists layers whose weight a port has computed
 
 
 class _Declaration:
@@ -171,7 +172,34 @@ class ModelFolder:
 
         Raises SpecError when the file cannot be read.
         """
-        path = self.code / "names.toml"
+        table = {key: value for key, value in self._tables().get(framework, {}).items() if key != FOLDED}
+        if not all(isinstance(value, str) for value in table.values()):
+            raise SpecError(f'{self._names_file}: [{framework}] takes lines of the form "canonical.name" = "its.name"')
+        return {key: str(value) for key, value in table.items()}
+
+    def folded(self, framework: str) -> tuple[str, ...]:
+        """The layers, or modules that hold layers, of which this framework's file has the computed weight (see reference.folding).
+
+        Raises SpecError when names.toml cannot be read.
+        """
+        listed = self._tables().get(framework, {}).get(FOLDED, [])
+        if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
+            raise SpecError(
+                f'{self._names_file}: [{framework}] {FOLDED} takes a list of layers, such as ["conv1"]; it is {listed!r}'
+            )
+        return tuple(listed)
+
+    def folds(self) -> bool:
+        """Whether some framework's file has the computed weight of some layer."""
+        return any(FOLDED in table for table in self._tables().values())
+
+    @property
+    def _names_file(self) -> Path:
+        return self.code / "names.toml"
+
+    def _tables(self) -> Mapping[str, Mapping[str, object]]:
+        """The tables of names.toml by framework; {} without the file."""
+        path = self._names_file
         if not path.is_file():
             return {}
         if sys.version_info >= (3, 11):
@@ -179,12 +207,10 @@ class ModelFolder:
         else:
             import tomli as tomllib
         try:
-            table: dict[str, str] = tomllib.loads(path.read_text()).get(framework, {})
+            tables = tomllib.loads(path.read_text())
         except tomllib.TOMLDecodeError as error:
             raise SpecError(f"{path}: {error}") from None
-        if not all(isinstance(value, str) for value in table.values()):
-            raise SpecError(f'{path}: [{framework}] takes lines of the form "canonical.name" = "its.name"')
-        return table
+        return {name: table for name, table in tables.items() if isinstance(table, dict)}
 
     def digest(self) -> str:
         """``sha256:`` and the hash of the folder's source files, for the result file."""

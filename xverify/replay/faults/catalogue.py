@@ -16,6 +16,7 @@ from torch import nn
 
 from . import activation, convolution, linear, normalization, pooling
 from .changes import computing
+from .explained import explained_only
 from .fault import Faults, PortFault
 from .planted import planted_only
 from .recurrent import recurrent
@@ -44,6 +45,12 @@ TABLE: tuple[tuple[Any, Faults], ...] = (
 
 def explanatory_faults(layer: nn.Module) -> Iterator[PortFault]:
     """The faults that an explanation tries for this layer, the likelier first."""
+    yield from _tabled(layer)
+    yield from explained_only(layer)
+
+
+def _tabled(layer: nn.Module) -> Iterator[PortFault]:
+    """The faults that an explanation tries and a mutation plants."""
     for kinds, faults in TABLE:
         if isinstance(layer, kinds):
             yield from faults(layer)
@@ -53,10 +60,10 @@ def explanatory_faults(layer: nn.Module) -> Iterator[PortFault]:
 
 
 def plantable_faults(layer: nn.Module) -> list[PortFault]:
-    """The faults that a mutation may plant, by index: those that an explanation tries, then those that it recognises by
-    the pattern of the difference.
+    """The faults that a mutation may plant, by index: those of the table, then those that an explanation recognises by the
+    pattern of the difference.
     """
-    return [*explanatory_faults(layer), *planted_only(layer)]
+    return [*_tabled(layer), *planted_only(layer)]
 
 
 def plant(layer: nn.Module, index: int) -> None:

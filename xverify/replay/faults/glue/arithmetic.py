@@ -143,6 +143,8 @@ def _activation(operation: Operation) -> Iterator[Change]:
         yield from _alphas(operation, operation.argument(1, "alpha", default=1.0))
     if name == "leaky_relu":
         yield from _slopes(operation, operation.argument(1, "negative_slope", default=0.01))
+    if name == "softplus":
+        yield from _betas(operation, float(operation.argument(1, "beta", default=1.0)))
     approximate = operation.argument(1, "approximate", default="none") if name == "gelu" else "none"
     for other, function in ACTIVATIONS.items():
         if SPELLED.get(other, other.lower()) == name and (name != "elu") and approximate == "none":
@@ -160,6 +162,13 @@ def _alphas(operation: Operation, right: float) -> Iterator[Change]:
                 f"has alpha={alpha:g} in its {operation.name.upper()}; the reference {right:g}",
                 first_argument(lambda x, alpha=alpha: getattr(F, operation.name)(x, alpha)),
             )
+
+
+def _betas(operation: Operation, right: float) -> Iterator[Change]:
+    for beta in (1.0, 2.0, 0.5, 10.0, 0.1):
+        if beta != right:
+            says = f"has beta={beta:g} in its softplus; the reference {right:g}"
+            yield Change("Softplus beta", says, with_argument(operation, 1, "beta", beta))
 
 
 def _slopes(operation: Operation, right: float) -> Iterator[Change]:
@@ -188,6 +197,8 @@ def _product(operation: Operation) -> Iterator[Change]:
     if is_scalar(other) and isinstance(x, Tensor):
         yield from _scalings(operation, float(other))
         return
+    if name == "mul":
+        yield from _gate(operation)
     if name == "div":
         yield Change("division", "multiplies by what the reference divides by", lambda args, kwargs: args[0] * args[1])
     for place, operand in enumerate(_operands(operation)):
@@ -200,12 +211,33 @@ def _product(operation: Operation) -> Iterator[Change]:
             yield Change("factor missing", says, _one_operand(operation, 1 - place))
 
 
+def _gate(operation: Operation) -> Iterator[Change]:
+    """The activation of the other factor: in a gated unit such as SwiGLU, one branch is the gate and the other one the value."""
+    if len(operation.sources) != 2 or operation.sources[0].tensor.shape != operation.sources[1].tensor.shape:
+        return
+    for place, source in enumerate(operation.sources):
+        maker, other = source.maker, operation.sources[1 - place]
+        if maker is None or maker.name not in FUNCTIONS or not maker.sources:
+            continue
+        says = f"applies its activation ({maker.name}) to the {ORDINALS[1 - place]} factor of a product; the reference to the "
+        yield Change("branches exchanged", says + ORDINALS[place], _exchanged_gate(maker, other))
+
+
+def _exchanged_gate(maker: Operation, other: Source) -> Callable[..., Any]:
+    def compute(_: Any, __: Any) -> Any:
+        given = maker.sources[0].value()
+        return given * maker.function(other.value(), *maker.args[1:], **maker.kwargs)
+
+    return compute
+
+
 def _scalings(operation: Operation, given: float) -> Iterator[Change]:
     """Other factors in place of a number by which the reference multiplies, or divides."""
     right = 1 / given if operation.name == "div" and given else given
     if not right:
         return
     says = f"multiplies by {given:g}" if operation.name == "mul" else f"divides by {given:g}"
+    yield from _steps(operation)
     yield Change("scale missing", f"does not scale; the reference {says}", with_result(operation, lambda y: y / right))
     others = {"scales the other way": 1 / right}
     if right > 0:
@@ -228,6 +260,30 @@ def _scalings(operation: Operation, given: float) -> Iterator[Change]:
                 f"{what}, a factor of {factor:.4g}; the reference {says}",
                 with_result(operation, lambda y, factor=factor: y * (factor / right)),
             )
+
+
+def _steps(operation: Operation) -> Iterator[Change]:
+    """Another number of steps between the ends of an evenly spaced table, as in the frequencies of a table of sines and cosines."""
+    x = operation.sources[0].tensor if operation.sources else None
+    if x is None or not is_count(x):
+        return
+    count = x.numel()
+    for mine, theirs in ((count, count - 1), (count - 1, count)):
+        yield Change(
+            "number of steps",
+            f"divides by {mine} in a table of {count} values, such as the frequencies of sines and cosines, where the reference "
+            f"divides by {theirs}",
+            with_result(operation, lambda y, factor=theirs / mine: y * factor),
+        )
+
+
+def is_count(x: Tensor) -> bool:
+    """Whether a tensor has at least three values that are evenly spaced from zero on, as those of arange."""
+    values = x.flatten()
+    if max(x.shape, default=0) != x.numel() or x.numel() < 3 or x.is_complex() or x.dtype == torch.bool:
+        return False
+    steps = values.double().diff()
+    return float(values[0]) == 0.0 and bool(steps[0] != 0) and torch.allclose(steps, steps[:1], rtol=1e-9, atol=0.0)
 
 
 def _reduction(operation: Operation) -> Iterator[Change]:

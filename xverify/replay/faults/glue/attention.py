@@ -15,6 +15,9 @@ from .operation import Change, Compute, Keywords, Operation, first_argument, wit
 PRODUCTS = ("matmul", "bmm", "baddbmm", "einsum", "rmatmul")
 FARTHEST = 6  # operations between a softmax and the product whose values it takes
 SDPA = "scaled_dot_product_attention"
+# The arguments of multi_head_attention_forward whose first rows make the queries: of one packed weight, or of separate ones where
+# keys or values have a size of their own.
+QUERIES = {5: "in_proj_weight", 6: "in_proj_bias", 18: "q_proj_weight"}
 
 
 def attention(operation: Operation) -> Iterator[Change]:
@@ -169,10 +172,7 @@ def _scales(operation: Operation, q: Tensor, right: float) -> Iterator[Change]:
 
 def _module(operation: Operation) -> Iterator[Change]:
     """The attention of nn.MultiheadAttention: another scale of the queries, and its masks."""
-    heads, weight = operation.argument(4, "num_heads"), operation.argument(5, "in_proj_weight")
-    if weight is None:
-        return
-    width = weight.shape[1]
+    width, heads = operation.argument(3, "embed_dim_to_check"), operation.argument(4, "num_heads")
     size = width // heads
     rest = {"attn_mask": 16, "key_padding_mask": 14}
     for key, place in rest.items():
@@ -192,10 +192,10 @@ def _scaled_queries(operation: Operation, width: int, factor: float) -> Callable
 
     def compute(args: tuple[Any, ...], kwargs: Keywords) -> Any:
         changed = list(args)
-        for place, key in ((5, "in_proj_weight"), (6, "in_proj_bias")):
+        for place, key in QUERIES.items():
             if key in kwargs:
                 kwargs = {**kwargs, key: scaled(kwargs[key])}
-            else:
+            elif place < len(changed):
                 changed[place] = scaled(changed[place])
         return operation.function(*changed, **kwargs)
 

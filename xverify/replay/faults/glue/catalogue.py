@@ -9,6 +9,7 @@ from typing import Any
 
 from .arithmetic import arithmetic
 from .attention import attention
+from .frequencies import frequencies
 from .images import images
 from .layout import layout
 from .masks import masks
@@ -18,7 +19,9 @@ from .order import order
 from .rotary import pairing, rotation
 
 # The families of changes of one operation, those with the more particular sentences first.
-FAMILIES: tuple[Family, ...] = (masks, rotation, order, normalization, images, arithmetic, attention, layout)
+FAMILIES: tuple[Family, ...] = (
+    masks, rotation, frequencies, order, normalization, images, arithmetic, attention, layout,
+)  # fmt: skip
 
 UNEXPECTED = (RuntimeError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError, StopIteration)
 

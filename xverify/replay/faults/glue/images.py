@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor
 
-from .operation import Change, Operation, first_argument, with_argument
+from .operation import Change, Compute, Operation, first_argument, with_argument
 
 MODES = ("constant", "reflect", "replicate", "circular")
 
@@ -19,6 +20,8 @@ def images(operation: Operation) -> Iterator[Change]:
         yield from _average(operation)
     elif name in ("max_pool1d", "max_pool2d", "max_pool3d"):
         yield from _maximum(operation)
+    elif name.startswith("adaptive_"):
+        yield from _adaptive(operation)
     elif name == "pad":
         yield from _padding(operation)
     elif name in ("interpolate", "grid_sample"):
@@ -39,12 +42,22 @@ def _average(operation: Operation) -> Iterator[Change]:
         return result
 
     yield Change("padding counted", says, compute)
+    yield Change("maximum for average", "takes the maximum, not the average", _pooled(operation, "max", ceil))
     yield Change("ceil_mode", f"has ceil_mode={not ceil}", with_argument(operation, 4, "ceil_mode", not ceil))
+
+
+def _pooled(operation: Operation, other: str, ceil: bool) -> Compute:
+    """The operation as the other kind of pooling, "avg" or "max", with the same windows."""
+    function: Any = getattr(F, f"{other}_pool{operation.name[-2:]}")
+    kernel, stride = operation.argument(1, "kernel_size"), operation.argument(2, "stride")
+    padding = operation.argument(3, "padding", default=0)
+    return first_argument(lambda x: function(x, kernel, stride or None, padding, ceil_mode=ceil))
 
 
 def _maximum(operation: Operation) -> Iterator[Change]:
     kernel, stride = operation.argument(1, "kernel_size"), operation.argument(2, "stride")
-    padding = operation.argument(3, "padding", default=0)
+    padding, ceil = operation.argument(3, "padding", default=0), bool(operation.argument(5, "ceil_mode", default=False))
+    yield Change("average for maximum", "takes the average, not the maximum", _pooled(operation, "avg", ceil))
     if operation.name != "max_pool2d":
         return
     around = padding if isinstance(padding, (tuple, list)) else (padding, padding)
@@ -55,10 +68,15 @@ def _maximum(operation: Operation) -> Iterator[Change]:
             "pads with zeros before a maximum, not with minus infinity",
             first_argument(lambda x: F.max_pool2d(F.pad(x, sides), kernel, stride or None)),
         )
+
+
+def _adaptive(operation: Operation) -> Iterator[Change]:
+    average = "_avg_" in operation.name
+    mine, theirs = ("maximum", "average") if average else ("average", "maximum")
+    other: Any = getattr(F, operation.name.replace(*(("_avg_", "_max_") if average else ("_max_", "_avg_"))))
+    size = operation.argument(1, "output_size")
     yield Change(
-        "average for maximum",
-        "takes the average, not the maximum",
-        first_argument(lambda x: F.avg_pool2d(x, kernel, stride or None, padding)),
+        f"{mine} for {theirs}", f"takes the {mine}, not the {theirs}", first_argument(lambda x: other(x, size))
     )
 
 

@@ -37,6 +37,8 @@ def settings(operation: Operation) -> Iterator[Setting]:
         yield _argument(operation, "ELU alpha", "alpha", 1, "alpha", 1.0)
     elif name == "leaky_relu":
         yield _argument(operation, "activation slope", "the slope of its leaky ReLU", 1, "negative_slope", 0.01)
+    elif name == "softplus":
+        yield _argument(operation, "Softplus beta", "the beta of its softplus", 1, "beta", 1.0)
     elif name in EPS_PLACES:
         if isinstance(operation.argument(EPS_PLACES[name], "eps", default=1e-5), float):
             yield _argument(operation, "eps", "eps", EPS_PLACES[name], "eps", 1e-5)
