@@ -20,7 +20,7 @@ from .subject import Opened, compute
 
 Outputs = Mapping[str, Array]
 FEW_VALUES, FEW_SAMPLES = 10_000, 4  # fewer values than this in all outputs need several perturbed evaluations
-ENOUGH = 4.0  # seconds of evaluating in float64 after which no further case is begun
+ENOUGH = 2.0  # seconds of evaluating in float64 after which no further case is begun
 
 
 @dataclass(frozen=True)

@@ -88,6 +88,10 @@ class KerasFile(OnTensorFlow):
             sizes[name] = sizes.get(name, 0) + math.prod(variable.shape)
         return from_dtypes(sizes, str(model.compute_dtype or ""))
 
+    def rounded_weights(self, model: Any, seed: int, folder: Path) -> Any:
+        self.change_weights({weight.path: weight for weight in model.weights}, seed)
+        return model
+
     def stored(self, model: Any) -> Stored:
         return by_name({weight.path: np.array(weight.numpy()) for weight in model.weights})
 

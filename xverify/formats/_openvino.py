@@ -16,6 +16,7 @@ from xverify.framework.adapter import Array
 from xverify.framework.modelfile import ModelFile, Natives, Signature, Tensor, by_name
 from xverify.results.precision import Precision
 from xverify.weights.stored import Stored
+from xverify.workload import probe
 
 # OpenVINO's names of dtypes that numpy calls otherwise.
 _DTYPES = {
@@ -44,6 +45,7 @@ class OnOpenVINO(ModelFile):
     needs = {"openvino": "openvino"}
     modes: ClassVar = {"float32": float32, "default": default}
     implicit_mode = "float32"
+    blocking = True
 
     def __init__(self, threads: int, device: str) -> None:
         import openvino
@@ -80,6 +82,16 @@ class OnOpenVINO(ModelFile):
 
     def precision(self, model: Any) -> Precision:
         return openvino_precision.precision(model)
+
+    def rounded_weights(self, model: Any, seed: int, folder: Path) -> Any:
+        constants = [node for node in model.get_ops() if node.get_type_name() == "Constant"]
+        weights = {
+            str(i): np.array(node.data) for i, node in enumerate(constants) if _dtype(node.output(0)) == "float32"
+        }
+        for index, array in probe.perturb(weights, seed).items():
+            changed = self.openvino.opset13.constant(array)
+            constants[int(index)].output(0).replace(changed.output(0))
+        return model
 
     def stored(self, model: Any) -> Stored:
         constants = (node for node in model.get_ops() if node.get_type_name() == "Constant")

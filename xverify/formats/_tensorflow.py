@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from xverify.errors import Failed, SubjectError, Unsupported, first_line
 from xverify.framework.adapter import Array
 from xverify.framework.modelfile import ModelFile
 from xverify.frameworks.tensorflow import Adapter as TensorFlow
+from xverify.workload import probe
 
 # Layers whose configuration holds code, or the place of code. Keras opens them only when safe mode is off.
 _CODE = {
@@ -46,6 +47,13 @@ class OnTensorFlow(ModelFile, TensorFlow):
     def to_numpy(self, tensor: Any, layout: str | None) -> Array:
         array: Array = self.tf.convert_to_tensor(tensor).numpy()
         return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+
+    def change_weights(self, variables: Mapping[str, Any], seed: int) -> None:
+        """Replace each float32 value of these variables by a neighbouring one."""
+        arrays = {name: np.array(variable.numpy()) for name, variable in variables.items()}
+        weights = {name: array for name, array in arrays.items() if array.dtype == np.float32}
+        for name, array in probe.perturb(weights, seed).items():
+            variables[name].assign(array)
 
     def cause(self, error: Exception) -> tuple[type[SubjectError], str]:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]

@@ -47,7 +47,9 @@ class RoundedOperations(TorchDispatchMode):
         """A perturbed copy of a tensor, or of a list or tuple of tensors; anything else as it is."""
         if isinstance(value, torch.Tensor) and value.dtype == torch.float64:
             noise = torch.empty(value.shape, dtype=value.dtype).uniform_(-size, size, generator=self.generator)
-            return torch.addcmul(value, value, noise.to(value.device))
+            # An infinite value, for example in a mask of attention, is not rounded.
+            finite = torch.nan_to_num(value, nan=0.0, posinf=0.0, neginf=0.0)
+            return torch.addcmul(value, finite, noise.to(value.device))
         if isinstance(value, (list, tuple)) and any(isinstance(each, torch.Tensor) for each in value):
             return type(value)(self._all(each, size) for each in value)
         return value

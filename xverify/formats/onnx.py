@@ -82,6 +82,7 @@ class Adapter(ModelFile):
     needs = {"onnxruntime": "onnxruntime"}
     modes = {"all": optimized, "basic": basic, "none": unoptimized}
     implicit_mode = "all"
+    blocking = True
 
     def __init__(self, threads: int, device: str) -> None:
         import onnxruntime

@@ -179,6 +179,11 @@ class Adapter(OnTensorFlow):
         spec = self.tf.TensorSpec(self.tf.TensorShape(info.tensor_shape), self.tf.dtypes.as_dtype(info.dtype))
         return _tensor(name, spec)
 
+    def rounded_weights(self, model: Served, seed: int, folder: Path) -> Served:
+        if model.loader == "tf2":
+            self.change_weights({each.name: each for each in model.owner.signatures[model.chosen].variables}, seed)
+        return model
+
     def stored(self, model: Served) -> Stored:
         if model.loader == "tf1":
             raise Unsupported("a SavedModel that only TensorFlow 1's loader reads does not show its weights")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from xverify.framework.adapter import Array
 from xverify.framework.modelfile import ModelFile, Signature, Tensor
 from xverify.results.precision import Precision
 from xverify.weights.stored import Stored
+from xverify.workload import probe
 
 DEFAULT = "serving_default"
 
@@ -61,6 +62,7 @@ class Adapter(ModelFile):
     needs = {"ai-edge-litert": "ai_edge_litert"}
     modes = {"xnnpack": xnnpack, "builtin": builtin, "reference": reference}
     implicit_mode = "xnnpack"
+    blocking = True
 
     def __init__(self, threads: int, device: str) -> None:
         from ai_edge_litert import interpreter
@@ -152,6 +154,18 @@ class Adapter(ModelFile):
         if not hasattr(interpreter, "_get_ops_details"):
             return Precision()
         return tflite_precision.precision(interpreter.get_tensor_details(), interpreter._get_ops_details())
+
+    def rounded_weights(self, model: LiteModel, seed: int, folder: Path) -> LiteModel:
+        content = bytearray(model.path.read_bytes())
+        stored = self.stored(model).arrays.items()
+        weights = {name: array for name, array in stored if array.dtype == np.float32 and array.size > 1}
+        for name, array in probe.perturb(weights, seed).items():
+            place = content.find(weights[name].tobytes())
+            if place >= 0:
+                content[place : place + array.nbytes] = array.tobytes()
+        path = folder / f"rounded-{seed}.tflite"
+        path.write_bytes(content)
+        return replace(model, path=path)
 
     def stored(self, model: LiteModel) -> Stored:
         interpreter = self.interpreter(model.path, "BUILTIN_REF")

@@ -161,6 +161,14 @@ class ModelFile(Framework):
         """
         return nullcontext()
 
+    def rounded_weights(self, model: Any, seed: int, folder: Path) -> Any:
+        """The opened model with each float32 weight replaced by a neighbouring value. ``model`` itself may be changed.
+
+        It stands for the rounding of the operations where a runtime gives no access to them. A runtime whose weights cannot be
+        changed returns the model as it is. folder: for files that this takes.
+        """
+        return model
+
     def stored(self, model: Any) -> Stored:
         """The weights that an opened file stores. Raises Unsupported when the runtime does not show them."""
         raise Unsupported(f"{self.runtime} does not show the weights of a {self.title}")

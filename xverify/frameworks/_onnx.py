@@ -23,6 +23,7 @@ class OnExport(Framework):
     """The base class of the adapters. A subclass sets ``onnx`` and adds modes, ``values`` and its environment."""
 
     runs_export = True
+    blocking = True
     captured_mode = ""  # fewer operators are fused in a captured graph
     # Layers that one run exposes. More layers need memory for their values; fewer layers need more compilations of the graph. It
     # must be UNLIMITED where the rounding of a value depends on which others are exposed.
@@ -65,10 +66,13 @@ class OnExport(Framework):
         layers = self._named_nodes(model, names)
         feed = dict(zip([tensor.name for tensor in model.graph.input], inputs))
         outputs = [tensor.name for tensor in model.graph.output]
-        users = _users(model)
+        users, made = _users(model), _computed_weights(model)
         values: dict[str, Array] = {}
         for start in range(0, max(1, len(layers)), self.exposed):
-            flows = [(name, *_flow(nodes, users, model)) for name, nodes in layers[start : start + self.exposed]]
+            flows = [
+                (name, *_flow(nodes, users, model, {value for value, own in made.items() if own == name}))
+                for name, nodes in layers[start : start + self.exposed]
+            ]
             wanted = {tensor for _, layer_inputs, layer_outputs in flows for tensor in (*layer_inputs, *layer_outputs)}
             wanted |= set(outputs) if start + self.exposed >= len(layers) else set()
             values = {**feed, **self._expose(model, feed, sorted(wanted - set(feed)))}
@@ -146,10 +150,37 @@ def _users(model: Any) -> dict[str, list[str]]:
     return users
 
 
-def _flow(nodes: list[Any], users: Mapping[str, list[str]], model: Any) -> tuple[list[str], list[str]]:
-    """The names of the values that these nodes take from others, without weights, and of those that others use."""
+def _computed_weights(model: Any) -> dict[str, str]:
+    """Value -> layer, for every value that is computed from constants and from weights of this layer alone, as by a weight norm."""
+    weights = {each.name: _layer_of(each.name) for each in model.graph.initializer}
+    constants = {value for node in model.graph.node if node.op_type == "Constant" for value in node.output}
+    constants |= {name for name in weights if name.startswith("onnx::")}
+    found: dict[str, str] = {}
+    for node in model.graph.node:  # a node follows those that make its inputs
+        given = [value for value in node.input if value and value not in constants]
+        owners = {found.get(value) or weights.get(value, "") for value in given}
+        if len(owners) == 1 and "" not in owners:
+            found.update(dict.fromkeys(node.output, owners.pop()))
+        elif node.input and not given:
+            constants.update(node.output)
+    return found
+
+
+def _layer_of(weight: str) -> str:
+    """The layer of a weight, whose parametrizations are parts of it."""
+    return weight.partition(".parametrizations.")[0] if ".parametrizations." in weight else weight.rpartition(".")[0]
+
+
+def _flow(
+    nodes: list[Any], users: Mapping[str, list[str]], model: Any, computed: set[str]
+) -> tuple[list[str], list[str]]:
+    """The names of the values that these nodes take from others, without weights, and of those that others use.
+
+    computed: values that are computed from the weights of the layer alone.
+    """
     own = {node.name for node in nodes}
-    inside = {value for node in nodes for value in node.output} | {tensor.name for tensor in model.graph.initializer}
+    inside = computed | {value for node in nodes for value in node.output}
+    inside |= {tensor.name for tensor in model.graph.initializer}
     inputs = [value for node in nodes for value in node.input if value and value not in inside]
     outputs = [value for node in nodes for value in node.output if set(users.get(value, ())) - own]
     return list(dict.fromkeys(inputs)), list(dict.fromkeys(outputs))

@@ -73,7 +73,11 @@ class FileWork:
         """Compute the outputs of every case."""
         state, form = self.state, self._format()
         begun = state.clock()
-        model = form.build(state.source, state.options, float64=True) if request.float64 else state.model
+        model = state.model
+        if request.float64 or request.perturb is not None:
+            model = form.build(state.source, state.options, float64=request.float64)
+        if request.perturb is not None and not request.float64:
+            model = form.rounded_weights(model, request.perturb, Path(request.path).parent)
         signature = form.signature(model)
         cases = self._cases(form, signature, request)
         mode = request.mode or form.implicit_mode or next(iter(form.modes))

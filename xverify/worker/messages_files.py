@@ -65,8 +65,8 @@ class Compute(Request[Computed]):
     float64: open the file a second time, in float64, and compute in float64.
     state: input -> output. From the second case on, this input is given this output of the case before, and not an array of the
         file.
-    perturb: seed of a perturbation: each value of the state is replaced by a neighbouring one of float32, and of a float64 model
-        every operation is perturbed where the runtime gives access to it; None: no perturbation.
+    perturb: seed of a perturbation: each value of the state is replaced by a neighbouring one of float32. Of a float64 model every
+        operation is perturbed, and of another one every weight, where the runtime gives access to it. None: no perturbation.
     """
 
     inputs: str

@@ -1,0 +1,41 @@
+"""The rounding of a file's operations is estimated by perturbed evaluations, also where all inputs are whole numbers."""
+
+import numpy as np
+import pytest
+from modelfiles import FILES, Opened, file
+
+from xverify.weights import npz
+from xverify.worker.messages_files import Compute
+
+# What each runtime computes in float64 is the subject of other tests: here are those that compute in the precision of the file.
+NARROW = [name for name in FILES if name not in ("onnx", "torchscript", "pt2")]
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_weights_are_replaced_by_neighbouring_values(tmp_path, name):
+    x = {"0/x": np.full((2, 4), 0.3, np.float32), "0/scale": np.ones((2, 3), np.float32)}
+    npz.save_file(x, tmp_path / "inputs.npz")
+    results = []
+    with Opened(file(*FILES[name]), tmp_path / "worker", "openvino" if name == "onnx-openvino" else "") as opened:
+        opened.build()
+        for perturb in (None, 1, None):
+            path = tmp_path / f"{len(results)}.npz"
+            opened.worker.ask(Compute(str(tmp_path / "inputs.npz"), str(path), perturb=perturb))
+            results.append(next(array for key, array in npz.load_file(path).items() if "logits" in key))
+    before, perturbed, after = results
+    assert np.array_equal(before, after)  # the file that is judged keeps its weights
+    change = np.abs(perturbed - before).max() / np.abs(before).max()
+    assert 1e-9 < change < 1e-5
+
+
+def test_a_masked_softmax_keeps_its_infinite_scores():
+    torch = pytest.importorskip("torch")
+    from xverify.formats._torch_noise import RoundedOperations
+
+    scores = torch.randn(8, 8, dtype=torch.float64)
+    future = torch.ones(8, 8).triu(1).bool()
+    exact = scores.masked_fill(future, float("-inf")).softmax(-1)
+    with RoundedOperations(0):
+        rounded = scores.masked_fill(future, float("-inf")).softmax(-1)
+    assert rounded.isfinite().all()
+    assert 0 < (rounded - exact).abs().max() < 1e-6
