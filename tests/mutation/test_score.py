@@ -5,6 +5,7 @@ import json
 import pytest
 
 from xverify.commands import mutate
+from xverify.mutation import mistakes
 from xverify.mutation.records import Score, Trial
 from xverify.report.tables import markdown
 from xverify.results.verdicts import Verdict
@@ -47,9 +48,9 @@ def test_a_score_in_json_has_the_names_that_files_have():
     found = json.loads(json.dumps(score.to_dict(), allow_nan=False))
     trials = found.pop("trials")
     assert found == {
-        "model": "m", "planted": 5, "caught": 3, "untested": 1, "missed": 1, "exit_1": 3, "drift_named": 0,
-        "layer_named": 2, "explained": 2,
-        "clean_runs": 3, "false_alarms": ["alarm"],
+        "model": "m", "subject": "torch:eager", "planted": 5, "caught": 3, "untested": 1, "missed": 1,
+        "exit_1": 3, "drift_named": 0, "layer_named": 2, "explained": 2,
+        "clean_runs": 3, "false_alarms": ["alarm"], "not_planted": [],
     }  # fmt: skip
     assert list(trials[0]) == [
         "model", "kind", "layer", "says", "visible", "outcome", "verdict", "found", "explained", "explanation",
@@ -86,3 +87,42 @@ def test_a_missed_fault_fails(monkeypatch, capsys, scores, code):
     from xverify.commands._main import main
 
     assert main(["mutate", "mlp", "--quiet"]) == code
+
+
+def test_a_port_of_another_framework_is_named_in_the_table_and_in_sentences(capsys):
+    score = Score(
+        "m", (trial(), MISSED), 1, ("seed 0: DIFFERENT",), subject="flax", unplanted=("eps in bn: why [not]",)
+    )
+    assert mutate.table([score])[0][0] == "m, flax"
+    assert (score.to_dict()["subject"], score.to_dict()["not_planted"]) == ("flax", ["eps in bn: why [not]"])
+    mutate._print([score], False)
+    missed, unplanted, alarm, *_ = capsys.readouterr().out.splitlines()
+    assert missed.startswith("MISSED   m, flax: bias missing in fc")
+    assert unplanted == "not planted m, flax: eps in bn: why [not]"
+    assert alarm.startswith("FALSE ALARM m, flax:")
+
+
+@pytest.mark.parametrize("task", ["forward", "train"])
+def test_every_subject_that_is_named_gets_a_score(monkeypatch, capsys, task):
+    asked = []
+
+    def scored(model, *, subject, **_):
+        asked.append((model, subject))
+        return Score(model, (trial(),), 1, (), subject=subject)
+
+    monkeypatch.setattr(mutate, "mutate" if task == "forward" else "mutate_training", scored)
+    from xverify.commands._main import main
+
+    assert main(["mutate", "mlp", "--quiet", "--markdown", "--task", task, "--subjects", "flax,paddle:static"]) == 0
+    assert asked == [("mlp", "flax"), ("mlp", "paddle:static")]
+    assert "| mlp, paddle:static |" in capsys.readouterr().out
+
+
+def test_another_framework_makes_the_mistakes_that_need_no_code_of_torch():
+    by_kind = {mistake.kind: mistakes.made(mistake, in_torch=False) for mistake in mistakes.MISTAKES}
+    left_out = {kind for kind, made in by_kind.items() if made is None}
+    assert left_out == {"loss summed, not averaged", "gradient not zeroed", "momentum missing", "frozen layer"}
+    assert by_kind["eps placement"].settings.variants == ("eps-hat",)
+    assert by_kind["batch-norm momentum convention"].in_model == "momentum"
+    assert [kind for kind, made in by_kind.items() if made and not made.match] == ["no Bessel correction"]
+    assert all(mistakes.made(mistake, in_torch=True) for mistake in mistakes.MISTAKES)

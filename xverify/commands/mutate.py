@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import argparse
 
+from rich.markup import escape
+
 from ..mutation.forward import mutate
 from ..mutation.records import Score, Trial, TrialOutcome
 from ..mutation.training import mutate_training
+from ..mutation.workers import TORCH
 from ..report.progress import progress_listener
 from ..report.tables import borderless, markdown
 from ..report.terminal import console
@@ -18,6 +21,7 @@ GROUP = "verify and time"
 EXAMPLE = """examples:
   xverify mutate resnet18 vit-tiny lstm-cell
   xverify mutate mlp --per-kind 3 --seed 1 --json score.json
+  xverify mutate mlp --subjects flax,paddle
   xverify mutate mlp resnet18 --task train"""
 
 EXIT_CODES = {
@@ -28,6 +32,7 @@ EXIT_CODES = {
 }
 OPTIONS = (
     named("batch", default=2, unset=""),
+    named("subjects", default=(TORCH,), unset=TORCH, help="frameworks of the ports, each scored by itself"),
     named("task", metavar="TASK", many=False, help="forward: faults of layers; train: faults of training code"),
     Option("per_kind", int, 1, "layers drawn for each kind of fault", group=HOW, metavar="N", least=1),
     named("seed", help="seed of drawn weights, inputs and layers"),
@@ -54,9 +59,10 @@ def main(args: argparse.Namespace) -> int:
     values(args, OPTIONS)
     scores: list[Score] = []
     for model in args.models:
-        scores.append(_score(args, model))
-        if args.json:
-            write_json([score.to_dict() for score in scores], args.json)
+        for subject in args.subjects or (TORCH,):
+            scores.append(_score(args, model, subject))
+            if args.json:
+                write_json([score.to_dict() for score in scores], args.json)
     if args.markdown:
         print("\n".join(markdown(COLUMNS, table(scores))))
     else:
@@ -64,21 +70,34 @@ def main(args: argparse.Namespace) -> int:
     return int(any(score.count(TrialOutcome.MISSED) or score.alarms for score in scores))
 
 
-def _score(args: argparse.Namespace, model: str) -> Score:
+def _score(args: argparse.Namespace, model: str, subject: str) -> Score:
     with progress_listener(args.quiet) as listener:
         if args.task == "train":
-            return mutate_training(model, batch=args.batch, seed=args.seed, threads=args.threads, listener=listener)
+            return mutate_training(
+                model, subject=subject, batch=args.batch, seed=args.seed, threads=args.threads, listener=listener
+            )
         return mutate(
-            model, batch=args.batch, seed=args.seed, per_kind=args.per_kind, threads=args.threads, listener=listener
+            model,
+            subject=subject,
+            batch=args.batch,
+            seed=args.seed,
+            per_kind=args.per_kind,
+            threads=args.threads,
+            listener=listener,
         )
 
 
 def table(scores: list[Score]) -> list[list[str]]:
-    """The rows of the table: one for each model, and their sum when there are several."""
-    rows = [(score.model, _counts(score)) for score in scores]
+    """The rows of the table: one for each model and port, and their sum when there are several."""
+    rows = [(_name(score), _counts(score)) for score in scores]
     if len(rows) > 1:
         rows.append(("all", [sum(column) for column in zip(*(counts for _, counts in rows))]))
     return [[name, *map(str, counts)] for name, counts in rows]
+
+
+def _name(score: Score) -> str:
+    """The model and, where it is not torch, the framework of the port."""
+    return score.model if score.subject == TORCH else f"{score.model}, {score.subject}"
 
 
 def _counts(score: Score) -> list[int]:
@@ -98,9 +117,11 @@ def _print(scores: list[Score], quiet: bool) -> None:
         for score in scores:
             for trial in score.trials:
                 if not trial.understood:
-                    out.print(_sentence(trial))
+                    out.print(_sentence(trial, _name(score)))
+            for reason in score.unplanted:
+                out.print(f"[dim]not planted[/] {_name(score)}: {escape(reason)}")
             for alarm in score.alarms:
-                out.print(f"[red]FALSE ALARM[/] {score.model}: {alarm}")
+                out.print(f"[red]FALSE ALARM[/] {_name(score)}: {alarm}")
         out.print()
     shown = borderless()
     for index, column in enumerate(COLUMNS):
@@ -110,9 +131,9 @@ def _print(scores: list[Score], quiet: bool) -> None:
     out.print(shown)
 
 
-def _sentence(trial: Trial) -> str:
-    """A trial in rich's markup: what was planted where, and what was found."""
+def _sentence(trial: Trial, name: str) -> str:
+    """A trial in rich's markup: what was planted where, and what was found. name: of the model and the port."""
     style = {TrialOutcome.MISSED: "red", TrialOutcome.UNTESTED: "dim", TrialOutcome.CAUGHT: "yellow"}[trial.outcome]
     found = f"found {trial.found}: {trial.explanation or 'not explained'}" if trial.found else "no layer differs"
-    where = f"{trial.model}: {trial.kind} in {trial.layer}, {trial.visible:.3g} × its noise floor"
+    where = f"{name}: {trial.kind} in {trial.layer}, {trial.visible:.3g} × its noise floor"
     return f"[{style}]{trial.outcome:8}[/] {where}; {found}"

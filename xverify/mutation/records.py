@@ -98,12 +98,16 @@ class Score:
 
     clean: number of runs without a fault.
     alarms: one sentence for each of these runs that was not EQUAL.
+    subject: the framework of the port, and its mode.
+    unplanted: one sentence for each fault that could not be planted in this port.
     """
 
     model: str
     trials: tuple[Trial, ...]
     clean: int
     alarms: tuple[str, ...]
+    subject: str = "torch:eager"
+    unplanted: tuple[str, ...] = ()
 
     def count(self, outcome: TrialOutcome) -> int:
         return sum(trial.outcome == outcome for trial in self.trials)
@@ -128,6 +132,7 @@ class Score:
         """JSON values."""
         return {
             "model": self.model,
+            "subject": self.subject,
             "planted": len(self.trials),
             **{outcome.lower(): self.count(outcome) for outcome in TrialOutcome},
             "exit_1": self.fails,
@@ -136,5 +141,6 @@ class Score:
             "explained": self.understood,
             "clean_runs": self.clean,
             "false_alarms": list(self.alarms),
+            "not_planted": list(self.unplanted),
             "trials": [trial.to_dict() for trial in self.trials],
         }

@@ -1,7 +1,7 @@
 """Mutations of training code: known mistakes are made in a port's training, and the training-parity checks must name them.
 
-The reference and the port are two workers of torch with the same weights. Every mistake is made with an
-optimizer for which it has an effect.
+The reference and the port have the same weights. Every mistake is made with an optimizer for which it has an effect, in the way
+that ``mistakes.made`` says. A port of another framework than torch computes torch's formulas, as with ``--match-optimizer``.
 """
 
 from __future__ import annotations
@@ -11,20 +11,18 @@ from dataclasses import dataclass, replace
 
 from ..progress import Listener
 from ..reference.build import build_question
-from ..reference.request import resolve
 from ..results.records import Check
 from ..results.verdicts import Verdict
 from ..training.parity import Learner, TrainingParity
 from ..worker import messages
 from ..worker.messages_training import PlantMistake, PrepareTraining
 from ..worker.process import Worker
-from ..workload.optimizers import Optimizer
 from ..workload.options import RunSettings
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
-from .mistakes import MISTAKES, Mistake
+from .mistakes import MISTAKES, Made, Mistake, made
 from .records import Score, Trial
-from .workers import reference_and_port
+from .workers import TORCH, Subject, reference_and_port, request_for
 
 SEEDS = 2  # of clean runs, each with every optimizer that a mistake is made with
 
@@ -42,64 +40,81 @@ class _Round:
 
 
 def mutate_training(
-    model: str, *, batch: int | None = None, seed: int = 0, threads: int | None = None, listener: Listener | None = None
+    model: str,
+    *,
+    subject: str = TORCH,
+    batch: int | None = None,
+    seed: int = 0,
+    threads: int | None = None,
+    listener: Listener | None = None,
 ) -> Score:
-    """Make every mistake that the model can have. ``Score.located`` counts the mistakes that break the right check first."""
-    listener = listener or Listener()
-    request, folder = resolve(
-        model, ["torch:eager"], RunSettings(task="train", batch=batch, seed=seed, cases=2, threads=threads)
+    """Make every mistake that the port can make. ``Score.located`` counts the mistakes that break the right check first.
+
+    subject: the framework of the port, and its mode.
+    """
+    listener, port = listener or Listener(), Subject.parse(subject)
+    request, folder = request_for(
+        model, port, RunSettings(task="train", batch=batch, seed=seed, cases=2, threads=threads)
     )
-    rounds = [_round(each, planted, folder, listener) for each, planted in _requests(request)]
+    rounds = [_round(each, planted, folder, port, listener) for each, planted in _requests(request, port)]
     found = {mistake: checks for each in rounds for mistake, checks in each.found.items()}
     trials = [_trial(folder.name, mistake, found[mistake]) for mistake in MISTAKES if mistake in found]
     alarms = [each.alarm for each in rounds if each.alarm is not None]
-    return Score(folder.name, tuple(trials), len(rounds), tuple(alarms))
+    return Score(folder.name, tuple(trials), len(rounds), tuple(alarms), subject=port.label)
 
 
-def _requests(request: Request) -> Iterator[tuple[Request, list[Mistake]]]:
+def _requests(request: Request, subject: Subject) -> Iterator[tuple[Request, list[Mistake]]]:
     """A request for every seed and optimizer, and the mistakes to make. All mistakes are made with the first seed."""
+    mistakes = [mistake for mistake in MISTAKES if made(mistake, subject.is_torch)]
     for other in range(SEEDS):
-        for settings in dict.fromkeys(mistake.asked for mistake in MISTAKES):
-            planted = [mistake for mistake in MISTAKES if mistake.asked == settings] if other == 0 else []
+        for settings in dict.fromkeys(mistake.asked for mistake in mistakes):
+            planted = [mistake for mistake in mistakes if mistake.asked == settings] if other == 0 else []
             yield replace(request, optimizer=settings, seed=request.seed + other), planted
 
 
-def _round(request: Request, planted: list[Mistake], folder: ModelFolder, listener: Listener) -> _Round:
+def _round(
+    request: Request, planted: list[Mistake], folder: ModelFolder, subject: Subject, listener: Listener
+) -> _Round:
     """Judge a port without a mistake, and then with each of these mistakes."""
     settings = request.optimizer
     assert settings is not None
     conditions = f"seed {request.seed}, {settings.says()}"
-    with reference_and_port(request, folder, listener) as (process, prepared, port):
+    with reference_and_port(request, folder, subject, listener) as (process, prepared, port):
         parity = TrainingParity(process, prepared)
         parity.prepare(curve=False)
         listener.phase("mutate", f"a clean run: {conditions}")
-        checks = _judge_training(parity, port, folder, settings, "")
+        checks = _judge_training(parity, port, folder, subject, Made(settings, not subject.is_torch))
         found = {}
         for mistake in planted:
             if mistake.norms and not any(check.name == "statistics" for check in checks):
                 continue  # the model has no batch norm
             listener.phase("mutate", f"{mistake.kind}, with {settings.says()}")
-            found[mistake] = _judge_training(parity, port, folder, mistake.made or settings, mistake.plant)
+            how = made(mistake, subject.is_torch)
+            assert how is not None
+            found[mistake] = _judge_training(parity, port, folder, subject, how)
     broken = next((check for check in checks if check.verdict not in (Verdict.EQUAL, Verdict.UNTESTED)), None)
     alarm = f"{conditions}: {broken.name}: {broken.verdict}, {broken.says}" if broken else None
     return _Round(alarm, found)
 
 
 def _judge_training(
-    parity: TrainingParity, port: Worker, folder: ModelFolder, settings: Optimizer, plant: str
+    parity: TrainingParity, port: Worker, folder: ModelFolder, subject: Subject, how: Made
 ) -> list[Check]:
-    """Build the port again, and run the checks of whole training steps.
-
-    settings: the optimizer settings of the port.
-    plant: the change of the port to make (see worker.mistakes); "" for none.
-    """
-    port.ask(build_question(folder, "torch", None))
+    """Build the port again, and run the checks of whole training steps. how: how the port makes a mistake, or none."""
+    built = port.ask(build_question(folder, subject.adapter.name, None, subject.mode))
     port.ask(messages.Load(path=str(parity.prepared.weights)))
-    training = str(parity.prepared.training)
-    port.ask(PrepareTraining(inputs=training, mode="eager", optimizer=settings, match=False))
-    if plant:
-        port.ask(PlantMistake(plant=plant))
-    return parity.judge_steps(Learner("torch:eager", port, replace(settings, variants=()), (), {}, ()))
+    question = PrepareTraining(
+        inputs=str(parity.prepared.training),
+        mode=subject.mode,
+        optimizer=how.settings,
+        match=how.match,
+        plant=how.in_model,
+    )
+    port.ask(question)
+    if how.in_training:
+        port.ask(PlantMistake(plant=how.in_training))
+    settings = replace(how.settings, variants=())
+    return parity.judge_steps(Learner(subject.label, port, settings, (), built.fused_parameters, ()))
 
 
 def _trial(model: str, mistake: Mistake, checks: list[Check]) -> Trial:

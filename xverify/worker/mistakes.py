@@ -1,21 +1,17 @@
-"""Mistakes of training code that ``PlantMistake`` makes on purpose in a model that torch trains.
+"""Mistakes that are made on purpose: of models, before their training is prepared, and of training code of torch.
 
-Each mistake is a function that changes the adapter's ``Learner`` (framework.adapter.Training). ``mutation.mistakes`` lists which
-mistakes a mutation plants, and what a report must say about each of them.
+Those of ``PLANTS`` are functions that change the adapter's ``Learner`` (framework.adapter.Training); ``PlantMistake`` makes them.
+Those of ``IN_MODEL`` change the layers of a model of any framework; ``PrepareTraining`` makes them. ``mutation.mistakes`` lists
+which mistakes a mutation plants, and what a report must say about each of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from ..workload.optimizers import Optimizer, update
-
-
-def _momentum(learner: Any) -> None:
-    for norm in _norms(learner):
-        norm.momentum = 1 - norm.momentum
 
 
 def _bessel(learner: Any) -> None:
@@ -89,7 +85,6 @@ def _formula(change: Callable[[Optimizer], Optimizer]) -> Callable[[Any], None]:
 
 
 PLANTS: Mapping[str, Callable[[Any], None]] = {
-    "momentum": _momentum,
     "bessel": _bessel,
     "sum": _sum,
     "accumulate": _accumulate,
@@ -99,3 +94,14 @@ PLANTS: Mapping[str, Callable[[Any], None]] = {
     "decoupled": _formula(lambda o: replace(o, variants=("decoupled",))),
     "no momentum": _formula(lambda o: replace(o, momentum=0.0)),
 }
+
+
+def _momentum(layers: Iterable[Any]) -> None:
+    """Let the momentum of batch norms weigh the other value: the new one instead of the old one, or the reverse."""
+    for layer in layers:
+        for name in ("momentum", "_momentum"):
+            if "BatchNorm" in type(layer).__name__ and isinstance(getattr(layer, name, None), float):
+                setattr(layer, name, 1 - getattr(layer, name))
+
+
+IN_MODEL: Mapping[str, Callable[[Iterable[Any]], None]] = {"momentum": _momentum}

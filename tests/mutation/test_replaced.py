@@ -1,0 +1,118 @@
+"""Faults that are planted in ports of other frameworks than torch, from the command line."""
+
+import json
+
+import pytest
+from test_mutation import MODEL, SPEC
+
+from xverify import host
+from xverify.environments import store as environments
+from xverify.framework.discovery import load
+
+pytestmark = pytest.mark.slow
+
+KERAS = """
+from keras import Input, Model, layers
+
+
+def build():
+    x = image = Input((8, 8, 3), name="x")
+    x = layers.Conv2D(8, 3, padding="same", use_bias=False, name="conv")(x)
+    x = layers.BatchNormalization(epsilon=1e-5, name="bn")(x)
+    x = layers.ReLU(name="relu")(x)
+    x = layers.GlobalAveragePooling2D(name="pool")(x)
+    x = layers.Flatten(name="flatten")(x)
+    return Model(image, layers.Dense(5, name="fc")(x))
+"""
+
+
+def runs(name):
+    """Skips a test where a framework is not installed."""
+    absent = host.missing(load(name)) and environments.chosen(load(name)) is None
+    return pytest.param(name, marks=pytest.mark.skipif(bool(absent), reason=f"{name} is not installed"))
+
+
+@pytest.fixture
+def scored(xverify, tmp_path):
+    """Mutate a model, and return the outcome and the scores, which are also asserted to add up."""
+
+    def run(model, subjects, *more, code=0):
+        file = tmp_path / "score.json"
+        done = xverify("mutate", model, "--subjects", subjects, "--json", file, *more, timeout=900)
+        assert done.code == code, done.out + done.err
+        scores = json.loads(file.read_text())
+        assert [score["subject"] for score in scores] == subjects.split(",")
+        for score in scores:
+            assert score["planted"] == score["caught"] + score["untested"] + score["missed"]
+        return done, scores
+
+    return run
+
+
+def port(folder, **files):
+    folder.mkdir()
+    for name, text in {"spec": SPEC, "torch": MODEL, **files}.items():
+        (folder / f"{name}.py").write_text(text)
+    return folder
+
+
+def right(score, least):
+    """Assert that every visible fault was caught in its place. least: the number of faults that have to be planted."""
+    assert (score["missed"], score["false_alarms"], score["not_planted"]) == (0, [], [])
+    assert score["planted"] >= least
+    assert score["layer_named"] == score["caught"]
+    assert score["explained"] >= 0.9 * score["caught"]
+    assert score["clean_runs"] >= 5
+
+
+def test_a_fault_in_what_a_layer_returns_is_judged_as_one_in_the_layer_itself(scored, tmp_path):
+    folder = port(tmp_path / "port", torch_port=MODEL)
+    _, (own, replaced) = scored(folder, "torch:eager,torch_port:eager", "--quiet")
+    right(replaced, 15)
+    for one, other in zip(own["trials"], replaced["trials"]):
+        assert [one[key] for key in ("kind", "layer", "visible", "verdict", "found", "explained")] == [
+            other[key] for key in ("kind", "layer", "visible", "verdict", "found", "explained")
+        ]
+
+
+def test_faults_are_planted_in_a_port_with_the_channels_last(scored, tmp_path):
+    _, (score,) = scored(port(tmp_path / "port", tensorflow=KERAS), "tensorflow:eager", "--quiet")
+    right(score, 15)
+    assert {"conv", "bn", "fc"} <= {trial["layer"] for trial in score["trials"]}
+
+
+@pytest.mark.parametrize("framework", [runs(name) for name in ("flax", "paddle", "jittor", "keras-jax", "keras-torch")])
+def test_faults_are_planted_in_ports_of_every_framework(scored, framework):
+    _, (score,) = scored("mlp", framework, "--quiet")
+    right(score, 5)
+
+
+def test_a_layer_that_ends_in_an_activation_gets_no_fault(scored, tmp_path):
+    fused = KERAS.replace('layers.Dense(5, name="fc")', 'layers.Dense(5, activation="tanh", name="fc")')
+    tanh = MODEL.replace("return self.fc(x)", "return torch.tanh(self.fc(x))")
+    done, (score,) = scored(port(tmp_path / "port", torch=tanh, tensorflow=fused), "tensorflow:eager")
+    assert not {"fc"} & {trial["layer"] for trial in score["trials"]}
+    assert any("in fc: the layer of the port computes something else" in text for text in score["not_planted"])
+    assert "not planted port, tensorflow:eager" in done.out
+
+
+def test_a_framework_without_layers_says_so(xverify):
+    done = xverify("mutate", "mlp", "--subjects", "numpy")
+    assert done.code == 3
+    assert "no layer of numpy can be captured, so no fault can be planted in one; --task train plants" in done.err
+
+
+def test_an_unknown_port_is_refused(xverify):
+    done = xverify("mutate", "mlp", "--subjects", "tensorlow")
+    assert done.code == 2
+    assert "did you mean 'tensorflow'" in done.err
+
+
+@pytest.mark.parametrize(
+    "framework", [runs(name) for name in ("flax", "jax", "paddle", "keras-jax", "keras-torch", "jittor")]
+)
+def test_mistakes_of_training_code_are_made_in_every_framework(scored, framework):
+    _, (score,) = scored("mlp", framework, "--task", "train", "--quiet")
+    assert score["planted"] == score["caught"] == score["layer_named"] == score["explained"] == 9
+    assert score["false_alarms"] == []
+    assert score["clean_runs"] == 12
