@@ -211,6 +211,15 @@ def test_list_prints_text_and_json(made, call):
     assert "walled" in json.loads(call("env", "list", "--json").out)["available"]
 
 
+def test_the_name_of_a_framework_means_its_environment(made, call):
+    root, _ = made
+    done = call("env", "create", "apart", "walled", root=root)
+    assert (done.code, done.out.count("walled exists already")) == (0, 1)
+    done = call("env", "remove", "apart", root=root)  # it would remove what another framework uses, too
+    assert done.code == 2
+    assert "unknown environment 'apart'" in done.err
+
+
 def test_creating_a_current_environment_again_changes_nothing(made, call):
     root, _ = made
     before = (root / "walled" / "xverify.json").stat().st_mtime_ns

@@ -3,6 +3,7 @@
 JAX needs a separate environment, ``xverify env create jax``. Without it the tests that need JAX are skipped.
 """
 
+import json
 import os
 import shutil
 import subprocess
@@ -12,6 +13,8 @@ import pytest
 from conftest import counts
 from test_zoo import SMALL, agree
 
+from xverify.environments import store as environments
+from xverify.framework.discovery import load
 from xverify.workload.spec import zoo
 
 pytestmark = pytest.mark.slow
@@ -131,3 +134,147 @@ assert len(list(layer.parameters())) == 1
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment, cwd=tmp_path, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+# -- training ---------------------------------------------------------------------------------------------------------
+
+NORM_SPEC = """
+from xverify import ModelSpec, TensorSpec
+SPEC = ModelSpec(
+    batch=8, task="classification",
+    inputs={"x": TensorSpec(("N", 3, 8, 8), layout="NCHW")}, outputs={"logits": TensorSpec(("N", 5))},
+)
+"""
+NORM_TORCH = """
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 6, 3)
+        self.bn = nn.BatchNorm2d(6)
+        self.relu = nn.ReLU()
+        self.drop = nn.Dropout(0.5)
+        self.both = nn.LSTM(6, 4, batch_first=True, bidirectional=True)
+        self.fc = nn.Linear(8, 5)
+
+    def forward(self, x):
+        x = self.drop(self.relu(self.bn(self.conv(x))))
+        return self.fc(self.both(x.mean(2).transpose(1, 2))[0].mean(1))
+
+
+def build():
+    return Net()
+"""
+NORM_PORT = """
+from keras import Input, Model, layers, ops
+
+
+class Mean(layers.Layer):
+    def call(self, x):
+        return ops.mean(x, 1)
+
+
+def build():
+    x = image = Input((8, 8, 3), name="x")
+    x = layers.Conv2D(6, 3, name="conv")(x)
+    x = layers.BatchNormalization(epsilon=1e-5, momentum=0.9, name="bn")(x)
+    x = layers.ReLU(name="relu")(x)
+    x = layers.Dropout(0.5, name="drop")(x)
+    x = Mean(name="rows")(x)
+    x = layers.Bidirectional(layers.LSTM(4, return_sequences=True), name="both")(x)
+    return Model(image, layers.Dense(5, name="fc")(Mean(name="time")(x)))
+"""
+TRAIN = ("--task", "train", "--warmup", 1, "--rerun", 2)
+
+
+def norms(folder, old="", new=""):
+    """A port with a batch norm, dropout and two directions of a recurrent layer. old, new: a change of it."""
+    assert old in NORM_PORT
+    for name, text in (("spec", NORM_SPEC), ("torch", NORM_TORCH), ("tensorflow", NORM_PORT.replace(old, new))):
+        (folder / f"{name}.py").write_text(text)
+    return folder
+
+
+def checks(row):
+    """The verdicts of the training-parity checks: (check, verdict, how it differs). A busy machine may draw no loss curve."""
+    found = [each for each in row["training"]["checks"] if (each["name"], each["verdict"]) != ("curve", "UNTESTED")]
+    return {(each["name"], each["verdict"], each["difference"] or "") for each in found}
+
+
+@pytest.mark.parametrize(
+    ("model", "subjects", "batch"),
+    [
+        ("mlp", ["keras-jax", "keras-jax:eager"], 32),
+        ("resnet18", ["keras-jax"], 4),
+        ("vit-tiny", ["keras-jax"], 4),
+    ],
+)
+def test_keras_on_jax_trains_as_torch_does(with_jax, model, subjects, batch):
+    arguments = ("--optimizer", "adam", "--match-optimizer", "--strict", "--batch", batch)
+    done = with_jax(model, *TRAIN, *arguments, "--subjects", ",".join(["torch:eager", *subjects]), timeout=1800)
+    assert done.code == 0, done.out + done.err
+    for subject in subjects:
+        row = done.row(subject)
+        assert {verdict for _, verdict, _ in checks(row)} == {"EQUAL"}, done.out
+        assert {"forward", "backward", "loss", "gradients", "update"} <= {name for name, *_ in checks(row)}
+        assert row["training"]["layers"]["missing"] == []
+        assert row["speed"]["seconds_per_step"] > 0
+
+
+@pytest.mark.parametrize("subject", ["keras-jax", "keras-jax:eager"])
+def test_every_kind_of_variable_is_trained_or_updated(with_jax, tmp_path, subject):
+    arguments = ("--optimizer", "adamw", "--match-optimizer", "--strict", "--subjects", f"torch:eager,{subject}")
+    done = with_jax(norms(tmp_path), *TRAIN, *arguments)
+    assert done.code == 0, done.out + done.err
+    assert {verdict for _, verdict, _ in checks(done.row(subject))} == {"EQUAL"}
+    assert "statistics" in {name for name, *_ in checks(done.row(subject))}
+    assert done.row(subject)["training"]["dropout_disabled"] == ["drop"]
+
+
+def test_the_formulas_of_keras_are_named(with_jax, tmp_path):
+    done = with_jax(norms(tmp_path), *TRAIN, "--optimizer", "adam", "--subjects", "torch:eager,keras-jax")
+    found = {(name, how) for name, verdict, how in checks(done.row("keras-jax")) if verdict != "EQUAL"}
+    assert done.code == 0, done.out + done.err
+    assert ("statistics", "biased variance") in found
+    assert {how for name, how in found if name == "update"} == {"eps-hat, one bias"}, found
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "check", "says"),
+    [
+        ("momentum=0.9", "momentum=0.1", "statistics", "momentum weighs the old value"),
+        ("Conv2D(6, 3,", "Conv2D(6, 3, trainable=False,", "gradients", "no gradient: frozen"),
+        ("epsilon=1e-5", "epsilon=1e-2", "forward", "behaves as eps=0.01"),
+        ('Mean(name="time")(x)', 'Mean(name="time")(2 * x)', "forward", ""),
+    ],
+)
+def test_a_fault_of_training_is_found_by_its_check(with_jax, tmp_path, old, new, check, says):
+    arguments = ("--match-optimizer", "--subjects", "torch:eager,keras-jax")
+    done = with_jax(norms(tmp_path, old, new), *TRAIN, *arguments)
+    assert done.code == 1, done.out + done.err
+    broken = [
+        each for each in done.row("keras-jax")["training"]["checks"] if each["verdict"] not in ("EQUAL", "UNTESTED")
+    ]
+    assert broken[0]["name"] == check, broken
+    assert says in broken[0]["says"], broken
+
+
+def test_the_optimizers_of_keras_on_jax(xverify, tmp_path):
+    if environments.chosen(load("keras-jax")) is None:
+        pytest.skip("keras-jax is not installed; type: xverify env create jax")
+    table = tmp_path / "table.json"
+    done = xverify("optimizers", "--frameworks", "keras-jax", "--json", table, "--quiet", timeout=900)
+    assert done.code == 0, done.out + done.err
+    found = json.loads(table.read_text())
+    assert all(each["verdict"] == "EQUAL" for each in found if each["match"])
+    own = {
+        (each["settings"]["name"], each["settings"]["weight_decay"]): each["difference"]
+        for each in found
+        if not each["match"]
+    }
+    assert own == {
+        ("sgd", 0.0): "", ("sgd", 0.01): "decoupled", ("adam", 0.0): "eps-hat", ("adamw", 0.01): "eps-hat",
+        ("rmsprop", 0.0): "eps-inside",
+    }  # fmt: skip

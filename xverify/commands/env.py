@@ -64,7 +64,7 @@ def main(args: argparse.Namespace) -> int:
 
 def _create_all(args: argparse.Namespace, console: Console) -> int:
     """Make every environment that is named. When one of them cannot be made, the others still are."""
-    names = [_known(name, environments.pins()) for name in args.names]
+    names = list(dict.fromkeys(_environment(name) for name in args.names))
     # SIGTERM also ends the installer, which would otherwise continue by itself.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     failures = []
@@ -80,6 +80,13 @@ def _create_all(args: argparse.Namespace, console: Console) -> int:
     if failures:
         raise XverifyError("\n".join(str(error) for error in failures))
     return 0
+
+
+def _environment(name: str) -> str:
+    """The environment of this name, or else that of the framework of this name. Raises UsageError."""
+    known = environments.pins()
+    serving = [environment for environment in known if name in environments.serves(environment)]
+    return serving[0] if serving and name not in known else _known(name, known)
 
 
 def _create(name: str, args: argparse.Namespace, console: Console) -> None:

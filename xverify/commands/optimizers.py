@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from .. import host
+from ..environments import store as environments
 from ..errors import UsageError, nearest
 from ..framework import discovery as frameworks
 from ..framework.adapter import Framework
@@ -65,7 +66,7 @@ def _chosen(names: str | None) -> list[type[Framework]]:
     folder = find_model(MODEL)
     known = {name: each for name, each in frameworks.load_all().items() if each.trains and folder.file(each.reads())}
     if not names:
-        return [adapter for adapter in known.values() if not host.missing(adapter)]
+        return [each for each in known.values() if environments.chosen(each) or not host.missing(each)]
     chosen = names.split(",")
     strange = [name for name in chosen if name not in known]
     if strange:

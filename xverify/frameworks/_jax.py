@@ -98,7 +98,7 @@ class Jax(Framework):
         self, model: Any, batch: Batch, names: Mapping[str, str], recorder: TrainingRecorder
     ) -> tuple[Any, float, Mapping[str, Array]]:
         def record(listener: Any) -> Around:
-            return lambda copy: recording(self._chosen_layers(copy, names), self.layer_method, listener)
+            return lambda copy: recording(self._differentiated_layers(copy, names), self.layer_method, listener)
 
         with self.jax.disable_jit():
             return captured_step(self.pure(model), batch, record, recorder)

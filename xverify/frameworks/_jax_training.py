@@ -39,6 +39,11 @@ class Function:
         """Set the variables of the model. The arguments are what ``present`` returns."""
         raise NotImplementedError
 
+    def by_name(self, values: Sequence[Any]) -> dict[str, Array]:
+        """Canonical name -> canonical array, for arrays of the variables that are trained. values: in the order of ``present``."""
+        each = iter(values)
+        return {one.name: join(one, [np.asarray(next(each)) for _ in one.parts]) for one in self.trained}
+
     def __call__(
         self, trained: Sequence[Any], others: Sequence[Any], inputs: Sequence[Any], around: Around = plainly
     ) -> tuple[Any, list[Any]]:
@@ -85,7 +90,7 @@ class Learner(Training):
 
     def gradients(self, *batch: Any) -> tuple[float, dict[str, Array]]:
         (loss, _), found = self.wrapped_gradient(*self.function.present(), *batch)
-        return float(loss), by_name(self.function.trained, found)
+        return float(loss), self.function.by_name(found)
 
     def apply(self, gradients: Mapping[str, Array]) -> None:
         trained, others = self.function.present()
@@ -94,7 +99,7 @@ class Learner(Training):
         self.steps += 1
 
     def optimizer_state(self) -> tuple[int, dict[str, list[Array]]]:
-        fields = [by_name(self.function.trained, values) for values in self.optim.read(self.state)]
+        fields = [self.function.by_name(values) for values in self.optim.read(self.state)]
         return self.steps, {name: [field[name] for field in fields] for name in self.names}
 
     def set_optimizer_state(self, steps: int, state: Mapping[str, Sequence[Array]]) -> None:
@@ -115,12 +120,6 @@ class Learner(Training):
             for each in self.function.trained
             for array in split(each, arrays[each.name], [next(shapes) for _ in each.parts])
         ]
-
-
-def by_name(trained: Iterable[NamedWeight], values: Iterable[Any]) -> dict[str, Array]:
-    """Canonical name -> canonical array. values: one array for each variable of the weights, in their order."""
-    each = iter(values)
-    return {weight.name: join(weight, [np.asarray(next(each)) for _ in weight.parts]) for weight in trained}
 
 
 def cross_entropy(logits: Any, target: Any) -> Any:
@@ -153,7 +152,7 @@ def captured_step(
     differentiated = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)
     (value, outputs), (gradients, tensor_gradients) = differentiated(trained, zeros)
     recorder.take(tensor_gradients)
-    return outputs, float(value), by_name(function.trained, gradients)
+    return outputs, float(value), function.by_name(gradients)
 
 
 class _Adding:

@@ -94,13 +94,17 @@ class Keras(Framework):
         arrays: dict[str, Array] = weights.from_model(model)
         return arrays
 
+    def in_training(self, model: Any) -> Any:
+        """The model in training mode, as ``differentiate`` takes it."""
+        return self.forward(model, training=True)
+
     def differentiate(
         self, forward: Any, batch: Batch, variables: Sequence[Any], tensors: Callable[[], Sequence[Any]] = list
     ) -> Gradients:
         """Run one forward and one backward pass.
 
-        forward: the model as a function of its inputs. variables, tensors: what the gradients are computed with respect to;
-        ``tensors`` is called after the forward pass.
+        forward: what ``in_training`` returns. variables, tensors: what the gradients are computed with respect to; ``tensors`` is
+        called after the forward pass.
         """
         raise NotImplementedError
 
@@ -124,7 +128,7 @@ class Keras(Framework):
     def backward(self, model: Any, batch: Batch, tensors: Callable[[], Sequence[Any]]) -> BackwardPass:
         trainable = self.trainable(model)
         variables = weights.variables(trainable)
-        found = self.differentiate(self.forward(model, training=True), batch, variables, tensors)
+        found = self.differentiate(self.in_training(model), batch, variables, tensors)
         parameter_gradients = self.by_name(trainable, variables, found.variables)
         return BackwardPass(found.outputs, float(found.loss), found.tensors, parameter_gradients)
 

@@ -21,7 +21,8 @@ from xverify.workload.optimizers import Optimizer, update
 class Learner(Training):
     """Training with an optimizer of Keras, or with an exact equivalent of torch.optim.
 
-    wrap: turns a Python function of native tensors into what the mode runs, e.g. tf.function.
+    wrap: turns a Python function of native tensors into what the mode runs, e.g. tf.function. Its second argument is all variables
+        that the function reads or changes.
     """
 
     # Optimizer -> attributes of Keras' optimizer that hold what Optimizer.state_names names, in the same order.
@@ -33,7 +34,12 @@ class Learner(Training):
     }
 
     def __init__(
-        self, framework: Keras, model: Any, wrap: Callable[[Any], Any], optimizer: Optimizer, match: bool
+        self,
+        framework: Keras,
+        model: Any,
+        wrap: Callable[[Callable[..., Any], Sequence[Any]], Any],
+        optimizer: Optimizer,
+        match: bool,
     ) -> None:
         self.framework, self.match = framework, match
         self.trainable = framework.trainable(model)
@@ -51,8 +57,9 @@ class Learner(Training):
             self.optimizer, self.optim = _keras_optimizer(optimizer)
         self.optim.build(self.variables)
         self.norms = _MatchedNorms(model) if match else None
-        self.forward = framework.forward(model, training=True)
-        self.wrapped_step, self.wrapped_gradients = wrap(self._step), wrap(self._gradients)
+        self.forward = framework.in_training(model)
+        changed = [*model.variables, *self.optim.variables]
+        self.wrapped_step, self.wrapped_gradients = wrap(self._step, changed), wrap(self._gradients, changed)
 
     def _step(self, *batch: Any) -> Any:
         before = self.norms.variances() if self.norms else []

@@ -97,7 +97,7 @@ class Equivalent(Steps):
     """
 
     def __init__(self, o: Optimizer, sums: Sequence[int]) -> None:
-        self.optimizer, self.sums = o.plain, sums
+        self.optimizer, self.settings, self.sums = o.plain, o, sums
 
     def begin(self, trained: Sequence[Any]) -> Any:
         import jax.numpy as jnp
@@ -113,7 +113,7 @@ class Equivalent(Steps):
         changed, after = [], [list[Any]() for _ in fields]
         for index, (value, gradient) in enumerate(zip(trained, gradients)):
             old = [field[index] for field in fields]
-            new, kept = update(self.optimizer, value, gradient, old, (count + 1).astype(value.dtype), jnp.sqrt)
+            new, kept = update(self.settings, value, gradient, old, (count + 1).astype(value.dtype), jnp.sqrt)
             # Each of the parts of a sum changes by the same amount, so the sum changes by a multiple of it.
             times = self.sums[index]
             changed.append(new if times == 1 else value + times * (new - value))

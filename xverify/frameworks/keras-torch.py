@@ -49,7 +49,7 @@ class Adapter(OnTorch, Keras):
         return canonical(tensor.detach().cpu().numpy(), layout)
 
     def training(self, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool) -> Training:
-        return Learner(self, model, lambda function: function, optimizer, match)
+        return Learner(self, model, lambda function, variables: function, optimizer, match)
 
     def differentiate(
         self, forward: Any, batch: Batch, variables: Sequence[Any], tensors: Callable[[], Sequence[Any]] = list

@@ -110,8 +110,5 @@ class Adapter(TensorFlow):
     def to_numpy(self, tensor: Any, layout: str | None) -> Array:
         return canonical(np.asarray(tensor), layout)
 
-    def wait(self, outputs: Any) -> None:
-        """An interpreter returns computed arrays."""
-
     def environment(self) -> dict[str, object]:
         return {**super().environment(), "litert": importlib.metadata.version("ai-edge-litert")}

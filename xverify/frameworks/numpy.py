@@ -23,6 +23,7 @@ class Adapter(Framework):
     needs = {"numpy": "numpy"}
     modes = {"eager": eager}
     implicit_mode = "eager"
+    blocking = True
 
     def __init__(self, threads: int, device: str) -> None:
         self.threads = threads

@@ -32,6 +32,7 @@ class Adapter(Framework):
     modes = {"eager": eager, "static": static}
     implicit_mode = "eager"
     trains = True
+    blocking = True
 
     def __init__(self, threads: int, device: str) -> None:
         import paddle

@@ -51,7 +51,7 @@ class Adapter(Keras):
         tf.config.threading.set_inter_op_parallelism_threads(threads)
         self.tf = tf
         self.threads = threads
-        self.asynchronous = device != "cpu"
+        self.blocking = device == "cpu" and type(self).wait is Adapter.wait
 
     @classmethod
     def variables(cls, threads: int, device: str) -> dict[str, str]:
@@ -68,11 +68,11 @@ class Adapter(Keras):
 
     def wait(self, outputs: Any) -> None:
         """On the CPU a call returns computed tensors. Other devices are waited for once at the start and the end of a block."""
-        if self.asynchronous and isinstance(outputs, tuple) and not outputs:  # `outputs == ()` would compare tensors
+        if not self.blocking and isinstance(outputs, tuple) and not outputs:  # `outputs == ()` would compare tensors
             self.tf.test.experimental.sync_devices()
 
     def training(self, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool) -> Training:
-        def wrap(function: Any) -> Any:
+        def wrap(function: Callable[..., Any], variables: Sequence[Any]) -> Any:
             if mode == "eager":
                 return function
             return self.tf.function(function, jit_compile=True if mode == "xla" else None)

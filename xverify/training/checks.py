@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -15,6 +15,7 @@ from ..results.verdicts import Verdict
 from ..verdict import limits
 from ..verdict.judgement import OWN_DRIFT, OWN_EQUAL
 from ..workload.optimizers import VARIANTS, Optimizer
+from ..workload.probe import is_iterated
 from . import optimizer_check
 from .step import OWN, STATISTICS, Distance, Parameter, Statistic, Step, rms
 
@@ -278,3 +279,17 @@ def judge_statistics(step: Step, rounding: float) -> Check:
 
 def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+# -- spectral norms -----------------------------------------------------------------------------------------------------
+
+
+def iterated_vectors(weights: Collection[str]) -> Iterator[Check]:
+    """What is not compared of spectral norms: their vectors after a step. weights: the names of all weights."""
+    names = [name for name in weights if is_iterated(name, weights)]
+    if names:
+        says = (
+            f"what a step makes of the vectors of spectral norms ({names[0]}, {len(names)} in all) is not compared; gradients and "
+            "updates are, with the vectors of the reference's state after one iteration"
+        )
+        yield Check("statistics", 0, Verdict.UNTESTED, says=says)

@@ -40,7 +40,7 @@ from ..worker.messages_training import (
 )
 from ..worker.process import Worker
 from ..workload.optimizers import Optimizer
-from .checks import Local, judge_gradients, judge_loss, judge_statistics, judge_update
+from .checks import Local, iterated_vectors, judge_gradients, judge_loss, judge_statistics, judge_update
 from .conclusion import layer_check, training_error
 from .curve import REPLICAS, Band, band, judge_curve
 from .step import Distance, Step
@@ -185,13 +185,13 @@ class TrainingParity:
         known = len(self.prepared.shapes)
         # Subjects with other weights are not judged here, so the check of the weights has passed.
         checks = [Check("weights", 0, Verdict.EQUAL, compared=known, known=known), *by_layer]
-        untested: list[str] = []
-        distance = Distance()
+        untested, distance = list[str](), Distance()
         for index in range(len(self.states)):
             taken = self._step(learner, index) if index else observed.step
             checks += self._judge_step(learner, index, taken, local, untested, distance)
         if self.no_curve:
             checks.append(Check("curve", 0, Verdict.UNTESTED, says=self.no_curve))
+        checks += iterated_vectors(self.prepared.shapes)
         checks = sorted(checks, key=lambda check: check.step)
         training = Training(
             optimizer=self.optimizer.says(),
