@@ -158,10 +158,10 @@ def compare(monkeypatch, *ours, hand=1.0):
     [
         ([1.001, 1.03, 0.999], True),
         ([1.02, 1.02, 1.001, 1.001, 1.001, 1.0], True),  # not accepted at first, so measured again
-        ([1.02, 1.03, 1.01, 1.02, 1.02, 1.02], False),
-        ([0.98] * 6, False),
-        ([1.02, 1.02, 1.02, 1.02, 1.02, 1.001], None),
-        ([1.02, 1.02, 1.02, 1.02, 1.02, 0.98], None),
+        ([1.02, 1.03, 1.01] * 4, False),
+        ([0.98] * 12, False),
+        ([1.02] * 11 + [1.001], None),
+        ([1.02] * 11 + [0.98], None),
     ],
 )
 def test_overhead_is_judged_over_processes(monkeypatch, ours, passed):

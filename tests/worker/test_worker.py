@@ -137,6 +137,7 @@ def test_memory_is_allocated_before_the_outputs_are_read(session, tmp_path, monk
     live = session()
     live.ask(Prepare(cases(tmp_path), "eager"))
     done = []
+    live.state.framework.blocking = False
     live.state.framework.wait = lambda outputs: done.append("wait")
     live.state.framework.to_numpy = lambda tensor, layout: done.append("read") or np.zeros(3)
     monkeypatch.setattr("xverify.worker.timing.np.ones", lambda size, dtype: done.append((size, dtype)))
@@ -144,14 +145,15 @@ def test_memory_is_allocated_before_the_outputs_are_read(session, tmp_path, monk
     assert done == ["wait", "wait", "wait", (48, np.uint8), "read", "read"]
 
 
-def test_every_output_of_every_call_is_waited_for(session, tmp_path):
+@pytest.mark.parametrize(("blocking", "waits"), [(False, [(), "output", "output", "output", ()]), (True, [()])])
+def test_every_output_is_waited_for_unless_a_call_returns_computed_outputs(session, tmp_path, blocking, waits):
     live = session()
     live.ask(Prepare(cases(tmp_path), "eager"))
     waited = []
-    live.state.framework.wait = waited.append
+    live.state.framework.blocking, live.state.framework.wait = blocking, waited.append
     live.state.call = lambda x: "output"
     live.ask(Block(case=0, calls=3))
-    assert waited == [(), "output", "output", "output", ()]
+    assert waited == waits
 
 
 @pytest.mark.parametrize(

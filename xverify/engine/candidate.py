@@ -8,6 +8,7 @@ from dataclasses import replace
 from ..errors import Unsupported
 from ..progress import Listener
 from ..reference.build import Export, Prepared
+from ..reference.folding import Folding
 from ..reference.layers import LayerReplay
 from ..reference.replayed import ReplayedLayers, replay_layers
 from ..reference.truth import Truth
@@ -82,7 +83,8 @@ class Candidate(TimedCandidate):
         if not fused:
             return built
         digest = self.worker.ask(messages.Digest(fused_parameters=dict(fused))).digest
-        return replace(built, weights_digest=digest)
+        own = Folding(built.folded, self.prepared).digest() if built.folded else ""
+        return replace(built, weights_digest=digest, folded_digest=own)
 
     def _build(self) -> Built:
         """Build the model, load the weights, and read them back."""

@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from ..reference import build, summary, truth
 from ..reference.build import Export, Prepared, ReferenceProcess
 from ..reference.layers import LayerReplay
 from ..results import file as result_file
-from ..results.records import Host, Result, overall
+from ..results.records import Host, Result, WeightsSummary, overall
 from ..training.parity import Observed, TrainingParity
 from ..verdict import outputs
 from ..worker.process import Worker
@@ -120,7 +121,7 @@ class Run:
             xverify=__version__,
             host=Host(**host.describe()),
             settings=summary.settings(self.request, self.folder),
-            weights=summary.weights(self.prepared),
+            weights=self._weights(),
             inputs=summary.inputs(self.request, self.prepared),
             reference=summary.reference(self.request, self.prepared, self.export, self.truth, self._layers()),
             rule=outputs.RULE,
@@ -129,6 +130,15 @@ class Run:
             item=self.folder.spec.item,
             noise=self.process_runs.noise.describe(),
             complete=self.complete,
+        )
+
+    def _weights(self) -> WeightsSummary:
+        """The weights of the run, and what the subjects hold instead."""
+        folded = [(each.label, each.built) for each in self.candidates if each.built is not None and each.built.folded]
+        return replace(
+            summary.weights(self.prepared),
+            folded={subject: built.folded for subject, built in folded},
+            folded_digests={subject: built.folded_digest for subject, built in folded},
         )
 
     def _write(self, result: Result) -> None:

@@ -2,9 +2,7 @@
 
 An adapter is one file, ``xverify/frameworks/NAME.py``, and is found by its name. It defines a class ``Adapter``, a subclass of
 ``Framework``, and imports its framework only inside ``__init__``. The parent process reads names and modes from the class; each
-worker process makes one instance.
-
-An adapter runs a model and waits for its outputs. It never reads a clock and never judges a result.
+worker process makes one instance. An adapter runs a model and waits for its outputs. It never reads a clock and never judges.
 
 Names and layout are *canonical* when they are torch's: ``layer1.0.conv1.weight``, images as N,C,H,W, linear weights as
 (out, in). They are *native* when they are the framework's own. ``frameworks/numpy.py`` is the smallest complete adapter.
@@ -95,9 +93,7 @@ class Training:
         raise NotImplementedError
 
     def optimizer_state(self) -> tuple[int, dict[str, list[Array]]]:
-        """Read the optimizer state.
-
-        Returns the number of steps made so far, and parameter name -> arrays in canonical layout, in the order of
+        """Read the number of steps made so far, and parameter name -> arrays in canonical layout, in the order of
         ``optimizer.state_names``.
         """
         raise NotImplementedError
@@ -143,8 +139,17 @@ class Framework:
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
     # Whether ``training`` is implemented. ``--task train`` runs such frameworks when the user names no subject.
     trains: ClassVar[bool] = False
+    # Whether a call returns computed outputs: ``wait`` has then nothing to do after it, and is left out in timed blocks. Where this
+    # depends on the device, an adapter sets it in ``__init__``.
+    blocking: bool = False
     # Whether layers take and return images as N,H,W,C.
     channels_last: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        """A class with a ``wait`` of its own is waited for, unless it says itself that its calls return computed outputs."""
+        super().__init_subclass__(**more)
+        if "wait" in vars(cls) and "blocking" not in vars(cls):
+            cls.blocking = False
 
     def __init__(self, threads: int, device: str) -> None:
         """Import the framework, and set its number of threads before it computes anything.
@@ -252,6 +257,10 @@ class Framework:
         """Weights that the framework stores as one tensor where torch has several: name -> names of the tensors whose sum it is."""
         return {}
 
+    def computed_weights(self, model: Any) -> dict[str, tuple[str, ...]]:
+        """Weights that the model computes from others, as a weight norm does: name -> names of these. Only a reference needs it."""
+        return {}
+
     def advice_on_axes(self, model: Any, name: str, shape: tuple[int, ...]) -> str:
         """What the user can declare so that a weight gets this shape, as a clause; "" when nothing helps.
 
@@ -328,7 +337,8 @@ class Framework:
 
         batch: an example. optimizer: its name and settings, in torch's terms.
         match: False: use the framework's own optimizer. True: use an exact equivalent of torch's formulas, for the optimizer and
-            for running statistics, made of the framework's own operations.
+            for running statistics, made of the framework's own operations. With variants in the settings, the formula
+            of the optimizer is this wrong one, which a mutation plants.
         Raises Unsupported when the framework cannot do that.
         """
         raise Unsupported(f"the adapter of {self.name} does not support training")
@@ -356,11 +366,7 @@ class Framework:
         names: native name -> canonical name of each layer to record.
         Returns the model's outputs, the loss, and native parameter name -> gradient in canonical layout.
         """
-        # Gradients of outputs that are joined here are not known.
-        layers = {
-            name: parts for name, parts in self._chosen_layers(model, names).items() if not self.side_by_side(parts)
-        }
-        with recording(layers, self.layer_method, recorder):
+        with recording(self._differentiated_layers(model, names), self.layer_method, recorder):
             found = self.backward(model, batch, recorder.tensors)
         recorder.take(found.tensor_gradients)
         return found.outputs, found.loss, found.parameter_gradients
@@ -382,6 +388,11 @@ class Framework:
             if name in names:
                 chosen[names[name]] = [*chosen.get(names[name], ()), *objects]
         return chosen
+
+    def _differentiated_layers(self, model: Any, names: Mapping[str, str]) -> dict[str, Sequence[Any]]:
+        """As ``_chosen_layers``, without layers whose outputs are joined: the gradients of joined outputs are not known."""
+        chosen = self._chosen_layers(model, names)
+        return {name: objects for name, objects in chosen.items() if not self.side_by_side(objects)}
 
     @classmethod
     def reads(cls) -> str:

@@ -52,6 +52,7 @@ def _sentences(result: Result) -> Iterator[str]:
             yield from _layers(result)
         if result.weights.normal_form:
             yield _normal_form(result)
+        yield from _folded(result)
         routes = sorted({row.weights_route for row in result.rows if row.weights_route})
         yield f"Weight routes: {'; '.join(routes)}"
     yield from speed_sentences(result)
@@ -121,7 +122,7 @@ def few(names: Sequence[str], most: int = FEW) -> str:
 
 def _weights(result: Result, digest: str) -> str:
     weights, rows = result.weights, result.rows
-    equal = sum(row.weights_digest == digest for row in rows)
+    equal = sum(row.weights_digest == weights.folded_digests.get(row.subject, digest) for row in rows)
     meaning = ", so every row computes with the same weights" if equal == len(rows) else ""
     return (
         f"Weights: {weights.source}, read back equal from {equal} of {len(rows)} subjects "
@@ -133,6 +134,15 @@ def _weights(result: Result, digest: str) -> str:
 def _normal_form(result: Result) -> str:
     sums = [f"{name} = {' + '.join(parts)}" for name, parts in list(result.weights.normal_form.items())[:2]]
     return f"Digests: computed after summing the weights that some framework stores as one: {', '.join(sums)}, …"
+
+
+def _folded(result: Result) -> Iterator[str]:
+    """The subjects that hold computed weights."""
+    for subject, names in result.weights.folded.items():
+        yield (
+            f"Folded: {subject} holds {len(names)} weights as the reference computes them, as names.toml says ({few(names)}); "
+            f"the digest of all its weights must be {result.weights.folded_digests[subject][:19]}…"
+        )
 
 
 def _training(result: Result) -> str:

@@ -65,6 +65,8 @@ class WeightsSummary:
     source: the weight file, or how the weights were made.
     normal_form: name of a fused parameter -> names of the parameters whose sum it is.
     replaced: a sentence about weights that the model file brought, and that probe weights replace; "" when there are none.
+    folded: subject -> the computed weights that it holds in place of what the reference computes them from.
+    folded_digests: subject -> digest of the weights with its computed ones, which it must return.
     """
 
     digest: str | None = None
@@ -74,6 +76,8 @@ class WeightsSummary:
     source: str = ""
     normal_form: dict[str, tuple[str, ...]] = field(default_factory=dict)
     replaced: str = ""
+    folded: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    folded_digests: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

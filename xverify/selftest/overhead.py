@@ -22,8 +22,9 @@ from .check import Check
 
 OVERHEAD, OVERHEAD_SECONDS = 0.005, 2e-6  # accepted difference: relative, or in seconds per call
 # Number of processes. Where arrays lie in memory differs from process to process, and changes a short call by up to 1%. When the
-# result is not accepted, the number is doubled.
+# result is not accepted, as many are added, up to MOST_PROCESSES.
 PROCESSES = 3
+MOST_PROCESSES = 12
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,8 @@ class Overhead:
 def compare_with_loop(name: str, model: str, task: str, cores: Sequence[int]) -> Check:
     """Check the overhead of the harness for one framework.
 
-    The median over PROCESSES processes decides whether the check passes. When it does not, as many processes again are measured;
-    the check fails only when every process shows the same deviation, and is undecided otherwise.
+    The median over PROCESSES processes decides whether the check passes. When it does not, more processes are measured; the check
+    fails only when every process shows the same deviation, and is undecided otherwise.
 
     name: of the framework. model: a model of the zoo. task: "forward" or "train".
     cores: the cores that the processes may use; () for all.
@@ -89,7 +90,7 @@ def compare_with_loop(name: str, model: str, task: str, cores: Sequence[int]) ->
 def _measure(command: Command) -> list[Overhead]:
     """The overhead in each process. Raises RuntimeError with the last line of a process that failed."""
     processes: list[Overhead] = []
-    while not processes or (len(processes) < 2 * PROCESSES and not Overhead.median(processes).accepted):
+    while not processes or (len(processes) < MOST_PROCESSES and not Overhead.median(processes).accepted):
         for _ in range(PROCESSES):
             done = subprocess.run(
                 command.arguments, capture_output=True, text=True, env=command.environment, check=False

@@ -57,11 +57,13 @@ class Built(Reply):
     seconds: duration of the build.
     shapes: canonical name of a weight -> its shape.
     fused_parameters: canonical name -> names of the weights whose sum the framework stores under this name.
+    computed: canonical name of a weight that the model computes from others -> names of these others.
     """
 
     seconds: float
     shapes: dict[str, tuple[int, ...]]
     fused_parameters: dict[str, tuple[str, ...]]
+    computed: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -248,9 +250,12 @@ class Capture(Request[Captured]):
     """Run one untimed pass on one case of these inputs, and write the inputs and outputs of every layer into a folder.
 
     wanted: canonical names of layers; None: every layer that contains no other layers.
+    returned: an array file of outputs that calls of layers return in place of their own (see capture.returned_key); None: they
+        return their own.
     """
 
     inputs: str
     case: int
     folder: str
     wanted: tuple[str, ...] | None
+    returned: str | None = None

@@ -50,6 +50,7 @@ class PrepareTraining(Request[TrainingPrepared]):
     inputs: an array file of batches with their labels.
     match: whether to use an exact equivalent of torch's optimizer instead of the framework's own.
     time_input: whether the conversion of the batch is part of the timed step.
+    plant: a mistake to make in the model first: a name in ``worker.mistakes.IN_MODEL``; "" for none.
     """
 
     inputs: str
@@ -57,6 +58,7 @@ class PrepareTraining(Request[TrainingPrepared]):
     optimizer: Optimizer
     match: bool
     time_input: bool = False
+    plant: str = ""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,10 +82,19 @@ class Soundness:
         self.state.framework.disable_dropout(model)
         model.train()
         try:
-            yield
+            with self._without_iterations(model):
+                yield
         finally:
             model.eval()
             self.state.write_weights(model, npz.load_file(Path(request.weights)))
+
+    def _without_iterations(self, model: Any) -> AbstractContextManager[None]:
+        """The context in which no pass in training mode changes the weights of the next one, as a spectral norm does."""
+        if not self.state.computed:
+            return nullcontext()
+        from ..frameworks._torch_parametrized import without_iterations
+
+        return without_iterations(model)
 
     def _compare(
         self,
@@ -115,7 +124,7 @@ class Soundness:
     def _float64_model(self, request: messages.Repeat) -> Any:
         state = self.state
         if request.seed is not None:
-            return state.replayed_models(request.weights, request.seed).float64_model
+            return state.replayed_models(request.weights, request.seed, request.training).float64_model
         model = state.framework.build(state.source, state.options, float64=True)
         state.write_weights(model, npz.load_file(Path(request.weights)))
         return model

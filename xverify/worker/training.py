@@ -81,6 +81,10 @@ class TrainingSession:
         arrays = labelled_batches(state, request.inputs)
         self.batches = [native_batch(state, batch) for batch in arrays]
         dropout_disabled = framework.disable_dropout(state.model)
+        if request.plant:
+            from .mistakes import IN_MODEL
+
+            IN_MODEL[request.plant](each for parts in framework.layers(state.model).values() for each in parts)
         start = state.clock()
         self.learner = framework.training(state.model, request.mode, self.batches[0], request.optimizer, request.match)
         state.cases, state.call = self.batches, self.learner.step

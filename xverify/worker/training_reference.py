@@ -76,18 +76,29 @@ class TrainingReference:
     @contextmanager
     def _models(self, begin: TrainingState, seed: int) -> Iterator[Any]:
         """The replayed models in training mode and in this state. At the end their weights are set to this state again."""
-        models = self.state.replayed_models(begin.weights, seed)
-        for model in (models.float64_model, models.float32_model):
+        from ..frameworks._torch_parametrized import without_iterations
+
+        models = self.state.replayed_models(begin.weights, seed, training=True)
+        both = (models.float64_model, models.float32_model)
+        for model in both:
             self.state.framework.disable_dropout(model)
             model.train()
-        self._write(models, begin)
-        try:
-            yield models
-        finally:
+        with without_iterations(*both):
             self._write(models, begin)
+            try:
+                yield models
+            finally:
+                for model in both:
+                    self.state.write_weights(model, npz.load_file(Path(begin.weights)))
 
     def _write(self, models: Any, begin: TrainingState) -> None:
-        """Load the weights of the state, because a pass in training mode changes running statistics."""
+        """Load the weights of the state, because a pass in training mode changes running statistics.
+
+        The first pass of a step makes one iteration of every spectral norm. It is made here, because a replay has several passes.
+        """
+        from ..frameworks._torch_parametrized import iterate
+
         arrays = npz.load_file(Path(begin.weights))
         for model in (models.float64_model, models.float32_model):
             self.state.write_weights(model, arrays)
+            iterate(model)
