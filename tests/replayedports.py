@@ -19,6 +19,41 @@ from xverify.replay.tensors import Capture
 from xverify.results.records import Layers
 from xverify.verdict.layers import summarise
 
+MODEL = """
+import math
+import torch
+import torch.nn.functional as F
+from torch import nn
+{classes}
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+{constructor}
+
+    def forward(self, x):
+{body}
+
+
+def build():
+    return Net()
+"""
+
+
+def indented(text: str) -> str:
+    """The lines of a method's body."""
+    return "\n".join("        " + line for line in text.strip().splitlines())
+
+
+def model(constructor: str, body: str, classes: str = "") -> str:
+    """The text of a model file. constructor, body: the lines of ``__init__`` and of ``forward``. classes: layers that they use."""
+    return MODEL.format(constructor=indented(constructor), body=indented(body), classes=classes)
+
+
+def random(*sizes: int) -> torch.Tensor:
+    """Standard normal values, the same ones at each call."""
+    return torch.randn(*sizes, generator=torch.Generator().manual_seed(1))
+
 
 def built(path: Path, text: str) -> Any:
     """The function that builds the model of a file with this text."""

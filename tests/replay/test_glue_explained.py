@@ -5,40 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("greenlet")
 
-from replayedports import replayed  # noqa: E402
-
-MODEL = """
-import math
-import torch
-import torch.nn.functional as F
-from torch import nn
-{classes}
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-{constructor}
-
-    def forward(self, x):
-{body}
-
-
-def build():
-    return Net()
-"""
-
-
-def indented(text):
-    return "\n".join("        " + line for line in text.strip().splitlines())
-
-
-def model(constructor, body, classes=""):
-    return MODEL.format(constructor=indented(constructor), body=indented(body), classes=classes)
-
-
-def random(*sizes):
-    return torch.randn(*sizes, generator=torch.Generator().manual_seed(1))
-
+from replayedports import model, random, replayed  # noqa: E402
 
 ROWS, IMAGE = random(2, 6, 16), random(2, 8, 6, 6)
 

@@ -5,39 +5,9 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("greenlet")
 
-from replayedports import replayed  # noqa: E402
+from replayedports import model, random, replayed  # noqa: E402
 
 from xverify.replay.faults import catalogue  # noqa: E402
-
-MODEL = """
-import math
-import torch
-import torch.nn.functional as F
-from torch import nn
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-{constructor}
-
-    def forward(self, x):
-{body}
-
-
-def build():
-    return Net()
-"""
-
-
-def model(constructor, body):
-    indented = ("\n".join("        " + line for line in text.strip().splitlines()) for text in (constructor, body))
-    return MODEL.format(**dict(zip(("constructor", "body"), indented)))
-
-
-def random(*sizes):
-    return torch.randn(*sizes, generator=torch.Generator().manual_seed(1))
-
 
 ROWS, IMAGE, ODD, SIGNAL = random(2, 6, 16), random(2, 8, 9, 7), random(2, 8, 8, 7), random(2, 8, 20)
 

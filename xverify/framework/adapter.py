@@ -22,11 +22,10 @@ from ..errors import Failed, Unsupported
 from ..workload.optimizers import Optimizer
 from ..workload.spec import ModelFolder, load_module
 from .capture import Recorder, TrainingRecorder, recording
+from .training import BackwardPass, Batch, Training
 
 # A numpy array of any shape and dtype.
 Array = NDArray[Any]
-# A training batch of native tensors: the inputs in the order of the spec, then the labels.
-Batch = tuple[Any, ...]
 # A mode is a function (adapter, model, example) -> callable. The example is a tuple of native inputs; the returned callable takes
 # such inputs and returns the model's outputs, which may be nested (see ``structures``).
 Mode = Callable[[Any, Any, tuple[Any, ...]], Callable[..., Any]]
@@ -42,65 +41,6 @@ class Source:
 
     folder: Path
     onnx: Path | None = None
-
-
-@dataclass(frozen=True)
-class BackwardPass:
-    """The results of one forward and one backward pass.
-
-    outputs: the model's outputs, native.
-    loss: the value of the loss.
-    tensor_gradients: the gradient of the loss with respect to each requested tensor, native; None where there is no gradient.
-    parameter_gradients: native parameter name -> gradient in canonical layout.
-    """
-
-    outputs: Any
-    loss: float
-    tensor_gradients: Sequence[Any]
-    parameter_gradients: Mapping[str, Array]
-
-
-class Training:
-    """A model with its optimizer, ready to be trained in one mode. ``Framework.training`` returns it.
-
-    The weights stay in the model, and are read and written through the adapter. Parameter names are native, the same as in
-    ``Framework.save_weights``.
-    """
-
-    # The names of the trainable parameters.
-    names: Sequence[str]
-    # The settings of the optimizer. ``variants`` names every way in which the framework's formula differs from torch's.
-    optimizer: Optimizer
-    # The names of parameters whose gradient is a list of rows (an embedding), in which one row may occur several times.
-    sparse: Sequence[str] = ()
-
-    def step(self, *batch: Any) -> Any:
-        """Make one complete training step: forward pass, loss, backward pass, update. This is the call that is timed.
-
-        batch: native inputs, then labels. Returns the loss as a native scalar.
-        """
-        raise NotImplementedError
-
-    def gradients(self, *batch: Any) -> tuple[float, dict[str, Array]]:
-        """Compute the loss and its gradients in the same mode, without changing a parameter.
-
-        batch: native inputs, then labels. Returns the loss, and parameter name -> gradient in canonical layout.
-        """
-        raise NotImplementedError
-
-    def apply(self, gradients: Mapping[str, Array]) -> None:
-        """Update the parameters once with these gradients. gradients: parameter name -> gradient in canonical layout."""
-        raise NotImplementedError
-
-    def optimizer_state(self) -> tuple[int, dict[str, list[Array]]]:
-        """Read the number of steps made so far, and parameter name -> arrays in canonical layout, in the order of
-        ``optimizer.state_names``.
-        """
-        raise NotImplementedError
-
-    def set_optimizer_state(self, steps: int, state: Mapping[str, Sequence[Array]]) -> None:
-        """Replace the optimizer state. The arguments are what ``optimizer_state`` returns."""
-        raise NotImplementedError
 
 
 class Framework:

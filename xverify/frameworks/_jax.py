@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from xverify.errors import Unsupported
-from xverify.framework.adapter import Array, Batch, Framework, Training
+from xverify.framework.adapter import Array, Framework
 from xverify.framework.capture import Recorder, TrainingRecorder, recording
 from xverify.framework.structures import leaves, without_classes
+from xverify.framework.training import Batch, Training
 from xverify.frameworks._jax_training import Around, Function, Learner, captured_step
 from xverify.frameworks._optax import Equivalent, Optax
 from xverify.workload.optimizers import Optimizer

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from xverify.framework.adapter import Array, Batch, Training
+from xverify.framework.adapter import Array
 from xverify.framework.capture import TrainingRecorder
 from xverify.framework.structures import map_leaves
+from xverify.framework.training import Batch, Training
 from xverify.frameworks._optax import Steps
 from xverify.weights.flax_layout import NamedWeight, join, split
 

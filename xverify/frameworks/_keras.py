@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from xverify.errors import Unsupported
-from xverify.framework.adapter import Array, BackwardPass, Batch, Framework, Source
+from xverify.framework.adapter import Array, Framework, Source
+from xverify.framework.training import BackwardPass, Batch
 from xverify.weights import tensorflow as weights
 from xverify.weights.tensorflow import NamedVariable
 

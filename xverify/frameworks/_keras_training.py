@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from xverify.framework.adapter import Array, Training
+from xverify.framework.adapter import Array
+from xverify.framework.training import Training
 from xverify.frameworks._keras import Keras
 from xverify.weights import tensorflow as weights
 from xverify.workload.optimizers import Optimizer, update

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from xverify.errors import Failed
-from xverify.framework.adapter import Array, Batch, Source, Training
+from xverify.framework.adapter import Array, Source
+from xverify.framework.training import Batch, Training
 from xverify.frameworks._flax import Pure, match_norms
 from xverify.frameworks._jax import Jax
 from xverify.frameworks._jax_training import Function

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from xverify.errors import Unsupported
-from xverify.framework.adapter import Array, BackwardPass, Batch, Framework, Source, Training
+from xverify.framework.adapter import Array, Framework, Source
 from xverify.framework.structures import leaves, only_output
+from xverify.framework.training import BackwardPass, Batch, Training
 from xverify.weights import jittor as weights
 from xverify.workload.optimizers import Optimizer, update
 

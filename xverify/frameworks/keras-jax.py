@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from xverify.framework.adapter import Array, Batch, Training
+from xverify.framework.adapter import Array
 from xverify.framework.structures import only_output
+from xverify.framework.training import Batch, Training
 from xverify.frameworks._jax import Jax
 from xverify.frameworks._jax_training import Around, Function, cross_entropy, plainly
 from xverify.frameworks._keras import Gradients, Keras, canonical, native

@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from xverify.framework.adapter import Array, Batch, Training
+from xverify.framework.adapter import Array
 from xverify.framework.structures import only_output
+from xverify.framework.training import Batch, Training
 from xverify.frameworks._keras import Gradients, Keras, canonical, native
 from xverify.frameworks._keras_training import Learner
 from xverify.frameworks._torch import OnTorch

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from xverify.errors import Unsupported
-from xverify.framework.adapter import Array, BackwardPass, Batch, Framework, Source, Training
+from xverify.framework.adapter import Array, Framework, Source
 from xverify.framework.capture import Recorder
+from xverify.framework.training import BackwardPass, Batch, Training
 from xverify.weights import paddle as weights
 from xverify.workload.optimizers import Optimizer, update
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from xverify.framework.adapter import Array, Batch, Training
+from xverify.framework.adapter import Array
 from xverify.framework.structures import only_output, without_classes
+from xverify.framework.training import Batch, Training
 from xverify.frameworks._keras import Gradients, Keras, canonical, native
 from xverify.frameworks._keras_training import Learner
 from xverify.workload.optimizers import Optimizer

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from xverify.framework.adapter import Array, BackwardPass, Batch, Framework, Source, Training
+from xverify.framework.adapter import Array, Framework, Source
 from xverify.framework.capture import Recorder, TrainingRecorder
 from xverify.framework.structures import only_output
+from xverify.framework.training import BackwardPass, Batch, Training
 from xverify.frameworks._torch import OnTorch
 from xverify.weights import torch as weights
 from xverify.workload.optimizers import Optimizer

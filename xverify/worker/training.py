@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ..framework.adapter import Training
 from ..framework.capture import TrainingRecorder
+from ..framework.training import Training
 from ..weights import canonical, npz
 from ..weights.canonical import Array
 from ..weights.names import rename_layers

@@ -1,0 +1,74 @@
+"""The interface of a model that is trained: what ``Framework.training`` and ``Framework.backward`` return."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..weights.canonical import Array
+from ..workload.optimizers import Optimizer
+
+# A training batch of native tensors: the inputs in the order of the spec, then the labels.
+Batch = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class BackwardPass:
+    """The results of one forward and one backward pass.
+
+    outputs: the model's outputs, native.
+    loss: the value of the loss.
+    tensor_gradients: the gradient of the loss with respect to each requested tensor, native; None where there is no gradient.
+    parameter_gradients: native parameter name -> gradient in canonical layout.
+    """
+
+    outputs: Any
+    loss: float
+    tensor_gradients: Sequence[Any]
+    parameter_gradients: Mapping[str, Array]
+
+
+class Training:
+    """A model with its optimizer, ready to be trained in one mode. ``Framework.training`` returns it.
+
+    The weights stay in the model, and are read and written through the adapter. Parameter names are native, the same as in
+    ``Framework.save_weights``.
+    """
+
+    # The names of the trainable parameters.
+    names: Sequence[str]
+    # The settings of the optimizer. ``variants`` names every way in which the framework's formula differs from torch's.
+    optimizer: Optimizer
+    # The names of parameters whose gradient is a list of rows (an embedding), in which one row may occur several times.
+    sparse: Sequence[str] = ()
+
+    def step(self, *batch: Any) -> Any:
+        """Make one complete training step: forward pass, loss, backward pass, update. This is the call that is timed.
+
+        batch: native inputs, then labels. Returns the loss as a native scalar.
+        """
+        raise NotImplementedError
+
+    def gradients(self, *batch: Any) -> tuple[float, dict[str, Array]]:
+        """Compute the loss and its gradients in the same mode, without changing a parameter.
+
+        batch: native inputs, then labels. Returns the loss, and parameter name -> gradient in canonical layout.
+        """
+        raise NotImplementedError
+
+    def apply(self, gradients: Mapping[str, Array]) -> None:
+        """Update the parameters once with these gradients. gradients: parameter name -> gradient in canonical layout."""
+        raise NotImplementedError
+
+    def optimizer_state(self) -> tuple[int, dict[str, list[Array]]]:
+        """Read the state of the optimizer.
+
+        Returns the number of steps made so far, and parameter name -> arrays in canonical layout, in the order of
+        ``optimizer.state_names``.
+        """
+        raise NotImplementedError
+
+    def set_optimizer_state(self, steps: int, state: Mapping[str, Sequence[Array]]) -> None:
+        """Replace the optimizer state. The arguments are what ``optimizer_state`` returns."""
+        raise NotImplementedError
