@@ -56,7 +56,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    code: int = args.action_main(args, Output(highlight=False, soft_wrap=True))
+    code: int = args.action_main(args, Output(soft_wrap=True))
     return code
 
 
