@@ -4,6 +4,7 @@ XverifyError                 one clear line for the user: what, where, both valu
 ├── UsageError               exit 2: the command line, a file or a folder of the user cannot be used
 │   ├── SpecError            the model folder or its spec.py
 │   └── WeightsError         a weight file, or weights that do not fit the model
+├── NotWritten                exit 3: a file could not be written
 └── SubjectError             exit 3: one subject could not run; it becomes a row, and the other subjects go on
     ├── NotInstalled         status "not-installed"
     ├── Unsupported          status "unsupported"
@@ -46,6 +47,12 @@ class SpecError(UsageError):
 
 class WeightsError(UsageError):
     """A weight file cannot be read, or its weights do not fit the model."""
+
+
+class NotWritten(XverifyError):
+    """A file could not be written. ``result``: the records that a result file would have held; None for any other file."""
+
+    result: object = None
 
 
 class SubjectError(XverifyError):

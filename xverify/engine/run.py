@@ -145,6 +145,13 @@ class Run:
         if self.file is not None:
             result_file.write(result, self.file)
 
+    def _write_so_far(self) -> None:
+        """Write the result so far. When that fails, a note says so once, and the run goes on: the last write is the one that counts."""
+        problem = result_file.write_so_far(self.result(), self.file) if self.file is not None else ""
+        if problem and problem not in self.notes:
+            self.notes.append(problem)
+            self.listener.note(problem)
+
     def _layers(self) -> tuple[str, ...]:
         """The layers that the reference judges."""
         if self.parity is not None:
@@ -203,8 +210,7 @@ class Run:
         """Time the processes that are ready, write the result so far, and report it."""
         self.process_runs.time()
         with self.clock.doing("judging"):
-            if self.file is not None:
-                self._write(self.result())
+            self._write_so_far()
             self.process_runs.report()
 
     # -- verdicts -----------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -13,7 +12,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from ..errors import UsageError
+from .. import writing
+from ..errors import NotWritten, UsageError
 from .records import EARLIER_NAMES, SCHEMA_VERSION, Result
 
 NEEDED = {"schema_version", "rows", "reference", "model", "verdict"}  # names that every result file has
@@ -43,21 +43,30 @@ def read(path: Path) -> Result:
 
 
 def write(result: Result, path: str | Path) -> None:
-    """Write a result file. An interruption leaves no incomplete file under this path."""
-    write_json(result.to_dict(), path)
+    """Write a result file, whole or not at all. Raises NotWritten, which holds the result."""
+    try:
+        write_json(result.to_dict(), path)
+    except NotWritten as error:
+        error.result = result
+        raise
+
+
+def write_so_far(result: Result, path: str | Path) -> str:
+    """Write a result that a later one will replace. Returns why that failed, or "": the measurement goes on.
+
+    Nothing is written to a device or a pipe, which would keep both.
+    """
+    try:
+        if writing.is_replaced(path):
+            write(result, path)
+    except NotWritten as error:
+        return str(error)
+    return ""
 
 
 def write_json(values: object, path: str | Path) -> None:
-    """Write JSON values to a file. An interruption leaves no incomplete file."""
-    write_text(json.dumps(values, indent=1) + "\n", path)
-
-
-def write_text(text: str, path: str | Path) -> None:
-    """Write a text file. An interruption leaves the earlier file as it was."""
-    path = Path(path)
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text)
-    os.replace(temporary, path)
+    """Write JSON values to a file, whole or not at all. Raises NotWritten."""
+    writing.write_text(json.dumps(values, indent=1) + "\n", path)
 
 
 def _prepared(value: Any, kind: Any, name: str = "") -> Any:  # Any: JSON values, and type annotations

@@ -40,7 +40,7 @@ class Code:
             "def build():",
             f"    return make({str(self.file)!r}, {self.name!r}, {str(Path.cwd())!r})",
         )
-        (folder / f"{module}.py").write_text("\n".join(lines) + "\n")
+        (folder / f"{module}.py").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def parse(text: str) -> Code | None:
