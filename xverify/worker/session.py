@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, cast
 
-from ..errors import Failed, SubjectError, XverifyError, first_line
+from ..errors import Failed, SubjectError, XverifyError, first_line, full_disk
 from . import codec
 from .building import Building
 from .codec import Hello, MessageError, Refusal, Reply, ReplyType, Request
@@ -69,9 +69,8 @@ class Session:
             return Refusal("failed", f"out of memory: {first_line(error)}; try a smaller --batch")
         except BaseException as error:
             traceback.print_exc()
-            if isinstance(error, KeyboardInterrupt):
-                raise
-            return Refusal("failed", self.state.reason(error))
+            # KeyboardInterrupt, too: a key does not reach a worker, so the code raised it.
+            return Refusal("failed", full_disk(error) or self.state.reason(error))
 
     def answer_line(self, line: bytes) -> bytes | None:
         """The reply line to a request line; None when the worker has to end. Raises MessageError for a line without a number."""
