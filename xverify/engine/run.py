@@ -30,7 +30,7 @@ from . import replaying
 from .budget import Clock, overrun
 from .candidate import Candidate
 from .process_runs import ProcessRuns
-from .resume import Earlier
+from .resume import Earlier, check_weights
 from .stages import History, Subject
 
 
@@ -203,6 +203,8 @@ class Run:
             name: parts for each in self.candidates if each.built for name, parts in each.built.fused_parameters.items()
         }
         self.prepared = prepared.in_normal_form(fused)
+        if self.earlier is not None:
+            check_weights(self.earlier, self._weights())
         for candidate in self.candidates:
             candidate.use_normal_form(self.prepared)
 

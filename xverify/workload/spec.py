@@ -25,6 +25,7 @@ from typing import Any
 from .. import usercode
 from ..errors import SpecError, UsageError, first_line, nearest
 from . import fields
+from .digests import file_digest
 from .imports import load_module
 
 BATCH = "N"
@@ -215,11 +216,7 @@ class ModelFolder:
         sources = (sorted(folder.glob(f"*.{suffix}")) for folder in folders for suffix in ("py", "toml"))
         try:
             for path in (*chain.from_iterable(sources), *filter(None, [self.weights])):
-                sha.update(path.name.encode("utf-8", "surrogateescape") + b"\0")
-                with path.open("rb") as file:
-                    for part in iter(lambda: file.read(2**20), b""):
-                        sha.update(part)
-                sha.update(b"\0")
+                sha.update(f"{path.name}\0{file_digest(path)}\0".encode("utf-8", "surrogateescape"))
         except OSError as error:
             raise SpecError(f"{error.filename}: {error.strerror}") from None
         return f"sha256:{sha.hexdigest()}"
