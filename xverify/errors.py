@@ -136,5 +136,6 @@ def full_disk(error: BaseException) -> str:
     if number not in (errno.ENOSPC, errno.EDQUOT) and not FULL.search(first_line(error)):
         return ""
     where = f"{name}: " if isinstance(name, (str, bytes)) else ""
-    free = f"the temporary directory {tempfile.gettempdir()} has {shutil.disk_usage(tempfile.gettempdir()).free / 2**20:,.0f} MiB left"
+    folder = tempfile.gettempdir()
+    free = f"the temporary directory {folder} has {shutil.disk_usage(folder).free / 2**20:,.0f} MiB left"
     return f"no space left on the disk: {where}{free}; make room, or name another temporary directory with TMPDIR"

@@ -1,4 +1,4 @@
-"""Whatever happens to the standard streams, a command ends with its own exit code; an error nobody raised on purpose ends with 3."""
+"""Whatever happens to the standard streams, a command ends with its own exit code. Unexpected errors end with 3."""
 
 import os
 import re

@@ -155,7 +155,9 @@ def test_a_real_interrupt_stays_one(tmp_path):
 
 
 def test_a_process_that_a_spec_forks_ends(tmp_path):
-    source = "import os\npid = os.fork()\nif not pid: os._exit(7)\ncode = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])\n"
+    source = (
+        "import os\npid = os.fork()\nif not pid: os._exit(7)\ncode = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])\n"
+    )
     folder = write_folder(tmp_path / "port", spec=source + SPEC + "assert code == 7")
     assert load_folder(folder).spec.batch == 4
 

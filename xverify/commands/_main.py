@@ -89,7 +89,9 @@ class TopParser(Parser):
             lines = [_entry(each.name, each.help) for each in self.known.values() if each.group == group]
             sections += ["", f"{group}:", *lines] if lines else []
         sections += ["", "options:", _entry("-h, --help", "show this help; after a command, the help of the command")]
-        sections += [_entry("--debug", "before a command: print the traceback of an unexpected error; so does XVERIFY_DEBUG=1")]
+        sections += [
+            _entry("--debug", "before a command: print the traceback of an unexpected error; so does XVERIFY_DEBUG=1")
+        ]
         sections += [_entry("--version", "print the version"), "", exit_codes(EXIT_CODES), "", f"example: {EXAMPLE}"]
         return "\n".join(sections) + "\n"
 

@@ -29,7 +29,9 @@ def _readable(error: UnicodeError) -> tuple[str, int]:
     """The ASCII form of characters that an encoding lacks: an error handler of ``codecs``."""
     assert isinstance(error, UnicodeEncodeError)
     letters = error.object[error.start : error.end]
-    shown = (_braille(each) or IN_ASCII.get(each) or each.encode("ascii", "backslashreplace").decode() for each in letters)
+    shown = (
+        _braille(each) or IN_ASCII.get(each) or each.encode("ascii", "backslashreplace").decode() for each in letters
+    )
     return "".join(shown), error.end
 
 

@@ -52,13 +52,13 @@ def main(args: argparse.Namespace) -> int:
     asked = _arguments.values(args, OPTIONS)
     with progress_listener(args.quiet) as listener:
         settings = {option.name: asked[option.name] for option in SETTINGS}
-        result, problem = measured(
-            lambda: convert(args.model, args.out, json=args.json, listener=listener, **settings)
-        )
+        result, problem = measured(lambda: convert(args.model, args.out, json=args.json, listener=listener, **settings))
     out = console()
     if not args.quiet:
         render(result, out, by_node=args.nodes)
-    out.print(f"{coloured(result.verdict)} {escape(args.out)}: {escape(conclusion(result, args.accept))}", soft_wrap=True)
+    out.print(
+        f"{coloured(result.verdict)} {escape(args.out)}: {escape(conclusion(result, args.accept))}", soft_wrap=True
+    )
     if problem:
         raise problem
     return result.exit_code

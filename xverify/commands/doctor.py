@@ -53,7 +53,9 @@ def main(args: argparse.Namespace) -> int:
 def _machine(console: Console) -> None:
     machine = host.describe()
     console.print(f"[bold]xverify {__version__}[/] in {escape(sys.executable)} (Python {machine['python']})")
-    console.print(f"  {escape(machine['cpu'])}, {machine['cores']} cores, {machine['memory_gib']} GiB, {machine['system']}")
+    console.print(
+        f"  {escape(machine['cpu'])}, {machine['cores']} cores, {machine['memory_gib']} GiB, {machine['system']}"
+    )
     console.print(f"  threads: {machine['cores']} for every framework unless --threads gives another number")
     if machine["load"] and machine["load"][0] > 0.5:
         console.print(

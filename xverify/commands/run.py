@@ -56,7 +56,14 @@ def main(args: argparse.Namespace) -> int:
     with progress_listener(args.quiet) as listener:
         chosen = {option.name: asked[option.name] for option in RUN}
         result, problem = measured(lambda: run(args.model, listener=listener, **chosen))
-    render(result, console(), quiet=args.quiet, file=None if problem else args.json, by_layer=args.layers, details=args.details)
+    render(
+        result,
+        console(),
+        quiet=args.quiet,
+        file=None if problem else args.json,
+        by_layer=args.layers,
+        details=args.details,
+    )
     if args.curve and curves.drawable(result):
         curves.draw(result, Path(args.curve))
     elif args.curve:

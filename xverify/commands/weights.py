@@ -75,11 +75,11 @@ def _convert(args: argparse.Namespace, console: Console) -> int:
             _save(arrays, made, target)
         written, read = weights.digest(arrays), weights.digest(weights.load_file(made))
         if written != read:
-            raise WeightsError(f"{target}: its digest would be {read} when read back, and that of {source} is {written}")
+            raise WeightsError(
+                f"{target}: its digest would be {read} when read back, and that of {source} is {written}"
+            )
     total = sum(array.size for array in arrays.values())
-    console.print(
-        f"{target}: {len(arrays)} tensors, {total:,} parameters, {read} (read back)", markup=False
-    )
+    console.print(f"{target}: {len(arrays)} tensors, {total:,} parameters, {read} (read back)", markup=False)
     return 0
 
 

@@ -34,8 +34,8 @@ def run(
     """Verify and time a model as ``xverify run`` does, with the same options, and return the records of its result file.
 
     A subject that cannot run becomes a row with its status and reason.
-    Raises UsageError when the request cannot be run, TypeError for an unknown argument, and NotWritten, whose ``result`` is what was
-    measured, when the result file cannot be written.
+    Raises UsageError when the request cannot be run, TypeError for an unknown argument, and NotWritten, whose ``result`` is
+    what was measured, when the result file cannot be written.
 
     model: a name of the zoo, or a model folder.
     listener: receives the progress of the run (xverify.progress.Listener); when omitted, nothing is shown.

@@ -76,7 +76,7 @@ def earlier_run(path: Path, request: Request, folder: ModelFolder) -> Earlier | 
 def check_weights(earlier: Earlier, mine: WeightsSummary) -> None:
     """Raise UsageError when the canonical weights are not those of the earlier run. Without a digest, they are not compared."""
     theirs = earlier.result.weights
-    change = _change("the weights", theirs.digest, mine.digest)
+    change = _change("weights.digest", theirs.digest, mine.digest)
     # Sums of parameters, which the digest covers, are those of the subjects that could be built.
     if change and theirs.digest is not None and theirs.normal_form == mine.normal_form:
         raise UsageError(

@@ -146,7 +146,7 @@ class Run:
             result_file.write(result, self.file)
 
     def _write_so_far(self) -> None:
-        """Write the result so far. When that fails, a note says so once, and the run goes on: the last write is the one that counts."""
+        """Write the result so far. When that fails, a note says so, and the run goes on to the last write."""
         problem = result_file.write_so_far(self.result(), self.file) if self.file is not None else ""
         if problem and problem not in self.notes:
             self.notes.append(problem)

@@ -1,4 +1,4 @@
-"""Checks the fields of a spec and the tables of names.toml: every function raises SpecError, in one line, for a value that cannot be used."""
+"""Checks the fields of a spec and the tables of names.toml. Every function raises SpecError, in one line, for a wrong value."""
 
 from __future__ import annotations
 
@@ -18,11 +18,19 @@ INTEGERS = {
     **{f"uint{bits}": (0, 2**bits - 1) for bits in (8, 16, 32, 64)},
 }
 DTYPES = (*FLOATS, *INTEGERS, "complex64", "complex128")
-MOST = {"float64": 1.7976931348623157e308, "float16": 65504.0, "float32": 3.4028234663852886e38, "bfloat16": 3.3895313892515355e38}
+MOST = {
+    "float64": 1.7976931348623157e308,
+    "float16": 65504.0,
+    "float32": 3.4028234663852886e38,
+    "bfloat16": 3.3895313892515355e38,
+}
 
 
 def shape(given: Any, batch: str) -> tuple[int | str, ...]:
-    """The shape of a tensor: a tuple or list of positive whole numbers, and of the letter of the batch. Any: whatever a user wrote."""
+    """The shape of a tensor: a tuple or list of positive whole numbers, and of the letter of the batch.
+
+    given, here and below: whatever a user wrote.
+    """
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise SpecError(f"shape is {_shown(given)}: write a tuple of sizes, e.g. ({batch!r}, 3, 224, 224)")
     for size in given:
@@ -150,7 +158,9 @@ def tables(path: Path, given: Mapping[str, object]) -> dict[str, Mapping[str, ob
     found = {}
     for name, table in given.items():
         if not isinstance(table, dict):
-            raise SpecError(f"{path}: {name!r} stands in no table: write the line [FRAMEWORK] above it, e.g. [tensorflow]")
+            raise SpecError(
+                f"{path}: {name!r} stands in no table: write the line [FRAMEWORK] above it, e.g. [tensorflow]"
+            )
         found[name] = table
     return found
 
