@@ -238,7 +238,7 @@ def fault(folder: Folder, space: Path) -> str:
     strange = re.search(r"[^\x20-\x7e\n\u00a0-\u2027\u2030-\uffff]", out + err)
     if done.returncode not in folder.codes:
         return f"exit code {done.returncode}, expected {folder.codes}: {err[-300:]}"
-    if "Traceback" in out + err or "unexpected" in err:
+    if "Traceback" in out + err or re.search(r"xverify \w*: unexpected", err):
         return f"a traceback: {err[-300:]}"
     if done.returncode == 2 and (len(said) != 1 or err.splitlines()[-1] != said[0]):
         return f"its message is not one line: {err[-300:]!r}"

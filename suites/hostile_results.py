@@ -7,6 +7,7 @@ import copy
 import io
 import json
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -119,7 +120,7 @@ def _called(*words: str) -> str:
     strange = [letter for letter in out.getvalue() + said if letter != "\n" and not letter.isprintable()]
     if strange:
         return f"it prints the character {strange[0]!r}"
-    if "unexpected" in said:
+    if re.match(r"xverify \w*: unexpected", said):
         return said.strip()
     if code == 2:
         return "" if len(said.splitlines()) == 1 and not out.getvalue() else f"exit code 2 with {said!r}"

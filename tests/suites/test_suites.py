@@ -132,7 +132,7 @@ def test_the_suite_of_results_tells_a_fault(monkeypatch):
     assert "exit code 2" in answering(2, err="two\nlines\n")
     assert "exit code 1" in answering(1, err="a message\n")
     assert "exit code 5" in answering(5, "PASS\n")
-    assert "unexpected" in answering(3, err="xverify: unexpected KeyError\n")
+    assert "unexpected" in answering(3, err="xverify explain: unexpected KeyError\n")
     assert "character '\\x1b'" in answering(0, "\x1b[31m\n")
 
 

@@ -52,6 +52,9 @@ class Run:
         clock: Clock | None = None,
     ) -> None:
         self.request, self.folder, self.listener, self.file = request, folder, listener, file
+        self.settings = summary.settings(
+            request, folder
+        )  # digests of the files as they are before anything is measured
         self.created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         self.notes = list(request.notes)
         self.clock = clock or Clock(request.max_seconds)
@@ -120,7 +123,7 @@ class Run:
             created=self.created,
             xverify=__version__,
             host=Host(**host.describe()),
-            settings=summary.settings(self.request, self.folder),
+            settings=self.settings,
             weights=self._weights(),
             inputs=summary.inputs(self.request, self.prepared),
             reference=summary.reference(self.request, self.prepared, self.export, self.truth, self._layers()),

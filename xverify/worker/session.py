@@ -12,6 +12,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, cast
 
 from ..errors import Failed, SubjectError, XverifyError, first_line, full_disk
@@ -68,7 +69,8 @@ class Session:
         except MemoryError as error:
             return Refusal("failed", f"out of memory: {first_line(error)}; try a smaller --batch")
         except BaseException as error:
-            traceback.print_exc()
+            with suppress(OSError):  # the log is a file, and the disk may be full
+                traceback.print_exc()
             # KeyboardInterrupt, too: a key does not reach a worker, so the code raised it.
             return Refusal("failed", full_disk(error) or self.state.reason(error))
 
@@ -111,6 +113,7 @@ def main() -> None:
             break
         send(reply)
     # End at once, without the framework's exit handlers and without waiting for its threads.
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(0)

@@ -215,7 +215,7 @@ class ModelFolder:
         folders = dict.fromkeys((self.path, self.code))
         sources = (sorted(folder.glob(f"*.{suffix}")) for folder in folders for suffix in ("py", "toml"))
         try:
-            for path in (*chain.from_iterable(sources), *filter(None, [self.weights])):
+            for path in filter(Path.is_file, (*chain.from_iterable(sources), *filter(None, [self.weights]))):
                 sha.update(f"{path.name}\0{file_digest(path)}\0".encode("utf-8", "surrogateescape"))
         except OSError as error:
             raise SpecError(f"{error.filename}: {error.strerror}") from None
