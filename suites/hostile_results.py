@@ -103,7 +103,7 @@ def _change(values: Any, chance: random.Random) -> None:
     elif kind == 2:
         other = chance.choice(list(values))
         parent[key] = copy.deepcopy(values.get(other))
-    elif kind == 3 and isinstance(parent[key], (int, float)):
+    elif kind == 3 and isinstance(parent[key], (int, float)) and abs(parent[key]) < 2**63:
         parent[key] = parent[key] * chance.choice((-1, 0, 1e-9, 1e9, 1e300))
     else:
         parent[key] = chance.choice(VALUES)

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
+from .errors import first_line
+
 LIMIT = 60.0  # seconds; such code declares what there is, and computes nothing
 
 
@@ -34,8 +36,10 @@ def guarded(seconds: float | None = None) -> Iterator[None]:
         except SystemExit as error:
             says = f"it ends the program: SystemExit: {error.code}"
             raise Stopped(says).with_traceback(error.__traceback__) from None
-        except GeneratorExit as error:
-            raise Stopped("it raises GeneratorExit").with_traceback(error.__traceback__) from None
+        except Exception:
+            raise
+        except BaseException as error:  # GeneratorExit, and classes of the code's own
+            raise Stopped(f"it raises {first_line(error)}").with_traceback(error.__traceback__) from None
 
 
 @contextmanager

@@ -117,6 +117,8 @@ def text(name: str, given: Any) -> None:
     """A field that is a text. Any: whatever a user wrote."""
     if not isinstance(given, str):
         raise SpecError(f"{name} is {_shown(given)}: it must be a text")
+    if "\0" in given:
+        raise SpecError(f"{name} is {_shown(given)}: it holds the character 0")
 
 
 def options(given: Any) -> None:

@@ -269,7 +269,7 @@ def load_folder(path: Path) -> ModelFolder:
     if not isinstance(spec, ModelSpec):
         raise SpecError(f"{file} defines no SPEC = ModelSpec(...): found {type(spec).__name__}")
     folder = ModelFolder(name=path.resolve().name, path=path.resolve(), spec=spec)
-    if "\0" in spec.code or not folder.code.is_dir():
+    if not folder.code.is_dir():
         raise SpecError(f"{file}: code={spec.code!r} is no folder beside it ({folder.code})")
     return folder
 
