@@ -99,7 +99,7 @@ def _fields() -> Iterator[Folder]:
         ("NaN as option", "batch=4", "batch=4, options={'f': float('nan')}", "finite"),
         ("task a number", "batch=4", "batch=4, task=4", "task is 4"),
         ("code elsewhere", "batch=4", "batch=4, code='../nowhere'", "is no folder"),
-        ("code with a zero", "batch=4", "batch=4, code='a\\0b'", "is no folder"),
+        ("code with a zero", "batch=4", "batch=4, code='a\\0b'", "the character 0"),
         ("an unknown field", "batch=4", "bach=4", "did you mean 'batch'"),
     ):
         yield _spec(name, SPEC.replace(old, new), says)

@@ -73,6 +73,7 @@ def test_a_field_of_a_tensor_is_refused_in_one_line(arguments, says):
         ({"item": None}, "item is None"),
         ({"description": b"x"}, "description is"),
         ({"code": 1}, "code is 1"),
+        ({"code": "a\0b"}, "the character 0"),
         ({"control_flow": True}, "control_flow is True"),
     ],
 )
@@ -115,6 +116,7 @@ def test_a_wrong_table_of_names_is_refused_in_one_line(tmp_path, content, says):
         ("import sys\nsys.exit('bye')", "SystemExit: bye"),
         ("raise KeyboardInterrupt", "it raises KeyboardInterrupt"),
         ("raise GeneratorExit", "it raises GeneratorExit"),
+        ("class E(BaseException): pass\nraise E('own')", "it raises E: own"),
         ("import os\nos._exit(0)", "it ends the program: SystemExit: 0"),
         ("def f(): return f()\nf()", "RecursionError"),
         ("class E(Exception):\n  def __str__(self): return 1/0\nraise E", "spec.py:3: E"),

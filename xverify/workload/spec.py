@@ -182,6 +182,12 @@ class ModelFolder:
             )
         return tuple(listed)
 
+    def check_names(self) -> None:
+        """Raise SpecError when names.toml cannot be used, for whichever framework."""
+        for framework in self._tables():
+            self.names(framework)
+            self.folded(framework)
+
     def folds(self) -> bool:
         """Whether some framework's file has the computed weight of some layer."""
         return any(FOLDED in table for table in self._tables().values())
@@ -271,6 +277,7 @@ def load_folder(path: Path) -> ModelFolder:
     folder = ModelFolder(name=path.resolve().name, path=path.resolve(), spec=spec)
     if not folder.code.is_dir():
         raise SpecError(f"{file}: code={spec.code!r} is no folder beside it ({folder.code})")
+    folder.check_names()
     return folder
 
 
