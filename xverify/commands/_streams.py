@@ -52,7 +52,7 @@ class _Descriptor(io.FileIO):
         super().__init__(number, "w", closefd=False)
         self.problem = ""
 
-    def write(self, data: Any) -> int | None:  # Any: an object with the buffer protocol
+    def write(self, data: Any) -> int:  # Any: an object with the buffer protocol
         try:
             return super().write(data)
         except OSError as error:

@@ -84,7 +84,10 @@ def _in_turn(
         whole = replace(whole, notes=(*whole.notes, *overrun(settings.max_seconds, whole.timeline)))
         stopped = any(note.startswith("interrupted") for note in done.notes)
         if file is not None:
-            (write if stopped or request is requests[-1][0] else write_so_far)(whole, file)
+            if stopped or request is requests[-1][0]:
+                write(whole, file)
+            else:
+                write_so_far(whole, file)
         if stopped:
             break
     assert whole is not None

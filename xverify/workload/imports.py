@@ -104,12 +104,11 @@ def _imported(alias: ast.alias, package: str, folder: Path) -> Iterator[ast.stmt
         yield ast.Import([alias])
         return
     top, dotted, _ = alias.name.partition(".")
-    where = {"lineno": 1, "col_offset": 0}
     if dotted or alias.asname:
         bound = alias.asname or "_xverify_part"
-        yield ast.Import([ast.alias(f"{package}.{alias.name}", bound, **where)])
+        yield ast.Import([ast.alias(f"{package}.{alias.name}", bound, lineno=1, col_offset=0)])
     if not alias.asname:
-        yield ast.ImportFrom(package, [ast.alias(top, None, **where)], 0)
+        yield ast.ImportFrom(package, [ast.alias(top, None, lineno=1, col_offset=0)], 0)
 
 
 def is_sibling(name: str, folder: Path) -> bool:
