@@ -1,9 +1,11 @@
-"""Gives `xverify check` damaged and hostile model files: the parent must survive, answer in time, and run nothing that they hold.
+"""Gives xverify damaged and hostile files: it must survive, answer in time, and run nothing that a model file holds.
 
-python suites/faults.py [--files 10000] [--minutes M] [--jobs 2] [--seed S] [--only PATTERN]
+python suites/faults.py [--part PART] [--files N] [--minutes M] [--jobs 2] [--seed S] [--only PATTERN]
 
 1. Files made to harm, each by the command line: see hostile.py.
 2. Mutated files of every format, and of files with code that are refused without --trust. Each has a whole check.
+3. Mutated result files, read by `explain`, `diff` and `--resume`: see hostile_results.py.
+4. Model folders that end the program, cannot be read or shadow modules, by the command line: see hostile_folders.py.
 
 Every process has a limit of memory (--gib), so that a file cannot take the memory of the machine. The exit code is 1 when a parent
 crashed or hung, when a message had more than one line, or when a file was executed.
@@ -27,6 +29,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import hostile_folders
+import hostile_results
 import psutil
 import seeds
 from seeds import Seed
@@ -37,7 +41,9 @@ from xverify.host import kill_group
 SUITES = Path(__file__).parent
 HANG = 240.0  # seconds without an answer; each step of one check may take mutants.STEP
 STATUSES = ("refused", "failed", "unsupported", "crashed", "timeout")
-MUTATED, HARM = "mutated", "harm"
+MUTATED, HARM, RESULTS, FOLDERS = PARTS = "mutated", "harm", "results", "folders"
+MOST = {MUTATED: 10_000, RESULTS: 2_000, FOLDERS: 1_000}  # files of a part, unless --files says otherwise
+TRIED = ("tried", "right", "WRONG")
 COLUMNS = ("files", *STATUSES, "judged", "WRONG")
 
 
@@ -157,6 +163,21 @@ def run_hostile(only: str, gib: float) -> tuple[Counter[str], list[str]]:
     return counts, wrong
 
 
+def run_others(asked: argparse.Namespace) -> tuple[dict[str, Counter[str]], list[str]]:
+    """The parts that are no model files. Returns the counts of each kind, and what was wrong."""
+    counts: dict[str, Counter[str]] = {}
+    wrong: list[str] = []
+    if asked.part in (None, RESULTS):
+        found, why = hostile_results.run(asked.files or MOST[RESULTS], asked.seed)
+        counts |= {f"results: {name}": row for name, row in found.items()}
+        wrong += why
+    if asked.part in (None, FOLDERS):
+        found, why = hostile_folders.run(asked.files or MOST[FOLDERS], asked.jobs)
+        counts |= {f"folders: {name}": row for name, row in found.items()}
+        wrong += why
+    return counts, wrong
+
+
 def _start(arguments: Sequence[Any], folder: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, *map(str, arguments)],
@@ -195,16 +216,14 @@ def _answers(process: subprocess.Popen[str]) -> Iterator[Any]:
 def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--files", type=int, default=10_000, help="number of mutated files (default: %(default)s)")
+    parser.add_argument("--files", type=int, help=f"number of mutated files, results or folders (default: {MOST})")
     parser.add_argument(
         "--minutes", type=float, default=120.0, help="end after so long, with fewer files (default: %(default)s)"
     )
     parser.add_argument("--jobs", type=int, default=2, help="files at a time (default: %(default)s)")
     parser.add_argument("--seed", default="0", help="seed of the mutations (default: %(default)s)")
     parser.add_argument("--gib", type=float, default=12.0, help="memory of one process, GiB (default: %(default)s)")
-    parser.add_argument(
-        "--part", choices=(MUTATED, HARM), help="only the files that are mutated, or those that are made to harm"
-    )
+    parser.add_argument("--part", choices=PARTS, help="only this part")
     parser.add_argument("--only", default="*", help="a pattern of names of files")
     return parser.parse_args()
 
@@ -213,13 +232,11 @@ def main() -> int:
     asked, begun = parse(), time.monotonic()
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
         harm, wrong = Counter[str](), list[str]()
-        if asked.part != MUTATED:
+        if asked.part in (None, HARM):
             harm, wrong = run_hostile(asked.only, asked.gib)
-        made = seeds.make_all(Path(folder), asked.only) if asked.part != HARM else []
-        formats = [
-            Mutated(seed, asked.files // len(made) + (index < asked.files % len(made)))
-            for index, seed in enumerate(made)
-        ]
+        made = seeds.make_all(Path(folder), asked.only) if asked.part in (None, MUTATED) else []
+        files = asked.files or MOST[MUTATED]
+        formats = [Mutated(seed, files // len(made) + (index < files % len(made))) for index, seed in enumerate(made)]
         left = max(0.0, asked.minutes * 60 - (time.monotonic() - begun))
         share = left * asked.jobs / max(1, len(formats))  # seconds of each
 
@@ -229,10 +246,15 @@ def main() -> int:
 
         with ThreadPoolExecutor(asked.jobs) as pool:
             list(pool.map(run, formats))
+    others, strange = run_others(asked)
+    wrong += strange
     rows = {each.seed.name: each.counts for each in formats} | ({"made to harm": harm} if harm else {})
-    print(table(rows, COLUMNS, "file"))
+    if rows:
+        print(table(rows, COLUMNS, "file"))
+    if others:
+        print(table(others, TRIED, "result or folder"))
     wrong += [text for each in formats for text in each.wrong]
-    files = sum(row["files"] for row in rows.values())
+    files = sum(row["files"] for row in rows.values()) + sum(row["tried"] for row in others.values())
     slowest = max((each.slowest for each in formats), default=0.0)
     print(
         f"{'FAIL' if wrong else 'PASS'}: {len(wrong)} faults in {files} files; the slowest mutated file took {slowest:.0f} s; "

@@ -67,11 +67,17 @@ def load_file(path: str | Path, trust: bool = False) -> Arrays:
     return to_canonical(stored, source=str(path))
 
 
-def save_file(arrays: Arrays, path: str | Path) -> None:
-    """Write canonical arrays in the format of the path's suffix. Raises WeightsError for an unknown suffix."""
+def save_file(arrays: Arrays, path: str | Path, template: Path | None = None) -> None:
+    """Write canonical arrays in the format of the path's suffix. Raises WeightsError for an unknown suffix.
+
+    template: for a format that holds a graph, too: the file that has it; when omitted, the file at this path.
+    """
     path = Path(path)
     module = _format(path)
     try:
-        module.save_file(arrays, path)
+        if template is not None and hasattr(module, "TEMPLATE"):
+            module.save_file(arrays, path, template)
+        else:
+            module.save_file(arrays, path)
     except ModuleNotFoundError as error:
         raise WeightsError(f"{path}: writing {path.suffix} needs {error.name}: pip install {error.name}") from None

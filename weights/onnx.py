@@ -12,6 +12,7 @@ from xverify.errors import WeightsError
 from .canonical import Arrays, check
 
 SUFFIXES = (".onnx",)
+TEMPLATE = True  # save_file takes the file that has the graph
 
 
 def from_model(model: Any) -> Arrays:
@@ -49,18 +50,20 @@ def load_file(path: Path, trust: bool = False) -> Arrays:
     return from_model(onnx.load(path))
 
 
-def save_file(arrays: Arrays, path: Path) -> None:
-    """Set the weights of an existing ONNX file, because weights alone do not define the graph.
+def save_file(arrays: Arrays, path: Path, template: Path | None = None) -> None:
+    """Write an existing ONNX file with other weights, because weights alone do not define the graph.
 
+    template: the existing file; when omitted, it is the one that is written.
     Raises WeightsError when the file does not exist or the weights do not fit it.
     """
     import onnx
 
-    if not path.is_file():
+    template = template or path
+    if not template.is_file():
         raise WeightsError(
-            f"{path}: weights alone make no graph; name the model with --model, or an existing exported file"
+            f"{template}: weights alone make no graph; name the model with --model, or an existing exported file"
         )
-    model = onnx.load(path)
+    model = onnx.load(template)
     check(arrays, {name: array.shape for name, array in from_model(model).items()}, source="weights")
     to_model(model, arrays)
     onnx.save(model, path)

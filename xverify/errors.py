@@ -4,6 +4,7 @@ XverifyError                 one clear line for the user: what, where, both valu
 ├── UsageError               exit 2: the command line, a file or a folder of the user cannot be used
 │   ├── SpecError            the model folder or its spec.py
 │   └── WeightsError         a weight file, or weights that do not fit the model
+├── NotWritten                exit 3: a file could not be written
 └── SubjectError             exit 3: one subject could not run; it becomes a row, and the other subjects go on
     ├── NotInstalled         status "not-installed"
     ├── Unsupported          status "unsupported"
@@ -14,7 +15,15 @@ XverifyError                 one clear line for the user: what, where, both valu
 
 from __future__ import annotations
 
+import errno
+import re
+import shutil
+import tempfile
 from collections.abc import Iterable
+
+LONGEST = 600  # characters of the text of an error that a message quotes
+# numpy and frameworks say it without a number of the system.
+FULL = re.compile(r"No space left on device|Disk quota exceeded|\d+ requested and \d+ written")
 
 
 class XverifyError(Exception):
@@ -38,6 +47,12 @@ class SpecError(UsageError):
 
 class WeightsError(UsageError):
     """A weight file cannot be read, or its weights do not fit the model."""
+
+
+class NotWritten(XverifyError):
+    """A file could not be written. ``result``: the records that a result file would have held; None for any other file."""
+
+    result: object = None
 
 
 class SubjectError(XverifyError):
@@ -101,5 +116,26 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 def first_line(error: BaseException) -> str:
     """Return the type of an error and the first line of its text, as a reason in one line."""
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+    try:
+        text = str(error).strip().splitlines()
+    except Exception:  # __str__ of an error of a user's own code can fail, too
+        text = []
+    return f"{type(error).__name__}: {text[0][:LONGEST]}" if text else type(error).__name__
+
+
+def full_disk(error: BaseException) -> str:
+    """A sentence about the folder that is full, or that cannot be written, when this is what the error says; otherwise ""."""
+    if isinstance(error, XverifyError):
+        return ""
+    number = error.errno if isinstance(error, OSError) else None
+    name = getattr(error, "filename", None)
+    if number == errno.ENOENT and "temporary directory" in str(error):
+        return f"{error.strerror}: make one of them writable, or name another with TMPDIR"  # type: ignore[attr-defined]
+    if number == errno.EROFS:
+        return f"{name}: read-only file system"
+    if number not in (errno.ENOSPC, errno.EDQUOT) and not FULL.search(first_line(error)):
+        return ""
+    where = f"{name}: " if isinstance(name, (str, bytes)) else ""
+    folder = tempfile.gettempdir()
+    free = f"the temporary directory {folder} has {shutil.disk_usage(folder).free / 2**20:,.0f} MiB left"
+    return f"no space left on the disk: {where}{free}; make room, or name another temporary directory with TMPDIR"

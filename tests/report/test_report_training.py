@@ -321,13 +321,13 @@ def test_another_suffix_is_refused_and_the_known_ones_are_named():
 
 
 def test_a_missing_folder_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="there is no folder"):
+    with pytest.raises(UsageError, match="does not exist"):
         curves.check(tmp_path / "none" / "curve.png")
 
 
 def test_a_file_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "curve.png").mkdir()
-    with pytest.raises(UsageError, match=r"curve.png: Is a directory"):
+    with pytest.raises(UsageError, match=r"curve.png is a folder"):
         curves.draw(result(row(curve=curve())), tmp_path / "curve.png")
 
 

@@ -255,5 +255,9 @@ def test_every_setting_of_a_request_is_a_setting_of_the_file():
     adam = Optimizer("adam", variants=("eps-hat",))
     request = Request(model="mlp", subjects=("torch:eager",), reference="torch", batch=4, threads=2, optimizer=adam)
     settings = Settings.of(request, "sha256:1")
-    assert {each.name for each in fields(settings)} == {*(each.name for each in fields(request)), "folder_digest"}
+    assert {each.name for each in fields(settings)} == {
+        *(each.name for each in fields(request)),
+        "folder_digest",
+        "weights_digest",
+    }
     assert (settings.optimizer, settings.batch, settings.folder_digest) == (adam, 4, "sha256:1")

@@ -113,3 +113,48 @@ def test_arrays_of_the_user_are_read_with_care(tmp_path, xverify):
         done = xverify("check", tmp_path / "m.onnx", "--inputs", tmp_path / f"{name}.npz")
         assert done.code == 2
         assert says in done.err
+
+
+def test_the_suite_of_results_tells_a_fault(monkeypatch):
+    """A command that fails, ends with another code, or prints what a terminal obeys, is told; so is one that ends itself."""
+    import hostile_results
+
+    def answering(code, out="", err=""):
+        def command(words):
+            print(out, end="")
+            print(err, end="", file=sys.stderr)
+            return code
+
+        monkeypatch.setattr(hostile_results, "command", command)
+        return hostile_results._called("explain", "r.json")
+
+    assert answering(0, "PASS\n") == answering(2, err="one line\n") == ""
+    assert "exit code 2" in answering(2, err="two\nlines\n")
+    assert "exit code 1" in answering(1, err="a message\n")
+    assert "exit code 5" in answering(5, "PASS\n")
+    assert "unexpected" in answering(3, err="xverify explain: unexpected KeyError\n")
+    assert "character '\\x1b'" in answering(0, "\x1b[31m\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["results", "folders"])
+def test_a_twentieth_of_the_results_and_folders(part):
+    said = run("faults.py", "--part", part, "--files", "100" if part == "results" else "5")
+    assert "PASS: 0 faults" in said
+    assert "tried" in said
+
+
+def test_the_suite_of_folders_tells_a_fault(tmp_path):
+    """A folder that is taken where it had to be refused, and one that does not say what it should."""
+    import hostile_folders
+    from hostile_folders import REFUSED, RUNS, Folder
+
+    whole = {"spec.py": hostile_folders.SPEC.replace("batch=4", "batch=0")}
+    for name, codes, says, fault in (
+        ("a", RUNS, "", "exit code 2, expected (0,)"),
+        ("b", REFUSED, "no such text", "it does not say"),
+        ("c", REFUSED, "batch is 0", ""),
+    ):
+        (tmp_path / name).mkdir()
+        found = hostile_folders.fault(Folder(name, whole, codes, says), tmp_path / name)
+        assert fault in found if fault else not found

@@ -34,7 +34,8 @@ def check(
     """Check model files as ``xverify check`` does, with the same options, and return the records of its result file.
 
     A file that cannot be opened or computed becomes a row with its status and reason.
-    Raises UsageError when the request cannot be run, and TypeError for an unknown argument.
+    Raises UsageError when the request cannot be run, TypeError for an unknown argument, and NotWritten, whose ``result`` is
+    what was found, when the result file cannot be written.
 
     files: the model files. json: where the result file is written. listener: receives the progress.
     """

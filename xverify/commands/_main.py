@@ -8,23 +8,29 @@ EXIT_CODES. The module of a command is imported only when the command is called.
 from __future__ import annotations
 
 import ast
+import os
 import re
 import sys
+import tempfile
 import textwrap
+import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
+from itertools import takewhile
 from pathlib import Path
 from types import ModuleType
 
 from .. import __version__
-from ..errors import XverifyError
+from ..errors import XverifyError, first_line, full_disk, printable
 from ..results.verdicts import EXIT_CODES
+from . import _streams
 from ._arguments import WIDTH, Parser
 
 DESCRIPTION = "Load identical weights into several deep-learning frameworks, and report FPS beside output error."
 EXAMPLE = "xverify run resnet50 --subjects torch:eager,jittor"
+DEBUG = "XVERIFY_DEBUG"  # an environment variable
 GROUPS = ("verify and time", "results", "models, weights, environments", "this installation")
 
 
@@ -83,6 +89,9 @@ class TopParser(Parser):
             lines = [_entry(each.name, each.help) for each in self.known.values() if each.group == group]
             sections += ["", f"{group}:", *lines] if lines else []
         sections += ["", "options:", _entry("-h, --help", "show this help; after a command, the help of the command")]
+        sections += [
+            _entry("--debug", "before a command: print the traceback of an unexpected error; so does XVERIFY_DEBUG=1")
+        ]
         sections += [_entry("--version", "print the version"), "", exit_codes(EXIT_CODES), "", f"example: {EXAMPLE}"]
         return "\n".join(sections) + "\n"
 
@@ -108,6 +117,7 @@ def parser(load: Iterable[str] | None = None) -> TopParser:
     """The parser of the whole command line. load: the commands whose arguments are declared; None: all commands."""
     top = TopParser(prog="xverify")
     top.add_argument("--version", action="version", version=f"xverify {__version__}", help="print the version")
+    top.add_argument("--debug", action="store_true", help="print the traceback of an unexpected error")
     top.known = commands()
     below = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser, required=True)
     for name, command in top.known.items():
@@ -137,26 +147,62 @@ def _sentence(text: str) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command, and return its exit code."""
-    given = sys.argv[1:] if argv is None else argv
-    called = next((text for text in given if not text.startswith("-")), "")
-    try:
-        args = parser(load=[called]).parse_args(given)
-        code: int = args.main(args)
-    except XverifyError as error:
-        _report(called, error)
-        return error.exit_code
-    except KeyboardInterrupt:
-        print("xverify: interrupted", file=sys.stderr)
-        return 3
-    except BrokenPipeError:  # the program that reads the output has ended, e.g. head
-        sys.stderr.close()
-        return 0
+    if argv is not None:
+        return _run(argv)
+    _streams.protect()
+    code = _run(sys.argv[1:])
+    problem = _streams.close()
+    if problem:
+        print(f"xverify: standard output could not be written: {problem}", file=sys.stderr)
+        return code or 3
     return code
 
 
-def _report(command: str, error: XverifyError) -> None:
-    """Print an error on standard error, in red when that is a terminal."""
-    from rich.console import Console
+def _run(given: list[str]) -> int:
+    """Run one command. The exit code of whatever goes wrong is never 0 or 1: these are verdicts."""
+    called = next((text for text in given if not text.startswith("-")), "")
+    debug = bool(os.environ.get(DEBUG)) or "--debug" in takewhile(lambda text: text.startswith("-"), given)
+    try:
+        args = parser(load=[called]).parse_args(given)  # SystemExit ends the command here: help, or a wrong argument
+    except XverifyError as error:
+        return _report(called, error)
+    try:
+        code: int = args.main(args)
+    except XverifyError as error:
+        return _report(called, error)
+    except KeyboardInterrupt:
+        print("xverify: interrupted", file=sys.stderr)
+        return 3
+    except BaseException as error:  # also SystemExit: code of a user or of a framework may raise it, with 0, too
+        return _report(called, unexpected(error, debug))
+    return code
 
-    Console(stderr=True, highlight=False).print(f"[bold red]xverify {command}:[/] ", end="")
+
+def unexpected(error: BaseException, debug: bool) -> XverifyError:
+    """The message about an error that nobody raised on purpose. The traceback goes to a new file, or is printed with --debug."""
+    full = full_disk(error)
+    if full and not debug:
+        return XverifyError(full)
+    says = f"unexpected {first_line(error)}"
+    details = f"xverify {__version__}, Python {sys.version}\n{sys.argv}\n" + "".join(traceback.format_exception(error))
+    if not debug:
+        try:
+            number, path = tempfile.mkstemp(prefix="xverify-", suffix=".log")
+            with open(number, "w", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(details)
+            return XverifyError(f"{says}. The traceback is in {path}; `xverify --debug` or {DEBUG}=1 prints it instead")
+        except OSError:
+            pass  # no file can be written: print it
+    print(details, file=sys.stderr)
+    return XverifyError(f"{says}. The traceback is above")
+
+
+def _report(command: str, error: XverifyError) -> int:
+    """Print an error on standard error, in red when that is a terminal. Returns its exit code."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    name = escape(printable(f"xverify {command}".strip()))
+    Console(stderr=True, highlight=False).print(f"[bold red]{name}:[/] ", end="", soft_wrap=True)
     print(error, file=sys.stderr)
+    return error.exit_code

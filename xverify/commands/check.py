@@ -6,6 +6,7 @@ from ..checking.options import GROUPS, WHAT, CheckDisplay, CheckSettings
 from ..workload.declaration import declared
 from . import _arguments
 from ._arguments import Parser
+from ._results import measured
 
 HELP = "check model files: does the runtime compute what the file says, and does the file say what a reference says"
 GROUP = "verify and time"
@@ -53,6 +54,8 @@ def main(args: argparse.Namespace) -> int:
     asked = _arguments.values(args, OPTIONS)
     with progress_listener(args.quiet) as listener:
         settings = {option.name: asked[option.name] for option in SETTINGS}
-        result = check(args.files, json=args.json, listener=listener, **settings)
+        result, problem = measured(lambda: check(args.files, json=args.json, listener=listener, **settings))
     render(result, console(), quiet=args.quiet, by_node=args.nodes)
+    if problem:
+        raise problem
     return result.exit_code

@@ -9,6 +9,7 @@ from ..conversion.options import ConvertSettings, handed_on
 from ..workload.declaration import declared
 from . import _arguments
 from ._arguments import Parser
+from ._results import measured
 
 HELP = "convert a model with the frameworks' own converters, and check the file at once"
 GROUP = "verify and time"
@@ -51,9 +52,13 @@ def main(args: argparse.Namespace) -> int:
     asked = _arguments.values(args, OPTIONS)
     with progress_listener(args.quiet) as listener:
         settings = {option.name: asked[option.name] for option in SETTINGS}
-        result = convert(args.model, args.out, json=args.json, listener=listener, **settings)
+        result, problem = measured(lambda: convert(args.model, args.out, json=args.json, listener=listener, **settings))
     out = console()
     if not args.quiet:
         render(result, out, by_node=args.nodes)
-    out.print(f"{coloured(result.verdict)} {escape(args.out)}: {conclusion(result, args.accept)}", soft_wrap=True)
+    out.print(
+        f"{coloured(result.verdict)} {escape(args.out)}: {escape(conclusion(result, args.accept))}", soft_wrap=True
+    )
+    if problem:
+        raise problem
     return result.exit_code

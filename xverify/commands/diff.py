@@ -161,7 +161,7 @@ def _print(found: Sequence[Comparison], out: Console, title: str) -> None:
         interval = each.interval
         if each.speed == SpeedVerdict.REFUSED and interval != numbers.ABSENT:
             interval = not_counted(interval, "")
-        table.add_row(escape(each.subject), interval, speed, each.outputs, each.error)
+        table.add_row(escape(each.subject), interval, speed, escape(each.outputs), each.error)
         if each.reason:
             out.print(f"  {escape(each.subject)}: {escape(each.reason)}", soft_wrap=True)
     out.print(table)

@@ -52,8 +52,10 @@ def main(args: argparse.Namespace) -> int:
 
 def _machine(console: Console) -> None:
     machine = host.describe()
-    console.print(f"[bold]xverify {__version__}[/] in {sys.executable} (Python {machine['python']})")
-    console.print(f"  {machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, {machine['system']}")
+    console.print(f"[bold]xverify {__version__}[/] in {escape(sys.executable)} (Python {machine['python']})")
+    console.print(
+        f"  {escape(machine['cpu'])}, {machine['cores']} cores, {machine['memory_gib']} GiB, {machine['system']}"
+    )
     console.print(f"  threads: {machine['cores']} for every framework unless --threads gives another number")
     if machine["load"] and machine["load"][0] > 0.5:
         console.print(
@@ -69,9 +71,9 @@ def _framework(console: Console, name: str, adapter: type[Framework]) -> bool:
         console.print(f"  [red]✗[/] {name:12} not installed: {escape(what_to_type)}", soft_wrap=True)
         return False
     version = environment.version(adapter) if environment else host.version(adapter)
-    console.print(f"  [green]✓[/] {name:12} {version}: {', '.join(adapter.subjects())}")
+    console.print(f"  [green]✓[/] {name:12} {escape(str(version))}: {escape(', '.join(adapter.subjects()))}")
     if environment:
-        console.print(f"      in {environment.interpreter} (Python {environment.python})", soft_wrap=True)
+        console.print(f"      in {escape(environment.interpreter)} (Python {environment.python})", soft_wrap=True)
         if not environment.current:
             console.print(f"      [yellow]its pins have changed.[/] Type: xverify env create {environment.name}")
     else:
@@ -129,4 +131,4 @@ def _compiler(console: Console) -> None:
         console.print("  [yellow]✗[/] g++: Jittor compiles its operators with it. On Debian type: apt-get install g++")
         return
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout.splitlines()
-    console.print(f"  [green]✓[/] g++          {version[0] if version else compiler}")
+    console.print(f"  [green]✓[/] g++          {escape(version[0] if version else compiler)}")

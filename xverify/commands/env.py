@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterable
 
 from rich.console import Console
+from rich.markup import escape
 
 from ..environments import create as making
 from ..environments import store as environments
@@ -92,21 +93,21 @@ def _environment(name: str) -> str:
 def _create(name: str, args: argparse.Namespace, console: Console) -> None:
     existing = environments.find(name)
     if existing and existing.current and not args.force:
-        console.print(f"{name} exists already, {_describe(existing)}", soft_wrap=True)
+        console.print(f"{name} exists already, {escape(_describe(existing))}", soft_wrap=True)
         return
     if existing:
         why = "as asked" if existing.current else "its pins have changed"
         console.print(f"{name} is made again: {why}", soft_wrap=True)
     with progress.progress_listener(args.quiet) as listener:
         made = making.create(name, listener)
-    console.print(f"{name} is ready, {_describe(made)}", soft_wrap=True)
+    console.print(f"{name} is ready, {escape(_describe(made))}", soft_wrap=True)
     for framework in _served(made):
         adapter = frameworks.load(framework)
         if environments.chosen(adapter) == made:
             continue
         console.print(
             f"[yellow]note:[/] {framework} is installed beside xverify too, and runs from there; to run it from this "
-            f"environment: --python {framework}={made.interpreter}",
+            f"environment: --python {framework}={escape(made.interpreter)}",
             soft_wrap=True,
         )
 
@@ -118,7 +119,7 @@ def _remove(args: argparse.Namespace, console: Console) -> int:
     folder = environments.root() / name
     freed = making.size(folder)
     making.remove(name)
-    console.print(f"{folder} is removed ({_mib(freed)})", soft_wrap=True)
+    console.print(f"{folder} is removed ({_mib(freed)})", soft_wrap=True, markup=False)
     return 0
 
 
@@ -131,9 +132,9 @@ def _list(args: argparse.Namespace, console: Console) -> int:
     for column in ("name", "frameworks", "python", "size", "interpreter"):
         table.add_column(column, overflow="fold")
     for made in environments.find_all():
-        python = made.python + ("" if made.current else "; [yellow]its pins have changed[/]")
+        python = escape(made.python) + ("" if made.current else "; [yellow]its pins have changed[/]")
         size = _mib(making.size(made.folder))
-        table.add_row(f"[bold]{made.name}[/]", ", ".join(_served(made)), python, size, made.interpreter)
+        table.add_row(f"[bold]{made.name}[/]", ", ".join(_served(made)), python, size, escape(made.interpreter))
     for name, frameworks_of_it in _available().items():
         remark = f"[dim]does not exist. Type: xverify env create {name}[/]"
         table.add_row(name, ", ".join(frameworks_of_it), "", "", remark)

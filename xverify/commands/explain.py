@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 
 from ..errors import UsageError, nearest
 from ..report import layers
@@ -42,7 +43,7 @@ def _explain(result: Result, of_several: bool, subject: str | None, faults: bool
     """Print the layers of one task. of_several: whether to name the task. subject: the only one to show; None shows all."""
     reference = result.reference
     task = f", {result.tasks[0]}" if of_several else ""
-    out.print(f"[bold]{result.model}{task}[/]: {result.verdict}; noise floor: {reference.floor}")
+    out.print(f"[bold]{escape(result.model + task)}[/]: {result.verdict}; noise floor: {escape(reference.floor)}")
     for row in result.rows:
         if subject in (None, row.subject):
             layers.render(row, out, faults)
@@ -50,5 +51,6 @@ def _explain(result: Result, of_several: bool, subject: str | None, faults: bool
     if untested:
         out.print(
             f"\n{len(untested)} of {len(untested) + reference.tested} weights and constants UNTESTED: a fault in them would not "
-            f"show on these inputs: {', '.join(untested[:8])}{', …' if len(untested) > 8 else ''}"
+            f"show on these inputs: {', '.join(untested[:8])}{', …' if len(untested) > 8 else ''}",
+            markup=False,
         )

@@ -123,6 +123,8 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _print(found: Values) -> None:
+    from rich.markup import escape
+
     from ..report import tables  # imported here, because JSON needs no tables
     from ..report.terminal import console
 
@@ -131,11 +133,11 @@ def _print(found: Values) -> None:
         models.add_column(column)
     for model in found["models"]:
         models.add_row(
-            f"[bold]{model['name']}[/]",
-            _shapes(model["inputs"]),
-            _shapes(model["outputs"]),
+            f"[bold]{escape(model['name'])}[/]",
+            escape(_shapes(model["inputs"])),
+            escape(_shapes(model["outputs"])),
             ", ".join(model["frameworks"]),
-            model["description"],
+            escape(model["description"]),
         )
     subjects = tables.borderless("\nframeworks")
     for column in ("framework", "version", "subjects"):
@@ -143,7 +145,7 @@ def _print(found: Values) -> None:
     for framework in found["frameworks"]:
         subjects.add_row(
             f"[bold]{framework['name']}[/]",
-            framework["version"] if framework["installed"] else "[red]not installed[/]",
+            escape(framework["version"]) if framework["installed"] else "[red]not installed[/]",
             ", ".join(framework["subjects"]),
         )
     out = console()

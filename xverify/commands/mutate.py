@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import suppress
 
 from rich.markup import escape
 
+from ..errors import NotWritten, printable
 from ..mutation.forward import mutate
 from ..mutation.records import Score, Trial, TrialOutcome
 from ..mutation.training import mutate_training
@@ -14,6 +16,7 @@ from ..report.terminal import console
 from ..results.file import write_json
 from ..workload.declaration import Option
 from ..workload.options import HOW, OUTPUT, WHAT, named
+from ..writing import is_replaced
 from ._arguments import Parser, add, values
 
 HELP = "plant known porting faults in a model, and count those that are caught"
@@ -61,12 +64,15 @@ def main(args: argparse.Namespace) -> int:
     for model in args.models:
         for subject in args.subjects or (TORCH,):
             scores.append(_score(args, model, subject))
-            if args.json:
-                write_json([score.to_dict() for score in scores], args.json)
+            if args.json and is_replaced(args.json):
+                with suppress(NotWritten):  # the last write tells
+                    write_json([score.to_dict() for score in scores], args.json)
     if args.markdown:
-        print("\n".join(markdown(COLUMNS, table(scores))))
+        print(printable("\n".join(markdown(COLUMNS, table(scores)))))
     else:
         _print(scores, args.quiet)
+    if args.json:
+        write_json([score.to_dict() for score in scores], args.json)
     return int(any(score.count(TrialOutcome.MISSED) or score.alarms for score in scores))
 
 
@@ -119,15 +125,15 @@ def _print(scores: list[Score], quiet: bool) -> None:
                 if not trial.understood:
                     out.print(_sentence(trial, _name(score)))
             for reason in score.unplanted:
-                out.print(f"[dim]not planted[/] {_name(score)}: {escape(reason)}")
+                out.print(f"[dim]not planted[/] {escape(_name(score))}: {escape(reason)}")
             for alarm in score.alarms:
-                out.print(f"[red]FALSE ALARM[/] {_name(score)}: {alarm}")
+                out.print(f"[red]FALSE ALARM[/] {escape(_name(score))}: {escape(str(alarm))}")
         out.print()
     shown = borderless()
     for index, column in enumerate(COLUMNS):
         shown.add_column(column, justify="right" if index else "left")
     for row in table(scores):
-        shown.add_row(*row)
+        shown.add_row(*map(escape, row))
     out.print(shown)
 
 
@@ -136,4 +142,4 @@ def _sentence(trial: Trial, name: str) -> str:
     style = {TrialOutcome.MISSED: "red", TrialOutcome.UNTESTED: "dim", TrialOutcome.CAUGHT: "yellow"}[trial.outcome]
     found = f"found {trial.found}: {trial.explanation or 'not explained'}" if trial.found else "no layer differs"
     where = f"{name}: {trial.kind} in {trial.layer}, {trial.visible:.3g} × its noise floor"
-    return f"[{style}]{trial.outcome:8}[/] {where}; {found}"
+    return f"[{style}]{trial.outcome:8}[/] {escape(where)}; {escape(found)}"

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from rich.markup import escape
+
 from .. import host
 from ..environments import store as environments
 from ..errors import UsageError, nearest
@@ -55,9 +57,9 @@ def main(args: argparse.Namespace) -> int:
     with progress_listener(args.quiet) as listener, tempfile.TemporaryDirectory(prefix="xverify-") as directory:
         for adapter in adapters:
             found += probe(adapter, Path(directory), args.seed, listener)
+    _print(found, [adapter.name for adapter in adapters])
     if args.json:
         write_json(plain([asdict(each) for each in found]), args.json)
-    _print(found, [adapter.name for adapter in adapters])
     return int(any(each.verdict == Verdict.DIFFERENT for each in found))
 
 
@@ -93,16 +95,16 @@ def _print(found: Sequence[Probed], names: Sequence[str]) -> None:
     out.print("matched: the same number with --match-optimizer")
     own = [by_run[name, settings, False] for settings in PROBED for name in names]
     for variant, says in {each.difference: each.says for each in own if each.difference}.items():
-        out.print(f"[yellow]{variant}[/]: {says}")
+        out.print(f"[yellow]{escape(variant)}[/]: {escape(says)}")
     for each in found:
         if each.verdict not in (Verdict.EQUAL, Verdict.DRIFT):
-            out.print(f"{each.framework}, {each.settings.says()}: {each.says}")
+            out.print(f"{each.framework}, {each.settings.says()}: {each.says}", markup=False)
 
 
 def _cell(own: Probed, matched: Probed) -> str:
     """One cell of the table: the framework's own optimizer, and the matched one when the own is not EQUAL."""
     name = own.difference or own.verdict
-    text = name if own.rho is None else f"{name} {own.rho:.3g}"
+    text = escape(name) if own.rho is None else f"{escape(name)} {own.rho:.3g}"
     colour = STYLES.get(Verdict.DRIFT if own.difference else own.verdict, "")
     if colour:
         text = f"[{colour}]{text}[/]"

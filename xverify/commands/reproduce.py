@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import argparse
 import datetime
+from contextlib import suppress
 
-from ..errors import UsageError
+from ..errors import NotWritten, UsageError
 from ..report.progress import progress_listener
 from ..report.terminal import console
 from ..reproduce import files
@@ -14,6 +15,7 @@ from ..reproduce.run import find_data, run_part
 from ..reproduce.terminal import print_closing, print_part
 from ..workload.declaration import Option
 from ..workload.options import HOW, OUTPUT, WHAT, named
+from ..writing import is_replaced
 from ._arguments import Parser, add, values
 
 HELP = "run a published experiment, and print the published figures beside the measured ones"
@@ -72,10 +74,12 @@ def main(args: argparse.Namespace) -> int:
     done, directory = _asked(args)
 
     def keep(done: Reproduction) -> None:
-        if args.json:
-            files.write(done, args.json)
-        if args.markdown:
-            files.write_markdown(done, args.markdown)
+        for path, write in kept.items():
+            if is_replaced(path):
+                with suppress(NotWritten):  # the last write tells
+                    write(done, path)
+
+    kept = {path: write for path, write in ((args.json, files.write), (args.markdown, files.write_markdown)) if path}
 
     out = console()
     for part in done.experiment.parts:
@@ -86,6 +90,8 @@ def main(args: argparse.Namespace) -> int:
         if done.stopped:
             break
     print_closing(done, out, args.quiet, args.json)
+    for path, write in kept.items():
+        write(done, path)
     return done.verdict.exit_code
 
 

@@ -8,6 +8,7 @@ from ..workload.declaration import declared
 from ..workload.options import GROUPS, WHAT, Display, RunArguments, RunSettings
 from . import _arguments
 from ._arguments import Parser
+from ._results import measured
 
 HELP = "verify and time a model in several frameworks"
 GROUP = "verify and time"
@@ -53,10 +54,20 @@ def main(args: argparse.Namespace) -> int:
             raise UsageError(f"--curve {args.curve}: there is no loss without --task train")
         curves.check(Path(args.curve))
     with progress_listener(args.quiet) as listener:
-        result = run(args.model, listener=listener, **{option.name: asked[option.name] for option in RUN})
-    render(result, console(), quiet=args.quiet, file=args.json, by_layer=args.layers, details=args.details)
+        chosen = {option.name: asked[option.name] for option in RUN}
+        result, problem = measured(lambda: run(args.model, listener=listener, **chosen))
+    render(
+        result,
+        console(),
+        quiet=args.quiet,
+        file=None if problem else args.json,
+        by_layer=args.layers,
+        details=args.details,
+    )
     if args.curve and curves.drawable(result):
         curves.draw(result, Path(args.curve))
     elif args.curve:
-        console().print(f"{args.curve} is not drawn: no subject has a loss curve", soft_wrap=True)
+        console().print(f"{args.curve} is not drawn: no subject has a loss curve", soft_wrap=True, markup=False)
+    if problem:
+        raise problem
     return result.exit_code

@@ -71,11 +71,11 @@ def main(args: argparse.Namespace) -> int:
         word = {True: "[green]pass[/]", False: "[bold red]FAIL[/]", None: "[yellow]undecided[/]"}[check.passed]
         table.add_row(escape(check.name), escape(check.found), escape(check.accepted), word)
     out.print(table)
-    if args.json:
-        write_json([asdict(check) for check in found], args.json)
     failed = [check for check in found if check.passed is False]
     open_questions = [check for check in found if check.passed is None]
     out.print(
         f"{len(found) - len(failed) - len(open_questions)} passed, {len(failed)} failed, {len(open_questions)} undecided"
     )
+    if args.json:
+        write_json([asdict(check) for check in found], args.json)
     return 1 if failed else 4 if open_questions and not args.busy else 0

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from .. import weights
-from ..errors import UsageError, WeightsError
+from .. import weights, writing
+from ..errors import NotWritten, UsageError, WeightsError, XverifyError, first_line
 from ..reference.build import export_onnx
 from ..report.terminal import Output
 from ..workload.options import named
@@ -56,7 +56,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    code: int = args.action_main(args, Output(highlight=False, soft_wrap=True))
+    code: int = args.action_main(args, Output(soft_wrap=True))
     return code
 
 
@@ -64,34 +64,46 @@ def _convert(args: argparse.Namespace, console: Console) -> int:
     source, target = Path(args.source), Path(args.target)
     if target.exists() and source.exists() and target.samefile(source):
         raise UsageError(f"{target}: source and target are the same file")
-    if not target.absolute().parent.is_dir():
-        raise UsageError(f"{target}: the folder {target.absolute().parent} does not exist")
+    writing.check("TARGET", target)
     arrays = weights.load_file(source, args.trust)
-    if target.suffix == ".onnx" and args.model is not None:
-        _export_with(arrays, args.model, target)
-    elif args.model is not None:
+    if target.suffix != ".onnx" and args.model is not None:
         raise UsageError(f"--model {args.model}: only an .onnx file holds a graph; leave it out for {target.suffix}")
-    else:
-        weights.save_file(arrays, target)
-    written, read = weights.digest(arrays), weights.digest(weights.load_file(target))
-    if written != read:
-        raise WeightsError(f"{target}: its digest is {read} after reading it back, and that of {source} is {written}")
+    with writing.replacing(target) as made:
+        if args.model is not None:
+            _export_with(arrays, args.model, made)
+        else:
+            _save(arrays, made, target)
+        written, read = weights.digest(arrays), weights.digest(weights.load_file(made))
+        if written != read:
+            raise WeightsError(
+                f"{target}: its digest would be {read} when read back, and that of {source} is {written}"
+            )
     total = sum(array.size for array in arrays.values())
-    console.print(f"{target}: {len(arrays)} tensors, {total:,} parameters, {read} (read back)")
+    console.print(f"{target}: {len(arrays)} tensors, {total:,} parameters, {read} (read back)", markup=False)
     return 0
 
 
-def _export_with(arrays: weights.Arrays, model: str, target: Path) -> None:
+def _save(arrays: weights.Arrays, made: Path, target: Path) -> None:
+    """Write a weight file. target: the file that it will replace; the graph of an .onnx file is that of its target."""
+    try:
+        weights.save_file(arrays, made, target)
+    except (XverifyError, OSError):
+        raise
+    except Exception as error:  # torch and safetensors have errors of their own for a disk that is full
+        raise NotWritten(f"{target} cannot be written: {first_line(error)}") from None
+
+
+def _export_with(arrays: weights.Arrays, model: str, made: Path) -> None:
     """Write a new ONNX file with the graph of the model, as torch exports it, and these weights."""
     with tempfile.TemporaryDirectory(prefix="xverify-") as directory:
         exported = export_onnx(find_model(model), Path(directory))
         weights.save_file(arrays, exported)
-        shutil.copyfile(exported, target)
+        shutil.copyfile(exported, made)
 
 
 def _digest(args: argparse.Namespace, console: Console) -> int:
     for file in args.files:
-        console.print(f"{weights.digest(weights.load_file(file, args.trust))}  {file}")
+        console.print(f"{weights.digest(weights.load_file(file, args.trust))}  {file}", markup=False)
     return 0
 
 

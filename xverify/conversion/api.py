@@ -33,7 +33,8 @@ def convert(
     """Convert a model as ``xverify convert`` does, with the same options, check the file, and return the result of the check.
 
     Raises UsageError when the request cannot be run, SubjectError when the conversion fails, and TypeError for an unknown
-    argument. No file is left then.
+    argument. No file is left then. Raises NotWritten, whose ``result`` is that of the check, when the result file cannot be
+    written.
 
     model: a name of the zoo, a model folder, or "torch=FILE.py:FUNCTION". out: the file that is written.
     json: where the result file is written. listener: receives the progress.

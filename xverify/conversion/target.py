@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import UsageError
+from .. import writing
+from ..errors import NotWritten, UsageError
 from ..framework import converter
 from ..framework.converter import Converter
-from ..workload.declaration import check_writable
 
 MARK = "saved_model.pb"  # the file by which a folder is known to be a model file
 
@@ -31,28 +30,47 @@ class Target:
         for part in form.parts(path):
             if part.is_symlink() or part.exists():
                 self._check_replaceable(part)
-        if not path.exists():
-            check_writable("OUT", path)
+        if not path.is_dir():
+            writing.check("OUT", path)
 
     def _check_replaceable(self, part: Path) -> None:
+        if part.is_symlink():  # the file itself is no link any more: see ``target``
+            raise UsageError(f"{part} is a link, and would belong to {self.path}; remove it, or name another OUT")
         if part.is_dir() and not (self.form.folder and (part / MARK).is_file()):
             raise UsageError(f"{part} is a folder that is no {self.form.title}; it is never replaced: name another OUT")
+        if not part.is_dir() and not part.is_file():
+            raise UsageError(f"{part} is neither a file nor a folder; it is never replaced: name another OUT")
         if not self.force:
             raise UsageError(f"{part} exists; --force replaces it")
 
     def take(self, staged: Path) -> None:
-        """Move everything that a conversion made from its folder to its place."""
-        for made in sorted(
-            staged.iterdir(), key=lambda each: each.name == self.path.name
-        ):  # the file itself comes last
-            place = self.path.parent / made.name
-            if place.is_dir() and not place.is_symlink():
-                shutil.rmtree(place)
-            os.replace(made, place)
+        """Move everything that a conversion made from its folder to its place. Raises NotWritten."""
+        made = sorted(staged.iterdir(), key=lambda each: each.name == self.path.name)  # the file itself comes last
+        try:
+            for each in (file for part in made for file in (part, *part.rglob("*"))):
+                writing.sync(each)
+            for each in made:
+                _replace(each, self.path.parent / each.name)
+        except OSError as error:
+            raise NotWritten(f"{self.path} cannot be written: {error.strerror or error}") from None
+
+
+def _replace(made: Path, place: Path) -> None:
+    """Move a file or folder to its place. A folder there is deleted when the new one has taken its place."""
+    aside = made.with_name(f"{made.name}.earlier")
+    had_folder = place.is_dir()
+    if had_folder:
+        os.replace(place, aside)
+    try:
+        os.replace(made, place)
+    except OSError:
+        if had_folder:
+            os.replace(aside, place)
+        raise
 
 
 def target(to: str | None, out: str | Path, quantize: str | None, force: bool) -> Target:
-    """The target of a conversion, which can be written. Raises UsageError.
+    """The target of a conversion, which can be written. A link stays, and the file that it leads to is made. Raises UsageError.
 
     to: the name of the format; None: told by the suffix of ``out``.
     """
@@ -66,6 +84,8 @@ def target(to: str | None, out: str | Path, quantize: str | None, force: bool) -
     form = converter.load(to)
     if quantize is not None and quantize in form.unsupported:
         raise UsageError(f"--to {to} --quantize {quantize}: {form.unsupported[quantize]}")
-    found = Target(form, path, force)
+    if path.is_symlink() and not force:
+        raise UsageError(f"{path} is a link; --force replaces the file that it leads to")
+    found = Target(form, Path(os.path.realpath(path)), force)
     found.check()
     return found

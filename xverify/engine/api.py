@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import UsageError
 from ..progress import Listener
 from ..reference.request import resolve
-from ..results.file import write
+from ..results.file import write, write_so_far
 from ..results.records import Result, overall
 from ..workload.declaration import build, check, declared, described, parameters
 from ..workload.options import RunArguments, RunSettings
@@ -34,7 +34,8 @@ def run(
     """Verify and time a model as ``xverify run`` does, with the same options, and return the records of its result file.
 
     A subject that cannot run becomes a row with its status and reason.
-    Raises UsageError when the request cannot be run, and TypeError for an unknown argument.
+    Raises UsageError when the request cannot be run, TypeError for an unknown argument, and NotWritten, whose ``result`` is
+    what was measured, when the result file cannot be written.
 
     model: a name of the zoo, or a model folder.
     listener: receives the progress of the run (xverify.progress.Listener); when omitted, nothing is shown.
@@ -81,9 +82,13 @@ def _in_turn(
         done = _joined(whole, done, request.strict)
         whole = replace(done, complete=done.complete and request is requests[-1][0])
         whole = replace(whole, notes=(*whole.notes, *overrun(settings.max_seconds, whole.timeline)))
+        stopped = any(note.startswith("interrupted") for note in done.notes)
         if file is not None:
-            write(whole, file)
-        if any(note.startswith("interrupted") for note in done.notes):
+            if stopped or request is requests[-1][0]:
+                write(whole, file)
+            else:
+                write_so_far(whole, file)
+        if stopped:
             break
     assert whole is not None
     return whole

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from .. import host
+from .. import __version__, host
 from ..errors import UsageError
 from ..reference import summary
 from ..results.file import read
-from ..results.records import Host, Result, Row
+from ..results.records import Host, Result, Row, WeightsSummary
 from ..timing.plan import EFFORTS
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
@@ -58,7 +58,10 @@ def earlier_run(path: Path, request: Request, folder: ModelFolder) -> Earlier | 
     theirs, mine = result.settings, summary.settings(request, folder)
     machine = Host(**host.describe())
     names = [field.name for field in fields(mine) if field.name not in FREE]
+    if theirs.weights_digest and mine.weights_digest:
+        names.remove("weights")  # the same weights may stand in another place
     changed = [
+        _change("xverify", result.xverify, __version__),
         *(_change(name, getattr(theirs, name), getattr(mine, name)) for name in names),
         *(_change(name, getattr(result.host, name), getattr(machine, name)) for name in HOST),
     ]
@@ -68,6 +71,17 @@ def earlier_run(path: Path, request: Request, folder: ModelFolder) -> Earlier | 
             f"--resume: {path} is of another run: {'; '.join(differences)}. Name another file with --json to start a new run"
         )
     return Earlier(path, result)
+
+
+def check_weights(earlier: Earlier, mine: WeightsSummary) -> None:
+    """Raise UsageError when the canonical weights are not those of the earlier run. Without a digest, they are not compared."""
+    theirs = earlier.result.weights
+    change = _change("weights.digest", theirs.digest, mine.digest)
+    # Sums of parameters, which the digest covers, are those of the subjects that could be built.
+    if change and theirs.digest is not None and theirs.normal_form == mine.normal_form:
+        raise UsageError(
+            f"--resume: {earlier.path} is of another run: {change}. Name another file with --json to start a new run"
+        )
 
 
 def _change(name: str, was: object, now: object) -> str:

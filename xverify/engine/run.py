@@ -30,7 +30,7 @@ from . import replaying
 from .budget import Clock, overrun
 from .candidate import Candidate
 from .process_runs import ProcessRuns
-from .resume import Earlier
+from .resume import Earlier, check_weights
 from .stages import History, Subject
 
 
@@ -52,6 +52,9 @@ class Run:
         clock: Clock | None = None,
     ) -> None:
         self.request, self.folder, self.listener, self.file = request, folder, listener, file
+        self.settings = summary.settings(
+            request, folder
+        )  # digests of the files as they are before anything is measured
         self.created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         self.notes = list(request.notes)
         self.clock = clock or Clock(request.max_seconds)
@@ -120,7 +123,7 @@ class Run:
             created=self.created,
             xverify=__version__,
             host=Host(**host.describe()),
-            settings=summary.settings(self.request, self.folder),
+            settings=self.settings,
             weights=self._weights(),
             inputs=summary.inputs(self.request, self.prepared),
             reference=summary.reference(self.request, self.prepared, self.export, self.truth, self._layers()),
@@ -144,6 +147,13 @@ class Run:
     def _write(self, result: Result) -> None:
         if self.file is not None:
             result_file.write(result, self.file)
+
+    def _write_so_far(self) -> None:
+        """Write the result so far. When that fails, a note says so, and the run goes on to the last write."""
+        problem = result_file.write_so_far(self.result(), self.file) if self.file is not None else ""
+        if problem and problem not in self.notes:
+            self.notes.append(problem)
+            self.listener.note(problem)
 
     def _layers(self) -> tuple[str, ...]:
         """The layers that the reference judges."""
@@ -196,6 +206,8 @@ class Run:
             name: parts for each in self.candidates if each.built for name, parts in each.built.fused_parameters.items()
         }
         self.prepared = prepared.in_normal_form(fused)
+        if self.earlier is not None:
+            check_weights(self.earlier, self._weights())
         for candidate in self.candidates:
             candidate.use_normal_form(self.prepared)
 
@@ -203,8 +215,7 @@ class Run:
         """Time the processes that are ready, write the result so far, and report it."""
         self.process_runs.time()
         with self.clock.doing("judging"):
-            if self.file is not None:
-                self._write(self.result())
+            self._write_so_far()
             self.process_runs.report()
 
     # -- verdicts -----------------------------------------------------------------------------------------------------

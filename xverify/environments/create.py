@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from .. import writing
 from ..errors import UsageError, XverifyError
 from ..host import kill_group
 from ..progress import Listener
@@ -71,7 +72,7 @@ def create(name: str, listener: Listener) -> Environment:
         found = json.loads(step("listing its packages", [python, "-I", "-c", INSPECT]))
         _add_config(folder, Path(found["config"]))
         stamp = {"name": name, "python": found["python"], "pins": digest(file), "packages": found["packages"]}
-        (folder / STAMP).write_text(json.dumps(stamp, indent=1) + "\n")
+        writing.write_text(json.dumps(stamp, indent=1) + "\n", folder / STAMP)
     environment = find(name)
     assert environment is not None
     return environment
@@ -118,7 +119,7 @@ def _add_config(folder: Path, config: Path) -> None:
     """
     script = interpreter(folder).with_name(config.name)
     if os.name == "posix" and config.is_file() and not script.exists():
-        script.write_text(f'#!/bin/sh\nexec "{config}" "$@"\n')
+        script.write_text(f'#!/bin/sh\nexec "{config}" "$@"\n', encoding="utf-8")
         script.chmod(0o755)
 
 
@@ -148,7 +149,7 @@ def _reported(folder: Path) -> Iterator[None]:
 def _alone(folder: Path) -> Iterator[None]:
     """Let one process at a time work on an environment. Raises XverifyError when another one does."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_name(f".{folder.name}.lock").open("w") as lock:
+    with folder.with_name(f".{folder.name}.lock").open("a") as lock:
         if fcntl:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -81,7 +81,7 @@ def pins() -> dict[str, Path]:
 
 def digest(path: Path) -> str:
     """``sha256:`` and the hash of all lines of pins that are no comments."""
-    lines = [line.strip() for line in path.read_text().splitlines()]
+    lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
     text = "\n".join(line for line in lines if line and not line.startswith("#"))
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
@@ -90,7 +90,7 @@ def find(name: str) -> Environment | None:
     """The environment of this name; None when it does not exist or is incomplete."""
     folder = root() / name
     try:
-        stamp = json.loads((folder / STAMP).read_text())
+        stamp = json.loads((folder / STAMP).read_text(encoding="utf-8"))
         found = Environment(name, folder, stamp["python"], stamp["pins"], stamp["packages"])
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -13,8 +13,8 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from .. import frameworks
-from ..errors import UsageError, nearest
+from .. import frameworks, usercode
+from ..errors import UsageError, first_line, nearest
 from .adapter import Framework
 
 
@@ -42,8 +42,16 @@ def load_file(package: str, name: str, path: Path) -> type[Framework]:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[qualified] = module
-    spec.loader.exec_module(module)
-    adapter: type[Framework] = module.Adapter
+    try:
+        with usercode.guarded():
+            spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[qualified]
+        says = str(error) if isinstance(error, usercode.Stopped) else first_line(error)
+        raise UsageError(f"{path}: the adapter cannot be imported: {says}") from None
+    adapter: type[Framework] | None = getattr(module, "Adapter", None)
+    if not isinstance(adapter, type):
+        raise UsageError(f"{path}: the file of an adapter defines a class Adapter(Framework); see docs/extending.md")
     return adapter
 
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
+from ..errors import UsageError
 from ..results.records import InputsSummary, ReferenceSummary, Settings, WeightsSummary
+from ..workload.digests import file_digest
+from ..workload.options import OWN_WEIGHTS
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
 from .build import Export, Prepared
@@ -12,8 +16,16 @@ from .truth import Truth
 
 
 def settings(request: Request, folder: ModelFolder) -> Settings:
-    """The settings of the request, with a digest of the model folder's files."""
-    return Settings.of(request, folder.digest())
+    """The settings of the request, with digests of the model folder's files and of the weight file. Raises UsageError."""
+    return Settings.of(request, folder.digest(), _file_digest(request.weights))
+
+
+def _file_digest(path: str | None) -> str:
+    """The digest of a weight file; "" without one. Raises UsageError."""
+    try:
+        return "" if path is None or path == OWN_WEIGHTS else file_digest(Path(path))
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
 
 
 def weights(prepared: Prepared | None) -> WeightsSummary:

@@ -35,13 +35,13 @@ def _print_report(result: Result, console: Console, by_node: bool) -> None:
         column for column in (*COLUMNS, *speed_columns(result)) if column.title in ALWAYS or _known(result, column)
     ]
     title = f"{result.model}, {result.inputs.cases} input cases ({result.inputs.kind})"
-    console.print(FirstThatFits(table(each, result.rows, escape(title)) for each in narrower(shown, DISPENSABLE)))
+    console.print(FirstThatFits(table(each, result.rows, title) for each in narrower(shown, DISPENSABLE)))
     for row in result.rows:
         differs = STYLES.get(row.error.verdict, "red") if row.error else "red"
         for style, reason in (("red", row.reason), (differs, row.error.reason if row.error else None)):
             if not reason:
                 continue
-            console.print(f"  [{style}]{escape(row.subject)}[/], {row.task}: {escape(reason)}", soft_wrap=True)
+            console.print(f"  [{style}]{escape(row.subject)}[/], {escape(row.task)}: {escape(reason)}", soft_wrap=True)
         slow = speed_reason(row, result.noise.refusal)
         if slow is not None and why_not_counted(row) != "":
             console.print(f"  [{slow[0]}]{escape(row.subject)}[/], speed: {escape(slow[1])}", soft_wrap=True)
@@ -132,8 +132,8 @@ TITLES = {"sqnr": "SQNR dB", "max_abs": "max |Δ|", "kl": "KL", "top1": "top-1",
 assert set(TITLES) <= set(Figures.__dataclass_fields__)
 COLUMNS: tuple[Column[Row], ...] = (
     Column("file", lambda row: escape(row.subject), left=True),
-    Column("runtime", lambda row: row.framework, left=True),
-    Column("question", lambda row: row.task, left=True),
+    Column("runtime", lambda row: escape(row.framework), left=True),
+    Column("question", lambda row: escape(row.task), left=True),
     Column("precision", _precision, left=True),
     Column("relative error", lambda row: numbers.error(row.error.rel_rms if row.error else None)),
     Column("residual / noise floor", _ratio, short="× floor"),

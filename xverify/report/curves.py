@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .. import writing
 from ..errors import UsageError
 from ..results.records import Curve, Result, Row
 from ..weights.canonical import Array
@@ -27,8 +28,7 @@ def check(path: Path) -> None:
     """Check before a run that ``draw`` can write the file. Raises UsageError."""
     if path.suffix.lower() not in FORMATS:
         raise UsageError(f"{path}: loss curves are drawn as .png or .svg; the name must end in one of them")
-    if not path.parent.is_dir():
-        raise UsageError(f"{path}: there is no folder {path.parent}")
+    writing.check("--curve", path)
     try:
         import matplotlib  # noqa: F401
     except ModuleNotFoundError as error:
@@ -157,7 +157,8 @@ def draw(result: Result, path: Path) -> None:
     """Write the curves as PNG or SVG, depending on the suffix of the name.
 
     The upper panel shows the losses. The lower panel shows their distance from the reference on a logarithmic scale, on which the
-    band is visible. Raises UsageError for another suffix, and when there is no curve.
+    band is visible. Raises UsageError for another suffix, and when there is no curve, and
+    NotWritten.
     """
     check(path)
     curves = _curves(result.rows)
@@ -176,10 +177,8 @@ def draw(result: Result, path: Path) -> None:
     upper.set(title=f"{result.model}, {_optimizer(result.rows)}", ylabel="loss", ylim=_window(curves))
     lower.set(xlabel="step", ylabel="|loss − reference's| ÷ reference's", yscale="log", ylim=(NEAREST / 3, FARTHEST))
     upper.legend(fontsize="small")
-    try:
-        figure.savefig(path, dpi=150)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from None
+    with writing.replacing(path) as made:
+        figure.savefig(made, dpi=150)
 
 
 def _draw_reference(upper: Axes, lower: Axes, shared: Curve) -> None:

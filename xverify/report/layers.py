@@ -44,7 +44,7 @@ def render(row: Row, out: Console, only_faults: bool = False) -> None:
     only_faults: leave out the layers that are EQUAL.
     """
     layers = row.training.layers if row.training else row.error.layers if row.error else None
-    out.print(f"\n[bold]{escape(row.subject)}[/], {row.task}: {_headline(row)}")
+    out.print(f"\n[bold]{escape(row.subject)}[/], {escape(row.task)}: {_headline(row)}")
     if layers is None or not layers.layers:
         out.print("  no layer was checked, because the framework does not show its layers; its outputs were checked")
         return
@@ -75,14 +75,14 @@ def _table(layers: list[LayerError]) -> Table:
         table.add_row(
             *(column.cell(layer) for column in COLUMNS),
             bar(_worst(layer), layer.verdict),
-            "" if layer.verdict == Verdict.EQUAL else f"[{STYLES[Verdict(layer.verdict)]}]{layer.verdict}[/]",
+            "" if layer.verdict == Verdict.EQUAL else f"[{STYLES.get(layer.verdict, 'red')}]{layer.verdict}[/]",
         )
     return table
 
 
 COLUMNS: tuple[Column[LayerError], ...] = (
     Column("layer", lambda each: escape(each.layer) + (f" ×{each.calls}" if each.calls > 1 else ""), left=True),
-    Column("kind", lambda each: each.kind, left=True),
+    Column("kind", lambda each: escape(each.kind), left=True),
     Column("input R", lambda each: numbers.ABSENT if each.joined else numbers.layer_ratio(each.input_ratio)),
     Column("R", lambda each: numbers.layer_ratio(each.ratio)),
     Column("C", lambda each: numbers.layer_ratio(each.channel_ratio)),
@@ -93,7 +93,7 @@ COLUMNS: tuple[Column[LayerError], ...] = (
 def _headline(row: Row) -> str:
     error = row.error
     if not error:
-        return f"[red]{row.status}[/] {escape(row.reason or '')}"
+        return f"[red]{escape(row.status)}[/] {escape(row.reason or '')}"
     text = str(error.verdict)
     if error.noise_ratio is not None and math.isfinite(error.noise_ratio):
         text += f", ρ = {numbers.significant(error.noise_ratio, 2)} at the outputs"

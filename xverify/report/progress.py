@@ -6,12 +6,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
+from ..errors import printable
 from ..progress import Listener
 from .style import coloured
+from .terminal import Output
 
 QUIET_SECONDS = 3.0  # the last line of the worker's log is shown only for steps that take longer
 REPEAT_SECONDS = 15.0  # seconds between two plain lines about the same long step
@@ -20,7 +21,7 @@ REPEAT_SECONDS = 15.0  # seconds between two plain lines about the same long ste
 @contextmanager
 def progress_listener(quiet: bool) -> Iterator[Listener]:
     """A listener that shows progress on standard error, or nothing when quiet."""
-    console = Console(stderr=True, highlight=False)
+    console = Output(stderr=True)
     if quiet:
         yield Listener()
     elif console.is_terminal:
@@ -87,7 +88,7 @@ class PlainProgress(Listener):
         self.told_at: dict[str, float] = {}  # subject -> seconds since its step began, at its latest line
 
     def tell(self, text: str) -> None:
-        sys.stderr.write(text + "\n")  # one write for each line, because two threads may print at once
+        sys.stderr.write(printable(text) + "\n")  # one write for each line, because two threads may print at once
         sys.stderr.flush()
 
     def phase(self, subject: str, doing: str) -> None:

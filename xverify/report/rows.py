@@ -172,7 +172,7 @@ def _beyond_import(value: Callable[[Memory], float | None]) -> Callable[[Row], s
 
 COLUMNS: tuple[Column[Row], ...] = (
     Column("subject", lambda row: escape(row.subject), left=True),
-    Column("task", lambda row: row.task, left=True),
+    Column("task", lambda row: escape(row.task), left=True),
     Column(RATE, _rate),
     Column("elapsed s", _seconds(lambda speed: speed.elapsed_seconds, numbers.figure)),
     Column("s/batch", _seconds(lambda speed: speed.seconds_per_step, numbers.figure)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from rich.markup import escape
+
 from ..results.verdicts import Outcome, Verdict
 
 BROKEN = "bold red"  # also the style of a verdict that STYLES does not contain
@@ -27,4 +29,4 @@ STYLES: dict[str, str] = {
 
 def coloured(verdict: str) -> str:
     """A verdict, or a status such as "crashed", in rich's markup."""
-    return f"[{STYLES.get(verdict, 'red')}]{verdict}[/]"
+    return f"[{STYLES.get(verdict, 'red')}]{escape(verdict)}[/]"

@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, ConsoleOptions, RenderResult
+from rich.markup import escape
 from rich.table import Table
 
 T = TypeVar("T")
@@ -34,7 +35,7 @@ def table(columns: Sequence[Column[T]], rows: Iterable[T], title: str) -> Table:
     """A table with a line under the titles of its columns. Cells are not broken into several lines."""
     made = headed(title)
     for column in columns:
-        made.add_column(column.title, justify="left" if column.left else "right", no_wrap=True)
+        made.add_column(escape(column.title), justify="left" if column.left else "right", no_wrap=True)
     for row in rows:
         made.add_row(*(column.cell(row) for column in columns))
     return made
@@ -42,12 +43,17 @@ def table(columns: Sequence[Column[T]], rows: Iterable[T], title: str) -> Table:
 
 def headed(title: str | None = None) -> Table:
     """An empty table with a title at the left and a line under the titles of its columns."""
-    return Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    return Table(title=_literal(title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
 
 
 def borderless(title: str | None = None) -> Table:
     """An empty table without any rule."""
-    return Table(title=title, title_justify="left", box=None, pad_edge=False)
+    return Table(title=_literal(title), title_justify="left", box=None, pad_edge=False)
+
+
+def _literal(title: str | None) -> str | None:
+    """A title as it stands: it holds names of models and files, and no markup of rich."""
+    return None if title is None else escape(title)
 
 
 class FirstThatFits:

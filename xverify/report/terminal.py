@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
+from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
+from rich.segment import Segment
 from rich.text import Text
 
+from ..errors import printable
 from ..results.records import Result, Row
 from ..results.verdicts import Verdict
 from . import curves, layers
@@ -23,17 +25,30 @@ CURVE_WIDTH = 100  # characters; a wider picture shows no further detail
 
 
 class Output(Console):
-    """Standard output. When its reader ends early, as ``| head`` does, the rest is dropped and the exit code stays."""
+    """Standard output or, with ``stderr=True``, standard error.
 
-    def on_broken_pipe(self) -> None:
-        """Write nowhere from now on. Rich would end the process with code 1, which means a mismatch here."""
-        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+    Names in results, model files and messages of workers can hold any characters, and a terminal obeys some of them. Here they are
+    printed as escapes, wherever they come from, and ``:name:`` stays as it is.
+    """
+
+    def __init__(self, **settings: Any) -> None:  # settings: those of rich's Console
+        super().__init__(**{"highlight": False, "emoji": False, **settings})
+
+    def render_str(self, text: str, **settings: Any) -> Text:
+        return super().render_str(printable(text), **settings)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            if segment.control or segment.text == "\n":
+                yield segment
+            else:
+                yield Segment(printable(segment.text), segment.style)
 
 
 def console() -> Console:
     """Standard output. When it is no terminal, lines are WIDE and have no colours."""
-    plain = Output(highlight=False)
-    return plain if plain.is_terminal else Output(highlight=False, width=WIDE, color_system=None)
+    plain = Output()
+    return plain if plain.is_terminal else Output(width=WIDE, color_system=None)
 
 
 def render(

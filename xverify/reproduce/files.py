@@ -7,7 +7,8 @@ from pathlib import Path
 
 from .. import __version__
 from ..report import tables
-from ..results.file import write_json, write_text
+from ..results.file import write_json
+from ..writing import write_text
 from .columns import columns, rate
 from .notes import closing_notes, part_notes, title
 from .records import Part, Reproduction

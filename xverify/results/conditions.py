@@ -37,7 +37,8 @@ class Host:
 class Settings(Request):
     """The settings of a run. The fields are those of the request, so a new option is in the file as soon as it is declared.
 
-    folder_digest: digest of the files of the model folder.
+    folder_digest: digest of the files of the model folder, with its weights.
+    weights_digest: digest of the bytes of the weight file; "" without one.
     allocator: as in ``CommonSettings``; "unstated" in the file of a run whose subjects had no stated policy.
     """
 
@@ -47,12 +48,13 @@ class Settings(Request):
     batch: int = 0
     threads: int = 0
     folder_digest: str = ""
+    weights_digest: str = ""
     allocator: str = "unstated"
 
     @classmethod
-    def of(cls, request: Request, folder_digest: str) -> Settings:
+    def of(cls, request: Request, folder_digest: str, weights_digest: str = "") -> Settings:
         """The settings of a request."""
-        return cls(**vars(request), folder_digest=folder_digest)
+        return cls(**vars(request), folder_digest=folder_digest, weights_digest=weights_digest)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -13,9 +12,12 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from ..errors import UsageError
+from .. import writing
+from ..errors import NotWritten, UsageError
+from . import validation
 from .records import EARLIER_NAMES, SCHEMA_VERSION, Result
 
+LARGEST = 2**30  # bytes of a result file: one of many process runs has some MiB
 NEEDED = {"schema_version", "rows", "reference", "model", "verdict"}  # names that every result file has
 
 
@@ -24,40 +26,69 @@ def read(path: Path) -> Result:
 
     A field that the file lacks has its default, and an unknown field is ignored. A null where the record has a number stands for
     a number that JSON cannot write: infinity for a ratio, NaN for any other.
-    Raises UsageError when the file cannot be read, is no result file, or has a field of a wrong type.
+    Raises UsageError when the file cannot be read, is no result file, or has a field of a wrong type or with an impossible value.
     """
-    try:
-        values = msgspec.json.decode(path.read_bytes())
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is no JSON file, or only a part of one: {error}") from None
+    values = _decoded(path)
     if not isinstance(values, dict) or not set(values) >= NEEDED:
         raise UsageError(f"{path} is no result of xverify run: name a file that xverify run MODEL --json FILE wrote")
-    if values["schema_version"] != SCHEMA_VERSION:
-        raise UsageError(f"{path} has schema version {values['schema_version']}; this xverify reads {SCHEMA_VERSION}")
+    version = values["schema_version"]
+    if type(version) is not int or version != SCHEMA_VERSION:
+        raise UsageError(f"{path} has schema version {_short(version)}; this xverify reads {SCHEMA_VERSION}")
     try:
-        return msgspec.convert(_prepared(values, Result), Result)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"{path} is no result that this xverify can read: {error}") from None
+        result = msgspec.convert(_prepared(values, Result), Result)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise UsageError(f"{path} is no result that this xverify can read: {_short(error)}") from None
+    wrong = next(validation.problems(result), None)
+    if wrong is not None:
+        raise UsageError(f"{path} is no result that this xverify can read: {wrong}")
+    return result
+
+
+def _decoded(path: Path) -> Any:  # Any: JSON values
+    """The content of a JSON file. Raises UsageError."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST + 1)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    if len(content) > LARGEST:
+        raise UsageError(f"{path} is no result of xverify run: it is larger than {LARGEST >> 20} MiB")
+    try:
+        return msgspec.json.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{path} is no JSON file, or only a part of one: {_short(error)}") from None
+
+
+def _short(value: object) -> str:
+    """A value or an error of a file in a message of one line."""
+    return " ".join(str(value).split())[:200]
 
 
 def write(result: Result, path: str | Path) -> None:
-    """Write a result file. An interruption leaves no incomplete file under this path."""
-    write_json(result.to_dict(), path)
+    """Write a result file, whole or not at all. Raises NotWritten, which holds the result."""
+    try:
+        write_json(result.to_dict(), path)
+    except NotWritten as error:
+        error.result = result
+        raise
+
+
+def write_so_far(result: Result, path: str | Path) -> str:
+    """Write a result that a later one will replace. Returns why that failed, or "": the measurement goes on.
+
+    Nothing is written to a device or a pipe, which would keep both.
+    """
+    try:
+        if writing.is_replaced(path):
+            write(result, path)
+    except NotWritten as error:
+        return str(error)
+    return ""
 
 
 def write_json(values: object, path: str | Path) -> None:
-    """Write JSON values to a file. An interruption leaves no incomplete file."""
-    write_text(json.dumps(values, indent=1) + "\n", path)
-
-
-def write_text(text: str, path: str | Path) -> None:
-    """Write a text file. An interruption leaves the earlier file as it was."""
-    path = Path(path)
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text)
-    os.replace(temporary, path)
+    """Write JSON values to a file, whole or not at all. Raises NotWritten."""
+    writing.write_text(json.dumps(values, indent=1) + "\n", path)
 
 
 def _prepared(value: Any, kind: Any, name: str = "") -> Any:  # Any: JSON values, and type annotations

@@ -12,9 +12,10 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, cast
 
-from ..errors import Failed, SubjectError, XverifyError, first_line
+from ..errors import Failed, SubjectError, XverifyError, first_line, full_disk
 from . import codec
 from .building import Building
 from .codec import Hello, MessageError, Refusal, Reply, ReplyType, Request
@@ -68,10 +69,10 @@ class Session:
         except MemoryError as error:
             return Refusal("failed", f"out of memory: {first_line(error)}; try a smaller --batch")
         except BaseException as error:
-            traceback.print_exc()
-            if isinstance(error, KeyboardInterrupt):
-                raise
-            return Refusal("failed", self.state.reason(error))
+            with suppress(OSError):  # the log is a file, and the disk may be full
+                traceback.print_exc()
+            # KeyboardInterrupt, too: a key does not reach a worker, so the code raised it.
+            return Refusal("failed", full_disk(error) or self.state.reason(error))
 
     def answer_line(self, line: bytes) -> bytes | None:
         """The reply line to a request line; None when the worker has to end. Raises MessageError for a line without a number."""
@@ -112,6 +113,7 @@ def main() -> None:
             break
         send(reply)
     # End at once, without the framework's exit handlers and without waiting for its threads.
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(0)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import Failed, UsageError, nearest
-from .spec import load_module
+from .imports import load_module
 
 BUILD = "build"  # what is called when no name is given
 WRITE = "write FRAMEWORK=FILE.py:NAME, e.g. torch=model.py:build"
@@ -40,7 +40,7 @@ class Code:
             "def build():",
             f"    return make({str(self.file)!r}, {self.name!r}, {str(Path.cwd())!r})",
         )
-        (folder / f"{module}.py").write_text("\n".join(lines) + "\n")
+        (folder / f"{module}.py").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def parse(text: str) -> Code | None:
@@ -70,7 +70,7 @@ def make(file: str, name: str, project: str) -> Any:  # a model of any framework
     """
     path = Path(file)
     sys.path += [place for place in (str(path.parent), project) if place not in sys.path]
-    module = load_module(path.parent, path.stem)
+    module = load_module(path.parent, path.stem, siblings=False)
     if not hasattr(module, name):
         raise Failed(f"{path.name} has no {name!r}{nearest(name, [each for each in vars(module) if each[0] != '_'])}")
     found = getattr(module, name)

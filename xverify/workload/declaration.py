@@ -9,6 +9,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
+from .. import writing
 from ..errors import UsageError, nearest
 
 
@@ -106,7 +107,7 @@ class Option:
         if self.path == "folder" and not Path(value).is_dir():
             raise UsageError(f"{self.flag} {value}: no such folder ({self.help})")
         if self.path == "written":
-            check_writable(self.flag, value)
+            writing.check(self.flag, value)
 
     def _check_number(self, value: Any) -> None:
         if isinstance(value, bool) or not isinstance(value, Integral if self.kind is int else Real):
@@ -119,15 +120,6 @@ class Option:
 
 
 _NUMBERS = {int: "a whole number", float: "a number"}
-
-
-def check_writable(flag: str, path: str | Path) -> None:
-    """Raise UsageError when a file cannot be made at this path: it is a folder, or its folder does not exist."""
-    place = Path(path)
-    if place.is_dir():
-        raise UsageError(f"{flag} {path} is a folder: name a file in it")
-    if not place.absolute().parent.is_dir():
-        raise UsageError(f"{flag} {path}: the folder {place.absolute().parent} does not exist")
 
 
 def option(default: Any, help: str, **others: Any) -> Any:

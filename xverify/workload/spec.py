@@ -14,19 +14,23 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import importlib.util
 import inspect
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-from ..errors import SpecError, UsageError, nearest
+from .. import usercode
+from ..errors import SpecError, UsageError, first_line, nearest
+from . import fields
+from .digests import file_digest
+from .imports import load_module
 
 BATCH = "N"
+__all__ = ["BATCH", "ModelFolder", "ModelSpec", "TensorSpec", "find_model", "load_folder", "load_module", "zoo"]
+
 FOLDED = "folded"  # the entry of names.toml that lists layers whose weight a port has computed
 
 
@@ -60,18 +64,10 @@ class TensorSpec(_Declaration):
     layout: str | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", tuple(self.shape))
-        for size in self.shape:
-            if size != BATCH and not (isinstance(size, int) and size > 0):
-                raise SpecError(f"shape {self.shape}: every size is a positive integer or {BATCH!r}, not {size!r}")
-        if (self.low is None) != (self.high is None):
-            raise SpecError(f"shape {self.shape}: give both low and high, or neither")
-        if self.low is not None and self.high is not None and not self.low < self.high:
-            raise SpecError(f"shape {self.shape}: low {self.low} is not below high {self.high}")
-        if self.layout is not None and len(self.layout) != len(self.shape):
-            raise SpecError(
-                f"layout {self.layout!r} names {len(self.layout)} axes, shape {self.shape} has {len(self.shape)}"
-            )
+        object.__setattr__(self, "shape", fields.shape(self.shape, BATCH))
+        fields.dtype(self.dtype)
+        fields.limits(self.low, self.high, self.dtype, f"shape {self.shape}")
+        fields.layout(self.layout, self.shape)
 
     def sized(self, batch: int) -> tuple[int, ...]:
         """The shape for this batch size."""
@@ -109,15 +105,14 @@ class ModelSpec(_Declaration):
         return f"no ONNX export: {self.control_flow}, which a trace cannot hold" if self.control_flow else ""
 
     def __post_init__(self) -> None:
-        for what, tensors in (("inputs", self.inputs), ("outputs", self.outputs)):
-            if not tensors:
-                raise SpecError(f"ModelSpec({what}=...) is empty: name at least one tensor")
-            for name, tensor in tensors.items():
-                if not isinstance(tensor, TensorSpec):
-                    raise SpecError(f"{what}[{name!r}] is a {type(tensor).__name__}: write TensorSpec(shape, ...)")
+        fields.tensors("inputs", self.inputs, TensorSpec)
+        fields.tensors("outputs", self.outputs, TensorSpec)
+        fields.batch(self.batch)
+        fields.options(self.options)
+        for name in ("task", "item", "description", "code", "control_flow"):
+            fields.text(name, getattr(self, name))
         for name, tensor in self.inputs.items():
-            if not tensor.dtype.startswith("float") and tensor.low is None:
-                raise SpecError(f"inputs[{name!r}] is {tensor.dtype}: give low and high, the range of its values")
+            fields.drawn(name, tensor.dtype, tensor.low, tensor.high)
         if not any(BATCH in tensor.shape for tensor in self.inputs.values()):
             raise SpecError(
                 f"no input has a batch axis: write {BATCH!r} for it, e.g. TensorSpec(({BATCH!r}, 3, 224, 224))"
@@ -151,8 +146,8 @@ class ModelFolder:
         The file is parsed and not imported. True when the file does not define ``build`` itself.
         """
         try:
-            statements = ast.parse((self.code / f"{framework}.py").read_text()).body
-        except (OSError, SyntaxError, ValueError):
+            statements = ast.parse((self.code / f"{framework}.py").read_bytes()).body
+        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
             return True
         for statement in statements:
             if isinstance(statement, ast.FunctionDef) and statement.name == "build":
@@ -173,9 +168,7 @@ class ModelFolder:
         Raises SpecError when the file cannot be read.
         """
         table = {key: value for key, value in self._tables().get(framework, {}).items() if key != FOLDED}
-        if not all(isinstance(value, str) for value in table.values()):
-            raise SpecError(f'{self._names_file}: [{framework}] takes lines of the form "canonical.name" = "its.name"')
-        return {key: str(value) for key, value in table.items()}
+        return fields.names(self._names_file, framework, table)
 
     def folded(self, framework: str) -> tuple[str, ...]:
         """The layers, or modules that hold layers, of which this framework's file has the computed weight (see reference.folding).
@@ -188,6 +181,12 @@ class ModelFolder:
                 f'{self._names_file}: [{framework}] {FOLDED} takes a list of layers, such as ["conv1"]; it is {listed!r}'
             )
         return tuple(listed)
+
+    def check_names(self) -> None:
+        """Raise SpecError when names.toml cannot be used, for whichever framework."""
+        for framework in self._tables():
+            self.names(framework)
+            self.folded(framework)
 
     def folds(self) -> bool:
         """Whether some framework's file has the computed weight of some layer."""
@@ -207,40 +206,26 @@ class ModelFolder:
         else:
             import tomli as tomllib
         try:
-            tables = tomllib.loads(path.read_text())
-        except tomllib.TOMLDecodeError as error:
-            raise SpecError(f"{path}: {error}") from None
-        return {name: table for name, table in tables.items() if isinstance(table, dict)}
+            tables = tomllib.loads(path.read_bytes().decode("utf-8"))
+        except OSError as error:
+            raise SpecError(f"{path}: {error.strerror}") from None
+        except UnicodeDecodeError as error:
+            raise SpecError(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from None
+        except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
+            raise SpecError(f"{path}: {first_line(error)}") from None
+        return fields.tables(path, tables)
 
     def digest(self) -> str:
-        """``sha256:`` and the hash of the folder's source files, for the result file."""
+        """``sha256:`` and the hash of the folder's source files and of its weights, for the result file."""
         sha = hashlib.sha256()
         folders = dict.fromkeys((self.path, self.code))
         sources = (sorted(folder.glob(f"*.{suffix}")) for folder in folders for suffix in ("py", "toml"))
-        for path in chain.from_iterable(sources):
-            sha.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+        try:
+            for path in filter(Path.is_file, (*chain.from_iterable(sources), *filter(None, [self.weights]))):
+                sha.update(f"{path.name}\0{file_digest(path)}\0".encode("utf-8", "surrogateescape"))
+        except OSError as error:
+            raise SpecError(f"{error.filename}: {error.strerror}") from None
         return f"sha256:{sha.hexdigest()}"
-
-
-def load_module(folder: Path, name: str) -> ModuleType:
-    """Import ``folder/name.py`` as a module of a private package.
-
-    The folder is not added to sys.path, because its torch.py would hide torch. The file imports its siblings with
-    ``from .common import ...``.
-    """
-    package = "xverify_model_" + hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:12]
-    if package not in sys.modules:
-        parent = ModuleType(package)
-        parent.__path__ = [str(folder.resolve())]
-        sys.modules[package] = parent
-    qualified = f"{package}.{name}"
-    spec = importlib.util.spec_from_file_location(qualified, folder / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[qualified] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def zoo() -> dict[str, Path]:
@@ -260,8 +245,11 @@ def find_model(model: str | Path) -> ModelFolder:
     if str(model) in known:
         return load_folder(known[str(model)])
     path = Path(model)
-    if path.is_dir():
-        return load_folder(path)
+    try:
+        if path.is_dir():
+            return load_folder(path)
+    except OSError as error:
+        raise UsageError(f"{model}: {error.strerror}") from None
     if str(model).startswith(".") or "/" in str(model) or len(path.parts) > 1:
         raise UsageError(f"{model}: no such folder; name a folder that holds spec.py, or one of: {', '.join(known)}")
     raise UsageError(
@@ -275,17 +263,21 @@ def load_folder(path: Path) -> ModelFolder:
     if not file.is_file():
         raise SpecError(f"{path} has no spec.py: write SPEC = ModelSpec(inputs=..., outputs=...) there")
     try:
-        module = load_module(path, "spec")
+        with usercode.guarded():
+            module = load_module(path, "spec")
     except SpecError as error:
         raise SpecError(f"{file}: {error}") from None
+    except usercode.Stopped as error:
+        raise SpecError(f"{file}{_line_in(error, file)}: {error}") from None
     except Exception as error:
-        raise SpecError(f"{file}{_line_in(error, file)}: {type(error).__name__}: {error}") from None
+        raise SpecError(f"{file}{_line_in(error, file)}: {first_line(error)}") from None
     spec = getattr(module, "SPEC", None)
     if not isinstance(spec, ModelSpec):
         raise SpecError(f"{file} defines no SPEC = ModelSpec(...): found {type(spec).__name__}")
     folder = ModelFolder(name=path.resolve().name, path=path.resolve(), spec=spec)
     if not folder.code.is_dir():
         raise SpecError(f"{file}: code={spec.code!r} is no folder beside it ({folder.code})")
+    folder.check_names()
     return folder
 
 

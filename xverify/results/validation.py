@@ -1,0 +1,70 @@
+"""Checks what the types of the records cannot say: numbers that are possible, and parts of a result that fit each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+
+from .records import Result, Row, Sample
+
+LARGEST = 2**53  # of a whole number: programs that read JSON as floats keep it exactly
+FREE = ("environment",)  # values of frameworks, of any kind
+# Endings of the names of numbers that cannot be negative.
+POSITIVE = ("seconds", "_mib", "_gib", "ratio", "rms", "_abs", "fps", "per_call", "limit")
+
+
+def problems(result: Result) -> Iterator[str]:
+    """What is wrong with a result that was read, each with its place."""
+    yield from _numbers(result, "$")
+    if not result.tasks or not result.rows:
+        yield "it has no task or no row - at `$.rows`"
+    for index, row in enumerate(result.rows):
+        if row.task not in result.tasks:
+            yield f"the task {row.task[:60]!r} is not one of the tasks of the result - at `$.rows[{index}].task`"
+        yield from _timed(row, f"$.rows[{index}].speed")
+    for task in result.receipts:
+        if task not in result.tasks or not any(row.task == task for row in result.rows):
+            yield f"there is no row of the task {task[:60]!r} - at `$.receipts`"
+    if any(not _known(seconds) or seconds <= 0 for seconds in result.noise.canary_seconds):
+        yield "seconds must be above 0 - at `$.noise.canary_seconds`"
+
+
+def _timed(row: Row, place: str) -> Iterator[str]:
+    """What is wrong with the timing of a row."""
+    if row.speed is None:
+        return
+    samples = (*row.speed.samples, *(sample for run in row.speed.launches for sample in run.repeated_blocks))
+    for index, sample in enumerate(samples):
+        if sample.calls < 1 or not _known(sample.seconds) or sample.seconds <= 0:
+            yield f"a block has {_block(sample)}: both must be above 0 - at `{place}.samples[{index}]`"
+    for name, value in (("fps", row.speed.fps), ("seconds_per_step", row.speed.seconds_per_step)):
+        if not _known(value) or value <= 0:
+            yield f"{value!r} must be above 0 - at `{place}.{name}`"
+
+
+def _block(sample: Sample) -> str:
+    return f"{sample.calls} calls and {sample.seconds!r} seconds"
+
+
+def _known(value: float) -> bool:
+    """Whether a number was in the file: null is read as NaN or infinity."""
+    return math.isfinite(value)
+
+
+def _numbers(value: object, place: str, name: str = "") -> Iterator[str]:
+    """Whole numbers and floats that are out of range, in all records below this one. name: of the field."""
+    if is_dataclass(value):
+        for each in fields(value):
+            if each.name not in FREE:
+                yield from _numbers(getattr(value, each.name), f"{place}.{each.name}", each.name)
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _numbers(item, f"{place}[{str(key)[:60]!r}]", str(key))
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from _numbers(item, f"{place}[{index}]", name)
+    elif isinstance(value, int) and not isinstance(value, bool) and not 0 <= value <= LARGEST:
+        yield f"a whole number must be between 0 and 2**53 - at `{place}`"
+    elif isinstance(value, float) and value < 0 and name.endswith(POSITIVE):
+        yield f"{value!r} must not be negative - at `{place}`"

@@ -1,0 +1,22 @@
+"""Digests of files, by which a result says what it was computed from."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from pathlib import Path
+
+
+def file_digest(path: Path) -> str:
+    """``sha256:`` and the hash of a file's bytes. A file is read again only when it has changed. Raises OSError."""
+    known = path.stat()
+    return _hashed(path.resolve(), known.st_ino, known.st_size, known.st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
+def _hashed(path: Path, *_: int) -> str:
+    sha = hashlib.sha256()
+    with path.open("rb") as file:
+        for part in iter(lambda: file.read(2**20), b""):
+            sha.update(part)
+    return f"sha256:{sha.hexdigest()}"
