@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import tempfile
 from pathlib import Path
 
 from rich.console import Console
@@ -11,6 +10,8 @@ from .. import weights
 from ..errors import UsageError, WeightsError
 from ..reference.build import export_onnx
 from ..report.terminal import Output
+from ..worker.reading import read_weights, write_weights
+from ..worker.space import temporary_folder
 from ..workload.options import named
 from ..workload.spec import find_model
 from ._arguments import Parser, add
@@ -51,7 +52,8 @@ def add_arguments(parser: Parser) -> None:
     diff.add_argument("left", metavar="LEFT", help="a weight file or a model file")
     diff.add_argument("right", metavar="RIGHT", help="another one, with which it is compared")
     for action in (convert, digest, diff):
-        add(action, [named("trust", help="also read files that can run code when they are read", group="options")])
+        trust = named("trust", help="also read files that can run code when they are read", group="options")
+        add(action, [trust, named("max_weights", group="options")])
         action.set_defaults(action_main=globals()[f"_{action.prog.rsplit(' ', 1)[-1]}"])
 
 
@@ -66,14 +68,14 @@ def _convert(args: argparse.Namespace, console: Console) -> int:
         raise UsageError(f"{target}: source and target are the same file")
     if not target.absolute().parent.is_dir():
         raise UsageError(f"{target}: the folder {target.absolute().parent} does not exist")
-    arrays = weights.load_file(source, args.trust)
+    arrays = read_weights(source, args.trust, args.max_weights)
     if target.suffix == ".onnx" and args.model is not None:
         _export_with(arrays, args.model, target)
     elif args.model is not None:
         raise UsageError(f"--model {args.model}: only an .onnx file holds a graph; leave it out for {target.suffix}")
     else:
-        weights.save_file(arrays, target)
-    written, read = weights.digest(arrays), weights.digest(weights.load_file(target))
+        write_weights(arrays, target)
+    written, read = weights.digest(arrays), weights.digest(read_weights(target, most=args.max_weights))
     if written != read:
         raise WeightsError(f"{target}: its digest is {read} after reading it back, and that of {source} is {written}")
     total = sum(array.size for array in arrays.values())
@@ -83,23 +85,23 @@ def _convert(args: argparse.Namespace, console: Console) -> int:
 
 def _export_with(arrays: weights.Arrays, model: str, target: Path) -> None:
     """Write a new ONNX file with the graph of the model, as torch exports it, and these weights."""
-    with tempfile.TemporaryDirectory(prefix="xverify-") as directory:
-        exported = export_onnx(find_model(model), Path(directory))
-        weights.save_file(arrays, exported)
+    with temporary_folder() as directory:
+        exported = export_onnx(find_model(model), directory)
+        write_weights(arrays, exported)
         shutil.copyfile(exported, target)
 
 
 def _digest(args: argparse.Namespace, console: Console) -> int:
     for file in args.files:
-        console.print(f"{weights.digest(weights.load_file(file, args.trust))}  {file}")
+        console.print(f"{weights.digest(read_weights(Path(file), args.trust, args.max_weights))}  {file}")
     return 0
 
 
 def _diff(args: argparse.Namespace, console: Console) -> int:
-    from ..checking.weights import read_weights
+    from ..checking.weights import read_stored
     from ..weights.comparison import compare
 
-    left, right = (read_weights(Path(path), args.trust) for path in (args.left, args.right))
+    left, right = (read_stored(Path(path), args.trust, args.max_weights) for path in (args.left, args.right))
     compared = compare(left, right)
     for line in compared.lines:
         console.print(line, markup=False)
