@@ -1,12 +1,15 @@
-"""Gives `xverify check` damaged and hostile model files: the parent must survive, answer in time, and run nothing that they hold.
+"""Injects faults: the command must survive each, answer in time and in one line, and leave nothing behind.
 
-python suites/faults.py [--files 10000] [--minutes M] [--jobs 2] [--seed S] [--only PATTERN]
+python suites/faults.py [--part PART] [--files 10000] [--minutes M] [--jobs 2] [--seed S] [--only PATTERN]
 
-1. Files made to harm, each by the command line: see hostile.py.
-2. Mutated files of every format, and of files with code that are refused without --trust. Each has a whole check.
+harm: model files that are made to harm, each by the command line: see hostile.py.
+mutated: mutated model files of every format, and of files with code that are refused without --trust. Each has a whole check.
+processes: processes that crash, hang, stay or break the protocol, in every phase of a run: see process_faults.py.
+weights: mutated weight files of every format (--weight-files), and those of hostile_weights.py.
 
-Every process has a limit of memory (--gib), so that a file cannot take the memory of the machine. The exit code is 1 when a parent
-crashed or hung, when a message had more than one line, or when a file was executed.
+Every process that reads a file has a limit of memory (--gib), so that a file cannot take the memory of the machine. The exit code
+is 1 when anything was wrong: a parent crashed or hung, a message had more than one line, a file was executed, an exit code or a
+row was another one, or a process or a folder was left.
 """
 
 from __future__ import annotations
@@ -27,8 +30,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import processes
 import psutil
 import seeds
+import weight_files
 from seeds import Seed
 from tables import table
 
@@ -37,7 +42,7 @@ from xverify.host import kill_group
 SUITES = Path(__file__).parent
 HANG = 240.0  # seconds without an answer; each step of one check may take mutants.STEP
 STATUSES = ("refused", "failed", "unsupported", "crashed", "timeout")
-MUTATED, HARM = "mutated", "harm"
+HARM, MUTATED, PROCESSES, WEIGHTS = "harm", "mutated", "processes", "weights"
 COLUMNS = ("files", *STATUSES, "judged", "WRONG")
 
 
@@ -203,19 +208,30 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seed", default="0", help="seed of the mutations (default: %(default)s)")
     parser.add_argument("--gib", type=float, default=12.0, help="memory of one process, GiB (default: %(default)s)")
     parser.add_argument(
-        "--part", choices=(MUTATED, HARM), help="only the files that are mutated, or those that are made to harm"
+        "--weight-files", type=int, default=4_000, help="number of mutated weight files (default: %(default)s)"
     )
+    parser.add_argument(
+        "--every", type=int, default=1, metavar="N", help="only every N-th process and hostile weight file"
+    )
+    parser.add_argument("--part", choices=tuple(PARTS), help="only this part; see the text above")
     parser.add_argument("--only", default="*", help="a pattern of names of files")
     return parser.parse_args()
 
 
-def main() -> int:
-    asked, begun = parse(), time.monotonic()
+Found = tuple[dict[str, Counter[str]], list[str]]  # name -> counts, and what went wrong
+
+
+def part_harm(asked: argparse.Namespace) -> Found:
+    """Model files that are made to harm."""
+    counts, wrong = run_hostile(asked.only, asked.gib)
+    return {"made to harm": counts}, wrong
+
+
+def part_mutated(asked: argparse.Namespace) -> Found:
+    """Mutated model files. They end early when --minutes are over."""
+    begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
-        harm, wrong = Counter[str](), list[str]()
-        if asked.part != MUTATED:
-            harm, wrong = run_hostile(asked.only, asked.gib)
-        made = seeds.make_all(Path(folder), asked.only) if asked.part != HARM else []
+        made = seeds.make_all(Path(folder), asked.only)
         formats = [
             Mutated(seed, asked.files // len(made) + (index < asked.files % len(made)))
             for index, seed in enumerate(made)
@@ -229,15 +245,39 @@ def main() -> int:
 
         with ThreadPoolExecutor(asked.jobs) as pool:
             list(pool.map(run, formats))
-    rows = {each.seed.name: each.counts for each in formats} | ({"made to harm": harm} if harm else {})
-    print(table(rows, COLUMNS, "file"))
-    wrong += [text for each in formats for text in each.wrong]
-    files = sum(row["files"] for row in rows.values())
-    slowest = max((each.slowest for each in formats), default=0.0)
-    print(
-        f"{'FAIL' if wrong else 'PASS'}: {len(wrong)} faults in {files} files; the slowest mutated file took {slowest:.0f} s; "
-        f"{time.monotonic() - begun:.0f} s"
-    )
+    return {each.seed.name: each.counts for each in formats}, [text for each in formats for text in each.wrong]
+
+
+def part_processes(asked: argparse.Namespace) -> Found:
+    """Faults of processes."""
+    counts, wrong = processes.run(asked.only, asked.every, asked.jobs)
+    return {PROCESSES: counts}, wrong
+
+
+def part_weights(asked: argparse.Namespace) -> Found:
+    """Weight files."""
+    return weight_files.run(asked.weight_files, asked.every, asked.jobs, asked.seed)
+
+
+# Name -> what runs the part, and the columns of its table.
+PARTS: dict[str, tuple[Callable[[argparse.Namespace], Found], Sequence[str]]] = {
+    HARM: (part_harm, COLUMNS),
+    MUTATED: (part_mutated, COLUMNS),
+    PROCESSES: (part_processes, processes.COLUMNS),
+    WEIGHTS: (part_weights, (*processes.COLUMNS, "refused", "read", "ended its process")),
+}
+
+
+def main() -> int:
+    asked, begun, wrong = parse(), time.monotonic(), list[str]()
+    for name in (asked.part,) if asked.part else PARTS:
+        run, columns = PARTS[name]
+        rows, more = run(asked)
+        print(f"{name}:\n{table(rows, columns, 'what')}", flush=True)
+        for text in more:
+            print(f"WRONG {text}".encode(errors="backslashreplace").decode(), flush=True)
+        wrong += more
+    print(f"{'FAIL' if wrong else 'PASS'}: {len(wrong)} wrong; {time.monotonic() - begun:.0f} s")
     return 1 if wrong else 0
 
 
