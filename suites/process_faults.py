@@ -198,7 +198,7 @@ def _files_and_limits() -> Iterator[Fault]:
     yield Fault(
         "too little memory to start", "", statuses=(FAILED, CRASHED), options=("--memory", "0.02"), says="--memory"
     )
-    for size in (0, 200, 2000):
+    for size in (0, 200, 800):
         yield Fault(f"no file of the run may be larger than {size} bytes", statuses=("",), limits=(("FSIZE", size),))
     for count in (6, 10, 16, 24):
         yield Fault(f"{count} descriptors for the parent", statuses=("", CRASHED, FAILED, "not-installed", OK),

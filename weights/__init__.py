@@ -59,7 +59,7 @@ def load_file(path: str | Path, trust: bool = False, most: float | None = None) 
     """Read a weight file of any known format into canonical arrays.
 
     trust: allow formats that can run code when they are read; without it such code never runs, and the file is refused.
-    most: the greatest size of its arrays together, GB; None: 4, or twice the size of the file when that is more.
+    most: the greatest size of its arrays together, GB; None: 1, or twice the size of the file when that is more.
     Raises WeightsError when the file is missing, truncated, too large, unsafe to read, or holds no usable tensors.
     """
     path = Path(path)

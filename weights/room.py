@@ -9,13 +9,13 @@ from pathlib import Path
 from xverify.errors import WeightsError
 
 GB = 10**9
-LEAST = 4 * GB  # bytes that the arrays of every file may take
+LEAST = GB  # bytes that the arrays of every file may take
 
 
 class Room:
     """Counts the bytes of the arrays of one file before they are read.
 
-    path: the file. most: the greatest number of bytes, GB; None: 4 GB, or twice the size of the file when that is more.
+    path: the file. most: the greatest number of bytes, GB; None: 1 GB, or twice the size of the file when that is more.
     beside: files in which the file keeps some of its arrays.
     """
 

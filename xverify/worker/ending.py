@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 import psutil
@@ -66,7 +67,10 @@ def kill_marked(folder: Path) -> None:
         for process in found:
             with contextlib.suppress(psutil.Error):
                 process.kill()  # psutil makes sure that the number still belongs to the same process
-        psutil.wait_procs(found, timeout=1)
+        deadline = time.monotonic() + 1
+        # psutil's own function for this would reap children of this process, whose exit status others wait for.
+        while any(_is_marked(each, folder) for each in found) and time.monotonic() < deadline:
+            time.sleep(0.01)
 
 
 def _is_marked(process: psutil.Process, folder: Path) -> bool:

@@ -59,7 +59,7 @@ class CommonSettings:
     trust: bool = option(False, "also read weight files that can run code when they are read", group=WHAT)
     max_weights: float | None = option(
         None, "the greatest size of the arrays of a weight file, GB", group=WHAT, metavar="GB", above=0, unit="GB",
-        unset="4, or twice the file",
+        unset="1, or twice the file",
     )  # fmt: skip
     batch: int | None = option(None, "items a call", group=HOW, metavar="N", least=1, unset="the model's own")
     warmup: int | None = option(
