@@ -33,7 +33,7 @@ bench: $(STAMP)               ## how fast a command starts; the harness beside l
 	$(BIN)/xverify selftest timing --only overhead
 	$(BIN)/python bench/replay.py
 
-faults: $(STAMP)              ## give `xverify check` 10,000 damaged files, and files that are made to harm; an hour
+faults: $(STAMP)              ## inject faults of processes, weight files and 10,000 model files; an hour
 	$(BIN)/python suites/faults.py
 
 ports: $(STAMP)               ## the ports of tests/ports as they are, and with planted faults; half an hour
