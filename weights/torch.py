@@ -50,6 +50,9 @@ def load_file(path: Path, trust: bool = False, most: float | None = None) -> Arr
     odd = next((name for name in stored if not isinstance(name, str)), None)
     if odd is not None:
         raise WeightsError(f"{path}: the name {odd!r} is a {type(odd).__name__}, not a text")
+    odd = next((n for n, tensor in stored.items() if tensor.layout != torch.strided or tensor.is_quantized), None)
+    if odd is not None:
+        raise WeightsError(f"{path}: {odd} is a sparse or quantised tensor; store it as a dense floating-point tensor")
     tensors, room = _without_aliases(stored), Room(path, most)
     for tensor in tensors.values():  # one that is expanded takes more than the file
         room.take(tensor.numel() * tensor.element_size())
@@ -78,8 +81,6 @@ def save_file(arrays: Arrays, path: Path) -> None:
 
 def _array(tensor: Any) -> Array:
     tensor = tensor.detach().cpu()
-    if tensor.is_sparse or tensor.is_quantized:
-        raise WeightsError("a sparse or quantised tensor is no plain array; store it as a dense floating-point tensor")
     if str(tensor.dtype) == "torch.bfloat16":  # numpy has no bfloat16; float32 represents every bfloat16 exactly
         tensor = tensor.float()
     array: Array = tensor.numpy().copy()

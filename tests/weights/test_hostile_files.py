@@ -169,7 +169,7 @@ def test_a_file_is_read_in_another_process(tmp_path):
     import os
 
     (tmp_path / "w.pkl").write_bytes(pickle.dumps({"w": Calls(os.abort)}, 4))
-    with pytest.raises(WeightsError, match=r"w\.pkl: killed by SIGABRT while the request ReadFile"):
+    with pytest.raises(WeightsError, match=r"w\.pkl: killed by SIGABRT while reading the weight file"):
         read_weights(tmp_path / "w.pkl", trust=True)
     with pytest.raises(WeightsError, match="could run any code"):
         read_weights(tmp_path / "w.pkl")
@@ -194,10 +194,10 @@ def test_the_parent_never_opens_a_weight_file(tmp_path, xverify):
     ):
         done = xverify("weights", *arguments, "--trust")
         assert done.code == 2
-        assert "w.pkl: exited with status 0 while the request ReadFile" in done.err
+        assert "w.pkl: exited with status 0 while reading the weight file" in done.err
         assert len(done.err.strip().splitlines()) == 1
     from conftest import write_folder
 
     done = xverify("run", write_folder(tmp_path / "port"), "--subjects", "numpy", "--weights", file, "--trust")
     assert done.code == 2
-    assert "w.pkl: exited with status 0 while the request ReadFile" in done.err
+    assert "w.pkl: exited with status 0 while reading the weight file" in done.err

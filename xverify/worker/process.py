@@ -358,6 +358,9 @@ _DOING = {
     "PrepareTraining": "its first training step",
     "Warm": "warming up",
     "Block": "a timed block",
+    "ReadFile": "reading the weight file",
+    "ReadGraph": "reading the weight file",
+    "WriteFile": "writing the weight file",
 }
 
 
