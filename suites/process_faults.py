@@ -181,7 +181,11 @@ def _broken_protocol() -> Iterator[Fault]:
     tumbles = "os.write(2, b'compiler fell over\\n'); os._exit(1)"
     for after in ("module", "build", "load"):
         yield Fault(
-            f"the rebuild after a crash of the compiler fails in {after}", f"{tumbles}", phase="first", says=after
+            f"the rebuild after a crash of the compiler fails in {after}",
+            tumbles,
+            phase="first",
+            statuses=(FAILED,),
+            says=after,
         )
 
 

@@ -13,7 +13,9 @@ import re
 VARIABLE = "XVERIFY_MEMORY"  # environment variable with the bytes
 GB = 10**9
 # What programs say when they cannot allocate memory.
-WANT_OF_MEMORY = re.compile(r"out of memory|memoryerror|bad_alloc|alloc|cannot map|not enough memory", re.IGNORECASE)
+WANT_OF_MEMORY = re.compile(
+    r"out of memory|memoryerror|bad_alloc|alloc|(cannot|failed to) map|not enough memory", re.IGNORECASE
+)
 
 
 def apply() -> None:

@@ -33,8 +33,9 @@ def temporary_folder() -> Iterator[Path]:
     Within the context, SIGTERM and SIGHUP raise KeyboardInterrupt, as SIGINT does.
     Raises XverifyError when the folder cannot be written, or was deleted.
     """
+    place = _place()
     remove_stale()
-    folder, lock = _make()
+    folder, lock = _make(place)
     try:
         with _interrupted_by_signals():
             yield folder
@@ -47,8 +48,8 @@ def temporary_folder() -> Iterator[Path]:
         raise
     finally:
         kill_marked(folder)
+        lock.close()  # before the folder is read: its descriptor may be the last one that this process can have
         shutil.rmtree(folder, ignore_errors=True)
-        lock.close()
 
 
 def remove_stale() -> None:
@@ -60,10 +61,20 @@ def remove_stale() -> None:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def _make() -> tuple[Path, IO[Any]]:
-    """A new folder, and the file in it that is locked."""
+def _place() -> Path:
+    """The folder for temporary files. Raises XverifyError when there is none that can be written."""
     try:
-        folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+        return Path(tempfile.gettempdir())
+    except OSError as error:
+        raise XverifyError(
+            f"no folder for temporary files can be written: {error.strerror}; set TMPDIR to one"
+        ) from None
+
+
+def _make(place: Path) -> tuple[Path, IO[Any]]:
+    """A new folder in this place, and the file in it that is locked."""
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
         # The file gets its name when it is locked: until then, nobody takes the folder for one without an owner.
         unnamed = folder / f"{LOCK}.new"
         lock = unnamed.open("wb+")
@@ -71,8 +82,7 @@ def _make() -> tuple[Path, IO[Any]]:
         unnamed.rename(folder / LOCK)
     except OSError as error:
         raise XverifyError(
-            f"no temporary folder can be made in {tempfile.gettempdir()}: {error.strerror}; set TMPDIR to a folder that can be "
-            "written"
+            f"no temporary folder can be made in {place}: {error.strerror}; set TMPDIR to a folder that can be written"
         ) from None
     return folder, lock
 
