@@ -34,7 +34,7 @@ bench: $(STAMP)               ## how fast a command starts; the harness beside l
 	$(BIN)/xverify selftest timing --only overhead
 	$(BIN)/python bench/replay.py
 
-faults: $(STAMP)              ## 10,000 damaged model files, files made to harm, 2,000 mutated results, 100 hostile folders; an hour
+faults: $(STAMP)              ## inject faults of processes, weight files, model files, result files and model folders; 40 minutes
 	$(BIN)/python suites/faults.py
 
 ports: $(STAMP)               ## the ports of tests/ports as they are, and with planted faults; half an hour

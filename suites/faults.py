@@ -1,14 +1,17 @@
-"""Gives xverify damaged and hostile files: it must survive, answer in time, and run nothing that a model file holds.
+"""Injects faults: the command must survive each, answer in time and in one line, and leave nothing behind.
 
 python suites/faults.py [--part PART] [--files N] [--minutes M] [--jobs 2] [--seed S] [--only PATTERN]
 
-1. Files made to harm, each by the command line: see hostile.py.
-2. Mutated files of every format, and of files with code that are refused without --trust. Each has a whole check.
-3. Mutated result files, read by `explain`, `diff` and `--resume`: see hostile_results.py.
-4. Model folders that end the program, cannot be read or shadow modules, by the command line: see hostile_folders.py.
+harm: model files that are made to harm, each by the command line: see hostile.py.
+mutated: mutated model files of every format, and of files with code that are refused without --trust. Each has a whole check.
+processes: processes that crash, hang, stay or break the protocol, in every phase of a run: see process_faults.py.
+weights: mutated weight files of every format, and those of hostile_weights.py.
+results: mutated result files, read by `explain`, `diff` and `--resume`: see hostile_results.py.
+folders: model folders that end the program, cannot be read or shadow modules, by the command line: see hostile_folders.py.
 
-Every process has a limit of memory (--gib), so that a file cannot take the memory of the machine. The exit code is 1 when a parent
-crashed or hung, when a message had more than one line, or when a file was executed.
+Every process that reads a file has a limit of memory (--gib), so that a file cannot take the memory of the machine. The exit code
+is 1 when anything was wrong: a parent crashed or hung, a message had more than one line, a file was executed, an exit code or a
+row was another one, or a process or a folder was left.
 """
 
 from __future__ import annotations
@@ -31,8 +34,10 @@ from typing import Any
 
 import hostile_folders
 import hostile_results
+import processes
 import psutil
 import seeds
+import weight_files
 from seeds import Seed
 from tables import table
 
@@ -41,8 +46,14 @@ from xverify.host import kill_group
 SUITES = Path(__file__).parent
 HANG = 240.0  # seconds without an answer; each step of one check may take mutants.STEP
 STATUSES = ("refused", "failed", "unsupported", "crashed", "timeout")
-MUTATED, HARM, RESULTS, FOLDERS = PARTS = "mutated", "harm", "results", "folders"
-MOST = {MUTATED: 10_000, RESULTS: 2_000, FOLDERS: 1_000}  # files of a part, unless --files says otherwise
+HARM, MUTATED, PROCESSES, WEIGHTS = "harm", "mutated", "processes", "weights"
+RESULTS, FOLDERS = "results", "folders"
+MOST = {
+    MUTATED: 10_000,
+    WEIGHTS: 4_000,
+    RESULTS: 2_000,
+    FOLDERS: 1_000,
+}  # files of a part, unless --files says otherwise
 TRIED = ("tried", "right", "WRONG")
 COLUMNS = ("files", *STATUSES, "judged", "WRONG")
 
@@ -163,21 +174,6 @@ def run_hostile(only: str, gib: float) -> tuple[Counter[str], list[str]]:
     return counts, wrong
 
 
-def run_others(asked: argparse.Namespace) -> tuple[dict[str, Counter[str]], list[str]]:
-    """The parts that are no model files. Returns the counts of each kind, and what was wrong."""
-    counts: dict[str, Counter[str]] = {}
-    wrong: list[str] = []
-    if asked.part in (None, RESULTS):
-        found, why = hostile_results.run(asked.files or MOST[RESULTS], asked.seed)
-        counts |= {f"results: {name}": row for name, row in found.items()}
-        wrong += why
-    if asked.part in (None, FOLDERS):
-        found, why = hostile_folders.run(asked.files or MOST[FOLDERS], asked.jobs)
-        counts |= {f"folders: {name}": row for name, row in found.items()}
-        wrong += why
-    return counts, wrong
-
-
 def _start(arguments: Sequence[Any], folder: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, *map(str, arguments)],
@@ -223,18 +219,28 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2, help="files at a time (default: %(default)s)")
     parser.add_argument("--seed", default="0", help="seed of the mutations (default: %(default)s)")
     parser.add_argument("--gib", type=float, default=12.0, help="memory of one process, GiB (default: %(default)s)")
-    parser.add_argument("--part", choices=PARTS, help="only this part")
+    parser.add_argument(
+        "--every", type=int, default=1, metavar="N", help="only every N-th process and hostile weight file"
+    )
+    parser.add_argument("--part", choices=tuple(PARTS), help="only this part; see the text above")
     parser.add_argument("--only", default="*", help="a pattern of names of files")
     return parser.parse_args()
 
 
-def main() -> int:
-    asked, begun = parse(), time.monotonic()
+Found = tuple[dict[str, Counter[str]], list[str]]  # name -> counts, and what went wrong
+
+
+def part_harm(asked: argparse.Namespace) -> Found:
+    """Model files that are made to harm."""
+    counts, wrong = run_hostile(asked.only, asked.gib)
+    return {"made to harm": counts}, wrong
+
+
+def part_mutated(asked: argparse.Namespace) -> Found:
+    """Mutated model files. They end early when --minutes are over."""
+    begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
-        harm, wrong = Counter[str](), list[str]()
-        if asked.part in (None, HARM):
-            harm, wrong = run_hostile(asked.only, asked.gib)
-        made = seeds.make_all(Path(folder), asked.only) if asked.part in (None, MUTATED) else []
+        made = seeds.make_all(Path(folder), asked.only)
         files = asked.files or MOST[MUTATED]
         formats = [Mutated(seed, files // len(made) + (index < files % len(made))) for index, seed in enumerate(made)]
         left = max(0.0, asked.minutes * 60 - (time.monotonic() - begun))
@@ -246,20 +252,51 @@ def main() -> int:
 
         with ThreadPoolExecutor(asked.jobs) as pool:
             list(pool.map(run, formats))
-    others, strange = run_others(asked)
-    wrong += strange
-    rows = {each.seed.name: each.counts for each in formats} | ({"made to harm": harm} if harm else {})
-    if rows:
-        print(table(rows, COLUMNS, "file"))
-    if others:
-        print(table(others, TRIED, "result or folder"))
-    wrong += [text for each in formats for text in each.wrong]
-    files = sum(row["files"] for row in rows.values()) + sum(row["tried"] for row in others.values())
-    slowest = max((each.slowest for each in formats), default=0.0)
-    print(
-        f"{'FAIL' if wrong else 'PASS'}: {len(wrong)} faults in {files} files; the slowest mutated file took {slowest:.0f} s; "
-        f"{time.monotonic() - begun:.0f} s"
-    )
+    return {each.seed.name: each.counts for each in formats}, [text for each in formats for text in each.wrong]
+
+
+def part_processes(asked: argparse.Namespace) -> Found:
+    """Faults of processes."""
+    counts, wrong = processes.run(asked.only, asked.every, asked.jobs)
+    return {PROCESSES: counts}, wrong
+
+
+def part_weights(asked: argparse.Namespace) -> Found:
+    """Weight files."""
+    return weight_files.run(asked.files or MOST[WEIGHTS], asked.every, asked.jobs, asked.seed)
+
+
+def part_results(asked: argparse.Namespace) -> Found:
+    """Result files."""
+    return hostile_results.run(asked.files or MOST[RESULTS], asked.seed)
+
+
+def part_folders(asked: argparse.Namespace) -> Found:
+    """Model folders."""
+    return hostile_folders.run(asked.files or MOST[FOLDERS], asked.jobs)
+
+
+# Name -> what runs the part, and the columns of its table.
+PARTS: dict[str, tuple[Callable[[argparse.Namespace], Found], Sequence[str]]] = {
+    HARM: (part_harm, COLUMNS),
+    MUTATED: (part_mutated, COLUMNS),
+    PROCESSES: (part_processes, processes.COLUMNS),
+    WEIGHTS: (part_weights, (*processes.COLUMNS, "refused", "read", "ended its process")),
+    RESULTS: (part_results, TRIED),
+    FOLDERS: (part_folders, TRIED),
+}
+
+
+def main() -> int:
+    asked, begun, wrong = parse(), time.monotonic(), list[str]()
+    for name in (asked.part,) if asked.part else PARTS:
+        run, columns = PARTS[name]
+        rows, more = run(asked)
+        print(f"{name}:\n{table(rows, columns, 'what')}", flush=True)
+        for text in more:
+            print(f"WRONG {text}".encode(errors="backslashreplace").decode(), flush=True)
+        wrong += more
+    print(f"{'FAIL' if wrong else 'PASS'}: {len(wrong)} wrong; {time.monotonic() - begun:.0f} s")
     return 1 if wrong else 0
 
 

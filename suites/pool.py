@@ -68,7 +68,7 @@ class Pool:
         return folder
 
 
-STATE = ("process", "_lines", "log", "asked", "version", "import_rss_mib")
+STATE = ("process", "ending", "_reader", "_lifeline", "_lines", "log", "asked", "version", "import_rss_mib")
 
 
 class Pooled(Worker):
@@ -116,7 +116,7 @@ class Pooled(Worker):
         else:
             state = {name: getattr(self, name) for name in STATE}
             self.pool.give(self.key, Spare(state, spare.started, spare.folder, spare.uses + 1))
-        self.spare, self.process = None, None
+        self.spare, self.process, self.ending = None, None, None
 
 
 @contextlib.contextmanager

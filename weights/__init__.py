@@ -3,7 +3,7 @@
 The canonical form is a flat mapping *name -> float32 array* in torch's names and layout (see canonical.py). Each file format is
 one module with the same two functions:
 
-    load_file(path, trust=False) -> {name: array}       the arrays as stored; canonical.to_canonical() makes them canonical
+    load_file(path, trust=False, most=None) -> {name: array}    the arrays as stored; canonical.to_canonical() makes them canonical
     save_file(arrays, path)
 
 torch.py, jittor.py, onnx.py, tensorflow.py, tensorlayer.py and paddle.py also copy arrays into a built model and out of it
@@ -21,7 +21,18 @@ from xverify.errors import WeightsError
 
 from .canonical import Arrays, check, diff, digest, normal_form, to_canonical
 
-__all__ = ["Arrays", "check", "diff", "digest", "formats", "load_file", "normal_form", "save_file", "to_canonical"]
+__all__ = [
+    "Arrays",
+    "check",
+    "diff",
+    "digest",
+    "formats",
+    "known_format",
+    "load_file",
+    "normal_form",
+    "save_file",
+    "to_canonical",
+]
 
 
 def formats() -> dict[str, ModuleType]:
@@ -33,7 +44,8 @@ def formats() -> dict[str, ModuleType]:
     return found
 
 
-def _format(path: Path) -> ModuleType:
+def known_format(path: Path) -> ModuleType:
+    """The module of the format that the suffix of a path names. Raises WeightsError for an unknown suffix."""
     known = formats()
     if path.suffix not in known:
         problem = (
@@ -43,22 +55,25 @@ def _format(path: Path) -> ModuleType:
     return known[path.suffix]
 
 
-def load_file(path: str | Path, trust: bool = False) -> Arrays:
+def load_file(path: str | Path, trust: bool = False, most: float | None = None) -> Arrays:
     """Read a weight file of any known format into canonical arrays.
 
     trust: allow formats that can run code when they are read; without it such code never runs, and the file is refused.
-    Raises WeightsError when the file is missing, truncated, unsafe to read, or holds no usable tensors.
+    most: the greatest size of its arrays together, GB; None: 1, or twice the size of the file when that is more.
+    Raises WeightsError when the file is missing, truncated, too large, unsafe to read, or holds no usable tensors.
     """
     path = Path(path)
     if not path.is_file():
         raise WeightsError(f"{path}: no such weight file")
-    module = _format(path)
+    module = known_format(path)
     try:
-        stored = module.load_file(path, trust)
+        stored = module.load_file(path, trust, most)
     except WeightsError:
         raise
     except ModuleNotFoundError as error:
         raise WeightsError(f"{path}: reading {path.suffix} needs {error.name}: pip install {error.name}") from None
+    except MemoryError:
+        raise WeightsError(f"{path}: its arrays take more memory than there is") from None
     except Exception as error:
         detail = " ".join(str(error).split())[:200]
         raise WeightsError(
@@ -73,7 +88,7 @@ def save_file(arrays: Arrays, path: str | Path, template: Path | None = None) ->
     template: for a format that holds a graph, too: the file that has it; when omitted, the file at this path.
     """
     path = Path(path)
-    module = _format(path)
+    module = known_format(path)
     try:
         if template is not None and hasattr(module, "TEMPLATE"):
             module.save_file(arrays, path, template)

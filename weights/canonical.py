@@ -22,6 +22,7 @@ Array = NDArray[Any]
 Arrays = dict[str, Array]
 
 COUNTERS = ("num_batches_tracked",)  # last parts of names
+LARGEST_EXACT = 2**53  # float64 represents every whole number up to this one
 MOST_LISTED = 5  # names that an error message lists
 
 
@@ -43,10 +44,11 @@ def to_canonical(arrays: Mapping[str, Array], source: str = "weights") -> Arrays
             raise WeightsError(f"{source}: {name} has dtype {array.dtype}; weights are floating-point arrays")
         if array.size == 0:
             raise WeightsError(f"{source}: {name} is empty, shape {array.shape}")
-        single = np.asarray(array, dtype=np.float32, order="C")
+        with np.errstate(all="ignore"):  # what does not fit becomes infinite, and is reported
+            single = np.asarray(array, dtype=np.float32, order="C")
         if array.dtype != np.float32:
-            changed = int(np.sum(single.astype(np.float64) != np.asarray(array, dtype=np.float64)))
-            if changed and np.isfinite(np.asarray(array, dtype=np.float64)).all():
+            changed = _changed(array, single)
+            if changed and np.isfinite(_widest(array)).all():
                 raise WeightsError(
                     f"{source}: {name} is {array.dtype} and {changed} of {array.size} values change when rounded to float32; "
                     "convert it to float32 where it was made"
@@ -58,6 +60,24 @@ def to_canonical(arrays: Mapping[str, Array], source: str = "weights") -> Arrays
     if not result:
         raise WeightsError(f"{source}: holds no weights")
     return result
+
+
+def _changed(array: Array, single: Array) -> int:
+    """The number of values that are another number in float32."""
+    different = single.astype(np.float64) != np.asarray(array, dtype=np.float64)
+    if array.dtype.kind in "iu" and array.dtype.itemsize > 4:
+        # Such a number may have more digits than float64, too. Python's integers have all of them.
+        large = np.argwhere((array > LARGEST_EXACT) | (array < -LARGEST_EXACT))
+        for index in map(tuple, large):
+            different[index] = int(single[index]) != int(array[index])
+    elif array.dtype.itemsize > 8:
+        different = single.astype(array.dtype) != array
+    return int(np.sum(different))
+
+
+def _widest(array: Array) -> Array:
+    """The array in a dtype in which finite values stay finite."""
+    return array if array.dtype.kind == "f" and array.dtype.itemsize > 8 else np.asarray(array, dtype=np.float64)
 
 
 def digest(arrays: Mapping[str, Array]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import pickle
+import re
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -18,35 +19,81 @@ import numpy as np
 from xverify.errors import WeightsError
 
 from .canonical import Array, Arrays
+from .numpy_file import array
+from .room import Room
 
 SUFFIXES = (".pkl",)
 
 _MARK = b"HCAJSLHD"
 _SHA1_BYTES = 20
+MOST_AXES = 32  # of an array in a pickle
 
 
-def _array_of(*args: Any) -> Array:
-    return np.asarray(args[0])
+class _Stub:
+    """A function or class of numpy in a pickle that is only an argument there, and never called."""
 
 
-def _numpy_calls() -> dict[tuple[str, str], Any]:
-    """(module, name) -> the function that a pickle of numpy arrays calls."""
-    rebuild = np.empty(0).__reduce__()[0]
-    scalar = np.float32(0).__reduce__()[0]
-    calls: dict[tuple[str, str], Any] = {("numpy", "ndarray"): np.ndarray, ("numpy", "dtype"): np.dtype}
-    for module in ("numpy.core.multiarray", "numpy._core.multiarray"):
-        calls[module, "_reconstruct"] = rebuild
-        calls[module, "scalar"] = scalar
-    return calls
+class _Dtype:
+    """A dtype in a pickle: only the name of a plain kind of numbers, and the order of its bytes."""
+
+    def __init__(self, code: Any, *rest: Any) -> None:
+        if not isinstance(code, str) or not re.fullmatch(r"[<>|=]?[fiubc]\d{1,2}|bool", code):
+            raise WeightsError(f"it holds an array of dtype {str(code)[:40]!r}, which is no plain number")
+        self.dtype = np.dtype(code)
+
+    def __setstate__(self, state: Any) -> None:
+        order = state[1] if isinstance(state, tuple) and len(state) > 1 else None
+        if order not in ("<", ">", "|", "=") or any(each is not None for each in state[2:5]):
+            raise WeightsError("it holds an array of a dtype with fields")
+        self.dtype = self.dtype.newbyteorder(order)
+
+
+class _Array:
+    """An array in a pickle. It is made of its shape, its dtype and its bytes, and of nothing else that the pickle says."""
+
+    value: Array | None = None
+
+    def __init__(self, *args: Any) -> None:
+        """Take the arguments with which numpy begins an array; all of them are replaced by the state."""
+
+    def __setstate__(self, state: Any) -> None:
+        if not isinstance(state, tuple) or len(state) != 5:
+            raise WeightsError("it holds an array without a shape, a dtype and values")
+        _, shape, dtype, fortran, content = state
+        plain = isinstance(shape, tuple) and all(type(each) is int for each in shape) and len(shape) <= MOST_AXES
+        if not plain or not isinstance(dtype, _Dtype) or not isinstance(content, bytes):
+            raise WeightsError("it holds an array without a shape, a dtype and values")
+        self.value = array(shape, dtype.dtype, content, bool(fortran), "an array in it")
+
+
+def _scalar(dtype: Any, content: Any) -> _Array:
+    found = _Array()
+    found.__setstate__((1, (), dtype, False, content))
+    return found
+
+
+def _array_of(*args: Any) -> Any:
+    if not args:
+        raise WeightsError("it holds a variable without values")
+    return args[0]
+
+
+def _ordered(*args: Any) -> dict[Any, Any]:
+    if args and not (len(args) == 1 and isinstance(args[0], (list, tuple))):
+        raise WeightsError("it holds a dictionary that is made of something else than pairs")
+    return OrderedDict(*args)
 
 
 # (module, name) in a pickle -> what is called instead. Nothing else is ever called.
 _ALLOWED: dict[tuple[str, str], Any] = {
-    **_numpy_calls(),
-    ("collections", "OrderedDict"): OrderedDict,
+    ("numpy", "ndarray"): _Stub,
+    ("numpy", "dtype"): _Dtype,
+    ("collections", "OrderedDict"): _ordered,
     ("jittor", "jittor_core.Var"): _array_of,
     ("jittor_core", "Var"): _array_of,
     ("jittor.jittor_core", "Var"): _array_of,
+    **{(f"numpy.{core}.multiarray", "_reconstruct"): _Array for core in ("core", "_core")},
+    **{(f"numpy.{core}.multiarray", "scalar"): _scalar for core in ("core", "_core")},
 }
 
 
@@ -59,8 +106,11 @@ class _Reader(pickle.Unpickler):
         raise WeightsError(f"it calls {module}.{name}, which could run any code")
 
 
-def load_file(path: Path, trust: bool = False) -> Arrays:
-    """Read a ``.pkl`` file. trust: also run code that the pickle calls. Raises WeightsError for a damaged or unsafe file."""
+def load_file(path: Path, trust: bool = False, most: float | None = None) -> Arrays:
+    """Read a ``.pkl`` file. Raises WeightsError for a damaged or unsafe file.
+
+    trust: also run code that the pickle calls. most: see ``room.Room``.
+    """
     data = path.read_bytes()
     if data.endswith(_MARK):
         body, checksum = data[: -len(_MARK) - _SHA1_BYTES], data[-len(_MARK) - _SHA1_BYTES : -len(_MARK)]
@@ -81,7 +131,26 @@ def load_file(path: Path, trust: bool = False) -> Arrays:
     nested = [name for name, value in stored.items() if isinstance(value, dict)]
     if nested:
         raise WeightsError(f"{path}: {nested[0]!r} is itself a dictionary; save that state_dict alone")
-    return {str(name): np.asarray(value) for name, value in stored.items()}
+    return _arrays(stored, path, Room(path, most))
+
+
+def _arrays(stored: dict[Any, Any], path: Path, room: Room) -> Arrays:
+    """Name -> array of what a pickle holds. Raises WeightsError for anything else."""
+    found: Arrays = {}
+    for name, value in stored.items():
+        if not isinstance(name, str):
+            raise WeightsError(f"{path}: the name {name!r} is a {type(name).__name__}, not a text")
+        if isinstance(value, _Array):
+            value = value.value
+        elif isinstance(value, (int, float, np.generic)) or hasattr(
+            value, "numpy"
+        ):  # the last: a Var of a trusted file
+            value = np.asarray(value.numpy() if hasattr(value, "numpy") else value)
+        if not isinstance(value, np.ndarray):
+            raise WeightsError(f"{path}: {name!r} is a {type(value).__name__}, not an array")
+        room.take(value.nbytes)
+        found[name] = value
+    return found
 
 
 def save_file(arrays: Arrays, path: Path) -> None:

@@ -1,19 +1,27 @@
-"""numpy's ``.npz`` files. Object arrays, which would need pickle, are never read."""
+"""The array files that xverify and its workers write for each other, in numpy's ``.npz`` format.
+
+Object arrays, which would need pickle, are never read. ``numpy_file`` reads the files of users, with more checks.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import struct
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from xverify.errors import Crashed, first_line
+
 from .canonical import Array, Arrays
 
-SUFFIXES = (".npz",)
+# What reading a damaged file raises.
+ERRORS = (zipfile.BadZipFile, zlib.error, struct.error, OSError, ValueError, KeyError, EOFError, NotImplementedError)
 npy: Any = np.lib.format  # its functions have no types
 MAPPED = 2**16  # bytes; larger arrays are mapped into memory, smaller ones are read
 ALIGNED = (
@@ -25,9 +33,18 @@ LOCAL_HEADER = (
 PADDING = 0xD935  # the identifier of a field that only fills space
 
 
-def load_file(path: Path, trust: bool = False) -> Arrays:
-    """Read all arrays of a file into memory. trust: without effect, since these files cannot run code."""
-    with np.load(path, allow_pickle=False) as archive:
+@contextlib.contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Raise Crashed when a file that a worker should have written is missing or damaged."""
+    try:
+        yield
+    except (*ERRORS, MemoryError) as error:
+        raise Crashed(f"{path.name}, a file of arrays that it wrote, cannot be read: {first_line(error)}") from None
+
+
+def load_file(path: Path) -> Arrays:
+    """Read all arrays of a file into memory. Raises Crashed when a worker left the file damaged, or deleted it."""
+    with _readable(path), np.load(path, allow_pickle=False) as archive:
         return {name: archive[name] for name in archive.files}
 
 
@@ -37,18 +54,19 @@ class OnDisk(Mapping[str, Array]):
     An array is mapped into memory when it is looked up: nothing is copied, and no checksum is computed.
 
     paths: the files; of two arrays with the same name, the one in the later file is used.
+    A file that is missing or damaged raises Crashed.
     """
 
     def __init__(self, *paths: Path) -> None:
         self.places: dict[str, tuple[Path, int]] = {}
         for path in paths:
-            with zipfile.ZipFile(path) as archive:
+            with _readable(path), zipfile.ZipFile(path) as archive:
                 for member in archive.infolist():
                     self.places[member.filename.removesuffix(".npy")] = path, member.header_offset
 
     def __getitem__(self, name: str) -> Array:
         path, place = self.places[name]
-        with path.open("rb") as file:
+        with _readable(path), path.open("rb") as file:
             # The header of a zip member has 30 bytes. Its last four are the lengths of the name and of the extra field that follow.
             file.seek(place + 26)
             file.seek(place + 30 + sum(struct.unpack("<HH", file.read(4))))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import numpy as np
 from xverify.errors import WeightsError
 
 from .canonical import Arrays, check
+from .room import Room
 
 SUFFIXES = (".onnx",)
 TEMPLATE = True  # save_file takes the file that has the graph
@@ -19,11 +22,9 @@ def from_model(model: Any) -> Arrays:
     """The floating-point initializers of a ModelProto, without constants to which the exporter gave a name."""
     from onnx import numpy_helper
 
-    return {
-        tensor.name: np.array(numpy_helper.to_array(tensor))
-        for tensor in model.graph.initializer
-        if not tensor.name.startswith("onnx::") and numpy_helper.to_array(tensor).dtype.kind == "f"
-    }
+    named = (tensor for tensor in model.graph.initializer if not tensor.name.startswith("onnx::"))
+    arrays = {tensor.name: np.array(numpy_helper.to_array(tensor)) for tensor in named}
+    return {name: array for name, array in arrays.items() if array.dtype.kind == "f"}
 
 
 def to_model(model: Any, arrays: Arrays) -> None:
@@ -43,11 +44,35 @@ def add_unused(model: Any, arrays: Arrays) -> None:
         model.graph.initializer.append(numpy_helper.from_array(np.array(array, order="C"), name))
 
 
-def load_file(path: Path, trust: bool = False) -> Arrays:
-    """Read the weights of an ONNX file. trust: without effect, since these files cannot run code."""
-    import onnx
+def load_file(path: Path, trust: bool = False, most: float | None = None) -> Arrays:
+    """Read the weights of an ONNX file. trust: without effect, since these files cannot run code. most: see ``room.Room``."""
+    return from_model(load_model(path, most))
 
-    return from_model(onnx.load(path))
+
+def load_model(path: Path, most: float | None = None) -> Any:
+    """The ModelProto of a file with its external data. most: see ``room.Room``.
+
+    Raises WeightsError when the initializers take more than there is room for, or when two have the same name.
+    """
+    import onnx
+    from onnx import external_data_helper as external
+
+    model = onnx.load(path, load_external_data=False)
+    tensors = list(model.graph.initializer)
+    names = [tensor.name for tensor in tensors]
+    if len(set(names)) < len(names):
+        twice = next(name for name, count in Counter(names).items() if count > 1)
+        raise WeightsError(f"{path}: two initializers have the name {twice!r}")
+    beside = [
+        path.parent / external.ExternalDataInfo(tensor).location
+        for tensor in tensors
+        if external.uses_external_data(tensor)
+    ]
+    room = Room(path, most, beside)
+    for tensor in tensors:
+        room.take(math.prod(tensor.dims) * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
+    external.load_external_data_for_model(model, str(path.parent))
+    return model
 
 
 def save_file(arrays: Arrays, path: Path, template: Path | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,20 @@ import numpy as np
 
 from xverify.errors import WeightsError
 
-from .canonical import Array, Arrays
+from .canonical import MOST_LISTED, Array, Arrays
+from .room import Room
 
 SUFFIXES = (".pt", ".pth", ".bin")
 
 
-def load_file(path: Path, trust: bool = False) -> Arrays:
-    """Read the state_dict of a checkpoint. trust: also run code that the file holds. Raises WeightsError for any other content."""
+def load_file(path: Path, trust: bool = False, most: float | None = None) -> Arrays:
+    """Read the state_dict of a checkpoint. Raises WeightsError for any other content.
+
+    trust: also run code that the file holds. most: see ``room.Room``.
+    """
     import torch
 
+    _check_archive(path, most)
     try:
         stored = torch.load(path, map_location="cpu", weights_only=not trust)
     except pickle.UnpicklingError as error:
@@ -39,9 +45,31 @@ def load_file(path: Path, trust: bool = False) -> Arrays:
         inner = [name for name in strange if isinstance(stored[name], dict)]
         hint = f"; save checkpoint[{inner[0]!r}] alone" if inner else ""
         raise WeightsError(
-            f"{path}: not a plain state_dict: {', '.join(f'{n} is a {t}' for n, t in strange.items())}{hint}"
+            f"{path}: not a plain state_dict: {', '.join(f'{n} is a {t}' for n, t in list(strange.items())[:MOST_LISTED])}{hint}"
         )
-    return {name: _array(value) for name, value in _without_aliases(stored).items()}
+    odd = next((name for name in stored if not isinstance(name, str)), None)
+    if odd is not None:
+        raise WeightsError(f"{path}: the name {odd!r} is a {type(odd).__name__}, not a text")
+    odd = next((n for n, tensor in stored.items() if tensor.layout != torch.strided or tensor.is_quantized), None)
+    if odd is not None:
+        raise WeightsError(f"{path}: {odd} is a sparse or quantised tensor; store it as a dense floating-point tensor")
+    tensors, room = _without_aliases(stored), Room(path, most)
+    for tensor in tensors.values():  # one that is expanded takes more than the file
+        room.take(tensor.numel() * tensor.element_size())
+    return {name: _array(value) for name, value in tensors.items()}
+
+
+def _check_archive(path: Path, most: float | None) -> None:
+    """Raise WeightsError for an archive that unpacks to more than there is room for, or with two members of one name."""
+    if not zipfile.is_zipfile(path):
+        return
+    room, names = Room(path, most), set[str]()
+    with zipfile.ZipFile(path) as archive:
+        for info in archive.infolist():
+            room.take(info.file_size)
+            if info.filename in names:
+                raise WeightsError(f"{path}: two members of the archive have the name {info.filename!r}")
+            names.add(info.filename)
 
 
 def save_file(arrays: Arrays, path: Path) -> None:

@@ -16,6 +16,7 @@ XverifyError                 one clear line for the user: what, where, both valu
 from __future__ import annotations
 
 import errno
+import os
 import re
 import shutil
 import tempfile
@@ -135,7 +136,7 @@ def full_disk(error: BaseException) -> str:
         return f"{name}: read-only file system"
     if number not in (errno.ENOSPC, errno.EDQUOT) and not FULL.search(first_line(error)):
         return ""
-    where = f"{name}: " if isinstance(name, (str, bytes)) else ""
+    where = f"{os.fsdecode(name)}: " if isinstance(name, (str, bytes)) else ""
     folder = tempfile.gettempdir()
     free = f"the temporary directory {folder} has {shutil.disk_usage(folder).free / 2**20:,.0f} MiB left"
     return f"no space left on the disk: {where}{free}; make room, or name another temporary directory with TMPDIR"

@@ -69,7 +69,12 @@ def gpu_process_mib(pid: int) -> float | None:
 
 
 def kill_group(process: subprocess.Popen[Any]) -> None:
-    """Kill a process that leads a process group, together with all processes of the group."""
+    """Kill a process that leads a process group, together with all processes of the group.
+
+    A process that was reaped is left alone, because its number may belong to another process by now.
+    """
+    if process.returncode is not None:
+        return
     with contextlib.suppress(OSError):
         if hasattr(os, "killpg"):
             os.killpg(process.pid, signal.SIGKILL)

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,11 @@ SUITES = Path(__file__).parents[2] / "suites"
 sys.path.insert(0, str(SUITES))
 import hostile  # noqa: E402
 import onnx_suite  # noqa: E402
+import processes  # noqa: E402
+import weight_files  # noqa: E402
 from hostile import REFUSED, ROW, Trap  # noqa: E402
+from hostile_weights import Hostile  # noqa: E402
+from process_faults import Fault  # noqa: E402
 
 
 def run(script, *arguments):
@@ -82,7 +87,52 @@ def test_the_suite_of_faults_tells_a_fault(tmp_path):
 )
 def test_a_sample_of_the_faults(part, pattern):
     said = run("faults.py", "--part", part, "--only", pattern, "--files", "40", "--minutes", "3")
-    assert "PASS: 0 faults" in said
+    assert "PASS: 0 wrong" in said
+
+
+@pytest.mark.slow
+def test_a_sample_of_the_faults_of_processes():
+    said = run("faults.py", "--part", "processes", "--every", "20")
+    assert int(re.search(r"^processes +(\d+)", said, re.MULTILINE)[1]) >= 10
+    assert "PASS: 0 wrong" in said
+
+
+@pytest.mark.slow
+def test_a_sample_of_the_weight_files():
+    pytest.importorskip("torch")
+    said = run("faults.py", "--part", "weights", "--files", "200", "--every", "20")
+    assert int(re.search(r"^all +(\d+)", said, re.MULTILINE)[1]) >= 200
+    assert "PASS: 0 wrong" in said
+
+
+def test_the_suite_of_processes_tells_a_fault():
+    """Each part of an answer is looked at: the exit code, the row and its reason, the other row, what is left."""
+    fault = Fault("killed", statuses=("crashed",), says="SIGKILL")
+    rows = {"numpy": {"status": "ok"}, "honest": {"status": "crashed", "reason": "killed by SIGKILL while importing"}}
+    right = processes.Ran(3, "", 2.0, rows, [], [])
+    assert processes.judge(fault, right) == ""
+    wrong = {
+        "it ended with 0": replace(right, code=0),
+        "it shows a traceback": replace(right, said="Traceback (most recent call last)"),
+        "its row has status 'ok'": replace(right, rows={**rows, "honest": {"status": "ok"}}),
+        "does not say 'SIGKILL'": replace(right, rows={**rows, "honest": {"status": "crashed", "reason": "it ended"}}),
+        "the row of the other subject is not ok": replace(right, rows={"honest": rows["honest"]}),
+        "it left processes": replace(right, left=["sleep"]),
+        "it left ['xverify-1']": replace(right, folders=["xverify-1"]),
+        "it took 1000 s": replace(right, seconds=1000.0),
+    }
+    for says, ran in wrong.items():
+        assert says in processes.judge(fault, ran)
+
+
+def test_the_suite_of_weight_files_tells_a_fault(tmp_path):
+    np.savez(tmp_path / "right.npz", w=np.ones(2, np.float32))
+    assert weight_files.read(tmp_path / "right.npz") == ("read", "")
+    assert weight_files.spring(Hostile(tmp_path / "right.npz", ""), tmp_path) == ""
+    assert "it ended with 0" in weight_files.spring(Hostile(tmp_path / "right.npz", "refused"), tmp_path)
+    (tmp_path / "cut.npz").write_bytes(b"PK")
+    assert "it ended with 2" in weight_files.spring(Hostile(tmp_path / "cut.npz", ""), tmp_path)
+    assert "does not say 'the limit'" in weight_files.spring(Hostile(tmp_path / "cut.npz", "the limit"), tmp_path)
 
 
 def test_arrays_of_the_user_are_read_with_care(tmp_path, xverify):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from ..progress import Listener
 from ..reference.request import check_cores
 from ..results.file import write
 from ..results.records import Result
+from ..worker.space import temporary_folder
 from ..workload.declaration import build, declared
 from ..workload.declaration import check as check_values
 from .figures import conditions
@@ -51,8 +51,8 @@ def check(
     runtimes = [name.strip() for name in asked.on.split(",")] if asked.on else [""]
     chosen = [(path, _form(path, runtime, asked.trust)) for path in paths for runtime in runtimes]
     wanted = conditions(asked.accept) if asked.accept else ()
-    with tempfile.TemporaryDirectory(prefix="xverify-") as space:
-        result = Check(chosen, asked, wanted, listener or Listener(), Path(space)).execute()
+    with temporary_folder() as space:
+        result = Check(chosen, asked, wanted, listener or Listener(), space).execute()
     if json is not None:
         write(result, Path(json))
     return result

@@ -9,7 +9,6 @@ import numpy as np
 
 from .. import host
 from ..errors import UsageError, first_line
-from ..weights import npz
 from ..weights.canonical import Array
 
 GIB = 2**30
@@ -26,7 +25,8 @@ def load(path: Path, option: str) -> dict[str, Array]:
                 f"{option} {path}: its arrays take {size / GIB:,.1f} GiB, and this machine has "
                 f"{host.available_memory() / GIB:,.1f} GiB of memory free"
             )
-        arrays = npz.load_file(path)
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
     except UsageError:
         raise
     except Exception as error:  # numpy and zipfile raise errors of any type for a damaged file

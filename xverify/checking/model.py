@@ -72,6 +72,7 @@ def find(settings: CheckSettings, space: Path, listener: Listener) -> ModelRefer
         settings.timeout,
         patient=True,
         beat=lambda seconds, line: listener.beat("reference", seconds, line),
+        memory=settings.memory,
     )
     return ModelReference(settings, ReferenceProcess(request, folder, worker, listener), code)
 
@@ -91,6 +92,8 @@ def _of_folder(text: str, settings: CheckSettings) -> tuple[Request, ModelFolder
     asked = RunSettings(
         weights=settings.weights,
         trust=settings.trust,
+        max_weights=settings.max_weights,
+        memory=settings.memory,
         seed=settings.seed,
         threads=settings.threads,
         timeout=settings.timeout,
@@ -137,6 +140,8 @@ def _of_code(code: Code, settings: CheckSettings, space: Path) -> tuple[Request,
         threads=settings.threads or host.cores(),
         weights=str(settings.weights or OWN_WEIGHTS),
         trust=settings.trust,
+        max_weights=settings.max_weights,
+        memory=settings.memory,
         seed=settings.seed,
         timeout=settings.timeout,
         python={adapter.name: interpreter(adapter)},

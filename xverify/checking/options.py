@@ -75,6 +75,7 @@ class CheckSettings:
     signature: str | None = option(
         None, "the signature of the file to check", group=WHAT, metavar="NAME", unset="the default one"
     )
+    max_weights: float | None = reused("max_weights", group=WHAT)
     trust: bool = option(False, "also open files that can run code when they are opened", group=WHAT)
     shape: Mapping[str, tuple[int, ...]] | None = option(
         None, "the shape of an input whose sizes the file leaves open; may be repeated", group=INPUTS, metavar="NAME=SIZES",
@@ -122,6 +123,7 @@ class CheckSettings:
     timeout: float = option(
         600.0, "seconds that one step of a file may take", group=MACHINE, metavar="S", above=0, unit="seconds"
     )
+    memory: float | None = reused("memory", group=MACHINE)
     max_seconds: float | None = reused("max_seconds", group=MACHINE)
 
     @property

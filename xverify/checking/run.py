@@ -97,7 +97,10 @@ class Check:
         folder = self.space / "graphs"
         folder.mkdir()
         threads = self.settings.threads or host.cores()
-        return Worker(torch, interpreter(torch), folder, threads, "cpu", self.settings.timeout, patient=True)
+        settings = self.settings
+        return Worker(
+            torch, interpreter(torch), folder, threads, "cpu", settings.timeout, patient=True, memory=settings.memory
+        )
 
     # -- stages -------------------------------------------------------------------------------------------------------
 

@@ -64,6 +64,7 @@ def make_worker(
         settings.pin if timed else (),
         beat=lambda seconds, line: listener.beat(label, seconds, line),
         allocator=settings.allocator or ALLOCATORS[0] if timed else None,
+        memory=settings.memory,
     )
 
 

@@ -222,6 +222,7 @@ def _model_worker(check: Check, source: ModelSource) -> Worker:
         settings.pin,
         beat=lambda seconds, line: check.listener.beat("reference", seconds, line),
         allocator=settings.allocator or ALLOCATORS[0],
+        memory=settings.memory,
     )
 
 

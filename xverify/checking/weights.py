@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 from .. import weights
@@ -10,8 +9,9 @@ from ..errors import SubjectError, UsageError, WeightsError
 from ..framework import formats
 from ..framework.modelfile import ModelFile, by_name
 from ..progress import Listener
-from ..weights import onnx_graph
 from ..weights.stored import Stored
+from ..worker.reading import read_graph, read_weights
+from ..worker.space import temporary_folder
 from .explaining import stored_weights
 from .options import CheckSettings
 from .subject import make_worker, open_file
@@ -19,17 +19,18 @@ from .subject import make_worker, open_file
 ONNX = "onnx"
 
 
-def read_weights(path: Path, trust: bool = False) -> Stored:
+def read_stored(path: Path, trust: bool = False, most: float | None = None) -> Stored:
     """The weights of a file, with its batch norms where it tells them.
 
-    A weight file is read as it is. A model file of another format than ONNX is opened by its own runtime, in a process of its own.
+    A weight file is read as it is. A model file of another format than ONNX is opened by its own runtime. Both happen in a process
+    of its own. most: see ``weights.load_file``.
     Raises WeightsError, and UsageError for a model file that is damaged, or unsafe to open without ``trust``.
     """
     if path.suffix == ".onnx":
-        return _read_onnx(path)
+        return _read_onnx(path, most)
     if path.suffix in weights.formats() and path.is_file():
         try:
-            return by_name(weights.load_file(path, trust))
+            return by_name(read_weights(path, trust, most))
         except WeightsError:
             if not _is_model(path):
                 raise
@@ -38,21 +39,11 @@ def read_weights(path: Path, trust: bool = False) -> Stored:
     return _open(path, formats.examine(path, "", trust), trust)
 
 
-def _read_onnx(path: Path) -> Stored:
+def _read_onnx(path: Path, most: float | None) -> Stored:
     if not path.is_file():
         raise WeightsError(f"{path}: no such weight file")
     formats.examine(path)
-    try:
-        import onnx
-    except ModuleNotFoundError:
-        raise WeightsError(f"{path}: reading .onnx needs onnx: pip install onnx") from None
-    try:
-        return onnx_graph.stored(onnx.load(path))
-    except Exception as error:
-        detail = " ".join(str(error).split())[:200]
-        raise WeightsError(
-            f"{path}: not a readable .onnx file, or truncated ({type(error).__name__}: {detail})"
-        ) from None
+    return read_graph(path, most)
 
 
 def _is_model(path: Path) -> bool:
@@ -65,8 +56,8 @@ def _is_model(path: Path) -> bool:
 
 def _open(path: Path, form: type[ModelFile], trust: bool) -> Stored:
     settings = CheckSettings(trust=trust)
-    with tempfile.TemporaryDirectory(prefix="xverify-") as space:
-        worker = make_worker(path.name, form, Path(space), settings, Listener())
+    with temporary_folder() as space:
+        worker = make_worker(path.name, form, space, settings, Listener())
         try:
             return stored_weights(open_file(path.name, path, worker, settings))
         except SubjectError as error:

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 import argparse
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 
 from rich.markup import escape
 
@@ -22,6 +20,7 @@ from ..results.records import plain
 from ..results.verdicts import Verdict
 from ..training.optimizer_check import EQUAL_RHO
 from ..training.optimizer_probe import MODEL, PROBED, Probed, probe
+from ..worker.space import temporary_folder
 from ..workload.options import named
 from ..workload.spec import find_model
 from ._arguments import Parser, add, values
@@ -54,9 +53,9 @@ def main(args: argparse.Namespace) -> int:
     values(args, OPTIONS)
     adapters = _chosen(args.frameworks)
     found: list[Probed] = []
-    with progress_listener(args.quiet) as listener, tempfile.TemporaryDirectory(prefix="xverify-") as directory:
+    with progress_listener(args.quiet) as listener, temporary_folder() as directory:
         for adapter in adapters:
-            found += probe(adapter, Path(directory), args.seed, listener)
+            found += probe(adapter, directory, args.seed, listener)
     _print(found, [adapter.name for adapter in adapters])
     if args.json:
         write_json(plain([asdict(each) for each in found]), args.json)

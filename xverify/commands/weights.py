@@ -2,15 +2,16 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import tempfile
 from pathlib import Path
 
 from rich.console import Console
 
 from .. import weights, writing
-from ..errors import NotWritten, UsageError, WeightsError, XverifyError, first_line
+from ..errors import UsageError, WeightsError
 from ..reference.build import export_onnx
 from ..report.terminal import Output
+from ..worker.reading import read_weights, write_weights
+from ..worker.space import temporary_folder
 from ..workload.options import named
 from ..workload.spec import find_model
 from ._arguments import Parser, add
@@ -51,7 +52,8 @@ def add_arguments(parser: Parser) -> None:
     diff.add_argument("left", metavar="LEFT", help="a weight file or a model file")
     diff.add_argument("right", metavar="RIGHT", help="another one, with which it is compared")
     for action in (convert, digest, diff):
-        add(action, [named("trust", help="also read files that can run code when they are read", group="options")])
+        trust = named("trust", help="also read files that can run code when they are read", group="options")
+        add(action, [trust, named("max_weights", group="options")])
         action.set_defaults(action_main=globals()[f"_{action.prog.rsplit(' ', 1)[-1]}"])
 
 
@@ -65,15 +67,15 @@ def _convert(args: argparse.Namespace, console: Console) -> int:
     if target.exists() and source.exists() and target.samefile(source):
         raise UsageError(f"{target}: source and target are the same file")
     writing.check("TARGET", target)
-    arrays = weights.load_file(source, args.trust)
+    arrays = read_weights(source, args.trust, args.max_weights)
     if target.suffix != ".onnx" and args.model is not None:
         raise UsageError(f"--model {args.model}: only an .onnx file holds a graph; leave it out for {target.suffix}")
     with writing.replacing(target) as made:
         if args.model is not None:
             _export_with(arrays, args.model, made)
         else:
-            _save(arrays, made, target)
-        written, read = weights.digest(arrays), weights.digest(weights.load_file(made))
+            write_weights(arrays, made, target)
+        written, read = weights.digest(arrays), weights.digest(read_weights(made, most=args.max_weights))
         if written != read:
             raise WeightsError(
                 f"{target}: its digest would be {read} when read back, and that of {source} is {written}"
@@ -83,35 +85,25 @@ def _convert(args: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _save(arrays: weights.Arrays, made: Path, target: Path) -> None:
-    """Write a weight file. target: the file that it will replace; the graph of an .onnx file is that of its target."""
-    try:
-        weights.save_file(arrays, made, target)
-    except (XverifyError, OSError):
-        raise
-    except Exception as error:  # torch and safetensors have errors of their own for a disk that is full
-        raise NotWritten(f"{target} cannot be written: {first_line(error)}") from None
-
-
 def _export_with(arrays: weights.Arrays, model: str, made: Path) -> None:
     """Write a new ONNX file with the graph of the model, as torch exports it, and these weights."""
-    with tempfile.TemporaryDirectory(prefix="xverify-") as directory:
-        exported = export_onnx(find_model(model), Path(directory))
-        weights.save_file(arrays, exported)
+    with temporary_folder() as directory:
+        exported = export_onnx(find_model(model), directory)
+        write_weights(arrays, exported)
         shutil.copyfile(exported, made)
 
 
 def _digest(args: argparse.Namespace, console: Console) -> int:
     for file in args.files:
-        console.print(f"{weights.digest(weights.load_file(file, args.trust))}  {file}", markup=False)
+        console.print(f"{weights.digest(read_weights(Path(file), args.trust, args.max_weights))}  {file}", markup=False)
     return 0
 
 
 def _diff(args: argparse.Namespace, console: Console) -> int:
-    from ..checking.weights import read_weights
+    from ..checking.weights import read_stored
     from ..weights.comparison import compare
 
-    left, right = (read_weights(Path(path), args.trust) for path in (args.left, args.right))
+    left, right = (read_stored(Path(path), args.trust, args.max_weights) for path in (args.left, args.right))
     compared = compare(left, right)
     for line in compared.lines:
         console.print(line, markup=False)

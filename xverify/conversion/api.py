@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from ..framework import formats
 from ..progress import Listener
 from ..results.file import write
 from ..results.records import Result
+from ..worker.space import temporary_folder
 from ..workload.declaration import build, check, declared
 from .options import ConvertSettings, handed_on
 from .run import Conversion
@@ -49,8 +49,8 @@ def convert(
     check(SETTINGS, values)
     _check_before(checking)
     chosen = target(asked.to, out, asked.quantize, asked.force)
-    with tempfile.TemporaryDirectory(prefix="xverify-") as space:
-        result = Conversion(chosen, asked, checking, listener or Listener(), Path(space)).execute(str(model))
+    with temporary_folder() as space:
+        result = Conversion(chosen, asked, checking, listener or Listener(), space).execute(str(model))
     if json is not None:
         write(result, Path(json))
     return result

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from ..reference.truth import Truth
 from ..results.records import Result, Row
 from ..results.verdicts import Outcome, SpeedVerdict, Verdict
 from ..weights import npz
+from ..worker.space import temporary_folder
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
 
@@ -57,8 +57,8 @@ def check(path: Path, against: Against, settings: CheckSettings, made: str, list
     wanted = conditions(settings.accept) if settings.accept else ()
     # The check has its reference already, so it opens no file for it.
     asked = replace(settings, against=against.prepared.inputs)
-    with tempfile.TemporaryDirectory(prefix="xverify-") as space:
-        checking = Check(chosen, asked, wanted, listener, Path(space))
+    with temporary_folder() as space:
+        checking = Check(chosen, asked, wanted, listener, space)
         checking.target = against.target()
         checking.source = ModelSource(against.folder, against.request, against.prepared)
         result = checking.execute()

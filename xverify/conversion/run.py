@@ -118,6 +118,8 @@ class Conversion:
             RunSettings(
                 weights=OWN_WEIGHTS if probing else given,
                 trust=checking.trust,
+                max_weights=checking.max_weights,
+                memory=checking.memory,
                 batch=asked.batch or batch,
                 cases=asked.cases,
                 seed=checking.seed,
@@ -183,6 +185,7 @@ class Conversion:
             "cpu",
             self.checking.timeout,
             beat=lambda seconds, line: self.listener.beat(label, seconds, line),
+            memory=self.checking.memory,
         )
 
 

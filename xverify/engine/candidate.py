@@ -122,30 +122,32 @@ class Candidate(TimedCandidate):
         self.replayed = replayed
         if not self.alive:
             return
-        error = self._wrong_weights(prepared)
-        if error is None:
-            error = judging.outputs(
-                self.timed.outputs,
-                truth,
-                self.folder.spec,
-                self.request.cases,
-                self.subject,
-                replayed,
-                self.measured.calls,
-            )
-            error = replace(error, timed_cases=self.measured.timed_cases)
-        self.error = error
+        with self._stage():  # what the subject wrote may be unreadable
+            self.error = self._wrong_weights(prepared) or self._judged_outputs(truth, replayed)
+
+    def _judged_outputs(self, truth: Truth, replayed: ReplayedLayers | None) -> Error:
+        error = judging.outputs(
+            self.timed.outputs,
+            truth,
+            self.folder.spec,
+            self.request.cases,
+            self.subject,
+            replayed,
+            self.measured.calls,
+        )
+        return replace(error, timed_cases=self.measured.timed_cases)
 
     def judge_again(self, prepared: Prepared, truth: Truth) -> None:
         """Compare the weights and the last timed outputs of a later process run with the reference."""
         if not self.active or self.error is None or not self.timed.outputs:
             return
-        found = self._wrong_weights(prepared)
-        if found is None:
-            found = judging.later_outputs(self.timed.outputs, truth, self.folder.spec, self.subject, self.replayed)
-        if found.verdict > self.error.verdict:
-            reason = f"in process run {self.run + 1}: {found.reason}"
-            self.error = replace(found, reason=reason, timed_cases=self.error.timed_cases)
+        with self._stage():
+            found = self._wrong_weights(prepared)
+            if found is None:
+                found = judging.later_outputs(self.timed.outputs, truth, self.folder.spec, self.subject, self.replayed)
+            if found.verdict > self.error.verdict:
+                reason = f"in process run {self.run + 1}: {found.reason}"
+                self.error = replace(found, reason=reason, timed_cases=self.error.timed_cases)
 
     def _wrong_weights(self, prepared: Prepared) -> Error | None:
         assert self.built is not None

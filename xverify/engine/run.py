@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import sys
-import tempfile
 import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
@@ -24,6 +23,7 @@ from ..results.records import Host, Result, WeightsSummary, overall
 from ..training.parity import Observed, TrainingParity
 from ..verdict import outputs
 from ..worker.process import Worker
+from ..worker.space import temporary_folder
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
 from . import replaying
@@ -77,8 +77,8 @@ class Run:
         """Run the request to its result."""
         for note in self.notes:
             self.listener.note(note)
-        with tempfile.TemporaryDirectory(prefix="xverify-") as directory:
-            self._set_up(Path(directory))
+        with temporary_folder() as space:
+            self._set_up(space)
             try:
                 self._measure()
                 self.complete = True
@@ -302,6 +302,7 @@ class Run:
             patient=reference,
             beat=lambda seconds, line: self.listener.beat(label, seconds, line),
             allocator=None if reference else request.allocator,  # nothing of the reference is timed
+            memory=request.memory,
         )
         self.workers.append(worker)
         return worker

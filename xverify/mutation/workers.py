@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from ..framework.adapter import Framework
 from ..framework.discovery import parse_subject
@@ -15,6 +13,7 @@ from ..progress import Listener
 from ..reference.build import Prepared, ReferenceProcess, prepare, reference_workers
 from ..reference.request import resolve
 from ..worker.process import Worker
+from ..worker.space import temporary_folder
 from ..workload.options import RunSettings
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
@@ -54,12 +53,14 @@ def reference_and_port(
     request: Request, folder: ModelFolder, subject: Subject, listener: Listener
 ) -> Iterator[tuple[ReferenceProcess, Prepared, Worker]]:
     """A reference with its weights and inputs, and the started process of a port. Both end with the context."""
-    with tempfile.TemporaryDirectory(prefix="xverify-") as directory:
-        (reference,) = reference_workers(request, Path(directory), ("reference",))
-        place = Path(directory) / "port"
+    with temporary_folder() as directory:
+        (reference,) = reference_workers(request, directory, ("reference",))
+        place = directory / "port"
         place.mkdir()
         python = request.python.get(subject.adapter.name, sys.executable)
-        port = Worker(subject.adapter, python, place, request.threads, request.device, request.timeout)
+        port = Worker(
+            subject.adapter, python, place, request.threads, request.device, request.timeout, memory=request.memory
+        )
         process = ReferenceProcess(request, folder, reference, listener)
         try:
             prepared = prepare(process)

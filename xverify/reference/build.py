@@ -13,14 +13,16 @@ from .. import host
 from ..errors import Crashed, SubjectError, TimedOut, Unsupported, WeightsError
 from ..framework import discovery
 from ..progress import Listener
-from ..weights import check, digest, load_file, normal_form, npz
+from ..weights import check, digest, normal_form, npz
 from ..weights import onnx as onnx_weights
 from ..weights import torch as torch_weights
 from ..weights.canonical import Array
 from ..worker import messages, messages_reference
 from ..worker.command import interpreter
 from ..worker.messages_soundness import BuildAgain
+from ..worker.messages_weights import ReadFile
 from ..worker.process import Worker
+from ..worker.reading import read_weights
 from ..workload import datasets, probe
 from ..workload.options import OWN_WEIGHTS
 from ..workload.request import Request
@@ -287,12 +289,12 @@ def _weights(
 
 
 def _read_file(process: ReferenceProcess, path: Path) -> dict[str, Array]:
-    """The canonical arrays of a weight file. A checkpoint of torch is read by a torch worker, never in this process."""
-    trust = process.request.trust
+    """The canonical arrays of a weight file, which is never read in this process."""
+    trust, most = process.request.trust, process.request.max_weights
     if path.suffix not in torch_weights.SUFFIXES or process.framework != "torch":
-        return load_file(path, trust)
-    target = process.space / "read.npz"
-    reply = process.worker.ask(messages_reference.ReadFile(file=str(path.resolve()), path=str(target), trust=trust))
+        return read_weights(path, trust, most)
+    target = process.space / "read.npz"  # torch is imported in this worker already
+    reply = process.worker.ask(ReadFile(str(path.resolve()), str(target), trust, most))
     if reply.refused:
         raise WeightsError(reply.refused)
     return npz.load_file(target)
@@ -361,7 +363,8 @@ def reference_workers(request: Request, space: Path, names: Iterable[str]) -> li
     workers = []
     for name in names:
         (space / name).mkdir()
-        workers.append(Worker(torch, python, space / name, request.threads, "cpu", request.timeout))
+        place = space / name
+        workers.append(Worker(torch, python, place, request.threads, "cpu", request.timeout, memory=request.memory))
     return workers
 
 

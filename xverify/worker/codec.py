@@ -231,7 +231,10 @@ def _value(kind: Any, value: Any, where: str) -> Any:
     elif is_dataclass(kind) and isinstance(kind, type):
         return from_plain(kind, value, where)
     elif kind is float and isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:  # a whole number of more than 308 digits
+            pass
     elif isinstance(kind, type) and isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
         return value
     raise MessageError(f"{where}: expected {_name(kind)}, got {_short(value)}")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 MOST = 2000  # bytes at the end of the file in which the last line is looked for
+LARGEST = 2**26  # bytes of a file; a larger one is cut
+KEPT = 2**20  # bytes at the end of a file that is cut, which it keeps
 
 
 class Log:
@@ -36,6 +39,21 @@ class Log:
         """The end of a sentence about a process that failed: "; its last line: ..."; "" when there is no line."""
         line = self.last_line()
         return f"; its last line: {line[:200]}" if line else ""
+
+    def bound(self) -> None:
+        """Cut a file that is larger than LARGEST: only its end is kept. The worker appends to the file, and goes on behind that."""
+        try:
+            size = self.path.stat().st_size
+            if size <= LARGEST:
+                return
+            with self.path.open("rb") as file:
+                file.seek(size - KEPT)
+                end = file.read(KEPT)
+            os.truncate(self.path, 0)
+            with self.path.open("ab") as file:
+                file.write(b"[%d bytes were left out here]\n" % (size - len(end)) + end)
+        except OSError:
+            return
 
     def _newest(self) -> bytes:
         """The last MOST bytes of the file."""

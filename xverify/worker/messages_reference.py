@@ -12,27 +12,6 @@ from .messages import Done
 
 
 @dataclass(frozen=True)
-class FileRead(Reply):
-    """refused: why the weight file cannot be read; None when it was read."""
-
-    refused: str | None = None
-
-
-@dataclass(frozen=True)
-class ReadFile(Request[FileRead]):
-    """Convert a weight file that only this framework can read to an array file.
-
-    file: the weight file.
-    path: the array file.
-    trust: allow code in the weight file to run.
-    """
-
-    file: str
-    path: str
-    trust: bool
-
-
-@dataclass(frozen=True)
 class ParametersRead(Reply):
     """The parameters of the function that computes the model, by position.
 

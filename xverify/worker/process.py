@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
-import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, cast
@@ -18,14 +18,16 @@ import psutil
 from ..environments import store as environments
 from ..errors import Crashed, Failed, NotInstalled, SubjectError, TimedOut, Unsupported
 from ..framework.adapter import Framework
-from ..host import kill_group
-from . import codec, memory
+from . import codec, lifeline, limits, memory
 from .codec import MessageError, Refusal, Reply, ReplyType, Request
 from .command import same_interpreter, worker_command
+from .ending import MARK, Ending, signal_name
 from .log import Log
 from .messages import Block, Start, Started, Stop
 
 MOST_NOISE = 1000  # lines that an interpreter may print before the worker's hello
+LONGEST_LINE = 2**26  # bytes of a line that are read; a longer one is no message
+LONG_REQUEST = 32_000  # bytes; a shorter request always fits into the pipe, so that sending it cannot block
 ATTEMPTS = 3  # number of attempts to start a process whose adapter asks for a restart
 _STATUS = {error.status: error for error in (NotInstalled, Unsupported, Failed)}
 
@@ -51,6 +53,7 @@ class Worker:
         runs beside other work.
     beat: called about once a second while the worker works, but never during a block of timed calls; omitted: nothing is called.
     allocator: the policy of memory allocation of the process (see ``allocator``); that of this process when omitted.
+    memory: the most memory that the process may allocate, GB (see ``limits``); None: no limit.
     """
 
     def __init__(
@@ -65,13 +68,16 @@ class Worker:
         patient: bool = False,
         beat: Beat = _no_beat,
         allocator: str | None = None,
+        memory: float | None = None,
     ) -> None:
         self.adapter, self.python, self.folder, self.pin = adapter, python, folder, pin
         self.threads, self.device, self.timeout = threads, device, timeout
-        self.patient, self.beat, self.allocator = patient, beat, allocator
+        self.patient, self.beat, self.allocator, self.memory = patient, beat, allocator, memory
         self.log = Log(folder / "worker.log")
         self.asked = 0  # the number of the last request
         self.process: subprocess.Popen[bytes] | None = None
+        self.ending: Ending | None = None
+        self._lifeline: int | None = None  # file descriptor of the pipe whose end kills the worker
         self.version: str | None = None  # version of Python in the worker
         self.import_rss_mib: float | None = None
 
@@ -113,26 +119,53 @@ class Worker:
         )
         self.asked = 0
         self.log = Log(self.log.path)
-        self._lines: queue.Queue[bytes | None] = queue.Queue()
+        self._lines: queue.Queue[bytes | None] = queue.Queue(2 * MOST_NOISE)
         try:
-            with self.log.path.open("wb") as log:
-                self.process = subprocess.Popen(
-                    command.arguments,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    cwd=self.folder,
-                    env=command.environment,
-                    start_new_session=True,
-                )
+            self.log.path.write_bytes(b"")
+            with self.log.path.open("ab") as log:
+                self.process = self._popen(command.arguments, command.environment, log)
         except OSError as error:
+            if error.filename == str(self.log.path):
+                raise Crashed(f"its folder {self.folder} cannot be written: {error.strerror}") from None
             raise NotInstalled(f"cannot start {self.python}: {error.strerror}; see --python") from None
+        self.ending = Ending(self.process, self.folder)
         memory.end_first(self.process.pid)
         if self.pin:
             # This must happen before the process starts threads, because they inherit the cores.
-            psutil.Process(self.process.pid).cpu_affinity(list(self.pin))
-        threading.Thread(target=_read_lines, args=(self.process.stdout, self._lines), daemon=True).start()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                psutil.Process(self.process.pid).cpu_affinity(list(self.pin))
+        self._reader = threading.Thread(target=_read_lines, args=(self.process.stdout, self._lines), daemon=True)
+        self._reader.start()
+        threading.Thread(target=_await_end, args=(self.ending, self._reader, self._lines), daemon=True).start()
         self._greet()
+
+    def _popen(self, arguments: Sequence[str], variables: Mapping[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+        """Start the process with its pipes. Where the system can hand it on, one of them is the lifeline."""
+        read, self._lifeline = os.pipe() if os.name == "posix" else (None, None)
+        own = {**variables, **limits.variables(self.memory), MARK: str(self.folder)}
+        try:
+            return subprocess.Popen(
+                arguments,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=self.folder,
+                env=own if read is None else {**own, lifeline.VARIABLE: str(read)},
+                start_new_session=True,
+                pass_fds=() if read is None else (read,),
+            )
+        except OSError:
+            self._drop_lifeline()
+            raise
+        finally:
+            if read is not None:
+                os.close(read)
+
+    def _drop_lifeline(self) -> None:
+        """Close this process's end of the lifeline."""
+        if self._lifeline is not None:
+            os.close(self._lifeline)
+            self._lifeline = None
 
     def _greet(self) -> None:
         """Wait for the worker's hello, and skip lines that the interpreter prints before it."""
@@ -160,28 +193,28 @@ class Worker:
 
     def close(self) -> None:
         """End the process and all processes that it started."""
-        process = self.process
-        if process is None:
+        process, ending = self.process, self.ending
+        if process is None or ending is None:
             return
-        if process.poll() is None:
+        if not ending.ended.is_set() and process.returncode is None:
             with contextlib.suppress(OSError, ValueError):
                 assert process.stdin is not None
                 process.stdin.write(codec.encode_request(self.asked + 1, Stop()))
                 process.stdin.close()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(2)
-        if process.poll() is None:
-            kill_group(process)
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
+            ending.ended.wait(2)
+        ending.reap()
+        self._reader.join(1)
+        # A process that is still there and that holds the pipe would let its closing wait for ever.
+        for pipe in (process.stdin, *(() if self._reader.is_alive() else (process.stdout,))):
             with contextlib.suppress(OSError):
                 if pipe is not None:
                     pipe.close()
+        self._drop_lifeline()
 
     def kill(self) -> None:
         """Kill the process and all processes that it started."""
-        if self.process is not None:
-            kill_group(self.process)
+        if self.ending is not None:
+            self.ending.kill()
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
@@ -194,19 +227,37 @@ class Worker:
         line = codec.encode_request(self.asked + 1, request)
         self.asked += 1
         deadline = time.monotonic() + self.timeout
-        try:
-            self.process.stdin.write(line)
-            self.process.stdin.flush()
-        except OSError:
-            raise self._death(doing) from None
+        self._send(line, doing)
         timed = isinstance(request, Block)
         reply = self._reply(self._next_line(deadline, doing, silent=timed), doing)
         if isinstance(reply, Refusal):
-            raise _STATUS.get(reply.status, Failed)(reply.reason)
+            raise _STATUS.get(reply.status, Failed)(reply.reason + limits.hint(self.memory, reply.reason))
         if type(reply) is not request.reply_type:
             expected, got = request.reply_type.__name__, type(reply).__name__
             raise self._broken(f"answered {got!r} to {doing}, where {expected!r} is the reply")
         return cast(ReplyType, reply)
+
+    def _send(self, line: bytes, doing: str) -> None:
+        """Write a request to the pipe. Raises SubjectError when the worker has ended, or does not read a long one in time."""
+        assert self.process is not None
+        assert self.process.stdin is not None
+        late = threading.Event()
+
+        def give_up() -> None:
+            late.set()
+            self.kill()
+
+        timer = threading.Timer(self.timeout, give_up) if len(line) > LONG_REQUEST else None
+        try:
+            if timer is not None:
+                timer.start()
+            self.process.stdin.write(line)
+            self.process.stdin.flush()
+        except (OSError, ValueError):  # ValueError: the pipe was closed with the worker
+            raise self._late(doing) if late.is_set() else self._death(doing) from None
+        finally:
+            if timer is not None:
+                timer.cancel()
 
     def _check_silent(self, doing: str) -> None:
         """Raise Crashed when the worker has sent a line before it got a request."""
@@ -247,30 +298,34 @@ class Worker:
                 now = time.monotonic()
                 if now >= deadline:
                     self.kill()
-                    raise TimedOut(
-                        f"{doing} took over {self.timeout:g} s; see --timeout{self.log.last_words()}"
-                    ) from None
+                    raise self._late(doing) from None
+                self.log.bound()
                 self.beat(now - started, self.log.last_line())
                 continue
             if line is None:
                 raise self._death(doing)
             return line
 
+    def _late(self, doing: str) -> TimedOut:
+        return TimedOut(f"{doing} took over {self.timeout:g} s; see --timeout{self.log.last_words()}")
+
     def _death(self, doing: str) -> Crashed:
+        """How the process ended, or that it closed its pipe, as the error to raise."""
         assert self.process is not None
-        self._lines.put(None)  # the next request gets the same answer
-        try:
-            code = self.process.wait(5)
-        except subprocess.TimeoutExpired:
+        assert self.ending is not None
+        with contextlib.suppress(queue.Full):
+            self._lines.put_nowait(None)  # the next request gets the same answer
+        if not self.ending.ended.wait(5):
             self.kill()
             return Crashed(f"closed its pipe while {doing}{self.log.last_words()}")
+        code = self.ending.reap()
+        limit = limits.hint(self.memory, "", crashed=True)
         if code < 0:
-            name = signal.Signals(-code).name
-            hint = ""
-            if name == "SIGKILL":
-                hint = " (killed by hand, or by the system for want of memory: try a smaller --batch)"
-            return Crashed(f"killed by {name} while {doing}{hint}{self.log.last_words()}")
-        return Crashed(f"exited with status {code} while {doing}{self.log.last_words()}")
+            name = signal_name(-code)
+            if name == "SIGKILL" and not limit:
+                limit = " (killed by hand, or by the system for want of memory: try a smaller --batch)"
+            return Crashed(f"killed by {name} while {doing}{limit}{self.log.last_words()}")
+        return Crashed(f"exited with status {code} while {doing}{limit}{self.log.last_words()}")
 
     # -- state --------------------------------------------------------------------------------------------------------
 
@@ -303,6 +358,9 @@ _DOING = {
     "PrepareTraining": "its first training step",
     "Warm": "warming up",
     "Block": "a timed block",
+    "ReadFile": "reading the weight file",
+    "ReadGraph": "reading the weight file",
+    "WriteFile": "writing the weight file",
 }
 
 
@@ -318,6 +376,14 @@ def _shown(line: bytes) -> str:
 
 def _read_lines(pipe: IO[bytes], lines: queue.Queue[bytes | None]) -> None:
     with contextlib.suppress(OSError, ValueError):
-        for line in pipe:
+        while line := pipe.readline(LONGEST_LINE):
             lines.put(line)
     lines.put(None)
+
+
+def _await_end(ending: Ending, reader: threading.Thread, lines: queue.Queue[bytes | None]) -> None:
+    """Wait for the end of a worker, and tell it even when a process that it started keeps its pipe open."""
+    ending.wait()
+    reader.join(1)  # it reads what the worker sent before its end
+    with contextlib.suppress(queue.Full):
+        lines.put_nowait(None)

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import Failed, WeightsError
+from ..errors import Failed
 from ..framework.capture import returned_key
 from ..verdict.matching import Place
-from ..weights import load_file, npz
+from ..weights import npz
 from ..weights.canonical import Array
 from ..workload.keys import case_key
 from . import messages_reference as messages
@@ -22,7 +22,6 @@ from .messages_reference import (
     Exported,
     Fault,
     FaultsListed,
-    FileRead,
     FloorsMeasured,
     LayersListed,
     LayersOrdered,
@@ -50,7 +49,6 @@ class ReferenceWork:
     def handlers(self) -> Handlers:
         """Class of request -> the method that answers it."""
         return {
-            messages.ReadFile: self.read_file,
             messages.ReadParameters: self.read_parameters,
             messages.NameTensors: self.name_tensors,
             messages.Calibrate: self.calibrate,
@@ -68,14 +66,6 @@ class ReferenceWork:
             messages.RemoveFault: self.remove_fault,
             messages.FaultyCalls: self.faulty_calls,
         }
-
-    def read_file(self, request: messages.ReadFile) -> FileRead:
-        """Convert a weight file to an array file."""
-        try:
-            npz.save_file(load_file(request.file, request.trust), Path(request.path))
-        except WeightsError as error:
-            return FileRead(refused=str(error))
-        return FileRead()
 
     def read_parameters(self, request: messages.ReadParameters) -> ParametersRead:
         """Read the names of what the model takes."""

@@ -2,7 +2,7 @@
 
 It needs only numpy and its framework, so it runs under any interpreter that has these. Replays also need greenlet. The handlers of
 the requests are in ``building``, ``timing``, ``soundness``, ``reference``, ``training``, ``training_reference``, ``files``,
-``graph`` and ``conversion``.
+``graph``, ``conversion`` and ``weight_files``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any, cast
 
 from ..errors import Failed, SubjectError, XverifyError, first_line, full_disk
-from . import codec
+from . import codec, lifeline, limits
 from .building import Building
 from .codec import Hello, MessageError, Refusal, Reply, ReplyType, Request
 from .conversion import ConversionWork
@@ -29,6 +29,7 @@ from .state import Handlers, State
 from .timing import Timing
 from .training import TrainingSession
 from .training_reference import TrainingReference
+from .weight_files import WeightFileWork
 
 
 class Session:
@@ -47,6 +48,7 @@ class Session:
             Soundness(self.state),
             self.training,
             TrainingReference(self.state),
+            WeightFileWork(),
         )
         self.handlers: Handlers = {kind: handler for group in groups for kind, handler in group.handlers().items()}
 
@@ -93,6 +95,8 @@ class Session:
 
 def main() -> None:
     """Answer the requests of standard input, one per line, until it ends or the request is Stop."""
+    lifeline.watch()
+    limits.apply()
     # The pipes are reserved for messages first. Everything that a framework or its compiler writes to the standard streams later
     # goes to the log.
     requests = os.fdopen(os.dup(0), "rb")

@@ -157,7 +157,7 @@ def _parts(value: Any, place: str, depth: int) -> Iterator[tuple[str, Any]]:
 
 def tables(path: Path, given: Mapping[str, object]) -> dict[str, Mapping[str, object]]:
     """The tables of names.toml by framework."""
-    found = {}
+    found: dict[str, Mapping[str, object]] = {}
     for name, table in given.items():
         if not isinstance(table, dict):
             raise SpecError(

@@ -68,7 +68,7 @@ class _Loader(SourceFileLoader):
     def path_stats(self, path: Any) -> Any:
         raise OSError("no cache")
 
-    def source_to_code(self, data: Any, path: Any, *, _optimize: int = -1) -> CodeType:
+    def source_to_code(self, data: Any, path: Any, *, _optimize: int = -1) -> CodeType:  # type: ignore[override]
         tree = ast.parse(data, os.fsdecode(path))
         package = self.name.partition(".")[0]
         _name_siblings(tree, package, Path(sys.modules[package].__path__[0]))

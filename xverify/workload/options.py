@@ -57,6 +57,10 @@ class CommonSettings:
         group=WHAT, metavar="FILE", path="read", instead=(OWN_WEIGHTS,), unset="the folder's, else drawn from the seed",
     )  # fmt: skip
     trust: bool = option(False, "also read weight files that can run code when they are read", group=WHAT)
+    max_weights: float | None = option(
+        None, "the greatest size of the arrays of a weight file, GB", group=WHAT, metavar="GB", above=0, unit="GB",
+        unset="1, or twice the file",
+    )  # fmt: skip
     batch: int | None = option(None, "items a call", group=HOW, metavar="N", least=1, unset="the model's own")
     warmup: int | None = option(
         None, "make exactly N untimed calls first", group=HOW, metavar="N", least=0, unset="until the speed is steady"
@@ -96,6 +100,10 @@ class CommonSettings:
     timeout: float = option(
         1800.0, "seconds that one step of a subject may take", group=MACHINE, metavar="S", above=0, unit="seconds"
     )
+    memory: float | None = option(
+        None, "memory that each worker process may allocate, GB", group=MACHINE, metavar="GB", above=0, unit="GB",
+        unset="no limit",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

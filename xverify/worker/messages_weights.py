@@ -1,0 +1,59 @@
+"""Requests to read and write weight files, which any worker can answer; see ``messages``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .codec import Reply, Request
+from .messages_files import WeightsRead
+
+
+@dataclass(frozen=True)
+class FileDone(Reply):
+    """refused: why the weight file cannot be read or written; None when it was.
+
+    disk: what the system or a library of files says about a file that cannot be written.
+    """
+
+    refused: str | None = None
+    disk: str | None = None
+
+
+@dataclass(frozen=True)
+class ReadFile(Request[FileDone]):
+    """Convert a weight file to an array file.
+
+    file: the weight file.
+    path: the array file.
+    trust: allow code in the weight file to run.
+    most: the greatest size of its arrays; see ``weights.load_file``.
+    """
+
+    file: str
+    path: str
+    trust: bool
+    most: float | None = None
+
+
+@dataclass(frozen=True)
+class WriteFile(Request[FileDone]):
+    """Convert an array file of canonical weights to a weight file.
+
+    path: the array file. file: the weight file. template: see ``weights.save_file``; "" for none.
+    """
+
+    path: str
+    file: str
+    template: str = ""
+
+
+@dataclass(frozen=True)
+class ReadGraph(Request[WeightsRead]):
+    """Write the weights that an ONNX file stores to ``path``, under the names that the file has for them.
+
+    file: the ONNX file. most: as in ``ReadFile``.
+    """
+
+    file: str
+    path: str
+    most: float | None = None

@@ -1,0 +1,81 @@
+"""Reads and writes weight files in a process of their own: a damaged or hostile file can end that process and no other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from .. import weights
+from ..errors import NotWritten, SubjectError, WeightsError
+from ..framework import discovery
+from ..weights import npz
+from ..weights import torch as torch_weights
+from ..weights.canonical import Arrays
+from ..weights.room import GB, Room
+from ..weights.stored import Stored
+from .command import interpreter
+from .messages_weights import ReadFile, ReadGraph, WriteFile
+from .process import Worker
+from .space import temporary_folder
+
+TIMEOUT = 600.0  # seconds that reading or writing one file may take
+COPIES = 4  # of all arrays of a file that its reader holds at once, at most
+OWN = 2.0  # GB that a reader takes without any array, with torch
+
+
+def read_weights(path: Path, trust: bool = False, most: float | None = None) -> Arrays:
+    """The canonical arrays of a weight file, as ``weights.load_file`` returns them. Raises WeightsError."""
+    if not path.is_file():
+        raise WeightsError(f"{path}: no such weight file")
+    with _reader(path, most) as worker:
+        target = worker.folder / "read.npz"
+        reply = worker.ask(ReadFile(str(path.resolve()), str(target), trust, most))
+        if reply.refused:
+            raise WeightsError(reply.refused.replace(str(path.resolve()), str(path)))
+        return npz.load_file(target)
+
+
+def read_graph(path: Path, most: float | None = None) -> Stored:
+    """The weights of an ONNX file, with its batch norms. Raises WeightsError."""
+    with _reader(path, most) as worker:
+        target = worker.folder / "read.npz"
+        reply = worker.ask(ReadGraph(str(path.resolve()), str(target), most))
+        return Stored(npz.load_file(target), reply.norms, reply.quantised, reply.places)
+
+
+def write_weights(arrays: Arrays, path: Path, target: Path | None = None) -> None:
+    """Write canonical arrays in the format of the path's suffix, as ``weights.save_file`` does.
+
+    target: the file that this one will replace; the graph of an .onnx file is that of its target.
+    Raises WeightsError, and NotWritten where the disk is full or the system refuses.
+    """
+    template = str(target.absolute()) if target is not None and target.is_file() else ""
+    named = target or path
+    with _reader(path, sum(array.nbytes for array in arrays.values()) / GB + OWN) as worker:
+        source = worker.folder / "written.npz"
+        npz.save_file(arrays, source)
+        reply = worker.ask(WriteFile(str(source), str(path.absolute()), template))
+        if reply.disk:
+            raise NotWritten(f"{named} cannot be written: {reply.disk}")
+        if reply.refused:
+            raise WeightsError(
+                reply.refused.replace(str(path.absolute()), str(named)).replace(template or "\0", str(named))
+            )
+
+
+@contextmanager
+def _reader(path: Path, most: float | None) -> Iterator[Worker]:
+    """A worker for one weight file, whose memory is limited. Its failures become WeightsError, with the path."""
+    weights.known_format(path)
+    adapter = discovery.load("torch" if path.suffix in torch_weights.SUFFIXES else "numpy")
+    limit = min(COPIES * Room(path, most).most / GB + OWN, psutil.virtual_memory().total / GB)
+    with temporary_folder() as space:
+        try:
+            with Worker(adapter, interpreter(adapter), space, 1, "cpu", TIMEOUT, patient=True, memory=limit) as worker:
+                yield worker
+        except SubjectError as error:
+            says = str(error).replace(str(path.resolve()), str(path))
+            raise WeightsError(says if says.startswith(str(path)) else f"{path}: {says}") from None

@@ -1,0 +1,125 @@
+"""The temporary folder of a run: it is deleted however the run ends, and one that a killed process left behind at the next start.
+
+The owner of a folder holds a lock on a file in it for as long as it lives. A folder whose lock is free has no owner.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import IO, Any
+
+from ..errors import XverifyError
+from .ending import kill_marked
+
+PREFIX, LOCK = "xverify-", "owner.lock"
+# Signals that end a program, and that Python does not turn into an exception by itself.
+ENDING = ("SIGTERM", "SIGHUP")
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+
+
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A new folder for the files of a run, which is deleted at the end, together with processes that a worker left behind.
+
+    Within the context, SIGTERM and SIGHUP raise KeyboardInterrupt, as SIGINT does.
+    Raises XverifyError when the folder cannot be written, or was deleted.
+    """
+    place = _place()
+    remove_stale()
+    folder, lock = _make(place)
+    try:
+        with _interrupted_by_signals():
+            yield folder
+    except OSError as error:
+        if error.errno in FULL or (error.filename is not None and _is_inside(error.filename, folder)):
+            raise XverifyError(
+                f"the temporary folder {folder} cannot be used: {error.strerror}; set TMPDIR to a folder that has enough space "
+                "and that nothing else deletes"
+            ) from None
+        raise
+    finally:
+        kill_marked(folder)
+        lock.close()  # before the folder is read: its descriptor may be the last one that this process can have
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_stale() -> None:
+    """Delete the folders of processes that were killed, and kill what their workers left running."""
+    for folder in Path(tempfile.gettempdir()).glob(PREFIX + "*"):
+        with contextlib.suppress(OSError), (folder / LOCK).open("rb+") as lock:
+            if not folder.is_symlink() and _lock(lock):
+                kill_marked(folder)
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _place() -> Path:
+    """The folder for temporary files. Raises XverifyError when there is none that can be written."""
+    try:
+        return Path(tempfile.gettempdir())
+    except OSError as error:
+        raise XverifyError(
+            f"no folder for temporary files can be written: {error.strerror}; set TMPDIR to one"
+        ) from None
+
+
+def _make(place: Path) -> tuple[Path, IO[Any]]:
+    """A new folder in this place, and the file in it that is locked."""
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
+        # The file gets its name when it is locked: until then, nobody takes the folder for one without an owner.
+        unnamed = folder / f"{LOCK}.new"
+        lock = unnamed.open("wb+")
+        _lock(lock)
+        unnamed.rename(folder / LOCK)
+    except OSError as error:
+        raise XverifyError(
+            f"no temporary folder can be made in {place}: {error.strerror}; set TMPDIR to a folder that can be written"
+        ) from None
+    return folder, lock
+
+
+def _lock(file: IO[Any]) -> bool:
+    """Lock a file for this process. Returns False when another process holds the lock, or where the system has no such locks."""
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (ImportError, OSError):
+        return False
+    return True
+
+
+def _is_inside(name: Any, folder: Path) -> bool:
+    return isinstance(name, (str, os.PathLike)) and Path(name).is_relative_to(folder)
+
+
+@contextlib.contextmanager
+def _interrupted_by_signals() -> Iterator[None]:
+    """Let the signals of ENDING raise KeyboardInterrupt, once, where nobody handles or ignores them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = [getattr(signal, name) for name in ENDING if hasattr(signal, name)]
+    taken = [number for number in numbers if signal.getsignal(number) == signal.SIG_DFL]
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        for each in taken:
+            signal.signal(each, signal.SIG_IGN)  # a second one must not end the cleaning
+        raise KeyboardInterrupt
+
+    for number in taken:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)

@@ -1,0 +1,59 @@
+"""The work of a worker that reads or writes a weight file. It needs no model, and only some formats need a framework."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..errors import Failed, WeightsError, first_line
+from ..weights import load_file, npz, onnx_graph, save_file
+from ..weights import onnx as onnx_weights
+from .messages_files import WeightsRead
+from .messages_weights import FileDone, ReadFile, ReadGraph, WriteFile
+from .state import Handlers
+
+
+class WeightFileWork:
+    """Handlers of requests about weight files."""
+
+    def handlers(self) -> Handlers:
+        """Class of request -> the method that answers it."""
+        return {ReadFile: self.read_file, WriteFile: self.write_file, ReadGraph: self.read_graph}
+
+    def read_file(self, request: ReadFile) -> FileDone:
+        """Convert a weight file to an array file."""
+        try:
+            npz.save_file(load_file(request.file, request.trust, request.most), Path(request.path))
+        except WeightsError as error:
+            return FileDone(refused=str(error))
+        return FileDone()
+
+    def write_file(self, request: WriteFile) -> FileDone:
+        """Convert an array file to a weight file."""
+        try:
+            template = Path(request.template) if request.template else None
+            save_file(npz.load_file(Path(request.path)), request.file, template)
+        except WeightsError as error:
+            return FileDone(refused=str(error))
+        except OSError as error:
+            return FileDone(disk=error.strerror or first_line(error))
+        except Exception as error:  # torch and safetensors have errors of their own for a disk that is full
+            return FileDone(disk=first_line(error))
+        return FileDone()
+
+    def read_graph(self, request: ReadGraph) -> WeightsRead:
+        """Write the weights of an ONNX file."""
+        path = Path(request.file)
+        try:
+            found = onnx_graph.stored(onnx_weights.load_model(path, request.most))
+        except WeightsError:
+            raise
+        except ModuleNotFoundError:
+            raise Failed(f"{path}: reading .onnx needs onnx: pip install onnx") from None
+        except Exception as error:  # of a damaged file, any
+            detail = " ".join(str(error).split())[:200]
+            raise Failed(
+                f"{path}: not a readable .onnx file, or truncated ({type(error).__name__}: {detail})"
+            ) from None
+        arrays = {name: array for name, array in found.arrays.items() if array.size}
+        npz.save_file(arrays, Path(request.path))
+        return WeightsRead(found.norms, dict(found.quantised), dict(found.places))
