@@ -17,6 +17,7 @@ from ..verdict.judgement import OWN_DRIFT, OWN_EQUAL
 from ..workload.optimizers import VARIANTS, Optimizer
 from ..workload.probe import is_iterated
 from . import optimizer_check
+from .recipe_checks import trained
 from .step import OWN, STATISTICS, Distance, Parameter, Statistic, Step, rms
 
 MORE_ROUNDING = (
@@ -96,6 +97,8 @@ class Gradients:
         """Sort the gradients of this step. distance: the distance of every judged gradient is added to it."""
         found, fused = cls(), step.fused_parameters
         for name in step.truth.floors:
+            if name in step.frozen:
+                continue
             own = next((sum_ for sum_, parts in fused.items() if name in parts), name)
             if fused.get(own, (name,))[0] != name:
                 continue  # the second of several parameters that the framework stores as one
@@ -184,7 +187,7 @@ def judge_update(step: Step, settings: Optimizer, variants: tuple[str, ...], spa
     variants: the formula variants of the framework's own optimizer.
     sparse: parameters whose gradients are lists of rows, as those of an embedding may be.
     """
-    names = [key.removeprefix("gradient/") for key in step.taken if key.startswith("gradient/")]
+    names, variants = trained(step), tuple(each for each in variants if each in VARIANTS)
     if not names:
         return Check(
             "update", step.number, Verdict.DIFFERENT, math.inf, "no parameter has a gradient, so nothing is trained"

@@ -43,6 +43,7 @@ from ..workload.optimizers import Optimizer
 from .checks import Local, iterated_vectors, judge_gradients, judge_loss, judge_statistics, judge_update
 from .conclusion import layer_check, training_error
 from .curve import REPLICAS, Band, band, judge_curve
+from .recipe_checks import judge_recipe
 from .step import Distance, Step
 
 # By effort: after how many steps of the reference its state is used for the checks; and the number of steps of the loss curve.
@@ -303,6 +304,7 @@ class TrainingParity:
         before: Mapping[str, Array] = npz.OnDisk(Path(state.weights))
         if learner.fused_parameters:
             before = normal_form(dict(before), learner.fused_parameters)
+        frozen = frozenset(filter(self.optimizer.recipe.freezes, truth.floors))
         step = Step(
             index=index,
             number=state.steps,
@@ -312,19 +314,19 @@ class TrainingParity:
             exact=npz.OnDisk(self._truth_path(index)),
             truth=truth,
             fused_parameters=learner.fused_parameters,
+            frozen=frozen,
         )
 
         def more_noise(times: float) -> Mapping[str, float]:
             return self._floors_of_gradients(index, times)
 
-        checks = [
+        return [
             judge_loss(step, taken.loss, taken.step_loss, self._rows(), local.rounding),
             judge_gradients(step, local.more_rounding, more_noise, untested, distance),
+            *judge_recipe(step, self.optimizer, learner.optimizer.variants),
             judge_update(step, self.optimizer, learner.optimizer.variants, taken.sparse),
+            *([judge_statistics(step, local.rounding)] if truth.statistics else ()),
         ]
-        if truth.statistics:
-            checks.append(judge_statistics(step, local.rounding))
-        return checks
 
     def _truth(self, index: int) -> StepTruth:
         """The exact step from a state, computed once."""

@@ -25,6 +25,7 @@ from types import ModuleType
 from typing import Any
 
 from ..errors import SpecError, UsageError, nearest
+from .recipe import Recipe
 
 BATCH = "N"
 FOLDED = "folded"  # the entry of names.toml that lists layers whose weight a port has computed
@@ -90,6 +91,7 @@ class ModelSpec(_Declaration):
     description: one line for the list of models.
     code: the relative path of another folder that contains the model files, for a variant of a model.
     control_flow: why the model cannot be traced, when its control flow depends on its input; '' when it can be traced.
+    training: what training sets around the formula of the optimizer, such as parameter groups and clipping.
     Raises SpecError for values that contradict each other.
     """
 
@@ -102,6 +104,7 @@ class ModelSpec(_Declaration):
     description: str = ""
     code: str = ""
     control_flow: str = ""
+    training: Recipe = Recipe()
 
     @property
     def no_export(self) -> str:
@@ -115,6 +118,8 @@ class ModelSpec(_Declaration):
             for name, tensor in tensors.items():
                 if not isinstance(tensor, TensorSpec):
                     raise SpecError(f"{what}[{name!r}] is a {type(tensor).__name__}: write TensorSpec(shape, ...)")
+        if not isinstance(self.training, Recipe):
+            raise SpecError(f"training is a {type(self.training).__name__}: write Recipe(...)")
         for name, tensor in self.inputs.items():
             if not tensor.dtype.startswith("float") and tensor.low is None:
                 raise SpecError(f"inputs[{name!r}] is {tensor.dtype}: give low and high, the range of its values")
