@@ -23,7 +23,7 @@ class RecipeLearner(Learner):
 
     def __init__(self, framework: Adapter, model: Any, mode: str, batch: Batch, optimizer: Optimizer) -> None:
         self.recipe = optimizer.recipe
-        self.share = 1 / self.recipe.accumulate  # of a micro-batch in the loss
+        self.share = 1 / self.recipe.accumulate  # of a micro-batch in the gradients
         self.frozen: dict[str, Any] = {}
         super().__init__(framework, model, mode, micro_batches(batch, self.recipe.accumulate)[0], optimizer)
         self.clip = self._make_clip()
@@ -111,12 +111,12 @@ class RecipeLearner(Learner):
 
     def accumulate(self, batch: Batch) -> Any:
         """Add up the gradients of all micro-batches, each with its share. Returns the loss."""
-        total = None
+        total: Any = None
         for part in micro_batches(batch, self.recipe.accumulate):
-            loss = self.cross_entropy(only_output(self.forward(*part[:-1])), part[-1]) * self.share
-            loss.backward()
+            loss = self.cross_entropy(only_output(self.forward(*part[:-1])), part[-1])
+            (loss * self.share).backward()
             total = loss.detach() if total is None else total + loss.detach()
-        return total
+        return total / self.recipe.accumulate
 
     def take_average(self) -> None:
         """Take the weights in to their average."""

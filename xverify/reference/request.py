@@ -65,9 +65,8 @@ def _recipe(asked: RunSettings, folder: ModelFolder) -> Recipe:
         changes["schedule"] = parse_schedule(asked.schedule)
     changes |= {what: value for what in ("accumulate", "average") if (value := getattr(asked, what)) is not None}
     recipe = replace(spec.training, **changes, amsgrad=asked.amsgrad or spec.training.amsgrad)
-    batch, parts = asked.batch or spec.batch, recipe.accumulate
-    if batch % parts:
-        raise UsageError(f"accumulate is {parts}, and the batch has {batch} items: it must be divisible by {parts}")
+    parts = recipe.accumulate
+    recipe.check_batch(asked.batch or spec.batch)
     for name, tensor in (*spec.inputs.items(), *spec.outputs.items()):
         if parts > 1 and tensor.shape[0] != BATCH:
             raise UsageError(f"accumulate is {parts}, and the first axis of {name} is not the batch: it cannot be split")

@@ -116,11 +116,14 @@ class Parameter:
         """Whether the step did not change the parameter."""
         return not np.any(self.after - self.before)
 
-    def judge(self, settings: Optimizer, times: int, factor: float = 1.0) -> tuple[float, str]:
+    def judge(
+        self, settings: Optimizer, times: int, factor: float = 1.0, momentum: float = 1.0, parts: int = 1
+    ) -> tuple[float, str]:
         """Judge this step with optimizer_check.judge, for given settings.
 
         settings: of the optimizer. times: number of torch's parameters whose sum it is assumed to be.
-        factor: by which the gradient is multiplied.
+        factor: by which the gradient is multiplied. momentum: by which the state before the step is multiplied.
+        parts: number of steps that the optimizer counts for one.
         """
         gradient, settings = self.gradient * np.float32(factor), self.own(settings)
         count = len(settings.state_names)
@@ -128,8 +131,8 @@ class Parameter:
             settings,
             self.before,
             gradient,
-            self.state[:count],
-            self.steps + 1,
+            [each * np.float32(momentum) for each in self.state[:count]] if momentum != 1.0 else self.state[:count],
+            (self.steps + 1) * parts,
             self.after,
             self.state_after[:count],
             times,

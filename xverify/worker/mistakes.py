@@ -84,11 +84,39 @@ def _formula(change: Callable[[Optimizer], Optimizer]) -> Callable[[Any], None]:
     return plant
 
 
+def _sum_of_micro_batches(learner: Any) -> None:
+    learner.share = 1.0
+
+
+def _schedule_early(learner: Any) -> None:
+    _before_update(learner, learner.advance)
+
+
+def _average_early(learner: Any) -> None:
+    _before_update(learner, learner.take_average)
+    learner.take_average = lambda: None
+
+
+def _before_update(learner: Any, does: Callable[[], None]) -> None:
+    """Do something before the optimizer makes its update, which torch does after it."""
+    step = learner.optim.step
+
+    def late(*_: Any) -> None:
+        does()
+        step()
+
+    learner.optim.step = late
+
+
 PLANTS: Mapping[str, Callable[[Any], None]] = {
     "bessel": _bessel,
     "sum": _sum,
     "accumulate": _accumulate,
     "frozen": _frozen,
+    "sum of micro-batches": _sum_of_micro_batches,
+    "schedule early": _schedule_early,
+    "average early": _average_early,
+    "no AMSGrad": _formula(lambda o: replace(o, recipe=replace(o.recipe, amsgrad=False))),
     "eps-hat": _formula(lambda o: replace(o, variants=("eps-hat",))),
     "eps-inside": _formula(lambda o: replace(o, variants=("eps-inside",))),
     "decoupled": _formula(lambda o: replace(o, variants=("decoupled",))),

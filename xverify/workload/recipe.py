@@ -27,6 +27,8 @@ DIFFERENCES = {
     "clip eps": "gradients are divided by their norm itself: torch adds 1e-6 to the norm",
     "late schedule": "the schedule is one step behind: torch's second step has the second rate",
     "schedule of micro-batches": "the schedule counts micro-batches: torch's counts updates of the weights",
+    "rates in momentum": "the momentum adds up learning rates times gradients: torch applies the present rate to all of it",
+    "steps of micro-batches": "the bias correction counts micro-batches: torch's counts updates of the weights",
     "average of micro-batches": "the average takes in the weights after every micro-batch: torch's takes them in after an update",
 }
 
@@ -178,8 +180,8 @@ class Recipe:
     def __post_init__(self) -> None:
         for what, of in (("groups", Group), ("frozen", str)):
             value = getattr(self, what)
-            if isinstance(value, str) or not all(isinstance(each, of) for each in value):
-                raise SpecError(f"{what} is {value!r}: it must be a tuple of {of.__name__}s")
+            if not isinstance(value, (tuple, list)) or not all(isinstance(each, of) for each in value):
+                raise SpecError(f"{what} is {value!r}: it must be a tuple of {LISTED[of]}, with a comma after a single one")
             object.__setattr__(self, what, tuple(value))
         given = [what for what in CLIPS if getattr(self, what) is not None]
         for what in given:
@@ -240,6 +242,12 @@ class Recipe:
                 "micro-batch, which xverify does not compare. Leave accumulate out for this model"
             )
 
+    def check_batch(self, size: int) -> None:
+        """Raise UsageError when a batch of this size cannot be split into micro-batches of one size."""
+        parts = self.accumulate
+        if size % parts:
+            raise UsageError(f"accumulate is {parts}, and the batch has {size} items: it must be divisible by {parts}")
+
     def named(self, canonical: Mapping[str, str]) -> Recipe:
         """The same recipe with a framework's own names in the place of patterns. canonical: own name -> canonical name."""
         groups = tuple(
@@ -267,6 +275,7 @@ class Recipe:
         return parts
 
 
+LISTED = {Group: "Group(...)", str: "patterns"}
 # How gradients are clipped -> what is limited.
 CLIPS = {"clip_norm": "norm of all gradients", "clip_value": "values of gradients", "clip_each": "norm of each gradient"}
 
