@@ -22,7 +22,14 @@ RECIPE = Recipe(
     average=0.9,
 )
 SETTINGS = optimizer("adamw", weight_decay=0.1, recipe=RECIPE)
-SHAPES = {"stem.weight": (3, 4), "stem.bias": (3,), "mid.weight": (6, 3), "mid.bias": (6,), "head.weight": (5, 6), "head.bias": (5,)}
+SHAPES = {
+    "stem.weight": (3, 4),
+    "stem.bias": (3,),
+    "mid.weight": (6, 3),
+    "mid.bias": (6,),
+    "head.weight": (5, 6),
+    "head.bias": (5,),
+}
 
 
 def taken(settings=SETTINGS, number=2, seed=0, **swapped):
@@ -125,7 +132,11 @@ def test_nothing_is_checked_that_the_recipe_does_not_have():
             "mid.weight has the weight decay 0; a parameter without a group has 0.1",
             {"decay": lambda decay, name: 0.0},
         ),
-        ("frozen", "stem.bias is frozen, and moves by 0.01", {"weight": lambda w, name: w + 0.01 * (name == "stem.bias")}),
+        (
+            "frozen",
+            "stem.bias is frozen, and moves by 0.01",
+            {"weight": lambda w, name: w + 0.01 * (name == "stem.bias")},
+        ),
         ("average", "the weights before the step", {"average": lambda a, before, after: averaged(0.9, a, before)}),
         ("average", "its decay is 0.1, not 0.9", {"average": lambda a, before, after: averaged(0.1, a, after)}),
         ("average", "it does not change", {"average": lambda a, before, after: a}),
@@ -145,7 +156,10 @@ def test_a_mistake_breaks_its_own_check_alone(check, says, swapped):
     [
         (lambda g, all_: g, "they are not clipped"),
         (lambda g, all_: np.clip(g, -0.5, 0.5), "it is the values of gradients that is clipped"),
-        (lambda g, all_: g * min(1, 0.5 / (np.linalg.norm(g) + 1e-6)), "it is the norm of each gradient that is clipped"),
+        (
+            lambda g, all_: g * min(1, 0.5 / (np.linalg.norm(g) + 1e-6)),
+            "it is the norm of each gradient that is clipped",
+        ),
     ],
 )
 def test_other_ways_of_clipping_are_named(made, says):
@@ -193,7 +207,9 @@ def test_an_update_with_a_rate_that_was_not_reported_is_different():
     arrays = taken()
     name, own = "head.weight", SETTINGS.of("head.weight", 2 * RECIPE.factor(2))
     old = [arrays[2][f"{name}/{index}"].astype(np.float64) for index in range(2)]
-    w, _ = update(own, arrays[1][name].astype(np.float64), arrays[0][f"clipped/{name}"].astype(np.float64), old, 3, np.sqrt)
+    w, _ = update(
+        own, arrays[1][name].astype(np.float64), arrays[0][f"clipped/{name}"].astype(np.float64), old, 3, np.sqrt
+    )
     arrays[0][f"weight/{name}"] = w.astype(np.float32)
     checks = judged(arrays)
     assert (checks["groups"].verdict, checks["update"].verdict) == ("EQUAL", "DIFFERENT")

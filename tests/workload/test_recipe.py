@@ -126,11 +126,14 @@ def test_micro_batches_split_every_array():
 
 
 def test_a_recipe_survives_the_way_to_a_worker():
-    settings = optimizer("adam", recipe=Recipe((Group("*.bias", lr=0.5),), ("a",), 1.0, schedule=SCHEDULES[5], average=0.9))
+    settings = optimizer(
+        "adam", recipe=Recipe((Group("*.bias", lr=0.5),), ("a",), 1.0, schedule=SCHEDULES[5], average=0.9)
+    )
     assert from_plain(Optimizer, to_plain(settings), "optimizer") == settings
     assert hash(settings) == hash(from_plain(Optimizer, to_plain(settings), "optimizer"))
     assert settings.says().endswith(
-        "*.bias: lr 0.5, a frozen, norm of all gradients clipped at 1, cosine schedule of 10 steps, warm-up 2, average of weights 0.9"
+        "*.bias: lr 0.5, a frozen, norm of all gradients clipped at 1, cosine schedule of 10 steps, warm-up 2, "
+        "average of weights 0.9"
     )
     assert not Recipe()
     assert optimizer("adam").says() == "adam, lr 0.001, betas 0.9 and 0.999, eps 1e-08"
@@ -152,7 +155,10 @@ def test_a_recipe_survives_the_way_to_a_worker():
         (lambda: Group("*.bias", lr=-1), "lr is -1: it must be a number, 0 or more"),
         (lambda: Schedule("cosin", 3), "did you mean 'cosine'"),
         (lambda: Schedule("cosine"), "the cosine schedule needs steps"),
-        (lambda: Schedule("cosine", 10, warmup=10), "the warm-up of 10 steps is as long as the cosine schedule of 10 steps"),
+        (
+            lambda: Schedule("cosine", 10, warmup=10),
+            "the warm-up of 10 steps is as long as the cosine schedule of 10 steps",
+        ),
         (lambda: Schedule("step"), "the step schedule needs every"),
         (lambda: Schedule("step", 3, every=3), "first after 3 steps, and has 3: it needs more"),
         (lambda: Schedule("one-cycle", 3), "it needs at least 5"),
@@ -192,7 +198,9 @@ def test_a_recipe_that_does_not_fit_the_model(recipe, says):
 
 
 def test_options_are_taken_in_the_place_of_the_spec():
-    asked = RunSettings(task="train", optimizer="adam", clip_norm=2.0, schedule="step:4", accumulate=4, average=0.5, amsgrad=True)
+    asked = RunSettings(
+        task="train", optimizer="adam", clip_norm=2.0, schedule="step:4", accumulate=4, average=0.5, amsgrad=True
+    )
     request, _ = resolve("mlp", ["torch:eager"], asked)
     assert request.optimizer is not None
     assert request.optimizer.recipe == Recipe(

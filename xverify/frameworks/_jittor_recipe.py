@@ -1,4 +1,4 @@
-"""Training with a recipe in Jittor: its parameter groups, clip_grad_norm and lr schedulers, or torch's formulas in its operations."""
+"""Training with a recipe in Jittor: its parameter groups, clip_grad_norm and schedulers, or torch's formulas in its operations."""
 
 from __future__ import annotations
 
@@ -211,7 +211,12 @@ def _check_own(o: Optimizer) -> None:
         lacks = "Jittor has no moving average of weights"
     if o.name == "rmsprop" and any(group.weight_decay for group in recipe.groups):
         lacks = "jittor.optim.RMSprop has no weight decay"
-    if recipe.schedule and recipe.schedule.kind == "cosine" and recipe.schedule.end and any(g.lr for g in recipe.groups):
+    if (
+        recipe.schedule
+        and recipe.schedule.kind == "cosine"
+        and recipe.schedule.end
+        and any(g.lr for g in recipe.groups)
+    ):
         lacks = "Jittor's cosine schedule has one smallest rate for all groups"
     if lacks:
         raise Unsupported(f"{lacks}; run with --match-optimizer")

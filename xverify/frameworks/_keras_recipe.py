@@ -55,7 +55,9 @@ class RecipeLearner(Learner):
         changed = [*model.variables, *self.optim.variables, *self.average]
         self.wrapped_step = wrap(self._step, changed)
         # A step that also writes what it uses: the accumulated and the clipped gradients, and the learning rate.
-        self.seen = [[keras.Variable(np.zeros(each.shape, "float32"), trainable=False) for each in self.variables] for _ in "ab"]
+        self.seen = [
+            [keras.Variable(np.zeros(each.shape, "float32"), trainable=False) for each in self.variables] for _ in "ab"
+        ]
         self.seen_rate = keras.Variable(0.0, trainable=False)
         self.wrapped_observed = wrap(self._observed, [*changed, *self.seen[0], *self.seen[1], self.seen_rate])
 
@@ -84,13 +86,13 @@ class RecipeLearner(Learner):
                 continue
             if own.lr != optimizer.lr:
                 raise Unsupported(
-                    f"an optimizer of Keras has one learning rate, {optimizer.lr:g}, and the group {group.pattern!r} has {own.lr:g}: "
-                    + INSTEAD
+                    f"an optimizer of Keras has one learning rate, {optimizer.lr:g}, and the group {group.pattern!r} "
+                    f"has {own.lr:g}: {INSTEAD}"
                 )
             if own.weight_decay not in (0.0, optimizer.weight_decay):
                 raise Unsupported(
                     f"an optimizer of Keras has one weight decay, {optimizer.weight_decay:g}, or none for some variables, and the "
-                    f"group {group.pattern!r} has {own.weight_decay:g}: " + INSTEAD
+                    f"group {group.pattern!r} has {own.weight_decay:g}: {INSTEAD}"
                 )
 
     def _own_optimizer(self, optimizer: Optimizer) -> tuple[Optimizer, Any]:

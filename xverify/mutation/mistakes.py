@@ -76,7 +76,9 @@ def _mistakes_of_recipes() -> list[Mistake]:
     def sgd(recipe: Recipe) -> Optimizer:
         return optimizer("sgd", momentum=0.9, nesterov=True, recipe=recipe)
 
-    def changed(kind: str, check: str, says: str, **changes: Any) -> Mistake:  # Any: the fields of a recipe have several types
+    def changed(
+        kind: str, check: str, says: str, **changes: Any
+    ) -> Mistake:  # Any: the fields of a recipe have several types
         return Mistake(kind, check, says, adamw(several), adamw(replace(several, **changes)))
 
     no_rate, no_decay = replace(biases, lr=None), replace(biases, weight_decay=None)

@@ -69,7 +69,9 @@ def _recipe(asked: RunSettings, folder: ModelFolder) -> Recipe:
     recipe.check_batch(asked.batch or spec.batch)
     for name, tensor in (*spec.inputs.items(), *spec.outputs.items()):
         if parts > 1 and tensor.shape[0] != BATCH:
-            raise UsageError(f"accumulate is {parts}, and the first axis of {name} is not the batch: it cannot be split")
+            raise UsageError(
+                f"accumulate is {parts}, and the first axis of {name} is not the batch: it cannot be split"
+            )
     return recipe
 
 

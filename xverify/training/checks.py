@@ -227,7 +227,10 @@ def _named(settings: Optimizer, own: tuple[str, ...], failing: Sequence[Paramete
     for variants, counts in dict.fromkeys((((), ()), (formula, ()), ((), counted), (formula, counted))):
         variant, names = replace(settings, variants=variants), [*variants, *counts]
         for each in failing:
-            if each.judge(variant, each.parts, **_counted(settings, counts, each.steps))[0] <= optimizer_check.EQUAL_RHO:
+            if (
+                each.judge(variant, each.parts, **_counted(settings, counts, each.steps))[0]
+                <= optimizer_check.EQUAL_RHO
+            ):
                 continue
             if each.parts > 1 and each.judge(variant, 1)[0] <= optimizer_check.EQUAL_RHO:
                 names.append("one bias")

@@ -11,6 +11,7 @@ import math
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -304,7 +305,6 @@ class TrainingParity:
         before: Mapping[str, Array] = npz.OnDisk(Path(state.weights))
         if learner.fused_parameters:
             before = normal_form(dict(before), learner.fused_parameters)
-        frozen = frozenset(filter(self.optimizer.recipe.freezes, truth.floors))
         step = Step(
             index=index,
             number=state.steps,
@@ -314,15 +314,11 @@ class TrainingParity:
             exact=npz.OnDisk(self._truth_path(index)),
             truth=truth,
             fused_parameters=learner.fused_parameters,
-            frozen=frozen,
+            frozen=frozenset(filter(self.optimizer.recipe.freezes, truth.floors)),
         )
-
-        def more_noise(times: float) -> Mapping[str, float]:
-            return self._floors_of_gradients(index, times)
-
         return [
             judge_loss(step, taken.loss, taken.step_loss, self._rows(), local.rounding),
-            judge_gradients(step, local.more_rounding, more_noise, untested, distance),
+            judge_gradients(step, local.more_rounding, partial(self._floors_of_gradients, index), untested, distance),
             *judge_recipe(step, self.optimizer, learner.optimizer.variants),
             judge_update(step, self.optimizer, learner.optimizer.variants, taken.sparse),
             *([judge_statistics(step, local.rounding)] if truth.statistics else ()),

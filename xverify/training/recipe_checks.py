@@ -1,4 +1,4 @@
-"""The checks of a recipe: each setting around the optimizer, judged from what the framework itself had before it. Pure functions."""
+"""The checks of a recipe: each setting around the optimizer, judged from what the framework had before it. Pure functions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from ..workload.recipe import CLIPS, DIFFERENCES, Recipe, averaged, clip_factors
 from .optimizer_check import DRIFT_RHO, EQUAL_RHO
 from .step import Step, rms
 
-RATE_FLOOR = 2 * UNIT  # of the factor of a schedule, of which 1 is the largest: a cosine in float32 is off by about that
+RATE_FLOOR = (
+    2 * UNIT
+)  # of the factor of a schedule, of which 1 is the largest: a cosine in float32 is off by about that
 SAME_RATE = 4 * UNIT  # two rates or decays that differ by less than this share of themselves are the same
 
 Arrays = Mapping[str, Array]
@@ -138,7 +140,12 @@ def _judge_clipping(step: Step, recipe: Recipe, variants: Sequence[str]) -> Chec
     wrong: list[Explanation] = [("they are not clipped", own.__getitem__)]
     for other, what in CLIPS.items():
         if other != how:
-            wrong.append((f"it is the {what} that is clipped, not the {CLIPS[how]}", _clipped(own, squares, other, limit).__getitem__))
+            wrong.append(
+                (
+                    f"it is the {what} that is clipped, not the {CLIPS[how]}",
+                    _clipped(own, squares, other, limit).__getitem__,
+                )
+            )
     check = _judged("clipping", step, {name: ratio(name, right[name]) for name in names}, same, known, wrong)
     if check.verdict == Verdict.EQUAL and all(np.array_equal(own[name], right[name]) for name in names):
         says = f"no gradient reached the limit of {limit:g}, so nothing was clipped"
@@ -146,7 +153,9 @@ def _judge_clipping(step: Step, recipe: Recipe, variants: Sequence[str]) -> Chec
     return check
 
 
-def _clipped(own: Arrays, squares: Mapping[str, float], how: str, limit: float, eps: float | None = None) -> dict[str, Array]:
+def _clipped(
+    own: Arrays, squares: Mapping[str, float], how: str, limit: float, eps: float | None = None
+) -> dict[str, Array]:
     if how == "clip_value":
         return {name: np.clip(each, -limit, limit) for name, each in own.items()}
     given = {} if eps is None else {"eps": eps or 1e-300}  # a norm may be zero
@@ -164,7 +173,9 @@ def _judge_rates(step: Step, settings: Optimizer, variants: Sequence[str]) -> It
     if recipe.schedule:
         yield _judge_schedule(step, recipe, factor, variants)
     if recipe.groups:
-        yield _judge_groups(step, settings, right, {name: rate / factor if factor else 0.0 for name, rate in rates.items()})
+        yield _judge_groups(
+            step, settings, right, {name: rate / factor if factor else 0.0 for name, rate in rates.items()}
+        )
 
 
 def _judge_schedule(step: Step, recipe: Recipe, factor: float, variants: Sequence[str]) -> Check:
@@ -254,8 +265,12 @@ def _judge_average(step: Step, recipe: Recipe, variants: Sequence[str]) -> Check
         ("it does not change", lambda name: before[name] if (known := old[name]) is None else known),
         ("it is the weight itself", after.__getitem__),
     ]
-    check = _judged("average", step, {n: ratio(n, averaged(decay, old[n], after[n])) for n in names}, same, known, wrong)
-    if check.verdict == Verdict.EQUAL and all((1 - decay) * rms(after[n] - before[n]) < EQUAL_RHO * floor(n) for n in names):
+    check = _judged(
+        "average", step, {n: ratio(n, averaged(decay, old[n], after[n])) for n in names}, same, known, wrong
+    )
+    if check.verdict == Verdict.EQUAL and all(
+        (1 - decay) * rms(after[n] - before[n]) < EQUAL_RHO * floor(n) for n in names
+    ):
         says = "the step moves the weights so little that their average does not show it"
         return Check("average", step.number, Verdict.UNTESTED, says=says, known=len(names))
     return check

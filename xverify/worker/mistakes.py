@@ -74,7 +74,13 @@ def _formula(change: Callable[[Optimizer], Optimizer]) -> Callable[[Any], None]:
                     state = learner.optim.state.setdefault(parameter, {})
                     old_state = [state.get(name, torch.zeros_like(parameter)) for name in names]
                     new, values = update(
-                        settings, parameter, parameter.grad, old_state, float(learner.steps + 1), torch.sqrt, maximum=torch.maximum
+                        settings,
+                        parameter,
+                        parameter.grad,
+                        old_state,
+                        float(learner.steps + 1),
+                        torch.sqrt,
+                        maximum=torch.maximum,
                     )
                     parameter.copy_(new)
                     state.update(zip(names, values or old_state))

@@ -111,13 +111,16 @@ class TrainingSession:
         state, recipe = self.state, optimizer.recipe
         if not state.framework.takes_recipe and (recipe or recipe.amsgrad):
             what = ", ".join(["AMSGrad"] * recipe.amsgrad + recipe.says())
-            raise Unsupported(f"xverify trains {state.framework.name} with plain optimizers only, with or without "
-                              f"--match-optimizer; the run has: {what}")
+            raise Unsupported(
+                f"xverify trains {state.framework.name} with plain optimizers only, with or without "
+                f"--match-optimizer; the run has: {what}"
+            )
         if not recipe:
             return optimizer
         fused = state.fused_parameters
         return replace(
-            optimizer, recipe=recipe.named({own: fused.get(name, (name,))[0] for own, name in state.canonical_names.items()})
+            optimizer,
+            recipe=recipe.named({own: fused.get(name, (name,))[0] for own, name in state.canonical_names.items()}),
         )
 
     def set_state(self, request: messages.SetState) -> Done:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import UsageError, nearest
-from .recipe import Recipe
+from .recipe import NO_RECIPE, Recipe
 
 Tensor = Any  # an array of numpy, or a tensor of any framework
 
@@ -55,7 +55,7 @@ class Optimizer:
     eps: float = 1e-8
     alpha: float = 0.99
     variants: tuple[str, ...] = ()
-    recipe: Recipe = Recipe()
+    recipe: Recipe = NO_RECIPE
 
     @property
     def state_names(self) -> tuple[str, ...]:
@@ -98,7 +98,7 @@ def optimizer(
     momentum: float | None = None,
     nesterov: bool = False,
     weight_decay: float | None = None,
-    recipe: Recipe = Recipe(),  # noqa: B008  # it cannot be changed
+    recipe: Recipe = NO_RECIPE,
 ) -> Optimizer:
     """Check the options of the command line, and fill in torch's defaults.
 

@@ -134,7 +134,9 @@ class OptimizerSettings:
         None, "decay of an exponential moving average of the weights", group=TRAINING, metavar="X", task="train",
         unset="the spec's, else no average",
     )  # fmt: skip
-    amsgrad: bool = option(False, "divide by the largest second moment so far (adam, adamw)", group=TRAINING, task="train")
+    amsgrad: bool = option(
+        False, "divide by the largest second moment so far (adam, adamw)", group=TRAINING, task="train"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,9 +1,9 @@
 """The recipe of a training step: what people set around the formula of an optimizer.
 
-Parameter groups, frozen parameters, clipping of gradients, a schedule of the learning rate, gradient accumulation, and an average of
-the weights. The formulas are those of torch: torch.optim's parameter groups and lr_scheduler, torch.nn.utils.clip_grad, and
-torch.optim.swa_utils.AveragedModel (documentation of 2.x). They are used in float64 by the checks, and with ``--match-optimizer`` in a
-framework's own tensors.
+Parameter groups, frozen parameters, clipping of gradients, a schedule of the learning rate, gradient accumulation, and an average
+of the weights. The formulas are those of torch: torch.optim's parameter groups and lr_scheduler, torch.nn.utils.clip_grad, and
+torch.optim.swa_utils.AveragedModel (documentation of 2.x). The checks use them in float64, and a framework computes them with
+``--match-optimizer``.
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ class Schedule:
         for what in ("steps", "warmup", "every"):
             value, least = getattr(self, what), 0 if what == "warmup" else 1
             if value is not None and not (isinstance(value, int) and not isinstance(value, bool) and value >= least):
-                raise SpecError(f"{what} of the {self.kind} schedule is {value!r}: it must be a whole number, at least {least}")
+                raise SpecError(
+                    f"{what} of the {self.kind} schedule is {value!r}: it must be a whole number, at least {least}"
+                )
         for what in ("start", "end", "gamma"):
             value = getattr(self, what)
             if not (_is_number(value) and 0 <= value <= 1) or (what == "start" and not value):
@@ -181,7 +183,9 @@ class Recipe:
         for what, of in (("groups", Group), ("frozen", str)):
             value = getattr(self, what)
             if not isinstance(value, (tuple, list)) or not all(isinstance(each, of) for each in value):
-                raise SpecError(f"{what} is {value!r}: it must be a tuple of {LISTED[of]}, with a comma after a single one")
+                raise SpecError(
+                    f"{what} is {value!r}: it must be a tuple of {LISTED[of]}, with a comma after a single one"
+                )
             object.__setattr__(self, what, tuple(value))
         given = [what for what in CLIPS if getattr(self, what) is not None]
         for what in given:
@@ -198,7 +202,7 @@ class Recipe:
 
     def __bool__(self) -> bool:
         """Whether a step is more than the formula of the optimizer. AMSGrad belongs to that formula."""
-        return replace(self, amsgrad=False) != Recipe()
+        return replace(self, amsgrad=False) != NO_RECIPE
 
     @property
     def clip(self) -> tuple[str, float] | None:
@@ -228,18 +232,22 @@ class Recipe:
         for what, pattern in patterns:
             if not any(fnmatchcase(name, pattern) for name in names):
                 listed = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
-                raise UsageError(f"{what} {pattern!r} matches no parameter{nearest(pattern, names)} Parameters: {listed}")
+                raise UsageError(
+                    f"{what} {pattern!r} matches no parameter{nearest(pattern, names)} Parameters: {listed}"
+                )
         for name in names:
             own = [group.pattern for group in self.groups if group.has(name)]
             if len(own) > 1:
-                raise UsageError(f"{name} belongs to two groups, {own[0]!r} and {own[1]!r}: it can have the settings of one only")
+                raise UsageError(
+                    f"{name} belongs to two groups, {own[0]!r} and {own[1]!r}: it can have the settings of one only"
+                )
         if self.frozen and all(self.freezes(name) for name in names):
             raise UsageError(f"frozen={self.frozen!r} freezes every parameter, so nothing is trained")
         norm = next((name for name in weights if name.endswith("running_var")), None)
         if self.accumulate > 1 and norm:
             raise UsageError(
-                f"accumulate is {self.accumulate}, and {norm.rpartition('.')[0]} is a batch norm: it would use the statistics of each "
-                "micro-batch, which xverify does not compare. Leave accumulate out for this model"
+                f"accumulate is {self.accumulate}, and {norm.rpartition('.')[0]} is a batch norm: it would use the "
+                "statistics of each micro-batch, which xverify does not compare. Leave accumulate out for this model"
             )
 
     def check_batch(self, size: int) -> None:
@@ -251,7 +259,8 @@ class Recipe:
     def named(self, canonical: Mapping[str, str]) -> Recipe:
         """The same recipe with a framework's own names in the place of patterns. canonical: own name -> canonical name."""
         groups = tuple(
-            replace(group, members=tuple(own for own, name in canonical.items() if group.has(name))) for group in self.groups
+            replace(group, members=tuple(own for own, name in canonical.items() if group.has(name)))
+            for group in self.groups
         )
         frozen = tuple(_literal(own) for own, name in canonical.items() if self.freezes(name))
         return replace(self, groups=groups, frozen=frozen)
@@ -260,7 +269,9 @@ class Recipe:
         """Each setting in a few words."""
         parts = [
             f"{group.pattern}: "
-            + " and ".join(f"{what} {v:g}" for what, v in (("lr", group.lr), ("weight decay", group.weight_decay)) if v is not None)
+            + " and ".join(
+                f"{what} {v:g}" for what, v in (("lr", group.lr), ("weight decay", group.weight_decay)) if v is not None
+            )
             for group in self.groups
         ]
         parts += [f"{pattern} frozen" for pattern in self.frozen]
@@ -276,17 +287,26 @@ class Recipe:
 
 
 LISTED = {Group: "Group(...)", str: "patterns"}
+NO_RECIPE = Recipe()
 # How gradients are clipped -> what is limited.
-CLIPS = {"clip_norm": "norm of all gradients", "clip_value": "values of gradients", "clip_each": "norm of each gradient"}
+CLIPS = {
+    "clip_norm": "norm of all gradients",
+    "clip_value": "values of gradients",
+    "clip_each": "norm of each gradient",
+}
 
 
-def clip_factors(how: str, limit: float, squares: Sequence[Tensor], sqrt: Any, minimum: Any, eps: float = CLIP_EPS) -> list[Tensor]:
+def clip_factors(
+    how: str, limit: float, squares: Sequence[Tensor], sqrt: Any, minimum: Any, eps: float = CLIP_EPS
+) -> list[Tensor]:
     """What every gradient is multiplied by when norms are clipped.
 
     how: clip_norm or clip_each. squares: for each gradient, the sum of its squares.
     sqrt, minimum: of such scalars; ``minimum`` takes a scalar and a number.
     """
-    norms = [sqrt(sum(squares[1:], squares[0]))] * len(squares) if how == "clip_norm" else [sqrt(each) for each in squares]
+    norms = (
+        [sqrt(sum(squares[1:], squares[0]))] * len(squares) if how == "clip_norm" else [sqrt(each) for each in squares]
+    )
     return [minimum(limit / (norm + eps), 1.0) for norm in norms]
 
 

@@ -25,7 +25,7 @@ from types import ModuleType
 from typing import Any
 
 from ..errors import SpecError, UsageError, nearest
-from .recipe import Recipe
+from .recipe import NO_RECIPE, Recipe
 
 BATCH = "N"
 FOLDED = "folded"  # the entry of names.toml that lists layers whose weight a port has computed
@@ -104,7 +104,7 @@ class ModelSpec(_Declaration):
     description: str = ""
     code: str = ""
     control_flow: str = ""
-    training: Recipe = Recipe()
+    training: Recipe = NO_RECIPE
 
     @property
     def no_export(self) -> str:
