@@ -18,10 +18,9 @@ from .notes import few
 from .style import BROKEN, STYLES
 from .tables import FirstThatFits, headed
 
-CHECKS = (
-    "weights", "forward", "loss", "backward", "gradients", "accumulation", "clipping", "schedule", "groups", "frozen", "average",
-    "update", "statistics", "curve",
-)  # fmt: skip
+CHECKS = ("weights", "forward", "loss", "backward", "gradients", "update", "statistics", "curve")
+OF_RECIPES = ("accumulation", "clipping", "schedule", "groups", "frozen", "average")  # between gradients and update
+ORDER = (*CHECKS[:5], *OF_RECIPES, *CHECKS[5:])
 # The order of verdicts of one check over several steps. DRIFT is worse than UNTESTED here, because some step showed a difference.
 SEVERITY = (
     Verdict.IDENTICAL, Verdict.EQUAL, Verdict.UNTESTED, Verdict.DRIFT, Verdict.DIFFERENT, Verdict.INVALID,
@@ -53,7 +52,7 @@ def _title(trained: Sequence[Training]) -> Text:
 def _table_of_checks(cells: dict[str, dict[str, Text]]) -> FirstThatFits:
     """A row for each subject and a column for each check, or the other way round when that is too wide."""
     found = dict.fromkeys(name for checks in cells.values() for name in checks)
-    names = [name for name in CHECKS if name in found] + [name for name in found if name not in CHECKS]
+    names = [name for name in ORDER if name in found] + [name for name in found if name not in ORDER]
     across = _table("subject", names, {s: [c.get(n) for n in names] for s, c in cells.items()})
     down = _table("check", list(cells), {n: [c.get(n) for c in cells.values()] for n in names})
     return FirstThatFits([across, down])

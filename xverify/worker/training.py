@@ -112,7 +112,7 @@ class TrainingSession:
         if not state.framework.takes_recipe and (recipe or recipe.amsgrad):
             what = ", ".join(["AMSGrad"] * recipe.amsgrad + recipe.says())
             raise Unsupported(
-                f"xverify trains {state.framework.name} with plain optimizers only, with or without "
+                f"training with {state.framework.name} takes plain optimizers only, with or without "
                 f"--match-optimizer; the run has: {what}"
             )
         if not recipe:

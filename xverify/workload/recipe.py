@@ -22,6 +22,12 @@ CLIP_EPS = 1e-6  # torch adds it to the norm that it divides by
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")  # weights of a batch norm that are not trained
 KINDS = ("constant", "step", "cosine", "linear", "one-cycle")
 RISE, START, FALL = 0.3, 25.0, 1e4  # of OneCycleLR: pct_start, div_factor and final_div_factor
+# How gradients are clipped -> what is limited.
+CLIPS = {
+    "clip_norm": "norm of all gradients",
+    "clip_value": "values of gradients",
+    "clip_each": "norm of each gradient",
+}
 # Known differences of a framework's own facility -> how it differs from torch's.
 DIFFERENCES = {
     "clip eps": "gradients are divided by their norm itself: torch adds 1e-6 to the norm",
@@ -152,6 +158,9 @@ def _one_cycle(step: int, steps: int) -> float:
     rising = step <= top
     begin, end, share = (low, 1.0, step / top) if rising else (1.0, lowest, (step - top) / (steps - 1 - top))
     return end + (begin - end) / 2 * (1 + math.cos(math.pi * share))
+
+
+LISTED = {Group: "Group(...)", str: "patterns"}
 
 
 @dataclass(frozen=True)
@@ -286,14 +295,7 @@ class Recipe:
         return parts
 
 
-LISTED = {Group: "Group(...)", str: "patterns"}
 NO_RECIPE = Recipe()
-# How gradients are clipped -> what is limited.
-CLIPS = {
-    "clip_norm": "norm of all gradients",
-    "clip_value": "values of gradients",
-    "clip_each": "norm of each gradient",
-}
 
 
 def clip_factors(
