@@ -57,9 +57,10 @@ class RecipeLearner(Learner):
         return lambda: [utils.clip_grad_norm_(parameter, limit) for parameter in trained]
 
     def _make_average(self) -> Any:
-        from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+        import torch.optim.swa_utils as loaded  # torch itself does not import it
 
-        return AveragedModel(self.model, multi_avg_fn=get_ema_multi_avg_fn(self.recipe.average))
+        utils: Any = loaded
+        return utils.AveragedModel(self.model, multi_avg_fn=utils.get_ema_multi_avg_fn(self.recipe.average))
 
     def _start_schedule(self, steps: int) -> None:
         """Set the rates to those after this number of steps, with a scheduler that goes on from there."""
@@ -83,7 +84,7 @@ class RecipeLearner(Learner):
         count = (schedule.steps or 0) - warmup
         if schedule.kind == "one-cycle":
             return lr_scheduler.OneCycleLR(optim, self.rates, total_steps=count, cycle_momentum=False)
-        make = {
+        make: Callable[[], Any] = {
             "constant": lambda: lr_scheduler.ConstantLR(optim, 1.0),
             "step": lambda: lr_scheduler.StepLR(optim, schedule.every, schedule.gamma),
             "linear": lambda: lr_scheduler.LinearLR(optim, 1.0, schedule.end, count),

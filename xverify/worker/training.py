@@ -164,7 +164,7 @@ class TrainingSession:
         for what, values in (("accumulated", used.accumulated), ("clipped", used.clipped)):
             arrays |= {f"{what}/{names[name]}": array for name, array in values.items()}
         for what, numbers in (("rate", used.rates), ("decay", used.decays)):
-            arrays |= {f"{what}/{names[name]}": np.float64(number) for name, number in numbers.items()}
+            arrays |= {f"{what}/{names[name]}": np.asarray(number, np.float64) for name, number in numbers.items()}
         return arrays
 
     def apply_gradients(self, request: messages.ApplyGradients) -> Done:
