@@ -67,7 +67,7 @@ class RecipeLearner(Learner):
         self.optim.lr = self.optimizer.lr
         for group, lr in zip(self.optim.param_groups, self.rates):
             group.pop("initial_lr", None)
-            group["lr"] = lr
+            group["lr"] = lr * self.recipe.factor(0) if self.match else lr
         self.scheduler = self._make_scheduler()
         for _ in range(steps):
             self.advance()

@@ -204,9 +204,11 @@ class RecipeLearner(Learner):
     @property
     def _scale(self) -> float:
         """Keras' SGD adds up learning rates times gradients, so its momentum is that of torch times the last rate."""
+        if self.match or self.optimizer.name != "sgd":
+            return 1.0
         updates, parts = int(self.optim._iterations.numpy()) // self.counted, self.counted
         last = self.recipe.factor(max(0, updates - 1) * parts + parts - 1)
-        return super()._scale * (1.0 if self.match else last or 1.0)
+        return super()._scale * (last or 1.0)
 
     def averages(self) -> dict[str, Array]:
         return self._arrays(self.average) if self.average else {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from types import MethodType
 from typing import Any
 
 from ..workload.optimizers import Optimizer, update
@@ -111,7 +112,7 @@ def _before_update(learner: Any, does: Callable[[], None]) -> None:
         does()
         step()
 
-    learner.optim.step = late
+    learner.optim.step = MethodType(late, learner.optim)  # a scheduler of torch expects a method
 
 
 PLANTS: Mapping[str, Callable[[Any], None]] = {
