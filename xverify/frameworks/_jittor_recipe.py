@@ -92,7 +92,8 @@ class RecipeLearner(Learner):
         if schedule is None:
             return
         self.advanced += 1
-        if self.scheduler is not None and (schedule.steps is None or self.advanced <= schedule.steps):
+        late = "late schedule" in self.optimizer.variants  # it has its last rate one step later
+        if self.scheduler is not None and (schedule.steps is None or self.advanced <= schedule.steps + late):
             self.scheduler.step()
         elif self.match:
             for group, lr in zip(self.optim.param_groups, self.rates):
