@@ -123,6 +123,7 @@ def test_a_framework_gets_its_own_names():
 def test_micro_batches_split_every_array():
     parts = micro_batches((np.arange(8).reshape(4, 2), np.arange(4)), 2)
     assert [(x.tolist(), y.tolist()) for x, y in parts] == [([[0, 1], [2, 3]], [0, 1]), ([[4, 5], [6, 7]], [2, 3])]
+    assert micro_batches((np.zeros(2), {"t": np.arange(2)}), 2)[1][1] == {"t": np.array([1])}
 
 
 def test_a_recipe_survives_the_way_to_a_worker():

@@ -9,7 +9,7 @@ torch.optim.swa_utils.AveragedModel (documentation of 2.x). The checks use them 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -331,14 +331,16 @@ def parse_schedule(text: str) -> Schedule:
     return Schedule(kind, every=steps, warmup=warmup) if kind == "step" else Schedule(kind, steps, warmup)
 
 
-def micro_batches(batch: Iterable[Sequence[Any]], count: int) -> list[tuple[Any, ...]]:
-    """The parts of a batch, split along its first axis. batch: inputs and labels, which can be sliced."""
-    parts = []
-    arrays = list(batch)
-    size = len(arrays[0]) // count
-    for start in range(0, size * count, size):
-        parts.append(tuple(array[start : start + size] for array in arrays))
-    return parts
+def micro_batches(batch: Sequence[Any], count: int) -> list[tuple[Any, ...]]:
+    """The parts of a batch, split along its first axis. batch: inputs and labels, which can be sliced, or mappings of such."""
+    size = len(batch[0]) // count
+
+    def part(value: Any, start: int) -> Any:  # a tensor of any framework, or a mapping of tensors
+        if isinstance(value, Mapping):
+            return {name: each[start : start + size] for name, each in value.items()}
+        return value[start : start + size]
+
+    return [tuple(part(value, start) for value in batch) for start in range(0, size * count, size)]
 
 
 def _literal(name: str) -> str:
