@@ -107,7 +107,7 @@ def test_nesterov_with_an_average_and_frozen_parameters(xverify, folder):
     sgd = ("--optimizer", "sgd", "--momentum", "0.9", "--nesterov", "--subjects", SUBJECTS)
     recipe = 'frozen=("stem.*",), average=0.9, schedule=Schedule("step", every=2)'
     done, rows = run(xverify, folder(recipe), *sgd)
-    assert done.code == 0, done.out + done.err
+    assert done.code == (3 if "jittor" in rows else 0), done.out + done.err  # Jittor has no average of its own
     for name, row in rows.items():
         if name != "jittor":
             assert found(row)["frozen"] == found(row)["average"] == found(row)["schedule"] == {"EQUAL"}, name
