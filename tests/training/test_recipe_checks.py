@@ -151,6 +151,13 @@ def test_a_mistake_breaks_its_own_check_alone(check, says, swapped):
     assert says in broken[check].says
 
 
+def test_a_missing_rate_of_most_parameters_is_no_fault_of_the_schedule():
+    biases = replace(SETTINGS, recipe=replace(RECIPE, groups=(Group("*.bias", lr=0.01), Group("head.weight", lr=0.01))))
+    arrays = taken(biases, rate=lambda lr, name: 1e-3 * RECIPE.factor(2))
+    checks = judged(arrays, settings=biases)
+    assert (checks["schedule"].verdict, checks["groups"].verdict) == ("EQUAL", "DIFFERENT")
+
+
 @pytest.mark.parametrize(
     ("made", "says"),
     [

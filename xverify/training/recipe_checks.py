@@ -168,7 +168,9 @@ def _judge_rates(step: Step, settings: Optimizer, variants: Sequence[str]) -> It
     names, recipe = trained(step), settings.recipe
     rates = {name: float(step.taken[f"rate/{name}"]) for name in names}
     right = {name: settings.of(_stored(step, name)) for name in names}
-    shares = [rates[name] / right[name].lr for name in names if right[name].lr]
+    # A group's rate may be missing, so that the factor is that of the parameters with the common rate, where there are any.
+    common = [name for name in names if right[name].lr == settings.lr] or names
+    shares = [rates[name] / right[name].lr for name in common if right[name].lr]
     factor = median(shares) if shares else 1.0
     if recipe.schedule:
         yield _judge_schedule(step, recipe, factor, variants)
