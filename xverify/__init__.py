@@ -16,15 +16,32 @@ if TYPE_CHECKING:
     from .engine.api import run
     from .errors import XverifyError
     from .results.records import Result, Row
+    from .workload.recipe import Group, Recipe, Schedule
     from .workload.spec import ModelSpec, TensorSpec
 
-__all__ = ["ModelSpec", "Result", "Row", "TensorSpec", "XverifyError", "__version__", "check", "convert", "run"]
+__all__ = [
+    "Group",
+    "ModelSpec",
+    "Recipe",
+    "Result",
+    "Row",
+    "Schedule",
+    "TensorSpec",
+    "XverifyError",
+    "__version__",
+    "check",
+    "convert",
+    "run",
+]
 
 # These modules are imported on first use, because the interpreter of a worker may have numpy and its framework alone.
 _MODULES = {
+    "Group": ".workload.recipe",
     "ModelSpec": ".workload.spec",
+    "Recipe": ".workload.recipe",
     "Result": ".results.records",
     "Row": ".results.records",
+    "Schedule": ".workload.recipe",
     "TensorSpec": ".workload.spec",
     "XverifyError": ".errors",
     "check": ".checking.api",

@@ -79,6 +79,8 @@ class Framework:
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
     # Whether ``training`` is implemented. ``--task train`` runs such frameworks when the user names no subject.
     trains: ClassVar[bool] = False
+    # Whether ``training`` takes a recipe (workload.recipe): parameter groups, clipping, a schedule and the like.
+    takes_recipe: ClassVar[bool] = False
     # Whether a call returns computed outputs: ``wait`` has then nothing to do after it, and is left out in timed blocks. Where this
     # depends on the device, an adapter sets it in ``__init__``.
     blocking: bool = False

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..weights.canonical import Array
@@ -27,6 +28,20 @@ class BackwardPass:
     loss: float
     tensor_gradients: Sequence[Any]
     parameter_gradients: Mapping[str, Array]
+
+
+@dataclass
+class Used:
+    """What a step used of its recipe: the values that reached the optimizer. Names are native, arrays in canonical layout.
+
+    accumulated: the gradients before they were clipped; clipped: those that the optimizer was given.
+    rates, decays: the learning rate and the weight decay of every parameter.
+    """
+
+    accumulated: dict[str, Array] = field(default_factory=dict)
+    clipped: dict[str, Array] = field(default_factory=dict)
+    rates: dict[str, float] = field(default_factory=dict)
+    decays: dict[str, float] = field(default_factory=dict)
 
 
 class Training:
@@ -72,3 +87,20 @@ class Training:
     def set_optimizer_state(self, steps: int, state: Mapping[str, Sequence[Array]]) -> None:
         """Replace the optimizer state. The arguments are what ``optimizer_state`` returns."""
         raise NotImplementedError
+
+    # -- only with a recipe (workload.recipe) ---------------------------------------------------------------------------
+
+    def observe(self, *batch: Any) -> Used:
+        """Make one step as ``step`` does, and return what it used of the recipe. batch: native inputs, then labels."""
+        raise NotImplementedError
+
+    def averages(self) -> dict[str, Array]:
+        """The moving averages of the weights, by parameter, in canonical layout; {} without them."""
+        return {}
+
+    def set_averages(self, steps: int, averages: Mapping[str, Array]) -> None:
+        """Replace the moving averages. steps: number of updates that they include. The arguments are those of ``averages``."""
+
+    def unfrozen(self) -> AbstractContextManager[object]:
+        """A context in which the gradients of frozen parameters are computed, too."""
+        return nullcontext()

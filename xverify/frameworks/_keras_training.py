@@ -29,8 +29,8 @@ class Learner(Training):
     # Optimizer -> attributes of Keras' optimizer that hold what Optimizer.state_names names, in the same order.
     STATE_NAMES = {
         "sgd": ("momentums",),
-        "adam": ("_momentums", "_velocities"),
-        "adamw": ("_momentums", "_velocities"),
+        "adam": ("_momentums", "_velocities", "_velocity_hats"),
+        "adamw": ("_momentums", "_velocities", "_velocity_hats"),
         "rmsprop": ("_velocities",),
     }
 
@@ -43,24 +43,33 @@ class Learner(Training):
         match: bool,
     ) -> None:
         self.framework, self.match = framework, match
-        self.trainable = framework.trainable(model)
+        self.trainable = self._trained(framework.trainable(model), optimizer)
         self.names = [each.name for each in self.trainable]
         self.variables = weights.variables(self.trainable)
         self.places = {id(variable): index for index, variable in enumerate(self.variables)}
-        if match:
-            fused = framework.fused_parameters(model)
-            parts = [1] * len(self.variables)
-            for each in self.trainable:
-                for variable, _ in each.pieces:
-                    parts[self.places[id(variable)]] = len(fused.get(each.name, (each.name,)))
-            self.optimizer, self.optim = _equivalent_optimizer(optimizer, parts)
-        else:
-            self.optimizer, self.optim = _keras_optimizer(optimizer)
+        self.optimizer, self.optim = self._make_optimizer(model, optimizer)
         self.optim.build(self.variables)
         self.norms = _MatchedNorms(model) if match else None
         self.forward = framework.in_training(model)
         changed = [*model.variables, *self.optim.variables]
         self.wrapped_step, self.wrapped_gradients = wrap(self._step, changed), wrap(self._gradients, changed)
+
+    def _trained(self, trainable: list[Any], optimizer: Optimizer) -> list[Any]:
+        """The weights that a step changes. trainable: those that the model declares."""
+        return trainable
+
+    def _make_optimizer(self, model: Any, optimizer: Optimizer) -> tuple[Optimizer, Any]:
+        """The settings with the formula variants, and the optimizer, which is not built yet."""
+        return equivalent_optimizer(optimizer, self._parts(model)) if self.match else keras_optimizer(optimizer)
+
+    def _parts(self, model: Any) -> list[int]:
+        """For each variable, the number of torch's parameters that it is the sum of; 1 for most."""
+        fused = self.framework.fused_parameters(model)
+        parts = [1] * len(self.variables)
+        for each in self.trainable:
+            for variable, _ in each.pieces:
+                parts[self.places[id(variable)]] = len(fused.get(each.name, (each.name,)))
+        return parts
 
     def _step(self, *batch: Any) -> Any:
         before = self.norms.variances() if self.norms else []
@@ -110,11 +119,14 @@ class Learner(Training):
         return int(self.optim.iterations.numpy()), state
 
     def set_optimizer_state(self, steps: int, state: Mapping[str, Sequence[Array]]) -> None:
-        self.optim.iterations.assign(steps)
+        self._set_steps(steps)
         for index in range(len(self.optimizer.state_names)):
             scaled = {each.name: state[each.name][index] * np.float32(self._scale) for each in self.trainable}
             for variable, array in weights.native(self.trainable, scaled):
                 self._state_variables(self.places[id(variable)])[index].assign(array)
+
+    def _set_steps(self, steps: int) -> None:
+        self.optim.iterations.assign(steps)
 
     def _state_variables(self, index: int) -> list[Any]:
         """The optimizer state of the variable with this index, in the order of Optimizer.state_names."""
@@ -129,26 +141,51 @@ class Learner(Training):
         return -self.optimizer.lr if self.optimizer.name == "sgd" and not self.match else 1.0
 
 
-def _keras_optimizer(o: Optimizer) -> tuple[Optimizer, Any]:
-    """The settings with Keras' formula variants, and Keras' own optimizer."""
+def learner(
+    framework: Keras,
+    model: Any,
+    wrap: Callable[[Callable[..., Any], Sequence[Any]], Any],
+    optimizer: Optimizer,
+    match: bool,
+) -> Learner:
+    """The model with its optimizer, and with a recipe where there is one. The arguments are those of ``Learner``."""
+    if optimizer.recipe:
+        from xverify.frameworks._keras_recipe import RecipeLearner
+
+        return RecipeLearner(framework, model, wrap, optimizer, match)
+    return Learner(framework, model, wrap, optimizer, match)
+
+
+def keras_optimizer(o: Optimizer, rate: Any = None, **more: Any) -> tuple[Optimizer, Any]:
+    """The settings with Keras' formula variants, and Keras' own optimizer.
+
+    rate: a schedule in the place of the learning rate. more: further arguments of every optimizer of Keras.
+    """
     from keras import optimizers
 
-    decay = o.weight_decay or None
+    decay, rate = o.weight_decay or None, o.lr if rate is None else rate
     decoupled = ("decoupled",) if decay and o.name != "adamw" else ()
     if o.name == "sgd":
-        return replace(o, variants=decoupled), optimizers.SGD(o.lr, float(o.momentum), o.nesterov, weight_decay=decay)
+        made = optimizers.SGD(rate, float(o.momentum), o.nesterov, weight_decay=decay, **more)
+        return replace(o, variants=decoupled), made
     if o.name == "rmsprop":
         variants = ("eps-inside", *decoupled)
-        return replace(o, variants=variants), optimizers.RMSprop(o.lr, o.alpha, epsilon=o.eps, weight_decay=decay)
+        made = optimizers.RMSprop(rate, o.alpha, epsilon=o.eps, weight_decay=decay, **more)
+        return replace(o, variants=variants), made
     kind = optimizers.Adam if o.name == "adam" else optimizers.AdamW
-    made = kind(learning_rate=o.lr, beta_1=o.beta1, beta_2=o.beta2, epsilon=o.eps, weight_decay=decay)
+    betas = {"beta_1": o.beta1, "beta_2": o.beta2, "amsgrad": o.recipe.amsgrad}
+    made = kind(learning_rate=rate, epsilon=o.eps, weight_decay=decay, **betas, **more)
     return replace(o, variants=("eps-hat", *decoupled)), made
 
 
-def _equivalent_optimizer(o: Optimizer, parts: Sequence[int]) -> tuple[Optimizer, Any]:
+def equivalent_optimizer(
+    o: Optimizer, parts: Sequence[int], each: Sequence[Optimizer] = (), rate: Any = None
+) -> tuple[Optimizer, Any]:
     """The settings without variants, and torch's formulas in Keras' operations.
 
     parts: for each variable, the number of torch's parameters that it is the sum of; 1 for most.
+    each: for each variable, its own settings, whose learning rate is multiplied by ``rate``; (): all have those of ``o``.
+    rate: a schedule of factors.
     """
     import keras
     from keras import ops
@@ -164,13 +201,14 @@ def _equivalent_optimizer(o: Optimizer, parts: Sequence[int]) -> tuple[Optimizer
             state_variables = [variables[index] for variables in self.state_variables]
             w, g, *state = (ops.convert_to_tensor(value) for value in (variable, gradient, *state_variables))
             step = ops.cast(self.iterations + 1, "float32")
-            new_w, new_state = update(o, w, g, state, step, ops.sqrt)
+            own = replace(each[index], lr=each[index].lr * learning_rate) if each else o
+            new_w, new_state = update(own, w, g, state, step, ops.sqrt, maximum=ops.maximum)
             # Each of the parts changes by the same amount, so their sum changes by a multiple of it.
             self.assign(variable, new_w if parts[index] == 1 else w + parts[index] * (new_w - w))
             for state_variable, value in zip(state_variables, new_state):
                 self.assign(state_variable, value)
 
-    return o.plain, Equivalent(learning_rate=o.lr)
+    return o.plain, Equivalent(learning_rate=o.lr if rate is None else rate)
 
 
 class _MatchedNorms:

@@ -37,6 +37,7 @@ class Adapter(Framework):
     layer_method = "execute"
     default_modes = ("eager",)
     trains = True
+    takes_recipe = True
     devices = ("cpu", "cuda")
     # Whether the loss is an exact equivalent of torch's: the argument ``match`` of ``training``.
     matched = False
@@ -137,6 +138,10 @@ class Adapter(Framework):
 
     def training(self, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool) -> Training:
         self.matched = match
+        if optimizer.recipe:
+            from xverify.frameworks._jittor_recipe import RecipeLearner
+
+            return RecipeLearner(self, model, batch, optimizer, match)
         return Learner(self, model, batch, optimizer, match)
 
     def disable_dropout(self, model: Any) -> list[str]:
@@ -189,12 +194,13 @@ class Learner(Training):
     """Training with jittor.optim, or with an exact equivalent of torch.optim."""
 
     # Optimizer -> lists of Jittor's parameter group that hold what Optimizer.state_names names, in the same order.
-    STATE_NAMES = {"sgd": ("values",), "adam": ("m", "values"), "adamw": ("m", "values"), "rmsprop": ("values",)}
+    ADAM = ("m", "values", "largest")
+    STATE_NAMES = {"sgd": ("values",), "adam": ADAM, "adamw": ADAM, "rmsprop": ("values",)}
 
     def __init__(self, framework: Adapter, model: Any, batch: Batch, optimizer: Optimizer, match: bool) -> None:
         self.framework, self.jt, self.model = framework, framework.jt, model
         model.train()
-        self.parameters = trainable_parameters(model)
+        self.parameters = self._trained(trainable_parameters(model), optimizer)
         self.names = list(self.parameters)
         # With one label per item, Jittor's own function is called directly: two more operations would take 2% of a short step.
         direct = batch[-1].ndim == 1 and not match
@@ -204,9 +210,15 @@ class Learner(Training):
         if match:
             _match_norms(framework.jt, model)
 
+    def _trained(self, parameters: dict[str, Any], optimizer: Optimizer) -> dict[str, Any]:
+        """The parameters that a step changes. parameters: those that can be trained."""
+        return parameters
+
     def _jittor_optimizer(self, o: Optimizer, parameters: list[Any]) -> tuple[Optimizer, Any]:
         """The settings with Jittor's formula variants, and Jittor's own optimizer."""
         optim = self.jt.optim
+        if o.recipe.amsgrad:
+            raise Unsupported("jittor.optim has no AMSGrad; run with --match-optimizer")
         if o.name == "sgd":
             return o.plain, optim.SGD(parameters, o.lr, o.momentum, o.weight_decay, nesterov=o.nesterov)
         if o.name == "rmsprop":
@@ -226,18 +238,19 @@ class Learner(Training):
         class Equivalent(base):
             def __init__(self) -> None:
                 super().__init__(parameters, o.lr)
-                (group,) = self.param_groups
-                for key in keys:
-                    group[key] = [jt.zeros(p.shape, p.dtype).stop_grad() for p in parameters]
+                for group in self.param_groups:
+                    for key in keys:
+                        group[key] = [jt.zeros(p.shape, p.dtype).stop_grad() for p in group["params"]]
 
             def step(self, loss: Any = None, retain_graph: bool = False) -> None:
                 self.pre_step(loss, retain_graph)
-                (group,) = self.param_groups
-                for p, g, *state in zip(group["params"], group["grads"], *(group[key] for key in keys)):
-                    new_p, new_state = update(o, p, g, state, float(self.n_step), jt.sqrt)
-                    for variable, value in zip(state, new_state):
-                        variable.update(value)
-                    p.update(new_p)
+                for group in self.param_groups:
+                    own = group.get("settings", o)  # with a recipe, each group has its own
+                    for p, g, *state in zip(group["params"], group["grads"], *(group[key] for key in keys)):
+                        new_p, new_state = update(own, p, g, state, float(self.n_step), jt.sqrt, maximum=jt.maximum)
+                        for variable, value in zip(state, new_state):
+                            variable.update(value)
+                        p.update(new_p)
                 self.post_step()
 
         return o.plain, Equivalent()

@@ -15,7 +15,7 @@ from xverify.framework.training import Batch, Training
 from xverify.frameworks._jax import Jax
 from xverify.frameworks._jax_training import Around, Function, cross_entropy, plainly
 from xverify.frameworks._keras import Gradients, Keras, canonical, native
-from xverify.frameworks._keras_training import Learner
+from xverify.frameworks._keras_training import learner
 from xverify.weights import tensorflow as weights
 from xverify.workload.optimizers import Optimizer
 
@@ -65,7 +65,7 @@ class Adapter(Keras, Jax):
         def wrap(function: Callable[..., Any], variables: Sequence[Any]) -> Callable[..., Any]:
             return Compiled(self, function, variables) if mode == "jit" else self._waiting(function, variables)
 
-        return Learner(self, model, wrap, optimizer, match)
+        return learner(self, model, wrap, optimizer, match)
 
     def _waiting(self, function: Callable[..., Any], variables: Sequence[Any]) -> Callable[..., Any]:
         """The function, which returns when the new values of the variables are computed: they do not belong to its result."""

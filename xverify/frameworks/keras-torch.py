@@ -13,7 +13,7 @@ from xverify.framework.adapter import Array
 from xverify.framework.structures import only_output
 from xverify.framework.training import Batch, Training
 from xverify.frameworks._keras import Gradients, Keras, canonical, native
-from xverify.frameworks._keras_training import Learner
+from xverify.frameworks._keras_training import learner
 from xverify.frameworks._torch import OnTorch
 from xverify.workload.optimizers import Optimizer
 
@@ -30,6 +30,7 @@ class Adapter(OnTorch, Keras):
     implicit_mode = "eager"
     backend = "torch"
     trains = True
+    takes_recipe = True
 
     def __init__(self, threads: int, device: str) -> None:
         import keras
@@ -50,7 +51,7 @@ class Adapter(OnTorch, Keras):
         return canonical(tensor.detach().cpu().numpy(), layout)
 
     def training(self, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool) -> Training:
-        return Learner(self, model, lambda function, variables: function, optimizer, match)
+        return learner(self, model, lambda function, variables: function, optimizer, match)
 
     def differentiate(
         self, forward: Any, batch: Batch, variables: Sequence[Any], tensors: Callable[[], Sequence[Any]] = list

@@ -9,7 +9,7 @@ from xverify.framework.adapter import Array
 from xverify.framework.structures import only_output, without_classes
 from xverify.framework.training import Batch, Training
 from xverify.frameworks._keras import Gradients, Keras, canonical, native
-from xverify.frameworks._keras_training import Learner
+from xverify.frameworks._keras_training import learner
 from xverify.workload.optimizers import Optimizer
 
 
@@ -42,6 +42,7 @@ class Adapter(Keras):
     mode_options = {"while": {"loop": "while"}}
     default_modes: ClassVar[tuple[str, ...]] = ("eager", "graph")
     trains = True
+    takes_recipe = True
     weights_route = "onnx"
     backend = "tensorflow"
 
@@ -78,7 +79,7 @@ class Adapter(Keras):
                 return function
             return self.tf.function(function, jit_compile=True if mode == "xla" else None)
 
-        return Learner(self, model, wrap, optimizer, match)
+        return learner(self, model, wrap, optimizer, match)
 
     def differentiate(
         self, forward: Any, batch: Batch, variables: Sequence[Any], tensors: Callable[[], Sequence[Any]] = list

@@ -61,6 +61,7 @@ class Adapter(OnTorch):
     modes = {"eager": eager, "trace": trace, "script": script, "compile": compiled, "channels-last": channels_last}
     default_modes = ("eager",)
     trains = True
+    takes_recipe = True
 
     def __init__(self, threads: int, device: str) -> None:
         import torch
@@ -185,6 +186,10 @@ class Adapter(OnTorch):
             return super().capture_training(model, batch, names, recorder)
 
     def training(self, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool) -> Training:
+        if optimizer.recipe:
+            from xverify.frameworks._torch_recipe import RecipeLearner
+
+            return RecipeLearner(self, model, mode, batch, optimizer)
         return Learner(self, model, mode, batch, optimizer)
 
     def disable_dropout(self, model: Any) -> list[str]:
@@ -238,8 +243,8 @@ class Learner(Training):
     # Optimizer -> torch.optim's names of what Optimizer.state_names names, in the same order.
     STATE_NAMES = {
         "sgd": ("momentum_buffer",),
-        "adam": ("exp_avg", "exp_avg_sq"),
-        "adamw": ("exp_avg", "exp_avg_sq"),
+        "adam": ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"),
+        "adamw": ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"),
         "rmsprop": ("square_avg",),
     }
 
@@ -263,7 +268,7 @@ class Learner(Training):
         if o.name == "rmsprop":
             return optim.RMSprop(parameters, o.lr, o.alpha, o.eps, o.weight_decay)
         kind = optim.Adam if o.name == "adam" else optim.AdamW
-        return kind(parameters, o.lr, (o.beta1, o.beta2), o.eps, o.weight_decay)
+        return kind(parameters, o.lr, (o.beta1, o.beta2), o.eps, o.weight_decay, o.recipe.amsgrad)
 
     @property
     def step(self) -> Callable[..., Any]:

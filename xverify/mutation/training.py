@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from ..errors import UsageError
 from ..progress import Listener
 from ..reference.build import build_question
 from ..results.records import Check
@@ -56,16 +57,23 @@ def mutate_training(
     request, folder = request_for(
         model, port, RunSettings(task="train", batch=batch, seed=seed, cases=2, threads=threads)
     )
-    rounds = [_round(each, planted, folder, port, listener) for each, planted in _requests(request, port)]
+    rounds, unplanted = list[_Round](), list[str]()
+    for each, planted in _requests(request, port):
+        try:
+            rounds.append(_round(each, planted, folder, port, listener))
+        except UsageError as error:  # for example, no parameter is a bias
+            unplanted += [f"{mistake.kind}: {error}" for mistake in planted]
     found = {mistake: checks for each in rounds for mistake, checks in each.found.items()}
     trials = [_trial(folder.name, mistake, found[mistake]) for mistake in MISTAKES if mistake in found]
     alarms = [each.alarm for each in rounds if each.alarm is not None]
-    return Score(folder.name, tuple(trials), len(rounds), tuple(alarms), subject=port.label)
+    return Score(folder.name, tuple(trials), len(rounds), tuple(alarms), unplanted=tuple(unplanted), subject=port.label)
 
 
 def _requests(request: Request, subject: Subject) -> Iterator[tuple[Request, list[Mistake]]]:
     """A request for every seed and optimizer, and the mistakes to make. All mistakes are made with the first seed."""
-    mistakes = [mistake for mistake in MISTAKES if made(mistake, subject.is_torch)]
+    can = [mistake for mistake in MISTAKES if made(mistake, subject.is_torch)]
+    takes_recipe = subject.adapter.takes_recipe
+    mistakes = [each for each in can if takes_recipe or not (each.asked.recipe or each.asked.recipe.amsgrad)]
     for other in range(SEEDS):
         for settings in dict.fromkeys(mistake.asked for mistake in mistakes):
             planted = [mistake for mistake in mistakes if mistake.asked == settings] if other == 0 else []
@@ -78,6 +86,7 @@ def _round(
     """Judge a port without a mistake, and then with each of these mistakes."""
     settings = request.optimizer
     assert settings is not None
+    settings.recipe.check_batch(request.batch)
     conditions = f"seed {request.seed}, {settings.says()}"
     with reference_and_port(request, folder, subject, listener) as (process, prepared, port):
         parity = TrainingParity(process, prepared)

@@ -160,6 +160,8 @@ def prepare(process: ReferenceProcess, started: messages.Started | None = None) 
     process.phase("building the model")
     built = process.worker.ask(build_question(process.folder, process.framework, None))
     shapes = {name: tuple(shape) for name, shape in built.shapes.items()}
+    if request.optimizer is not None:
+        request.optimizer.recipe.check_model(shapes)
     training = space / "training.npz"
     inputs, kind = _inputs(process, training)
     npz.save_file(inputs, space / "inputs.npz")

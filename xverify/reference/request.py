@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 from .. import host
 from ..errors import UsageError
@@ -13,8 +14,9 @@ from ..worker import allocator
 from ..workload import optimizers
 from ..workload.declaration import check, check_task, declared
 from ..workload.options import CommonSettings, RunSettings, TrainingSettings
+from ..workload.recipe import Recipe, parse_schedule
 from ..workload.request import Request
-from ..workload.spec import ModelFolder, find_model
+from ..workload.spec import BATCH, ModelFolder, find_model
 from .subjects import choose
 
 
@@ -30,8 +32,9 @@ def resolve(
     asked = settings or RunSettings()
     folder = find_model(model)
     _check(asked)
+    recipe = _recipe(asked, folder) if asked.task == "train" else Recipe()
     optimizer = optimizers.optimizer(
-        asked.optimizer or "sgd", asked.lr, asked.momentum, asked.nesterov, asked.weight_decay
+        asked.optimizer or "sgd", asked.lr, asked.momentum, asked.nesterov, asked.weight_decay, recipe
     )
     chosen = choose(folder, subjects, asked.python or {}, asked.task)
     kept = {each.name: getattr(asked, each.name) for each in (*fields(CommonSettings), *fields(TrainingSettings))}
@@ -51,6 +54,25 @@ def resolve(
         notes=(*chosen.notes, *filter(None, [allocator.without_effect()])),
         **kept,
     ), folder
+
+
+def _recipe(asked: RunSettings, folder: ModelFolder) -> Recipe:
+    """The recipe of the spec, with what the user gave in the place of it. Raises UsageError."""
+    spec, changes = folder.spec, dict[str, Any]()
+    if asked.clip_norm is not None:
+        changes |= {"clip_norm": asked.clip_norm, "clip_value": None, "clip_each": None}
+    if asked.schedule is not None:
+        changes["schedule"] = parse_schedule(asked.schedule)
+    changes |= {what: value for what in ("accumulate", "average") if (value := getattr(asked, what)) is not None}
+    recipe = replace(spec.training, **changes, amsgrad=asked.amsgrad or spec.training.amsgrad)
+    parts = recipe.accumulate
+    recipe.check_batch(asked.batch or spec.batch)
+    for name, tensor in (*spec.inputs.items(), *spec.outputs.items()):
+        if parts > 1 and tensor.shape[0] != BATCH:
+            raise UsageError(
+                f"accumulate is {parts}, and the first axis of {name} is not the batch: it cannot be split"
+            )
+    return recipe
 
 
 def _check(asked: RunSettings) -> None:

@@ -12,16 +12,20 @@ from rich.text import Text
 from ..results.records import Check, Curve, Row, Training
 from ..results.verdicts import Verdict
 from ..workload.optimizers import VARIANTS
+from ..workload.recipe import DIFFERENCES
 from . import numbers
 from .notes import few
 from .style import BROKEN, STYLES
 from .tables import FirstThatFits, headed
 
 CHECKS = ("weights", "forward", "loss", "backward", "gradients", "update", "statistics", "curve")
+OF_RECIPES = ("accumulation", "clipping", "schedule", "groups", "frozen", "average")  # between gradients and update
+ORDER = (*CHECKS[:5], *OF_RECIPES, *CHECKS[5:])
 # The order of verdicts of one check over several steps. DRIFT is worse than UNTESTED here, because some step showed a difference.
 SEVERITY = (
     Verdict.IDENTICAL, Verdict.EQUAL, Verdict.UNTESTED, Verdict.DRIFT, Verdict.DIFFERENT, Verdict.INVALID,
 )  # fmt: skip
+KNOWN = {**VARIANTS, **DIFFERENCES}  # differences of a framework's own optimizer -> what each means
 QUIET = "dim"  # the style of a sentence that reports no fault
 
 
@@ -48,7 +52,7 @@ def _title(trained: Sequence[Training]) -> Text:
 def _table_of_checks(cells: dict[str, dict[str, Text]]) -> FirstThatFits:
     """A row for each subject and a column for each check, or the other way round when that is too wide."""
     found = dict.fromkeys(name for checks in cells.values() for name in checks)
-    names = [name for name in CHECKS if name in found] + [name for name in found if name not in CHECKS]
+    names = [name for name in ORDER if name in found] + [name for name in found if name not in ORDER]
     across = _table("subject", names, {s: [c.get(n) for n in names] for s, c in cells.items()})
     down = _table("check", list(cells), {n: [c.get(n) for c in cells.values()] for n in names})
     return FirstThatFits([across, down])
@@ -148,14 +152,14 @@ def _differences(training: Training) -> Sentences:
                 yield _style(Verdict.DRIFT), f"{name}: {_meaning(name, check)}"
     for name in training.variants:
         if name not in told:
-            variant = VARIANTS.get(name, "a formula variant of the framework's own")
+            variant = KNOWN.get(name, "a formula variant of the framework's own")
             yield QUIET, f"{name}, which did not show in these steps: {variant}"
 
 
 def _meaning(name: str, check: Check) -> str:
     """The text of a formula variant; otherwise the clause of this name in the text of the check, or the whole text."""
     clauses = [clause for clause in check.says.split("; ") if clause.startswith(f"{name}: ")]
-    return VARIANTS.get(name) or next(iter(clauses), check.says).removeprefix(f"{name}: ")
+    return KNOWN.get(name) or next(iter(clauses), check.says).removeprefix(f"{name}: ")
 
 
 def _untested(training: Training) -> Sentences:

@@ -12,7 +12,8 @@ from .verdicts import Verdict, settle_verdict
 class Check:
     """One training-parity check at one step.
 
-    name: "weights", "forward", "loss", "backward", "gradients", "update", "statistics" or "curve".
+    name: "weights", "forward", "loss", "backward", "gradients", "update", "statistics" or "curve"; with a recipe also
+        "accumulation", "clipping", "schedule", "groups", "frozen" and "average".
     step: number of training steps that were made before the compared state.
     ratio: the worst residual / noise floor; None when none was computed.
     says: what differs, and where.

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from typing import TypedDict
 
 import numpy as np
 
@@ -16,7 +17,9 @@ from ..verdict import limits
 from ..verdict.judgement import OWN_DRIFT, OWN_EQUAL
 from ..workload.optimizers import VARIANTS, Optimizer
 from ..workload.probe import is_iterated
+from ..workload.recipe import DIFFERENCES
 from . import optimizer_check
+from .recipe_checks import trained
 from .step import OWN, STATISTICS, Distance, Parameter, Statistic, Step, rms
 
 MORE_ROUNDING = (
@@ -96,6 +99,8 @@ class Gradients:
         """Sort the gradients of this step. distance: the distance of every judged gradient is added to it."""
         found, fused = cls(), step.fused_parameters
         for name in step.truth.floors:
+            if name in step.frozen:
+                continue
             own = next((sum_ for sum_, parts in fused.items() if name in parts), name)
             if fused.get(own, (name,))[0] != name:
                 continue  # the second of several parameters that the framework stores as one
@@ -184,7 +189,7 @@ def judge_update(step: Step, settings: Optimizer, variants: tuple[str, ...], spa
     variants: the formula variants of the framework's own optimizer.
     sparse: parameters whose gradients are lists of rows, as those of an embedding may be.
     """
-    names = [key.removeprefix("gradient/") for key in step.taken if key.startswith("gradient/")]
+    names = trained(step)
     if not names:
         return Check(
             "update", step.number, Verdict.DIFFERENT, math.inf, "no parameter has a gradient, so nothing is trained"
@@ -206,7 +211,8 @@ def judge_update(step: Step, settings: Optimizer, variants: tuple[str, ...], spa
         return Check("update", step.number, Verdict.EQUAL, rho, compared=count, known=count)
     difference = _named(settings, variants, failing, sparse)
     if difference:
-        says = "; ".join(f"{name}: {VARIANTS.get(name) or OWN[name]}" for name in difference.split(", "))
+        texts = {**VARIANTS, **DIFFERENCES, **OWN}
+        says = "; ".join(f"{name}: {texts[name]}" for name in difference.split(", "))
         return Check("update", step.number, Verdict.DRIFT, rho, says, difference, count, count)
     verdict = Verdict.DRIFT if rho <= optimizer_check.DRIFT_RHO else Verdict.DIFFERENT
     explained = _explained(settings, worst, failing)
@@ -216,10 +222,15 @@ def judge_update(step: Step, settings: Optimizer, variants: tuple[str, ...], spa
 
 def _named(settings: Optimizer, own: tuple[str, ...], failing: Sequence[Parameter], sparse: Sequence[str]) -> str:
     """The names of known differences of the framework that together explain every failing parameter; "" when they do not."""
-    for variants in dict.fromkeys(((), own)):
-        variant, names = replace(settings, variants=variants), list(variants)
+    formula = tuple(name for name in own if name in VARIANTS)
+    counted = tuple(name for name in own if name in ("rates in momentum", "steps of micro-batches"))
+    for variants, counts in dict.fromkeys((((), ()), (formula, ()), ((), counted), (formula, counted))):
+        variant, names = replace(settings, variants=variants), [*variants, *counts]
         for each in failing:
-            if each.judge(variant, each.parts)[0] <= optimizer_check.EQUAL_RHO:
+            if (
+                each.judge(variant, each.parts, **_counted(settings, counts, each.steps))[0]
+                <= optimizer_check.EQUAL_RHO
+            ):
                 continue
             if each.parts > 1 and each.judge(variant, 1)[0] <= optimizer_check.EQUAL_RHO:
                 names.append("one bias")
@@ -230,6 +241,25 @@ def _named(settings: Optimizer, own: tuple[str, ...], failing: Sequence[Paramete
         else:
             return ", ".join(dict.fromkeys(names))
     return ""
+
+
+class _Counted(TypedDict, total=False):
+    """Arguments of Parameter.judge."""
+
+    momentum: float
+    parts: int
+
+
+def _counted(settings: Optimizer, differences: Collection[str], steps: int) -> _Counted:
+    """How a framework that counts or keeps rates in another way makes its step. differences: keys of recipe.DIFFERENCES."""
+    recipe, found = settings.recipe, _Counted()
+    if "rates in momentum" in differences:
+        parts = recipe.accumulate
+        last, present = (recipe.factor(max(0, number) * parts + parts - 1) for number in (steps - 1, steps))
+        found["momentum"] = last / present if present else 1.0
+    if "steps of micro-batches" in differences:
+        found["parts"] = recipe.accumulate
+    return found
 
 
 def _explained(settings: Optimizer, worst: Parameter, failing: Sequence[Parameter]) -> str:

@@ -133,6 +133,8 @@ def alternatives(settings: Optimizer) -> list[Alternative]:
     if o.name == "sgd" and o.momentum:
         add(f"behaves {'without' if o.nesterov else 'with'} Nesterov momentum", nesterov=not o.nesterov)
         add(f"momentum {o.momentum:g} is missing", momentum=0.0, nesterov=False)
+    if o.recipe.amsgrad:
+        add("AMSGrad is missing", recipe=replace(o.recipe, amsgrad=False))
     constants: dict[str, tuple[float, ...]] = {}
     if o.name != "sgd":
         constants["eps"] = (1e-10, 1e-8, 1e-7, 1e-6, 1e-5, 1e-3)

@@ -11,6 +11,7 @@ import math
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +44,7 @@ from ..workload.optimizers import Optimizer
 from .checks import Local, iterated_vectors, judge_gradients, judge_loss, judge_statistics, judge_update
 from .conclusion import layer_check, training_error
 from .curve import REPLICAS, Band, band, judge_curve
+from .recipe_checks import judge_recipe
 from .step import Distance, Step
 
 # By effort: after how many steps of the reference its state is used for the checks; and the number of steps of the loss curve.
@@ -312,19 +314,15 @@ class TrainingParity:
             exact=npz.OnDisk(self._truth_path(index)),
             truth=truth,
             fused_parameters=learner.fused_parameters,
+            frozen=frozenset(filter(self.optimizer.recipe.freezes, truth.floors)),
         )
-
-        def more_noise(times: float) -> Mapping[str, float]:
-            return self._floors_of_gradients(index, times)
-
-        checks = [
+        return [
             judge_loss(step, taken.loss, taken.step_loss, self._rows(), local.rounding),
-            judge_gradients(step, local.more_rounding, more_noise, untested, distance),
+            judge_gradients(step, local.more_rounding, partial(self._floors_of_gradients, index), untested, distance),
+            *judge_recipe(step, self.optimizer, learner.optimizer.variants),
             judge_update(step, self.optimizer, learner.optimizer.variants, taken.sparse),
+            *([judge_statistics(step, local.rounding)] if truth.statistics else ()),
         ]
-        if truth.statistics:
-            checks.append(judge_statistics(step, local.rounding))
-        return checks
 
     def _truth(self, index: int) -> StepTruth:
         """The exact step from a state, computed once."""

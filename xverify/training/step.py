@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -33,10 +33,11 @@ class Step:
     """A step from one of the reference's states.
 
     index: of the state. number: of steps before this one.
-    taken: the results of the subject: "gradient/name", "weight/name", "state/name/index".
+    taken: the results of the subject: "gradient/name", "weight/name", "state/name/index"; with a recipe also what
+        messages_training.TrainingStep lists.
     before: the weights before the step, as the subject stores them. optimizer_state: of the reference before the step.
     exact: gradients and statistics in float64. truth: the noise floors of these.
-    fused_parameters: see Framework.fused_parameters.
+    fused_parameters: see Framework.fused_parameters. frozen: parameters of the reference that training must not change.
     """
 
     index: int
@@ -47,6 +48,7 @@ class Step:
     exact: Arrays
     truth: StepTruth
     fused_parameters: Mapping[str, tuple[str, ...]]
+    frozen: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -97,7 +99,12 @@ class Parameter:
         def part(array: Array) -> Array:
             return np.asarray(array).reshape(-1)[picked]
 
-        self.before, self.gradient = part(whole), part(step.taken[f"gradient/{name}"])
+        given = f"clipped/{name}" if f"clipped/{name}" in step.taken else f"gradient/{name}"
+        self.before, self.gradient = part(whole), part(step.taken[given])
+        if given != f"gradient/{name}":  # clipping makes the noise of a gradient smaller, too
+            size = rms(step.taken[f"gradient/{name}"])
+            self.noise *= min(1.0, rms(self.gradient) / size if size else 1.0)
+        self.own = _own_settings(step, name, settings)
         self.after = part(step.taken[f"weight/{name}"])
         count = range(len(settings.state_names))
         state, old = step.optimizer_state, [state_key(stored, index) for index in count]
@@ -109,20 +116,23 @@ class Parameter:
         """Whether the step did not change the parameter."""
         return not np.any(self.after - self.before)
 
-    def judge(self, settings: Optimizer, times: int, factor: float = 1.0) -> tuple[float, str]:
+    def judge(
+        self, settings: Optimizer, times: int, factor: float = 1.0, momentum: float = 1.0, parts: int = 1
+    ) -> tuple[float, str]:
         """Judge this step with optimizer_check.judge, for given settings.
 
         settings: of the optimizer. times: number of torch's parameters whose sum it is assumed to be.
-        factor: by which the gradient is multiplied.
+        factor: by which the gradient is multiplied. momentum: by which the state before the step is multiplied.
+        parts: number of steps that the optimizer counts for one.
         """
-        gradient = self.gradient * np.float32(factor)
+        gradient, settings = self.gradient * np.float32(factor), self.own(settings)
         count = len(settings.state_names)
         return optimizer_check.judge(
             settings,
             self.before,
             gradient,
-            self.state[:count],
-            self.steps + 1,
+            [each * np.float32(momentum) for each in self.state[:count]] if momentum != 1.0 else self.state[:count],
+            (self.steps + 1) * parts,
             self.after,
             self.state_after[:count],
             times,
@@ -132,7 +142,7 @@ class Parameter:
     def scale(self, settings: Optimizer) -> float:
         """The change of the parameter relative to the right change; NaN when the right change is zero."""
         exact, _ = optimizers.update(
-            settings,
+            self.own(settings),
             self.before.astype(np.float64),
             self.gradient.astype(np.float64),
             [each.astype(np.float64) for each in self.state],
@@ -142,6 +152,23 @@ class Parameter:
         change, right = (self.after - self.before).ravel().astype(np.float64), (exact - self.before).ravel()
         size = float(right.dot(right))
         return float(change.dot(right)) / size if size else math.nan
+
+
+def _own_settings(step: Step, name: str, settings: Optimizer) -> Callable[[Optimizer], Optimizer]:
+    """What makes of settings for all parameters those of one, whose rate and decay are what the framework reports that it used.
+
+    settings: the right ones. Wrong ones, with another rate or without a decay, are changed by the same factors.
+    """
+    if f"rate/{name}" not in step.taken:
+        return lambda given: given
+    rate, decay = (float(step.taken[f"{what}/{name}"]) for what in ("rate", "decay"))
+
+    def own(given: Optimizer) -> Optimizer:
+        lr = rate * (given.lr / settings.lr) if settings.lr else rate
+        missing = settings.weight_decay and not given.weight_decay
+        return replace(given, lr=lr, weight_decay=0.0 if missing else decay)
+
+    return own
 
 
 class Statistic:

@@ -101,7 +101,9 @@ class StepTaken(Reply):
 class TrainingStep(Request[StepTaken]):
     """Compute the gradients of a batch, and make one step with the timed callable, both from this state.
 
-    path: the file for the results "gradient/name", "weight/name" and "state/name/index".
+    path: the file for the results "gradient/name", "weight/name" and "state/name/index". With a recipe also what a step from this
+        state uses of it: "part/index/name" (the gradients of a micro-batch), "accumulated/name", "clipped/name", "rate/name" and
+        "decay/name" (see framework.training.Used), and "state/name/average".
     """
 
     state: TrainingState

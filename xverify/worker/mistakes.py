@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from types import MethodType
 from typing import Any
 
 from ..workload.optimizers import Optimizer, update
@@ -74,7 +75,13 @@ def _formula(change: Callable[[Optimizer], Optimizer]) -> Callable[[Any], None]:
                     state = learner.optim.state.setdefault(parameter, {})
                     old_state = [state.get(name, torch.zeros_like(parameter)) for name in names]
                     new, values = update(
-                        settings, parameter, parameter.grad, old_state, float(learner.steps + 1), torch.sqrt
+                        settings,
+                        parameter,
+                        parameter.grad,
+                        old_state,
+                        float(learner.steps + 1),
+                        torch.sqrt,
+                        maximum=torch.maximum,
                     )
                     parameter.copy_(new)
                     state.update(zip(names, values or old_state))
@@ -84,11 +91,39 @@ def _formula(change: Callable[[Optimizer], Optimizer]) -> Callable[[Any], None]:
     return plant
 
 
+def _sum_of_micro_batches(learner: Any) -> None:
+    learner.share = 1.0
+
+
+def _schedule_early(learner: Any) -> None:
+    _before_update(learner, learner.advance)
+
+
+def _average_early(learner: Any) -> None:
+    _before_update(learner, learner.take_average)
+    learner.take_average = lambda: None
+
+
+def _before_update(learner: Any, does: Callable[[], None]) -> None:
+    """Do something before the optimizer makes its update, which torch does after it."""
+    step = learner.optim.step
+
+    def late(*_: Any) -> None:
+        does()
+        step()
+
+    learner.optim.step = MethodType(late, learner.optim)  # a scheduler of torch expects a method
+
+
 PLANTS: Mapping[str, Callable[[Any], None]] = {
     "bessel": _bessel,
     "sum": _sum,
     "accumulate": _accumulate,
     "frozen": _frozen,
+    "sum of micro-batches": _sum_of_micro_batches,
+    "schedule early": _schedule_early,
+    "average early": _average_early,
+    "no AMSGrad": _formula(lambda o: replace(o, recipe=replace(o.recipe, amsgrad=False))),
     "eps-hat": _formula(lambda o: replace(o, variants=("eps-hat",))),
     "eps-inside": _formula(lambda o: replace(o, variants=("eps-inside",))),
     "decoupled": _formula(lambda o: replace(o, variants=("decoupled",))),

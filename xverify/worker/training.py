@@ -6,20 +6,24 @@ Gradients, weights and optimizer state are in array files, with canonical names 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..errors import Unsupported
 from ..framework.capture import TrainingRecorder
 from ..framework.training import Training
 from ..weights import canonical, npz
 from ..weights.canonical import Array
 from ..weights.names import rename_layers
 from ..workload.datasets import TARGET
-from ..workload.keys import case_key, state_key
+from ..workload.keys import average_key, case_key, state_key
+from ..workload.optimizers import Optimizer
+from ..workload.recipe import micro_batches
 from . import messages_training as messages
 from .messages import Done
 from .messages_training import (
@@ -85,8 +89,9 @@ class TrainingSession:
             from .mistakes import IN_MODEL
 
             IN_MODEL[request.plant](each for parts in framework.layers(state.model).values() for each in parts)
+        optimizer = self._optimizer(request.optimizer)
         start = state.clock()
-        self.learner = framework.training(state.model, request.mode, self.batches[0], request.optimizer, request.match)
+        self.learner = framework.training(state.model, request.mode, self.batches[0], optimizer, request.match)
         state.cases, state.call = self.batches, self.learner.step
         if request.time_input:
             step = self.learner.step
@@ -99,6 +104,23 @@ class TrainingSession:
             self.learner.optimizer,
             tuple(state.canonical_names[name] for name in self.learner.names),
             tuple(dropout_disabled),
+        )
+
+    def _optimizer(self, optimizer: Optimizer) -> Optimizer:
+        """The settings with this framework's names in the place of patterns. Raises Unsupported when it takes no recipe."""
+        state, recipe = self.state, optimizer.recipe
+        if not state.framework.takes_recipe and (recipe or recipe.amsgrad):
+            what = ", ".join(["AMSGrad"] * recipe.amsgrad + recipe.says())
+            raise Unsupported(
+                f"training with {state.framework.name} takes plain optimizers only, with or without "
+                f"--match-optimizer; the run has: {what}"
+            )
+        if not recipe:
+            return optimizer
+        fused = state.fused_parameters
+        return replace(
+            optimizer,
+            recipe=recipe.named({own: fused.get(name, (name,))[0] for own, name in state.canonical_names.items()}),
         )
 
     def set_state(self, request: messages.SetState) -> Done:
@@ -114,17 +136,36 @@ class TrainingSession:
         """Compute the gradients, and make one step with the timed callable; both in the same mode and from the same state."""
         state = self.state
         self._set(request.state)
-        loss, gradients = self.learner.gradients(*self.batches[request.case])
+        batch = self.batches[request.case]
+        loss, gradients = self.learner.gradients(*batch)
+        arrays = {f"gradient/{state.canonical_names[name]}": array for name, array in gradients.items()}
+        if self.learner.optimizer.recipe:
+            arrays |= self._used(request.state, batch)
         self._set(request.state)
         step_loss = self._loss(state.call(*state.cases[request.case]))
         state.framework.wait(())
-        arrays = {f"gradient/{state.canonical_names[name]}": array for name, array in gradients.items()}
         Path(request.path).unlink(
             missing_ok=True
         )  # a process that has mapped the file of the previous step keeps its content
         npz.save_file({**arrays, **self._after_step()}, Path(request.path))
         sparse = tuple(state.canonical_names[name] for name in self.learner.sparse)
         return StepTaken(loss, step_loss, sparse)
+
+    def _used(self, begin: TrainingState, batch: tuple[Any, ...]) -> dict[str, Array]:
+        """What a step from this state uses of the recipe: see the request."""
+        names, recipe = self.state.canonical_names, self.learner.optimizer.recipe
+        arrays: dict[str, Array] = {}
+        for index, part in enumerate(micro_batches(batch, recipe.accumulate) if recipe.accumulate > 1 else ()):
+            self._set(begin)
+            found = self.learner.gradients(*part)[1]
+            arrays |= {f"part/{index}/{names[name]}": array for name, array in found.items()}
+        self._set(begin)
+        used = self.learner.observe(*batch)
+        for what, values in (("accumulated", used.accumulated), ("clipped", used.clipped)):
+            arrays |= {f"{what}/{names[name]}": array for name, array in values.items()}
+        for what, numbers in (("rate", used.rates), ("decay", used.decays)):
+            arrays |= {f"{what}/{names[name]}": np.asarray(number, np.float64) for name, number in numbers.items()}
+        return arrays
 
     def apply_gradients(self, request: messages.ApplyGradients) -> Done:
         """Make one update with given gradients."""
@@ -173,7 +214,8 @@ class TrainingSession:
         known = rename_layers(framework.layers(state.model), state.names)
         names = {name: to for name, to in known.items() if to in set(request.wanted)}
         batch = native_batch(state, labelled_batches(state, request.inputs)[0])
-        outputs, loss, gradients = framework.capture_training(state.model, batch, names, recorder)
+        with self.learner.unfrozen():
+            outputs, loss, gradients = framework.capture_training(state.model, batch, names, recorder)
         npz.save_file(state.output_arrays(0, outputs), folder / "outputs.npz")
         own = {state.canonical_names[name]: array for name, array in gradients.items()}
         npz.save_file(own, folder / "gradients.npz")
@@ -192,8 +234,20 @@ class TrainingSession:
             # Parameters that are stored as their sum have the same gradient, and therefore the same optimizer state.
             stored = name if state_key(name, 0) in found else state.fused_parameters.get(name, (name,))[0]
             keys = [state_key(stored, index) for index in range(count)]
-            values[own] = [found[key] if found else np.zeros(state.shapes[name], np.float32) for key in keys]
+            values[own] = [found[key] if key in found else np.zeros(state.shapes[name], np.float32) for key in keys]
         learner.set_optimizer_state(begin.steps, values)
+        if learner.optimizer.recipe.average is not None:
+            learner.set_averages(begin.steps, self._averages(found))
+
+    def _averages(self, found: Mapping[str, Array]) -> dict[str, Array]:
+        """The averages of a state, by the framework's own names; where there is none, the present weight."""
+        own, present = self.state.canonical_names, self._weights_now()
+        averages = {}
+        for name in self.learner.names:
+            parts = [average_key(each) for each in self.state.fused_parameters.get(own[name], (own[name],))]
+            known = all(key in found for key in parts)
+            averages[name] = np.sum([found[key] for key in parts], axis=0) if known else present[own[name]]
+        return averages
 
     def _save(self, weights: str, optimizer_state: str) -> TrainingState:
         npz.save_file(self.state.read_weights(self.state.model), Path(weights))
@@ -214,10 +268,10 @@ class TrainingSession:
 
     def _optimizer_state(self) -> tuple[int, dict[str, Array]]:
         steps, found = self.learner.optimizer_state()
-        return steps, {
-            state_key(self.state.canonical_names[name], index): array
-            for name, arrays in found.items()
-            for index, array in enumerate(arrays)
+        names = self.state.canonical_names
+        averages = {average_key(names[name]): array for name, array in self.learner.averages().items()}
+        return steps, averages | {
+            state_key(names[name], index): array for name, arrays in found.items() for index, array in enumerate(arrays)
         }
 
     def _loss(self, loss: Any) -> float:

@@ -83,7 +83,7 @@ class TrainingReference:
         for model in both:
             self.state.framework.disable_dropout(model)
             model.train()
-        with without_iterations(*both):
+        with without_iterations(*both), _unfrozen(*both):
             self._write(models, begin)
             try:
                 yield models
@@ -102,3 +102,21 @@ class TrainingReference:
         for model in (models.float64_model, models.float32_model):
             self.state.write_weights(model, arrays)
             iterate(model)
+
+
+@contextmanager
+def _unfrozen(float64_model: Any, float32_model: Any) -> Iterator[None]:
+    """A context in which the float32 model has the gradients of the float64 model.
+
+    It is the model that the reference trains, so that a recipe may have frozen some of its parameters.
+    """
+    exact = dict(float64_model.named_parameters())
+    named = float32_model.named_parameters()
+    frozen = [each for name, each in named if not each.requires_grad and exact[name].requires_grad]
+    for each in frozen:
+        each.requires_grad_(True)
+    try:
+        yield
+    finally:
+        for each in frozen:
+            each.requires_grad_(False)

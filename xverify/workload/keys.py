@@ -11,3 +11,8 @@ def case_key(case: int, name: str) -> str:
 def state_key(name: str, index: int) -> str:
     """The name of an array of a parameter's optimizer state. index: its place in Optimizer.state_names."""
     return f"{name}/{index}"
+
+
+def average_key(name: str) -> str:
+    """The name of the moving average of a parameter, beside the arrays of its optimizer state."""
+    return f"{name}/average"

@@ -12,11 +12,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from ..errors import UsageError, nearest
+from .recipe import NO_RECIPE, Recipe
 
 Tensor = Any  # an array of numpy, or a tensor of any framework
 
 # Optimizer -> names of the arrays of state that it keeps for every parameter.
+# AMSGrad adds "largest".
 STATE_NAMES = {"sgd": ("momentum",), "adam": ("mean", "square"), "adamw": ("mean", "square"), "rmsprop": ("square",)}
 # Formula variant -> how it differs from torch's formula.
 VARIANTS = {
@@ -36,7 +40,9 @@ class Optimizer:
     beta1, beta2: used by adam and adamw alone.
     eps: used by all optimizers except sgd.
     alpha: used by rmsprop alone.
-    variants: formula variants, keys of VARIANTS; () is torch's own formula.
+    variants: formula variants, keys of VARIANTS; () is torch's own formula. Those of a framework's own facilities for the recipe
+        are keys of recipe.DIFFERENCES.
+    recipe: what is set around the formula. Its groups have learning rates and weight decays of their own.
     """
 
     name: str = "sgd"
@@ -49,16 +55,26 @@ class Optimizer:
     eps: float = 1e-8
     alpha: float = 0.99
     variants: tuple[str, ...] = ()
+    recipe: Recipe = NO_RECIPE
 
     @property
     def state_names(self) -> tuple[str, ...]:
         """The names of the arrays of state of a parameter; SGD without momentum keeps none."""
-        return () if self.name == "sgd" and not self.momentum else STATE_NAMES[self.name]
+        if self.name == "sgd" and not self.momentum:
+            return ()
+        return (*STATE_NAMES[self.name], "largest") if self.recipe.amsgrad else STATE_NAMES[self.name]
 
     @property
     def plain(self) -> Optimizer:
         """The same settings with torch's own formula."""
         return replace(self, variants=())
+
+    def of(self, name: str, factor: float = 1.0) -> Optimizer:
+        """The settings of one parameter, with those of its group. factor: of the schedule, which multiplies the learning rate."""
+        group = self.recipe.group_of(name)
+        lr = self.lr if group is None or group.lr is None else group.lr
+        decay = self.weight_decay if group is None or group.weight_decay is None else group.weight_decay
+        return replace(self, lr=lr * factor, weight_decay=decay)
 
     def says(self) -> str:
         """The settings in one line, for example ``adam, lr 0.001, betas 0.9 and 0.999, eps 1e-08``."""
@@ -71,7 +87,9 @@ class Optimizer:
             parts.append(f"alpha {self.alpha:g}, eps {self.eps:g}")
         if self.weight_decay:
             parts.append(f"weight decay {self.weight_decay:g}")
-        return ", ".join(parts)
+        if self.recipe.amsgrad:
+            parts.append("AMSGrad")
+        return ", ".join([*parts, *self.recipe.says()])
 
 
 def optimizer(
@@ -80,11 +98,13 @@ def optimizer(
     momentum: float | None = None,
     nesterov: bool = False,
     weight_decay: float | None = None,
+    recipe: Recipe = NO_RECIPE,
 ) -> Optimizer:
     """Check the options of the command line, and fill in torch's defaults.
 
     name: a key of STATE_NAMES.
     lr, momentum, weight_decay: torch's default when omitted.
+    recipe: what is set around the formula.
     Raises UsageError for a value that torch refuses.
     """
     if name not in STATE_NAMES:
@@ -97,9 +117,11 @@ def optimizer(
         raise UsageError(f"--momentum belongs to sgd: {name} is given {momentum:g}")
     if nesterov and not momentum:
         raise UsageError("--nesterov needs --momentum above 0")
+    if recipe.amsgrad and name not in ("adam", "adamw"):
+        raise UsageError(f"AMSGrad belongs to adam and adamw; the optimizer is {name}")
     decay = weight_decay if weight_decay is not None else 0.01 if name == "adamw" else 0.0
     rate = rates[name] if lr is None else lr
-    return Optimizer(name, rate, momentum=momentum or 0.0, nesterov=nesterov, weight_decay=decay)
+    return Optimizer(name, rate, momentum=momentum or 0.0, nesterov=nesterov, weight_decay=decay, recipe=recipe)
 
 
 def update(
@@ -110,6 +132,7 @@ def update(
     step: Any,  # a number, or a scalar tensor
     sqrt: Callable[[Tensor], Tensor],
     powers: tuple[float, float] | None = None,
+    maximum: Callable[[Tensor, Tensor], Tensor] = np.maximum,
 ) -> tuple[Tensor, list[Tensor]]:
     """Make one step of an optimizer: (the new weight, its new state).
 
@@ -120,6 +143,7 @@ def update(
     step: number of this step, from 1.
     sqrt: the square root of such a tensor.
     powers: (beta1**step, beta2**step); computed when omitted.
+    maximum: the elementwise maximum of two such tensors; used by AMSGrad alone.
     """
     o = settings
     decoupled = o.name == "adamw" or "decoupled" in o.variants
@@ -141,6 +165,10 @@ def update(
     v = o.beta2 * optimizer_state[1] + (1 - o.beta2) * (g * g)
     power1, power2 = powers or (o.beta1**step, o.beta2**step)
     first, second = 1 - power1, 1 - power2
+    after, divisor = [m, v], v
+    if o.recipe.amsgrad:
+        divisor = maximum(optimizer_state[2], v)
+        after = [m, v, divisor]
     if "eps-hat" in o.variants:
-        return w - (o.lr * second**0.5 / first) * (m / (sqrt(v) + o.eps)), [m, v]
-    return w - (o.lr / first) * (m / (sqrt(v) / second**0.5 + o.eps)), [m, v]
+        return w - (o.lr * second**0.5 / first) * (m / (sqrt(divisor) + o.eps)), after
+    return w - (o.lr / first) * (m / (sqrt(divisor) / second**0.5 + o.eps)), after

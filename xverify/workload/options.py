@@ -14,6 +14,7 @@ from typing import Any
 
 from ..errors import UsageError
 from .declaration import Option, declared, option
+from .recipe import KINDS
 
 FilePath = str | Path
 # The headings of the help, in order.
@@ -124,6 +125,25 @@ class OptimizerSettings:
         metavar="X",
         task="train",
         unset="as in torch: 0.01 for adamw, otherwise 0",
+    )
+    clip_norm: float | None = option(
+        None, "the largest norm of all gradients together", group=TRAINING, metavar="X", task="train", above=0,
+        unset="the spec's, else no clipping",
+    )  # fmt: skip
+    schedule: str | None = option(
+        None, f"KIND:STEPS[:WARMUP], with the kinds {', '.join(KINDS)}", group=TRAINING, metavar="SCHEDULE", task="train",
+        unset="the spec's, else a constant rate",
+    )  # fmt: skip
+    accumulate: int | None = option(
+        None, "micro-batches into which every batch is split", group=TRAINING, metavar="N", task="train", least=1,
+        unset="the spec's, else 1",
+    )  # fmt: skip
+    average: float | None = option(
+        None, "decay of an exponential moving average of the weights", group=TRAINING, metavar="X", task="train",
+        unset="the spec's, else no average",
+    )  # fmt: skip
+    amsgrad: bool = option(
+        False, "divide by the largest second moment so far (adam, adamw)", group=TRAINING, task="train"
     )
 
 

@@ -27,6 +27,7 @@ from ..errors import SpecError, UsageError, first_line, nearest
 from . import fields
 from .digests import file_digest
 from .imports import load_module
+from .recipe import NO_RECIPE, Recipe
 
 BATCH = "N"
 __all__ = ["BATCH", "ModelFolder", "ModelSpec", "TensorSpec", "find_model", "load_folder", "load_module", "zoo"]
@@ -86,6 +87,7 @@ class ModelSpec(_Declaration):
     description: one line for the list of models.
     code: the relative path of another folder that contains the model files, for a variant of a model.
     control_flow: why the model cannot be traced, when its control flow depends on its input; '' when it can be traced.
+    training: what training sets around the formula of the optimizer, such as parameter groups and clipping.
     Raises SpecError for values that contradict each other.
     """
 
@@ -98,6 +100,7 @@ class ModelSpec(_Declaration):
     description: str = ""
     code: str = ""
     control_flow: str = ""
+    training: Recipe = NO_RECIPE
 
     @property
     def no_export(self) -> str:
@@ -111,6 +114,8 @@ class ModelSpec(_Declaration):
         fields.options(self.options)
         for name in ("task", "item", "description", "code", "control_flow"):
             fields.text(name, getattr(self, name))
+        if not isinstance(self.training, Recipe):
+            raise SpecError(f"training is a {type(self.training).__name__}: write Recipe(...)")
         for name, tensor in self.inputs.items():
             fields.drawn(name, tensor.dtype, tensor.low, tensor.high)
         if not any(BATCH in tensor.shape for tensor in self.inputs.values()):

@@ -1,0 +1,286 @@
+"""The checks of a recipe: each setting around the optimizer, judged from what the framework had before it. Pure functions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+
+import numpy as np
+
+from ..results.records import Check
+from ..results.verdicts import Verdict
+from ..verdict.limits import UNIT
+from ..weights.canonical import Array
+from ..workload.keys import average_key
+from ..workload.optimizers import Optimizer
+from ..workload.recipe import CLIPS, DIFFERENCES, Recipe, averaged, clip_factors
+from .optimizer_check import DRIFT_RHO, EQUAL_RHO
+from .step import Step, rms
+
+RATE_FLOOR = (
+    2 * UNIT
+)  # of the factor of a schedule, of which 1 is the largest: a cosine in float32 is off by about that
+SAME_RATE = 4 * UNIT  # two rates or decays that differ by less than this share of themselves are the same
+
+Arrays = Mapping[str, Array]
+# A step that may be computed instead of the right one: (what the report says, parameter -> its result).
+Explanation = tuple[str, Callable[[str], Array]]
+
+
+def judge_recipe(step: Step, settings: Optimizer, variants: Sequence[str]) -> Iterator[Check]:
+    """The checks of the settings that the recipe has, in the order in which a step uses them.
+
+    settings: with canonical names. variants: the known differences of the framework, keys of recipe.DIFFERENCES among them.
+    """
+    recipe = settings.recipe
+    if recipe.accumulate > 1:
+        yield _judge_accumulation(step, recipe)
+    if recipe.clip:
+        yield _judge_clipping(step, recipe, variants)
+    if recipe.schedule or recipe.groups:
+        yield from _judge_rates(step, settings, variants)
+    if recipe.frozen:
+        yield _judge_frozen(step, recipe)
+    if recipe.average is not None:
+        yield _judge_average(step, recipe, variants)
+
+
+def trained(step: Step) -> list[str]:
+    """The parameters of the subject that the recipe does not freeze."""
+    names = [key.removeprefix("gradient/") for key in step.taken if key.startswith("gradient/")]
+    return [name for name in names if _stored(step, name) not in step.frozen]
+
+
+def _stored(step: Step, name: str) -> str:
+    """The name that the recipe's patterns are compared with: of a sum of parameters, that of the first."""
+    return step.fused_parameters.get(name, (name,))[0]
+
+
+def _judged(
+    name: str,
+    step: Step,
+    ratios: Mapping[str, float],
+    same: Callable[[Callable[[str], Array]], bool],
+    known: Sequence[Explanation],
+    wrong: Sequence[Explanation],
+) -> Check:
+    """The check that follows from the ratios of all parameters.
+
+    ratios: parameter -> residual / noise floor. same: whether a wrong step explains all results.
+    known: differences of the framework by their names. wrong: mistakes by what the report says of them.
+    """
+    count, (worst, place) = len(ratios), max((ratio, parameter) for parameter, ratio in ratios.items())
+    if worst <= EQUAL_RHO:
+        return Check(name, step.number, Verdict.EQUAL, worst, compared=count, known=count)
+    for difference, explained in known:
+        if same(explained):
+            says = f"{difference}: {DIFFERENCES[difference]}"
+            return Check(name, step.number, Verdict.DRIFT, worst, says, difference, count, count)
+    says = f"{place}: its error is {worst:.3g} x its noise floor"
+    says += next((f": {what}" for what, explained in wrong if same(explained)), "")
+    verdict = Verdict.DRIFT if worst <= DRIFT_RHO else Verdict.DIFFERENT
+    return Check(name, step.number, verdict, worst, says, compared=count, known=count)
+
+
+def _ratio(found: Array, exact: Array, floor: float) -> float:
+    """rms(found - exact) / floor; infinite for NaN and infinities."""
+    residual = found.astype(np.float64) - exact
+    if not np.isfinite(residual).all():
+        return math.inf
+    size = rms(residual)
+    return size / floor if floor else math.inf * bool(size)
+
+
+def _judge_accumulation(step: Step, recipe: Recipe) -> Check:
+    """The mean of the framework's own gradients of the micro-batches, against what it has accumulated."""
+    count, names = recipe.accumulate, trained(step)
+
+    def parts(name: str) -> Array:
+        return np.stack([step.taken[f"part/{index}/{name}"] for index in range(count)]).astype(np.float64)
+
+    def floor(name: str) -> float:
+        return math.hypot(UNIT * rms(np.abs(parts(name)).sum(0)), step.truth.floors[_stored(step, name)])
+
+    def ratio(name: str, exact: Array) -> float:
+        return _ratio(step.taken[f"accumulated/{name}"], exact, floor(name))
+
+    def same(explained: Callable[[str], Array]) -> bool:
+        return all(ratio(name, explained(name)) <= DRIFT_RHO for name in names)
+
+    wrong: list[Explanation] = [
+        (f"it is the sum over {count} micro-batches, not their mean", lambda name: parts(name).sum(0)),
+        ("it is that of the last micro-batch alone", lambda name: parts(name)[-1] / count),
+        ("it is that of the last micro-batch alone", lambda name: parts(name)[-1]),
+    ]
+    ratios = {name: ratio(name, parts(name).mean(0)) for name in names}
+    return _judged("accumulation", step, ratios, same, [], wrong)
+
+
+def _judge_clipping(step: Step, recipe: Recipe, variants: Sequence[str]) -> Check:
+    """The framework's own gradients, clipped by torch's formula, against those that its optimizer was given."""
+    assert recipe.clip is not None
+    (how, limit), names = recipe.clip, trained(step)
+    own = {name: np.asarray(step.taken[f"accumulated/{name}"], np.float64) for name in names}
+    squares = {name: float(np.square(each).sum()) for name, each in own.items()}
+    right = _clipped(own, squares, how, limit)
+    terms = sum(each.size for each in own.values())
+
+    def ratio(name: str, exact: Array) -> float:
+        n = {"clip_norm": terms, "clip_each": own[name].size}.get(how, 1)
+        return _ratio(step.taken[f"clipped/{name}"], exact, UNIT * max(1.0, math.sqrt(n) / 2) * rms(right[name]))
+
+    def same(explained: Callable[[str], Array]) -> bool:
+        return all(ratio(name, explained(name)) <= EQUAL_RHO for name in names)
+
+    known: list[Explanation] = []
+    if "clip eps" in variants:
+        known.append(("clip eps", _clipped(own, squares, how, limit, 0.0).__getitem__))
+    wrong: list[Explanation] = [("they are not clipped", own.__getitem__)]
+    for other, what in CLIPS.items():
+        if other != how:
+            wrong.append(
+                (
+                    f"it is the {what} that is clipped, not the {CLIPS[how]}",
+                    _clipped(own, squares, other, limit).__getitem__,
+                )
+            )
+    check = _judged("clipping", step, {name: ratio(name, right[name]) for name in names}, same, known, wrong)
+    if check.verdict == Verdict.EQUAL and all(np.array_equal(own[name], right[name]) for name in names):
+        says = f"no gradient reached the limit of {limit:g}, so nothing was clipped"
+        return Check("clipping", step.number, Verdict.UNTESTED, says=says, known=len(names))
+    return check
+
+
+def _clipped(
+    own: Arrays, squares: Mapping[str, float], how: str, limit: float, eps: float | None = None
+) -> dict[str, Array]:
+    if how == "clip_value":
+        return {name: np.clip(each, -limit, limit) for name, each in own.items()}
+    given = {} if eps is None else {"eps": eps or 1e-300}  # a norm may be zero
+    factors = clip_factors(how, limit, list(squares.values()), math.sqrt, min, **given)
+    return {name: each * factor for (name, each), factor in zip(own.items(), factors)}
+
+
+def _judge_rates(step: Step, settings: Optimizer, variants: Sequence[str]) -> Iterator[Check]:
+    """The factor of the schedule, and then the rate and the decay of every parameter, given the framework's own factor."""
+    names, recipe = trained(step), settings.recipe
+    rates = {name: float(step.taken[f"rate/{name}"]) for name in names}
+    right = {name: settings.of(_stored(step, name)) for name in names}
+    # A group's rate may be missing, so that the factor is that of the parameters with the common rate, where there are any.
+    common = [name for name in names if right[name].lr == settings.lr] or names
+    shares = [rates[name] / right[name].lr for name in common if right[name].lr]
+    factor = median(shares) if shares else 1.0
+    if recipe.schedule:
+        yield _judge_schedule(step, recipe, factor, variants)
+    if recipe.groups:
+        yield _judge_groups(
+            step, settings, right, {name: rate / factor if factor else 0.0 for name, rate in rates.items()}
+        )
+
+
+def _judge_schedule(step: Step, recipe: Recipe, factor: float, variants: Sequence[str]) -> Check:
+    schedule, number, parts = recipe.schedule, step.number, recipe.accumulate
+    assert schedule is not None
+    exact = schedule.factor(number)
+    ratio = abs(factor - exact) / RATE_FLOOR
+
+    def same(expected: float) -> bool:
+        return abs(factor - expected) <= EQUAL_RHO * RATE_FLOOR
+
+    def check(verdict: Verdict, says: str = "", difference: str = "") -> Check:
+        return Check("schedule", number, verdict, ratio, says, difference, compared=1, known=1)
+
+    if ratio <= EQUAL_RHO:
+        return check(Verdict.EQUAL)
+    behind, micro = schedule.factor(max(0, number - 1)), schedule.factor(parts * number + parts - 1)
+    for difference, expected in (("late schedule", behind), ("schedule of micro-batches", micro)):
+        if difference in variants and same(expected):
+            return check(Verdict.DRIFT, f"{difference}: {DIFFERENCES[difference]}", difference)
+    wrong = [("it is one step ahead", schedule.factor(number + 1)), ("it is one step behind", behind)]
+    if schedule.warmup:
+        shorter = replace(schedule, warmup=0) if schedule.kind != "constant" else None
+        rest = replace(shorter, steps=schedule.steps - schedule.warmup) if shorter and schedule.steps else None
+        wrong += [("the warm-up is missing", each.factor(number)) for each in (shorter, rest) if each]
+    wrong += [("the rate does not change at all", 1.0), ("it counts micro-batches", micro)]
+    says = f"the learning rates are multiplied by {factor:.7g}; the {schedule.says()} has {exact:.7g}"
+    says += next((f": {what}" for what, expected in wrong if same(expected)), "")
+    return check(Verdict.DRIFT if ratio <= DRIFT_RHO else Verdict.DIFFERENT, says)
+
+
+def _judge_groups(step: Step, settings: Optimizer, right: Mapping[str, Optimizer], rates: Mapping[str, float]) -> Check:
+    """rates: without the factor of the schedule."""
+    worst, says = 0.0, ""
+    for name, own in right.items():
+        group = settings.recipe.group_of(_stored(step, name))
+        of = f"its group {group.pattern!r}" if group else "a parameter without a group"
+        decay = float(step.taken[f"decay/{name}"])
+        for what, found, exact in (("learning rate", rates[name], own.lr), ("weight decay", decay, own.weight_decay)):
+            ratio = abs(found - exact) / (SAME_RATE * max(abs(exact), abs(found))) if found != exact else 0.0
+            if ratio > max(worst, 1.0):
+                worst, says = ratio, f"{name} has the {what} {found:.6g}; {of} has {exact:.6g}"
+    count, verdict = len(right), Verdict.DIFFERENT if says else Verdict.EQUAL
+    return Check("groups", step.number, verdict, worst, says, compared=count, known=count)
+
+
+def _judge_frozen(step: Step, recipe: Recipe) -> Check:
+    """Frozen parameters, which a step must leave as they are, bit by bit."""
+    names = [name for name in step.before if _stored(step, name) in step.frozen]
+    moved = {name: rms(step.taken[f"weight/{name}"].astype(np.float64) - step.before[name]) for name in names}
+    moving = {name: far for name, far in moved.items() if far}
+    if not moving:
+        return Check("frozen", step.number, Verdict.EQUAL, 0.0, compared=len(names), known=len(names))
+    name, far = next(iter(moving.items()))
+    others = f", and so do {len(moving) - 1} more" if len(moving) > 1 else ""
+    says = f"{name} is frozen, and moves by {far:.3g} in a step{others}"
+    return Check("frozen", step.number, Verdict.DIFFERENT, math.inf, says, compared=len(names), known=len(names))
+
+
+def _judge_average(step: Step, recipe: Recipe, variants: Sequence[str]) -> Check:
+    """The average of the framework's own weights after the step, against its average."""
+    assert recipe.average is not None
+    decay, parts, names = recipe.average, recipe.accumulate, trained(step)
+    old = {name: _average_before(step, name) for name in names}
+    after = {name: step.taken[f"weight/{name}"].astype(np.float64) for name in names}
+    before = {name: step.before[name].astype(np.float64) for name in names}
+
+    def floor(name: str) -> float:
+        return UNIT * rms(np.abs(after[name]) + np.abs(before[name] if (known := old[name]) is None else known))
+
+    def ratio(name: str, exact: Array) -> float:
+        return _ratio(step.taken[f"state/{average_key(name)}"], exact, floor(name))
+
+    def same(explained: Callable[[str], Array]) -> bool:
+        return all(ratio(name, explained(name)) <= EQUAL_RHO for name in names)
+
+    def by_parts(name: str) -> Array:
+        present = old[name]
+        for _ in range(parts - 1):
+            present = averaged(decay, present, before[name])
+        return np.asarray(averaged(decay, present, after[name]))
+
+    known: list[Explanation] = [("average of micro-batches", by_parts)] * ("average of micro-batches" in variants)
+    wrong: list[Explanation] = [
+        ("it takes in the weights before the step", lambda name: averaged(decay, old[name], before[name])),
+        (f"its decay is {1 - decay:.6g}, not {decay:g}", lambda name: averaged(1 - decay, old[name], after[name])),
+        ("it does not change", lambda name: before[name] if (known := old[name]) is None else known),
+        ("it is the weight itself", after.__getitem__),
+    ]
+    check = _judged(
+        "average", step, {n: ratio(n, averaged(decay, old[n], after[n])) for n in names}, same, known, wrong
+    )
+    if check.verdict == Verdict.EQUAL and all(
+        (1 - decay) * rms(after[n] - before[n]) < EQUAL_RHO * floor(n) for n in names
+    ):
+        says = "the step moves the weights so little that their average does not show it"
+        return Check("average", step.number, Verdict.UNTESTED, says=says, known=len(names))
+    return check
+
+
+def _average_before(step: Step, name: str) -> Array | None:
+    """The average before the step; None before the first update."""
+    keys = [average_key(part) for part in step.fused_parameters.get(name, (name,))]
+    if not step.number or not all(key in step.optimizer_state for key in keys):
+        return None
+    return np.asarray(sum(step.optimizer_state[key].astype(np.float64) for key in keys))

@@ -1,0 +1,352 @@
+"""The recipe of a training step: what people set around the formula of an optimizer.
+
+Parameter groups, frozen parameters, clipping of gradients, a schedule of the learning rate, gradient accumulation, and an average
+of the weights. The formulas are those of torch: torch.optim's parameter groups and lr_scheduler, torch.nn.utils.clip_grad, and
+torch.optim.swa_utils.AveragedModel (documentation of 2.x). The checks use them in float64, and a framework computes them with
+``--match-optimizer``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from ..errors import SpecError, UsageError, nearest
+
+Tensor = Any  # an array of numpy, or a tensor of any framework
+
+CLIP_EPS = 1e-6  # torch adds it to the norm that it divides by
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")  # weights of a batch norm that are not trained
+KINDS = ("constant", "step", "cosine", "linear", "one-cycle")
+RISE, START, FALL = 0.3, 25.0, 1e4  # of OneCycleLR: pct_start, div_factor and final_div_factor
+# How gradients are clipped -> what is limited.
+CLIPS = {
+    "clip_norm": "norm of all gradients",
+    "clip_value": "values of gradients",
+    "clip_each": "norm of each gradient",
+}
+# Known differences of a framework's own facility -> how it differs from torch's.
+DIFFERENCES = {
+    "clip eps": "gradients are divided by their norm itself: torch adds 1e-6 to the norm",
+    "late schedule": "the schedule is one step behind: torch's second step has the second rate",
+    "schedule of micro-batches": "the schedule counts micro-batches: torch's counts updates of the weights",
+    "rates in momentum": "the momentum adds up learning rates times gradients: torch applies the present rate to all of it",
+    "steps of micro-batches": "the bias correction counts micro-batches: torch's counts updates of the weights",
+    "average of micro-batches": "the average takes in the weights after every micro-batch: torch's takes them in after an update",
+}
+
+
+@dataclass(frozen=True)
+class Group:
+    """Parameters with a learning rate or a weight decay of their own.
+
+    pattern: of canonical names, with ``*``, ``?`` and ``[...]``, for example ``"*.bias"``.
+    lr, weight_decay: the group's own; None: as for all other parameters.
+    members: the names that the pattern stands for, where they are known; None: the pattern itself is used.
+    """
+
+    pattern: str
+    lr: float | None = None
+    weight_decay: float | None = None
+    members: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        for what, value in (("lr", self.lr), ("weight_decay", self.weight_decay)):
+            if value is not None and not (_is_number(value) and value >= 0):
+                raise SpecError(f"Group({self.pattern!r}): {what} is {value!r}: it must be a number, 0 or more")
+        if self.lr is None and self.weight_decay is None:
+            raise SpecError(f"Group({self.pattern!r}) changes nothing: give lr, weight_decay or both")
+
+    def has(self, name: str) -> bool:
+        """Whether a parameter belongs to the group."""
+        return fnmatchcase(name, self.pattern) if self.members is None else name in self.members
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How the learning rate changes from one update to the next. Every rate is multiplied by the same factor.
+
+    kind: one of KINDS.
+    steps: number of updates until the last rate, the warm-up included. It is needed by cosine, linear and one-cycle.
+    warmup: number of updates in which the factor rises linearly from ``start`` to 1, before the schedule of this kind begins.
+    start: the factor of the first update of a warm-up.
+    end: the last factor of cosine and linear.
+    every, gamma: of step: after each ``every`` updates the factor is multiplied by ``gamma``.
+    Raises SpecError for values that contradict each other.
+    """
+
+    kind: str
+    steps: int | None = None
+    warmup: int = 0
+    start: float = 1 / 3
+    end: float = 0.0
+    every: int | None = None
+    gamma: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise SpecError(f"schedule is {self.kind!r}{nearest(str(self.kind), KINDS)} Known: {', '.join(KINDS)}")
+        for what in ("steps", "warmup", "every"):
+            value, least = getattr(self, what), 0 if what == "warmup" else 1
+            if value is not None and not (isinstance(value, int) and not isinstance(value, bool) and value >= least):
+                raise SpecError(
+                    f"{what} of the {self.kind} schedule is {value!r}: it must be a whole number, at least {least}"
+                )
+        for what in ("start", "end", "gamma"):
+            value = getattr(self, what)
+            if not (_is_number(value) and 0 <= value <= 1) or (what == "start" and not value):
+                raise SpecError(f"{what} of the {self.kind} schedule is {value!r}: it must be a number from 0 to 1")
+        self._check_lengths()
+
+    def _check_lengths(self) -> None:
+        kind, steps = self.kind, self.steps
+        if kind in ("cosine", "linear", "one-cycle") and steps is None:
+            raise SpecError(f"the {kind} schedule needs steps: the number of updates until its last rate")
+        if kind == "step" and self.every is None:
+            raise SpecError("the step schedule needs every: the number of updates between two rates")
+        if kind == "constant" and not self.warmup:
+            raise SpecError("the constant schedule has no warm-up, so it changes nothing: leave it out")
+        if kind == "one-cycle" and self.warmup:
+            raise SpecError(f"the one-cycle schedule rises by itself: leave warmup={self.warmup} out")
+        if kind == "one-cycle" and steps is not None and steps < 5:
+            raise SpecError(f"the one-cycle schedule has {steps} steps: it needs at least 5 to rise and to fall")
+        if steps is not None and self.warmup >= steps:
+            raise SpecError(
+                f"the warm-up of {self.warmup} steps is as long as the {kind} schedule of {steps} steps or longer: "
+                "it must leave a step for the schedule itself"
+            )
+        if kind == "step" and steps is not None and self.every is not None and self.warmup + self.every >= steps:
+            raise SpecError(
+                f"the step schedule changes its rate first after {self.warmup + self.every} steps, and has {steps}: it needs more"
+            )
+
+    def factor(self, step: int) -> float:
+        """What every learning rate is multiplied by in an update. step: number of updates before it.
+
+        After the last step of the schedule, the factor stays as it is.
+        """
+        if step < self.warmup:
+            return self.start + (1 - self.start) * step / self.warmup
+        step -= self.warmup
+        if self.kind == "constant":
+            return 1.0
+        if self.kind == "step":
+            assert self.every is not None
+            return self.gamma ** (step // self.every)
+        assert self.steps is not None
+        count = self.steps - self.warmup
+        if self.kind == "one-cycle":
+            return _one_cycle(min(step, count - 1), count)
+        share = min(step, count) / count
+        falling = (1 + math.cos(math.pi * share)) / 2 if self.kind == "cosine" else 1 - share
+        return self.end + (1 - self.end) * falling
+
+    def says(self) -> str:
+        """For example ``cosine schedule of 10 steps, warm-up 2``."""
+        length = f" of {self.steps} steps" if self.steps else ""
+        falls = f", x {self.gamma:g} every {self.every} steps" if self.kind == "step" else ""
+        ends = f", down to {self.end:g}" if self.end else ""
+        return f"{self.kind} schedule{length}{falls}{ends}" + (f", warm-up {self.warmup}" if self.warmup else "")
+
+
+def _one_cycle(step: int, steps: int) -> float:
+    """The factor of torch's OneCycleLR with its own shares: up to 1 from 1/START, and down to 1/(START·FALL)."""
+    top, low, lowest = RISE * steps - 1, 1 / START, 1 / (START * FALL)
+    rising = step <= top
+    begin, end, share = (low, 1.0, step / top) if rising else (1.0, lowest, (step - top) / (steps - 1 - top))
+    return end + (begin - end) / 2 * (1 + math.cos(math.pi * share))
+
+
+LISTED = {Group: "Group(...)", str: "patterns"}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is set around the formula of an optimizer. The empty recipe changes nothing.
+
+    groups: parameters with a learning rate or a weight decay of their own.
+    frozen: patterns of the parameters that training does not change.
+    clip_norm: the largest norm of all gradients together. clip_each: the largest norm of each gradient by itself.
+    clip_value: the largest absolute value of a gradient. One of the three may be given.
+    schedule: of the learning rate.
+    accumulate: number of micro-batches into which a batch is split. The update uses the mean of their gradients.
+    average: the decay of an exponential moving average of the weights, between 0 and 1.
+    amsgrad: whether adam and adamw divide by the largest second moment so far.
+    Raises SpecError for values that contradict each other.
+    """
+
+    groups: tuple[Group, ...] = ()
+    frozen: tuple[str, ...] = ()
+    clip_norm: float | None = None
+    clip_value: float | None = None
+    clip_each: float | None = None
+    schedule: Schedule | None = None
+    accumulate: int = 1
+    average: float | None = None
+    amsgrad: bool = False
+
+    def __post_init__(self) -> None:
+        for what, of in (("groups", Group), ("frozen", str)):
+            value = getattr(self, what)
+            if not isinstance(value, (tuple, list)) or not all(isinstance(each, of) for each in value):
+                raise SpecError(
+                    f"{what} is {value!r}: it must be a tuple of {LISTED[of]}, with a comma after a single one"
+                )
+            object.__setattr__(self, what, tuple(value))
+        given = [what for what in CLIPS if getattr(self, what) is not None]
+        for what in given:
+            if not (_is_number(value := getattr(self, what)) and value > 0):
+                raise SpecError(f"{what} is {value!r}: it must be a number above 0")
+        if len(given) > 1:
+            raise SpecError(f"{' and '.join(given)} are given: gradients are clipped in one way, so give one of them")
+        if self.schedule is not None and not isinstance(self.schedule, Schedule):
+            raise SpecError(f"schedule is {self.schedule!r}: write Schedule(kind, ...)")
+        if not isinstance(self.accumulate, int) or isinstance(self.accumulate, bool) or self.accumulate < 1:
+            raise SpecError(f"accumulate is {self.accumulate!r}: it must be a whole number, at least 1")
+        if self.average is not None and not (_is_number(self.average) and 0 < self.average < 1):
+            raise SpecError(f"average is {self.average!r}: it must be a number between 0 and 1, such as 0.99")
+
+    def __bool__(self) -> bool:
+        """Whether a step is more than the formula of the optimizer. AMSGrad belongs to that formula."""
+        return replace(self, amsgrad=False) != NO_RECIPE
+
+    @property
+    def clip(self) -> tuple[str, float] | None:
+        """(one of CLIPS, its limit); None when gradients are not clipped."""
+        return next(((what, getattr(self, what)) for what in CLIPS if getattr(self, what) is not None), None)
+
+    def factor(self, step: int) -> float:
+        """See ``Schedule.factor``; 1.0 without a schedule."""
+        return self.schedule.factor(step) if self.schedule else 1.0
+
+    def group_of(self, name: str) -> Group | None:
+        """The group of a parameter; None when it has none."""
+        return next((group for group in self.groups if group.has(name)), None)
+
+    def freezes(self, name: str) -> bool:
+        """Whether a parameter is frozen."""
+        return any(fnmatchcase(name, pattern) for pattern in self.frozen)
+
+    def check_model(self, weights: Collection[str]) -> None:
+        """Check that the recipe fits a model. weights: the canonical names of its weights and running statistics.
+
+        Raises UsageError for a pattern that matches no parameter, for a parameter in two groups, and for micro-batches with a batch
+        norm, whose statistics would be those of each micro-batch.
+        """
+        names = [name for name in weights if name.rpartition(".")[2] not in STATISTICS]
+        patterns = [*(("Group", each.pattern) for each in self.groups), *(("frozen", each) for each in self.frozen)]
+        for what, pattern in patterns:
+            if not any(fnmatchcase(name, pattern) for name in names):
+                listed = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
+                raise UsageError(
+                    f"{what} {pattern!r} matches no parameter{nearest(pattern, names)} Parameters: {listed}"
+                )
+        for name in names:
+            own = [group.pattern for group in self.groups if group.has(name)]
+            if len(own) > 1:
+                raise UsageError(
+                    f"{name} belongs to two groups, {own[0]!r} and {own[1]!r}: it can have the settings of one only"
+                )
+        if self.frozen and all(self.freezes(name) for name in names):
+            raise UsageError(f"frozen={self.frozen!r} freezes every parameter, so nothing is trained")
+        norm = next((name for name in weights if name.endswith("running_var")), None)
+        if self.accumulate > 1 and norm:
+            raise UsageError(
+                f"accumulate is {self.accumulate}, and {norm.rpartition('.')[0]} is a batch norm: it would use the "
+                "statistics of each micro-batch, which xverify does not compare. Leave accumulate out for this model"
+            )
+
+    def check_batch(self, size: int) -> None:
+        """Raise UsageError when a batch of this size cannot be split into micro-batches of one size."""
+        parts = self.accumulate
+        if size % parts:
+            raise UsageError(f"accumulate is {parts}, and the batch has {size} items: it must be divisible by {parts}")
+
+    def named(self, canonical: Mapping[str, str]) -> Recipe:
+        """The same recipe with a framework's own names in the place of patterns. canonical: own name -> canonical name."""
+        groups = tuple(
+            replace(group, members=tuple(own for own, name in canonical.items() if group.has(name)))
+            for group in self.groups
+        )
+        frozen = tuple(_literal(own) for own, name in canonical.items() if self.freezes(name))
+        return replace(self, groups=groups, frozen=frozen)
+
+    def says(self) -> list[str]:
+        """Each setting in a few words."""
+        parts = [
+            f"{group.pattern}: "
+            + " and ".join(
+                f"{what} {v:g}" for what, v in (("lr", group.lr), ("weight decay", group.weight_decay)) if v is not None
+            )
+            for group in self.groups
+        ]
+        parts += [f"{pattern} frozen" for pattern in self.frozen]
+        if self.clip:
+            parts.append(f"{CLIPS[self.clip[0]]} clipped at {self.clip[1]:g}")
+        if self.schedule:
+            parts.append(self.schedule.says())
+        if self.accumulate > 1:
+            parts.append(f"{self.accumulate} micro-batches")
+        if self.average is not None:
+            parts.append(f"average of weights {self.average:g}")
+        return parts
+
+
+NO_RECIPE = Recipe()
+
+
+def clip_factors(
+    how: str, limit: float, squares: Sequence[Tensor], sqrt: Any, minimum: Any, eps: float = CLIP_EPS
+) -> list[Tensor]:
+    """What every gradient is multiplied by when norms are clipped.
+
+    how: clip_norm or clip_each. squares: for each gradient, the sum of its squares.
+    sqrt, minimum: of such scalars; ``minimum`` takes a scalar and a number.
+    """
+    norms = (
+        [sqrt(sum(squares[1:], squares[0]))] * len(squares) if how == "clip_norm" else [sqrt(each) for each in squares]
+    )
+    return [minimum(limit / (norm + eps), 1.0) for norm in norms]
+
+
+def averaged(decay: float, average: Tensor | None, weight: Tensor) -> Tensor:
+    """The average of a weight after an update. average: before it; None at the first update. weight: after the update."""
+    return weight if average is None else average + (1 - decay) * (weight - average)
+
+
+def parse_schedule(text: str) -> Schedule:
+    """A schedule of the command line: KIND:STEPS[:WARMUP], for example ``cosine:100:10``. For step, STEPS is ``every``."""
+    kind, *numbers = text.split(":")
+    try:
+        steps, warmup = [*map(int, numbers), 0][:2] if numbers else (None, 0)
+    except ValueError:
+        steps = warmup = None
+    if warmup is None or len(numbers) > 2 or (kind in KINDS and steps is None):
+        raise UsageError(f"--schedule is {text!r}: write KIND:STEPS or KIND:STEPS:WARMUP, e.g. cosine:100:10")
+    if kind == "constant":  # its only length is that of the warm-up
+        return Schedule(kind, warmup=steps or 0)
+    return Schedule(kind, every=steps, warmup=warmup) if kind == "step" else Schedule(kind, steps, warmup)
+
+
+def micro_batches(batch: Sequence[Any], count: int) -> list[tuple[Any, ...]]:
+    """The parts of a batch, split along its first axis. batch: inputs and labels, which can be sliced, or mappings of such."""
+    size = len(batch[0]) // count
+
+    def part(value: Any, start: int) -> Any:  # a tensor of any framework, or a mapping of tensors
+        if isinstance(value, Mapping):
+            return {name: each[start : start + size] for name, each in value.items()}
+        return value[start : start + size]
+
+    return [tuple(part(value, start) for value in batch) for start in range(0, size * count, size)]
+
+
+def _literal(name: str) -> str:
+    """A pattern that matches this name alone."""
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
