@@ -13,8 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from ..errors import Crashed, SubjectError, TimedOut
 from ..reference.build import Prepared, ReferenceProcess, fewer_items
 from ..reference.repeated import training_randomness
@@ -43,6 +41,7 @@ from ..workload.optimizers import Optimizer
 from .checks import Local, iterated_vectors, judge_gradients, judge_loss, judge_statistics, judge_update
 from .conclusion import layer_check, training_error
 from .curve import REPLICAS, Band, band, judge_curve
+from .divergence import where_it_diverges
 from .step import Distance, Step
 
 # By effort: after how many steps of the reference its state is used for the checks; and the number of steps of the loss curve.
@@ -376,25 +375,7 @@ class TrainingParity:
         return judge_curve(self.band, losses, differences, lambda step: self._where_it_diverges(learner.worker, step))
 
     def _where_it_diverges(self, worker: Worker, step: int) -> str:
-        """The first layer whose output is not finite at this step, as the end of a sentence."""
-        folder = worker.folder / "diverged"
-        folder.mkdir(exist_ok=True)
-        try:
-            states = worker.ask(Trajectory(state=self.states[0], at=(step,), folder=str(folder))).states
-            captured = worker.ask(
-                CaptureTraining(
-                    state=states[-1],
-                    inputs=str(self.prepared.training),
-                    folder=str(folder),
-                    wanted=self.layers,
-                )
-            )
-        except SubjectError as error:
-            return f" (after step {step - 1}: {error})"
-        for record in captured.records:
-            if not all(np.isfinite(np.load(folder / file)).all() for file in record.outputs):
-                return f": it begins in {record.name}"
-        return ": it begins in the loss"
+        return where_it_diverges(worker, self.states[0], step, self.prepared.training, self.layers)
 
     def _phase(self, doing: str) -> None:
         self.process.phase(doing)
