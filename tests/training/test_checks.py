@@ -37,7 +37,7 @@ def test_a_drifting_loss_is_explained_when_its_layers_round_as_much():
     def judged(floors, rounding):
         step = Step(0, 0, {}, {}, {}, {}, truth(loss=2.0, loss_floor=1e-6), {})
         loss = 2.0 + floors * 1e-6
-        check = judge_loss(step, loss, loss, 8, rounding)
+        check = judge_loss(step, loss, loss, rounding)
         return check.verdict, check.difference
 
     assert judged(9, 1.0) == ("EQUAL", "")

@@ -101,7 +101,7 @@ def _judge_training(
     parity: TrainingParity, port: Worker, folder: ModelFolder, subject: Subject, how: Made
 ) -> list[Check]:
     """Build the port again, and run the checks of whole training steps. how: how the port makes a mistake, or none."""
-    built = port.ask(build_question(folder, subject.adapter.name, None, subject.mode))
+    built = port.ask(build_question(folder, subject.adapter.name, None, subject.mode, trains=True))
     port.ask(messages.Load(path=str(parity.prepared.weights)))
     question = PrepareTraining(
         inputs=str(parity.prepared.training),

@@ -7,7 +7,6 @@ backward are judged layer by layer in a replay. The other checks judge the resul
 
 from __future__ import annotations
 
-import math
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -316,8 +315,11 @@ class TrainingParity:
         def more_noise(times: float) -> Mapping[str, float]:
             return self._floors_of_gradients(index, times)
 
+        def where() -> str:
+            return self._where_it_diverges(learner.worker, state.steps)
+
         checks = [
-            judge_loss(step, taken.loss, taken.step_loss, self._rows(), local.rounding),
+            judge_loss(step, taken.loss, taken.step_loss, local.rounding, where),
             judge_gradients(step, local.more_rounding, more_noise, untested, distance),
             judge_update(step, self.optimizer, learner.optimizer.variants, taken.sparse),
         ]
@@ -360,11 +362,6 @@ class TrainingParity:
 
     def _truth_path(self, index: int) -> Path:
         return self.space / f"truth-{index}.npz"
-
-    def _rows(self) -> int:
-        """The number of labels of a batch. The loss is the mean over them."""
-        (output,) = self.process.folder.spec.outputs.values()
-        return math.prod(output.sized(self.request.batch)[:-1])
 
     def _curve(self, learner: Learner, checks: Sequence[Check]) -> Curve:
         """The loss curve of a subject, from the first state."""

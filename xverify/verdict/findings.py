@@ -148,6 +148,7 @@ class StepTruth:
     statistics: running statistic -> rms of its noise.
     terms: batch norm -> number of values of one channel.
     momentum: batch norm -> its momentum; None for a cumulative average.
+    alternatives: what a report says about a mistake in the loss -> the exact loss with it.
     """
 
     loss: float
@@ -157,3 +158,4 @@ class StepTruth:
     statistics: Mapping[str, float] = field(default_factory=dict)
     terms: Mapping[str, int] = field(default_factory=dict)
     momentum: Mapping[str, float | None] = field(default_factory=dict)
+    alternatives: Mapping[str, float] = field(default_factory=dict)

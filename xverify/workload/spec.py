@@ -15,9 +15,8 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib.util
-import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -25,24 +24,16 @@ from types import ModuleType
 from typing import Any
 
 from ..errors import SpecError, UsageError, nearest
+from .arguments import Arguments
+from .losses import Loss
+from .objective import terms_of
 
 BATCH = "N"
 FOLDED = "folded"  # the entry of names.toml that lists layers whose weight a port has computed
 
 
-class _Declaration:
-    """Makes an unknown argument of a record a SpecError, because Python's own error names neither the known nor the nearest one."""
-
-    def __new__(cls, *_: Any, **settings: Any) -> Any:
-        known = list(inspect.signature(cls.__init__).parameters)[1:]
-        for name in settings:
-            if name not in known:
-                raise SpecError(f"{cls.__name__} takes no {name!r}{nearest(name, known)} It takes: {', '.join(known)}")
-        return super().__new__(cls)
-
-
 @dataclass(frozen=True)
-class TensorSpec(_Declaration):
+class TensorSpec(Arguments):
     """One input or output of a model, in canonical (torch's) layout.
 
     shape: the sizes of the axes; ``"N"`` stands for the batch size, e.g. ``("N", 3, 224, 224)``.
@@ -50,6 +41,7 @@ class TensorSpec(_Declaration):
     low, high: random inputs are uniform in [low, high). Without them, floats are standard normal. Integer inputs need both.
     layout: the names of the axes, e.g. ``"NCHW"``. Images are then converted for a framework with another native layout
         (TensorFlow: NHWC). Without it, arrays keep the order of their axes.
+    ignore_index: of a target, a label that a loss ignores: about one value in eight is drawn as this one.
     Raises SpecError for values that contradict each other.
     """
 
@@ -58,6 +50,7 @@ class TensorSpec(_Declaration):
     low: float | None = None
     high: float | None = None
     layout: str | None = None
+    ignore_index: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(self.shape))
@@ -79,7 +72,7 @@ class TensorSpec(_Declaration):
 
 
 @dataclass(frozen=True)
-class ModelSpec(_Declaration):
+class ModelSpec(Arguments):
     """The inputs, outputs and settings of a model.
 
     inputs, outputs: name -> TensorSpec, in the order in which the model takes and returns them.
@@ -90,6 +83,8 @@ class ModelSpec(_Declaration):
     description: one line for the list of models.
     code: the relative path of another folder that contains the model files, for a variant of a model.
     control_flow: why the model cannot be traced, when its control flow depends on its input; '' when it can be traced.
+    targets: name -> TensorSpec of what training compares the outputs with; without any, the labels are classes.
+    loss: the name of a loss, a Loss, or several of them; without any, the cross-entropy of the only output.
     Raises SpecError for values that contradict each other.
     """
 
@@ -102,6 +97,8 @@ class ModelSpec(_Declaration):
     description: str = ""
     code: str = ""
     control_flow: str = ""
+    targets: Mapping[str, TensorSpec] = field(default_factory=dict)
+    loss: str | Loss | Sequence[str | Loss] = ()
 
     @property
     def no_export(self) -> str:
@@ -109,19 +106,22 @@ class ModelSpec(_Declaration):
         return f"no ONNX export: {self.control_flow}, which a trace cannot hold" if self.control_flow else ""
 
     def __post_init__(self) -> None:
-        for what, tensors in (("inputs", self.inputs), ("outputs", self.outputs)):
-            if not tensors:
+        for what, tensors in (("inputs", self.inputs), ("outputs", self.outputs), ("targets", self.targets)):
+            if not tensors and what != "targets":
                 raise SpecError(f"ModelSpec({what}=...) is empty: name at least one tensor")
             for name, tensor in tensors.items():
                 if not isinstance(tensor, TensorSpec):
                     raise SpecError(f"{what}[{name!r}] is a {type(tensor).__name__}: write TensorSpec(shape, ...)")
-        for name, tensor in self.inputs.items():
-            if not tensor.dtype.startswith("float") and tensor.low is None:
-                raise SpecError(f"inputs[{name!r}] is {tensor.dtype}: give low and high, the range of its values")
+                if what != "outputs" and not tensor.dtype.startswith("float") and tensor.low is None:
+                    raise SpecError(f"{what}[{name!r}] is {tensor.dtype}: give low and high, the range of its values")
+        for name in self.targets:
+            if name in self.inputs or name in self.outputs:
+                raise SpecError(f"targets[{name!r}] has the name of an input or output: give it another name")
         if not any(BATCH in tensor.shape for tensor in self.inputs.values()):
             raise SpecError(
                 f"no input has a batch axis: write {BATCH!r} for it, e.g. TensorSpec(({BATCH!r}, 3, 224, 224))"
             )
+        terms_of(self)
 
 
 @dataclass(frozen=True)
