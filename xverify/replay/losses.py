@@ -24,6 +24,7 @@ from .structures import as_float32, as_float64, flatten
 
 # A function of the outputs and targets: Framework.loss.
 LossOf = Callable[[Any, Any], Tensor]
+APART = 1e-4  # two losses that differ by less than this share cannot be told apart in float32
 SAME = 1e-12  # two losses in float64 that differ by less than this share are one
 
 
@@ -68,7 +69,10 @@ class KnownLosses:
         self.objective, self.layouts = objective, outputs
 
     def alternatives(self, outputs: Any, targets: Any, exact: float) -> dict[str, float]:
-        """What a report says about a mistake -> the loss with it, for every mistake that changes the loss. All are in float64."""
+        """What a report says about a mistake -> the loss with it, for every mistake that changes the loss, in float64.
+
+        Of mistakes that give the same loss, the first is returned.
+        """
         named = {name: tensor.detach() for name, tensor in named_outputs(outputs, list(self.layouts)).items()}
         given = targets if isinstance(targets, Mapping) else {"target": targets}
         known = {**named, **{name: as_float64(tensor) for name, tensor in given.items()}}
@@ -78,8 +82,9 @@ class KnownLosses:
         found: dict[str, float] = {}
         for wrong in wrong_losses(objective):
             changed = self._value(wrong.objective, known)
-            if math.isfinite(changed) and abs(changed - exact) > 1e-6 * abs(exact):
-                found.setdefault(wrong.says, changed)
+            others = [exact, *found.values()]
+            if math.isfinite(changed) and all(abs(changed - other) > APART * abs(changed) for other in others):
+                found[wrong.says] = changed
         return found
 
     def _named(self, known: Mapping[str, Tensor], targets: set[str], exact: float) -> Objective | None:

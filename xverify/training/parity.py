@@ -215,6 +215,10 @@ class TrainingParity:
             for check in self._judge_step(learner, index, self._step(learner, index), Local(), [], Distance())
         ]
 
+    def loss_mistakes(self) -> Mapping[str, float]:
+        """What a report says about each mistake that would change the loss of the first step -> that loss."""
+        return self._truth(0).alternatives
+
     def judge_again(self, learner: Learner, error: Error) -> Error:
         """Judge the first step of a later process run. Returns ``error``, or the error that the later process run shows."""
         judged = self._replayed.get(learner.build_key) or self._judge_layers(learner, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from .losses import VARIANTS, Loss, Objective
@@ -27,13 +27,20 @@ def wrong_losses(objective: Objective) -> Iterator[WrongLoss]:
         others = terms[:place], terms[place + 1 :]
         of = f"{term.name} of {term.output!r}: " if len(terms) > 1 else ""
         for kind, says, wrong in _mistakes(term):
-            yield WrongLoss(kind, of + says, replace(objective, terms=(*others[0], wrong, *others[1])))
+            yield WrongLoss(
+                kind + _named(term, terms), of + says, replace(objective, terms=(*others[0], wrong, *others[1]))
+            )
         if len(terms) > 1:
             left = replace(objective, terms=(*others[0], *others[1]))
-            yield WrongLoss("term missing", f"the term {term.says()} is missing", left)
+            yield WrongLoss("term missing" + _named(term, terms), f"the term {term.says()} is missing", left)
         if term.weight != 1:
             plain = replace(objective, terms=(*others[0], replace(term, weight=1.0), *others[1]))
-            yield WrongLoss("weight missing", f"{of}its weight {term.weight:g} is missing", plain)
+            yield WrongLoss("weight missing" + _named(term, terms), f"{of}its weight {term.weight:g} is missing", plain)
+
+
+def _named(term: Loss, terms: Sequence[Loss]) -> str:
+    """The output of a term, where there are several terms."""
+    return f", {term.output}" if len(terms) > 1 else ""
 
 
 def _mistakes(term: Loss) -> Iterator[tuple[str, str, Loss]]:
