@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from .engine.api import run
     from .errors import XverifyError
     from .results.records import Result, Row
+    from .workload.losses import Loss
     from .workload.spec import ModelSpec, TensorSpec
 
-__all__ = ["ModelSpec", "Result", "Row", "TensorSpec", "XverifyError", "__version__", "check", "convert", "run"]
+__all__ = ["Loss", "ModelSpec", "Result", "Row", "TensorSpec", "XverifyError", "__version__", "check", "convert", "run"]
 
 # These modules are imported on first use, because the interpreter of a worker may have numpy and its framework alone.
 _MODULES = {
+    "Loss": ".workload.losses",
     "ModelSpec": ".workload.spec",
     "Result": ".results.records",
     "Row": ".results.records",

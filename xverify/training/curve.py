@@ -60,9 +60,11 @@ def band(
     last = len(losses) - 1
     if not math.isfinite(losses[last]):
         assert process.request.optimizer is not None
+        where = f"the loss is {losses[last]} at step {last}{where_it_diverges(worker, last)}"
+        if not last:  # no update was made
+            raise Failed(f"{where}; its loss is not defined for its first outputs")
         raise Failed(
-            f"its own training diverges: the loss is {losses[last]} at step {last}{where_it_diverges(worker, last)}; a "
-            f"smaller --lr than {process.request.optimizer.lr:g} may help"
+            f"its own training diverges: {where}; a smaller --lr than {process.request.optimizer.lr:g} may help"
         )
     replicas = []
     for index in range(REPLICAS):

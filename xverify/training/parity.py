@@ -7,12 +7,13 @@ backward are judged layer by layer in a replay. The other checks judge the resul
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..errors import Crashed, SubjectError, TimedOut
+from ..errors import Crashed, Failed, SubjectError, TimedOut
 from ..reference.build import Prepared, ReferenceProcess, fewer_items
 from ..reference.repeated import training_randomness
 from ..results.records import Check, Curve, Error, Layers, Training
@@ -36,6 +37,7 @@ from ..worker.messages_training import (
     Trajectory,
 )
 from ..worker.process import Worker
+from ..workload.objective import REFERENCE, objective_of
 from ..workload.optimizers import Optimizer
 from .checks import Local, iterated_vectors, judge_gradients, judge_loss, judge_statistics, judge_update
 from .conclusion import layer_check, training_error
@@ -50,6 +52,7 @@ CURVE = {"quick": 10, "standard": 50, "rigorous": 50}
 LONG_STEP = 1.5
 FEW_ITEMS = 2  # items of a batch whose layers are judged when steps are long; the noise of a step is then measured once, not twice
 LOCAL = ("forward", "backward")  # the layer checks
+BEFORE_BACKWARD = ("weights", "forward", "loss")
 
 
 @dataclass(frozen=True)
@@ -190,7 +193,9 @@ class TrainingParity:
         if self.no_curve:
             checks.append(Check("curve", 0, Verdict.UNTESTED, says=self.no_curve))
         checks += iterated_vectors(self.prepared.shapes)
-        checks = sorted(checks, key=lambda check: check.step)
+        # The loss comes before the backward pass, so that a wrong loss is reported as the first that breaks.
+        checks = sorted(checks, key=lambda check: (check.step, check.name not in BEFORE_BACKWARD))
+        objective = objective_of(self.process.folder, REFERENCE)
         training = Training(
             optimizer=self.optimizer.says(),
             variants=learner.optimizer.variants,
@@ -199,6 +204,7 @@ class TrainingParity:
             untested=tuple(dict.fromkeys(untested)),
             dropout_disabled=learner.dropout_disabled,
             layers=layers,
+            loss=objective.says() if objective else "",
         )
         return training_error(training, distance), training
 
@@ -343,7 +349,11 @@ class TrainingParity:
                 seed=self.request.seed,
                 once=bool(self.no_curve),
             )
-            self._truths[index] = self.worker.ask(question).truth
+            truth = self.worker.ask(question).truth
+            if not math.isfinite(truth.loss):
+                where = self._where_it_diverges(self.worker, self.states[index].steps)
+                raise Failed(f"the reference's own loss is {truth.loss} at step {self.states[index].steps}{where}")
+            self._truths[index] = truth
         return self._truths[index]
 
     def _floors_of_gradients(self, index: int, times: float) -> Mapping[str, float]:
