@@ -151,6 +151,6 @@ def check_targets(loss: LossOf, outputs: Any, targets: Any) -> None:
                 ignored.append(name)
     if ignored:
         raise Failed(
-            f"the reference's loss does not change when the values of its target {', '.join(map(repr, ignored))} do: it does not use "
-            f"{'it' if len(ignored) == 1 else 'them'}; use it in loss(outputs, targets), or leave it out of targets in spec.py"
+            f"the reference's loss does not change when the values of its target {', '.join(map(repr, ignored))} do: it does not "
+            f"use {'it' if len(ignored) == 1 else 'them'}; use it in loss(outputs, targets), or leave it out of targets in spec.py"
         )

@@ -141,4 +141,4 @@ class Objective:
 
     def says(self) -> str:
         """The loss in one line."""
-        return "the loss of the model file" if self.own else " + ".join(term.says() for term in self.terms)
+        return "of the model file" if self.own else " + ".join(term.says() for term in self.terms)
