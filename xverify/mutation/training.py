@@ -119,14 +119,14 @@ def _judge_training(
     question = build_question(folder, subject.adapter.name, None, subject.mode, trains=True)
     built = port.ask(replace(question, objective=objective) if objective else question)
     port.ask(messages.Load(path=str(parity.prepared.weights)))
-    question = PrepareTraining(
+    training = PrepareTraining(
         inputs=str(parity.prepared.training),
         mode=subject.mode,
         optimizer=how.settings,
         match=how.match,
         plant=how.in_model,
     )
-    port.ask(question)
+    port.ask(training)
     if how.in_training:
         port.ask(PlantMistake(plant=how.in_training))
     settings = replace(how.settings, variants=())

@@ -54,11 +54,17 @@ def _mistakes(term: Loss) -> Iterator[tuple[str, str, Loss]]:
     for setting in ("delta", "beta", "temperature"):
         for value in _other_values(term, setting):
             right = getattr(term, setting)
-            yield f"other {setting}", f"it has {setting} {value:g}, not {right:g}", replace(term, **{setting: value})
+            yield f"other {setting}", f"it has {setting} {value:g}, not {right:g}", _with(term, setting, value)
     if term.name == "huber" and term.delta != 1:
         yield "smooth_l1 for huber", "it is smooth_l1, which is huber divided by delta", _smooth(term)
     if term.name == "mse":
         yield "l1 for mse", "it is the mean of the distances, not of their squares", replace(term, name="l1")
+
+
+def _with(term: Loss, setting: str, value: float) -> Loss:
+    if setting == "delta":
+        return replace(term, delta=value)
+    return replace(term, beta=value) if setting == "beta" else replace(term, temperature=value)
 
 
 def _smooth(term: Loss) -> Loss:

@@ -43,6 +43,7 @@ def _named(spec: ModelSpec, loss: Loss) -> Loss:
     """A loss with the names of its output and target. Raises SpecError where they do not fit it."""
     output = _chosen(loss, "output", loss.output, spec.outputs)
     targets = spec.targets
+    tensor: TensorSpec | None
     if loss.target in spec.outputs and loss.target not in spec.targets:
         target, tensor = loss.target, spec.outputs[loss.target]
     else:
