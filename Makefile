@@ -24,9 +24,10 @@ check: lint types fast        ## format, lint, types, the order of imports, and 
 ci: lint types resolve test   ## what has to pass before a change is merged
 
 # Two at a time, except those that judge a speed. Frameworks take all cores by themselves, so slow tests run one by one.
+# Another program on the machine can spoil a test that judges a speed. Those that failed are therefore run a second time.
 fast: $(STAMP)
 	$(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile -m "not slow and not timed"
-	$(BIN)/python -m pytest -q -m "timed and not slow"
+	$(BIN)/python -m pytest -q -m "timed and not slow" || $(BIN)/python -m pytest -q -m "timed and not slow" --last-failed
 
 bench: $(STAMP)               ## how fast a command starts; the harness beside loops written by hand; the cost of a replay
 	$(BIN)/python bench/start.py

@@ -166,6 +166,12 @@ functions = [serve.get_concrete_function(), double.get_concrete_function()]
 converter = tf.lite.TFLiteConverter.from_concrete_functions(functions, held)
 open("two.tflite", "wb").write(converter.convert())
 
+@tf.function(input_signature=[tf.TensorSpec([None, 4], name="x")])
+def nonpositive(x):
+    return {"logits": tf.minimum(tf.matmul(x, tf.constant(W[:, :2])), tf.zeros(2))}
+converter = tf.lite.TFLiteConverter.from_concrete_functions([nonpositive.get_concrete_function()], tf.Module())
+open("zeros.tflite", "wb").write(converter.convert())
+
 # A matrix is large enough for the converter to quantise it.
 x = keras.Input((64,), name="x")
 wide = keras.Model(x, keras.layers.Dense(3, name="fc2")(keras.layers.Dense(64, activation="relu", name="fc1")(x)))

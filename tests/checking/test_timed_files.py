@@ -73,6 +73,7 @@ def test_more_work_is_slower_and_the_interval_of_the_ratio_excludes_one(check, t
     assert first["error"]["timed_cases"] == 1
     assert second["memory"]["peak_rss_mib"] > 10
     if not second["speed"]["noisy"]:  # a machine that is too noisy ends the process runs early
+        assert [first["speed"]["reason"], second["speed"]["reason"]] == [None, None]
         assert len(first["speed"]["launches"]) >= 3
         assert first["speed"]["verdict"] == "BASELINE"
         assert second["speed"]["verdict"] == "SLOWER"

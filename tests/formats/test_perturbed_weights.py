@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from modelfiles import FILES, Opened, file
 
+from xverify.framework import formats
 from xverify.weights import npz
 from xverify.worker.messages_files import Compute
 
@@ -39,3 +40,17 @@ def test_a_masked_softmax_keeps_its_infinite_scores():
         rounded = scores.masked_fill(future, float("-inf")).softmax(-1)
     assert rounded.isfinite().all()
     assert 0 < (rounded - exact).abs().max() < 1e-6
+
+
+def test_every_weight_of_a_tflite_file_is_found_where_it_is(tmp_path):
+    """The bytes of a weight of zeros are also those of other parts of the file."""
+    pytest.importorskip("ai_edge_litert")
+    adapter = formats.load("tflite")(1, "cpu")
+    model = adapter.open(file("TENSORFLOW", "zeros.tflite"), {}, False)
+    before = adapter.stored(model).arrays
+    after = adapter.stored(adapter.rounded_weights(model, 1, tmp_path)).arrays
+    shapes = {array.shape for array in before.values() if array.dtype == np.float32}
+    assert {(2,), (2, 4)} <= shapes
+    for name, array in before.items():
+        if array.dtype == np.float32:
+            assert (np.abs(after[name] - array) == np.abs(np.spacing(array))).mean() > 0.9, name

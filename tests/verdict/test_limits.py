@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from xverify.verdict import limits as rule
 from xverify.verdict.findings import Finding
-from xverify.verdict.limits import UNIT
+from xverify.verdict.limits import UNIT, mean_with_doubt
 
 
 def test_growth_is_half_the_root_of_the_number_of_terms():
@@ -111,3 +111,10 @@ def test_a_channel_of_few_values_has_no_verdict_of_its_own():
     assert rule.ratios(*arguments, values=2)[1] == 0
     assert rule.ratios(*arguments, values=rule.LEAST_VALUES)[1] > rule.EQUAL_C
     assert rule.ratios(*arguments, values=2)[0] == rule.ratios(*arguments)[0]
+
+
+def test_samples_of_noise_that_differ_much_leave_doubt():
+    assert mean_with_doubt([4.0]) == 4.0
+    assert mean_with_doubt([4.0, 4.0, 4.0, 4.0]) == 4.0
+    assert mean_with_doubt([0.0, 0.0, 0.0, 4.0]) == pytest.approx(3.0)
+    assert mean_with_doubt([]) == 0.0

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import Crashed, NotInstalled, SubjectError, TimedOut, Unsupported
-from ..verdict.limits import UNIT
+from ..verdict.limits import UNIT, mean_with_doubt
 from ..weights import npz
 from ..weights.canonical import Array
 from ..worker.messages_graph import EvaluateGraph
@@ -19,7 +19,11 @@ from ..workload import probe
 from .subject import Opened, compute
 
 Outputs = Mapping[str, Array]
-FEW_VALUES, FEW_SAMPLES = 10_000, 4  # fewer values than this in all outputs need several perturbed evaluations
+SAMPLES = 4  # perturbed evaluations
+FEW_VALUES, NEAR = (
+    10_000,
+    1.0,
+)  # fewer values than this in all outputs, or a residual of more noise floors, need all of them
 ENOUGH = 2.0  # seconds of evaluating in float64 after which no further case is begun
 
 
@@ -74,15 +78,35 @@ def own_meaning(
             notes.append(f"{opened.label} could not be evaluated in float64: {error}")
     try:
         exact = compute(opened, inputs, "float64", float64=True)
-        perturbed = [
-            compute(opened, _perturbed(inputs, seed), f"perturbed-{index}", float64=True, perturb=seed + index)
-            for index in range(FEW_SAMPLES if sum(exact[key].size for key in exact) < FEW_VALUES else 1)
-        ]
+        floors = _perturbed_floors(opened, inputs, outputs, exact, seed)
     except (Unsupported, NotInstalled):
         return None
-    floors = perturbation_floors(exact, perturbed)
     says = f"{opened.path.name} in float64"
     return Meaning(exact, Rounded(exact, outputs), floors, False, "float64", says)
+
+
+def _perturbed_floors(opened: Opened, inputs: Path, outputs: Outputs, exact: Outputs, seed: int) -> dict[str, float]:
+    """The floors by SAMPLES perturbed evaluations in float64; of many values by one, where no residual is near it.
+
+    outputs: what the runtime computed.
+    """
+    few = sum(exact[key].size for key in exact) < FEW_VALUES
+    found: list[Outputs] = []
+    while True:
+        index = len(found)
+        found.append(
+            compute(opened, _perturbed(inputs, seed), f"perturbed-{index}", float64=True, perturb=seed + index)
+        )
+        floors = perturbation_floors(exact, found)
+        if len(found) == SAMPLES or not (
+            few or any(_residual(outputs, exact, key) > NEAR * floors[key] for key in floors)
+        ):
+            return floors
+
+
+def _residual(outputs: Outputs, exact: Outputs, key: str) -> float:
+    """rms of outputs - exact; 0.0 where their shapes differ, which is judged elsewhere."""
+    return rms(outputs[key] - exact[key]) if key in outputs and outputs[key].shape == exact[key].shape else 0.0
 
 
 def _evaluated(opened: Opened, inputs: Path, outputs: Outputs, graphs: Worker, seed: int, notes: list[str]) -> Meaning:
@@ -169,8 +193,8 @@ def perturbation_floors(outputs: Outputs, perturbed: Sequence[Outputs]) -> dict[
         exact = outputs[key]
         if exact.dtype.kind != "f" or any(key not in each or each[key].shape != exact.shape for each in perturbed):
             continue
-        changes = [rms(each[key].astype(np.float64) - exact) for each in perturbed]
-        found[key] = math.hypot(math.hypot(*changes) / math.sqrt(len(changes)), UNIT / math.sqrt(3) * rms(exact))
+        squares = [rms(each[key].astype(np.float64) - exact) ** 2 for each in perturbed]
+        found[key] = math.hypot(math.sqrt(mean_with_doubt(squares)), UNIT / math.sqrt(3) * rms(exact))
     return pooled(found, outputs)
 
 

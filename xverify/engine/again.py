@@ -109,7 +109,11 @@ def _enough(pairs: Sequence[tuple[tuple[float, float], float]], seconds: float) 
 
 
 def _unfinished(worker: Worker, cases: int, calls: int) -> tuple[float, ...]:
-    """How much longer the first reading of outputs takes than the second, in some more blocks."""
+    """How much longer the first reading of outputs takes than the second, with calls before each, in some more blocks.
+
+    Without calls before the second one, the first reading may take 0.1 ms longer than the second on a busy machine, because the
+    calls of the block have filled the processor's caches.
+    """
     keep = str(worker.folder / "unfinished.npz")
-    replies = [worker.ask(Block(index % cases, calls, keep)) for index in range(KEPT)]
+    replies = [worker.ask(Block(index % cases, calls, keep, calls_between=True)) for index in range(KEPT)]
     return tuple(reply.unfinished_seconds or 0.0 for reply in replies)

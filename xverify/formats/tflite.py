@@ -156,16 +156,36 @@ class Adapter(ModelFile):
         return tflite_precision.precision(interpreter.get_tensor_details(), interpreter._get_ops_details())
 
     def rounded_weights(self, model: LiteModel, seed: int, folder: Path) -> LiteModel:
-        content = bytearray(model.path.read_bytes())
-        stored = self.stored(model).arrays.items()
-        weights = {name: array for name, array in stored if array.dtype == np.float32 and array.size > 1}
-        for name, array in probe.perturb(weights, seed).items():
-            place = content.find(weights[name].tobytes())
-            if place >= 0:
-                content[place : place + array.nbytes] = array.tobytes()
+        content = model.path.read_bytes()
+        rounded = bytearray(content)
+        weights = self._weights_in(content)
+        for place, array in probe.perturb(weights, seed).items():
+            rounded[int(place) : int(place) + array.nbytes] = array.tobytes()
         path = folder / f"rounded-{seed}.tflite"
-        path.write_bytes(content)
+        path.write_bytes(rounded)
         return replace(model, path=path)
+
+    def _weights_in(self, content: bytes) -> dict[str, Array]:
+        """The float32 weights of a file: the place of the first byte, in decimal digits -> array.
+
+        content: of the file. Interpreters use weights where they lie in it, so the address of an array tells its place. A value is
+        no weight when it lies elsewhere.
+        """
+        interpreter = self.litert.Interpreter(
+            model_content=content, experimental_op_resolver_type=self.litert.OpResolverType.BUILTIN_REF
+        )
+        begin = np.frombuffer(content, np.uint8).ctypes.data
+        found = {}
+        for detail in interpreter.get_tensor_details():
+            try:
+                array = interpreter.tensor(detail["index"])()
+            except ValueError:
+                continue  # a value that is computed has no data before that
+            if isinstance(array, np.ndarray) and array.dtype == np.float32:
+                place = array.ctypes.data - begin
+                if 0 <= place <= len(content) - array.nbytes:
+                    found[str(place)] = array.copy()
+        return found
 
     def stored(self, model: LiteModel) -> Stored:
         interpreter = self.interpreter(model.path, "BUILTIN_REF")

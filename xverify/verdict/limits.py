@@ -7,6 +7,8 @@ Jittor: the residual of a clean layer is at most 2.75 noise floors, and that of 
 from __future__ import annotations
 
 import math
+import statistics
+from collections.abc import Sequence
 
 from ..results.verdicts import Verdict
 from ..weights.canonical import Array
@@ -26,6 +28,18 @@ def growth(terms: int) -> float:
     terms: n. Source: the probabilistic bound of Higham & Mary, SIAM Journal on Scientific Computing 41 (2019).
     """
     return max(1.0, math.sqrt(terms) / 2)
+
+
+def mean_with_doubt(squares: Sequence[float]) -> float:
+    """The mean square of noise that a few samples show: their mean and twice its standard error; 0.0 without a sample.
+
+    Rounding changes the outputs of most models by nearly the same amount in every sample, and this is then their mean. Where a few
+    activations are near a bend, such as the ends of a hard sigmoid, one sample may be ten times another.
+    """
+    if not squares:
+        return 0.0
+    error = statistics.stdev(squares) / math.sqrt(len(squares)) if len(squares) > 1 else 0.0
+    return statistics.fmean(squares) + 2 * error
 
 
 def ratios(

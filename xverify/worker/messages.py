@@ -210,12 +210,15 @@ class Block(Request[Timed]):
 
     keep: a file for the outputs of the last call; None: they are not kept.
     room: bytes of memory that reading the outputs may need.
+    calls_between: whether to make as many calls again, and then to pause for as long as they took, between the two readings of
+        the outputs. The processor's caches are then as cold for the second reading as for the first.
     """
 
     case: int
     calls: int
     keep: str | None = None
     room: int = 0
+    calls_between: bool = False
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from ...verdict.limits import mean_with_doubt
 from ..perturbation import Arithmetic, Noise
 from ..tensors import mean_squares, rms
 from .evaluation import EXACT, OWN, Evaluation, Pass, given
@@ -106,12 +107,13 @@ def _summary(value: Value, passes: Sequence[Pass], uncertain: Any) -> OutputNois
         return OutputNoise(value.exact, value.dtype, own, 0.0, uncertain)
     exact = tensor(value.exact)
     axis = max(0, exact.dim() - 1)
-    squares, count = 0.0, 0
-    for each, data in zip(passes, value.by_pass):
-        if each.arithmetic is Arithmetic.PERTURBED:
-            squares += float(mean_squares(tensor(data), axis, exact=exact).mean()) if exact.numel() else 0.0
-            count += 1
-    squares = squares / max(1, count)
+    squares = mean_with_doubt(
+        [
+            float(mean_squares(tensor(data), axis, exact=exact).mean()) if exact.numel() else 0.0
+            for each, data in zip(passes, value.by_pass)
+            if each.arithmetic is Arithmetic.PERTURBED
+        ]
+    )
     if own is not None and exact.numel():
         squares += float(mean_squares(tensor(convert(own, np.float64)), axis, exact=exact).mean())
     # The output is rounded to its type, also where nothing before it is: a window of Hann follows from a whole number.
