@@ -70,6 +70,8 @@ TIMED = (
 
 # Slow tests that take half a minute and more, and of which shorter ones test the same code. `make long` runs them.
 LONG = (
+    "test_named_losses_are_those_of_torch[jittor]",
+    "test_mistakes_in_a_loss_are_planted_and_named",
     "test_every_framework_agrees_on_identical_weights[resnet50]",
     "test_a_model_of_a_library_is_the_reference_of_its_export_and_of_a_keras_port[llama]",
     "test_a_model_of_a_library_is_the_reference_of_its_export_and_of_a_keras_port[whisper_encoder]",

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from .engine.api import run
     from .errors import XverifyError
     from .results.records import Result, Row
+    from .workload.losses import Loss
     from .workload.recipe import Group, Recipe, Schedule
     from .workload.spec import ModelSpec, TensorSpec
 
 __all__ = [
     "Group",
+    "Loss",
     "ModelSpec",
     "Recipe",
     "Result",
@@ -37,6 +39,7 @@ __all__ = [
 # These modules are imported on first use, because the interpreter of a worker may have numpy and its framework alone.
 _MODULES = {
     "Group": ".workload.recipe",
+    "Loss": ".workload.losses",
     "ModelSpec": ".workload.spec",
     "Recipe": ".workload.recipe",
     "Result": ".results.records",

@@ -15,9 +15,10 @@ from xverify.framework.discovery import load  # noqa: E402
 from xverify.replay.backward import INPUT_GRADIENT, UPSTREAM, replay_backward  # noqa: E402
 from xverify.replay.forward import replayed as replayed_forward  # noqa: E402
 from xverify.replay.layer_kinds import leaves  # noqa: E402
+from xverify.replay.losses import cross_entropy_of  # noqa: E402
 from xverify.replay.stepping import Models  # noqa: E402
 from xverify.replay.tensors import Capture, rms  # noqa: E402
-from xverify.replay.training_step import gradient_changes, loss_of, step_in_float64  # noqa: E402
+from xverify.replay.training_step import gradient_changes, step_in_float64  # noqa: E402
 from xverify.verdict.findings import GRADIENT_OF  # noqa: E402
 
 
@@ -176,12 +177,12 @@ def test_the_truth_is_the_step_in_float64_and_the_floors_fit_float32(tmp_path):
     model, (x, target) = make(), batch()
     truth, arrays = step_in_float64(models(model), [x], target)
     exact = copy.deepcopy(model).double()
-    loss = loss_of(exact(x.double()), target)
+    loss = cross_entropy_of(exact(x.double()), target)
     loss.backward()
     assert truth.loss == pytest.approx(loss.item(), rel=1e-12)
     statistic = arrays["statistic/bn.running_var"]
     assert torch.allclose(torch.from_numpy(statistic), exact.bn.running_var, rtol=1e-9)
-    loss_of(model(x), target).backward()
+    cross_entropy_of(model(x), target).backward()
     for name, parameter in model.named_parameters():
         right = exact.get_parameter(name).grad
         assert torch.allclose(torch.from_numpy(arrays[f"gradient/{name}"]), right, rtol=1e-9, atol=1e-12)

@@ -37,7 +37,7 @@ def test_a_drifting_loss_is_explained_when_its_layers_round_as_much():
     def judged(floors, rounding):
         step = Step(0, 0, {}, {}, {}, {}, truth(loss=2.0, loss_floor=1e-6), {})
         loss = 2.0 + floors * 1e-6
-        check = judge_loss(step, loss, loss, 8, rounding)
+        check = judge_loss(step, loss, loss, rounding)
         return check.verdict, check.difference
 
     assert judged(9, 1.0) == ("EQUAL", "")
@@ -45,6 +45,26 @@ def test_a_drifting_loss_is_explained_when_its_layers_round_as_much():
     assert judged(12, 11.0) == ("DRIFT", "")
     assert judged(12, 142.0) == ("DRIFT", "rounding")
     assert judged(35, 142.0) == ("DIFFERENT", "")
+
+
+def test_a_wrong_loss_is_explained_by_the_nearest_mistake():
+    alternatives = {"it is the sum": 16.0, "label smoothing is missing": 1.9, "another one": 1.90001}
+    right = Step(0, 0, {}, {}, {}, {}, truth(loss=2.0, loss_floor=1e-7, alternatives=alternatives), {})
+
+    def says(loss):
+        return judge_loss(right, loss, loss, 1.0).says
+
+    assert says(16.00001).endswith("noise floor away: it is the sum")
+    assert says(1.9000001).endswith(": label smoothing is missing")
+    assert says(1.5).endswith("noise floor away")
+    assert says(2.0) == ""
+
+
+def test_a_loss_that_is_not_finite_says_where_it_begins():
+    right = Step(0, 2, {}, {}, {}, {}, truth(loss=2.0, loss_floor=1e-7), {})
+    check = judge_loss(right, 2.0, math.nan, 1.0, lambda: ": it begins in fc1")
+    assert check.verdict == "INVALID"
+    assert check.says == "the loss of the timed step is nan: it begins in fc1; the reference's is 2"
 
 
 def step(taken=(), **more):

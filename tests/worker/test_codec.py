@@ -19,6 +19,7 @@ from xverify.worker import codec, messages_reference
 from xverify.worker.codec import Hello, MessageError, Refusal
 from xverify.worker.messages import Block, Started, Timed, Warm
 from xverify.worker.messages_training import TrainingState
+from xverify.workload.losses import Loss, Objective
 from xverify.workload.optimizers import optimizer
 
 CALL = LayerCall("fc", 0, ("0.npy",), ("1.npy",), (None, "2.npy"), ("3.npy",))
@@ -51,6 +52,9 @@ SAMPLES = {
     messages_reference.OutputFloor: messages_reference.OutputFloor(0.0, 1.0),
     messages_reference.Fault: messages_reference.Fault("fc", 0, "eps", "behaves as", False),
     StepTruth: StepTruth(2.0, 1e-6, {"a": 1e-6}, {"a": 1.0}, {}, {"bn": 8}, {"bn": None}),
+    Objective: Objective(
+        (Loss("cross_entropy", "y", "t", ignore_index=-1, class_weights=(1, 2)),), {"t": None, "m": "NCHW"}
+    ),
     type(optimizer("sgd")): dataclasses.replace(optimizer("adam", lr=0.1), variants=("eps-hat",)),
 }
 

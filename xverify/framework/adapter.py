@@ -19,9 +19,11 @@ from typing import Any, ClassVar
 from numpy.typing import NDArray
 
 from ..errors import Failed, Unsupported
+from ..workload.losses import Loss
 from ..workload.optimizers import Optimizer
 from ..workload.spec import ModelFolder, load_module
 from .capture import Recorder, TrainingRecorder, recording
+from .structures import only_output
 from .training import BackwardPass, Batch, Training
 
 # A numpy array of any shape and dtype.
@@ -86,6 +88,9 @@ class Framework:
     blocking: bool = False
     # Whether layers take and return images as N,H,W,C.
     channels_last: ClassVar[bool] = False
+    # What computes the loss of training, as a native scalar, from the model's outputs and a dictionary of targets; None: the mean
+    # cross-entropy of the only output. A worker sets it when it builds a model.
+    objective: Callable[[Any, Mapping[str, Any]], Any] | None = None
 
     def __init_subclass__(cls, **more: Any) -> None:
         """A class with a ``wait`` of its own is waited for, unless it says itself that its calls return computed outputs."""
@@ -273,7 +278,7 @@ class Framework:
     # -- optional methods for training ---------------------------------------------------------------------------------
 
     def training(self, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool) -> Training:
-        """Prepare the model for training in this mode, with the cross-entropy of its logits as loss.
+        """Prepare the model for training in this mode, with the loss of ``loss``.
 
         The weights of the model may be different afterwards; they are set before the first step.
 
@@ -284,6 +289,22 @@ class Framework:
         Raises Unsupported when the framework cannot do that.
         """
         raise Unsupported(f"the adapter of {self.name} does not support training")
+
+    def loss(self, outputs: Any, targets: Any) -> Any:
+        """The loss of a training step as a native scalar. targets: the last entry of a Batch."""
+        if self.objective is None:
+            return self.cross_entropy(only_output(outputs), targets)
+        return self.objective(outputs, targets)
+
+    def cross_entropy(self, logits: Any, target: Any) -> Any:
+        """The mean cross-entropy over all rows. logits: (..., classes); target: (...), class numbers."""
+        raise Unsupported(f"the adapter of {self.name} does not support training")
+
+    def loss_value(self, loss: Loss, x: Any, t: Any, axis: int, lengths: Any) -> Any:
+        """The value of a named loss without its weight, as a native scalar; see workload.loss_formulas.value."""
+        raise Unsupported(
+            f"the adapter of {self.name} trains with the cross-entropy of one output, or with a loss of the model file"
+        )
 
     def disable_dropout(self, model: Any) -> list[str]:
         """Set the probability of every dropout layer to zero permanently. Returns the names of the layers changed."""

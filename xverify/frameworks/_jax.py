@@ -13,8 +13,9 @@ from xverify.framework.adapter import Array, Framework
 from xverify.framework.capture import Recorder, TrainingRecorder, recording
 from xverify.framework.structures import leaves, without_classes
 from xverify.framework.training import Batch, Training
-from xverify.frameworks._jax_training import Around, Function, Learner, captured_step
+from xverify.frameworks._jax_training import Around, Function, Learner, captured_step, cross_entropy
 from xverify.frameworks._optax import Equivalent, Optax
+from xverify.workload.losses import Loss
 from xverify.workload.optimizers import Optimizer
 
 
@@ -89,7 +90,15 @@ class Jax(Framework):
         function, fused = self.pure(model), self.fused_parameters(model)
         sums = [len(fused.get(each.name, (each.name,))) for each in function.trained for _ in each.parts]
         steps = Equivalent(optimizer, sums) if match else Optax(optimizer)
-        return Learner(function, steps, self.jax.jit if mode == "jit" else None)
+        return Learner(function, steps, self.jax.jit if mode == "jit" else None, self.loss)
+
+    def cross_entropy(self, logits: Any, target: Any) -> Any:
+        return cross_entropy(logits, target)
+
+    def loss_value(self, loss: Loss, x: Any, t: Any, axis: int, lengths: Any) -> Any:
+        from xverify.frameworks._jax_losses import jax_loss
+
+        return jax_loss(loss, x, t, axis, lengths)
 
     def alias(self, tensor: Any) -> Any:
         """The tensor itself: ``captured_step`` tells the two apart in another way."""
@@ -102,4 +111,4 @@ class Jax(Framework):
             return lambda copy: recording(self._differentiated_layers(copy, names), self.layer_method, listener)
 
         with self.jax.disable_jit():
-            return captured_step(self.pure(model), batch, record, recorder)
+            return captured_step(self.pure(model), batch, record, recorder, self.loss)

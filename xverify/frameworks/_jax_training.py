@@ -10,11 +10,13 @@ import numpy as np
 
 from xverify.framework.adapter import Array
 from xverify.framework.capture import TrainingRecorder
-from xverify.framework.structures import map_leaves
+from xverify.framework.structures import map_leaves, without_classes
 from xverify.framework.training import Batch, Training
 from xverify.frameworks._optax import Steps
 from xverify.weights.flax_layout import NamedWeight, join, split
 
+# A function of the outputs and targets; see Framework.loss.
+LossOf = Callable[[Any, Any], Any]
 # Makes a context around the pass of a copy of the model, for example one that records its layers.
 Around = Callable[[Any], AbstractContextManager[Any]]
 
@@ -56,12 +58,13 @@ class Learner(Training):
     """Training with the optimizer that ``steps`` is.
 
     wrap: makes of a pure function what the mode runs, for example jax.jit; None: the mode runs the function itself.
+    loss: ``Framework.loss``.
     """
 
-    def __init__(self, function: Function, steps: Steps, wrap: Callable[[Any], Any] | None) -> None:
+    def __init__(self, function: Function, steps: Steps, wrap: Callable[[Any], Any] | None, loss: LossOf) -> None:
         import jax
 
-        self.jax, self.function, self.optim = jax, function, steps
+        self.jax, self.function, self.optim, self.loss_of = jax, function, steps, loss
         self.optimizer = steps.optimizer
         self.names = [each.name for each in function.trained]
         self.state = steps.begin(function.present()[0])
@@ -73,7 +76,7 @@ class Learner(Training):
 
     def _loss(self, trained: Sequence[Any], others: Sequence[Any], *batch: Any) -> tuple[Any, list[Any]]:
         outputs, others = self.function(trained, others, batch[:-1])
-        return cross_entropy(outputs, batch[-1]), others
+        return self.loss_of(outputs, batch[-1]), others
 
     def _step(self, trained: Sequence[Any], others: Sequence[Any], state: Any, *batch: Any) -> tuple[Any, ...]:
         (loss, others), gradients = self.gradient(trained, others, *batch)
@@ -131,14 +134,14 @@ def cross_entropy(logits: Any, target: Any) -> Any:
 
 
 def captured_step(
-    function: Function, batch: Batch, record: Callable[[Any], Around], recorder: TrainingRecorder
+    function: Function, batch: Batch, record: Callable[[Any], Around], recorder: TrainingRecorder, loss_of: LossOf
 ) -> tuple[Any, float, Mapping[str, Array]]:
     """Record the layers in one pass, and compute the gradients of what was recorded in another one.
 
     JAX has no gradient with respect to a value inside of a function. So the second pass adds a zero to each recorded tensor, and
     the gradient is the one with respect to this zero.
 
-    record: makes a context that records the layers of a model with a recorder.
+    record: makes a context that records the layers of a model with a recorder. loss_of: ``Framework.loss``.
     """
     import jax
 
@@ -148,7 +151,7 @@ def captured_step(
 
     def loss(trained: Sequence[Any], zeros: Sequence[Any]) -> tuple[Any, Any]:
         outputs, _ = function(trained, others, batch[:-1], record(_Adding(zeros)))
-        return cross_entropy(outputs, batch[-1]), outputs
+        return loss_of(outputs, batch[-1]), without_classes(outputs)
 
     differentiated = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)
     (value, outputs), (gradients, tensor_gradients) = differentiated(trained, zeros)

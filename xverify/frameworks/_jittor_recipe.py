@@ -8,7 +8,6 @@ from typing import Any
 
 from xverify.errors import Unsupported
 from xverify.framework.adapter import Array
-from xverify.framework.structures import only_output
 from xverify.framework.training import Batch, Used
 from xverify.frameworks.jittor import Adapter, Learner
 from xverify.workload.optimizers import Optimizer
@@ -121,7 +120,7 @@ class RecipeLearner(Learner):
         """Add up the gradients of all micro-batches, each with its share. Returns the loss."""
         total, before, parts = None, self.optim.n_step, micro_batches(batch, self.recipe.accumulate)
         for part in parts:
-            loss = self.cross_entropy(only_output(self.model(*part[:-1])), part[-1]) / len(parts)
+            loss = self._loss(*part) / len(parts)
             self.optim.backward(loss)
             total = loss if total is None else total + loss
         if self.match:

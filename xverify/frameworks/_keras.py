@@ -16,6 +16,7 @@ from xverify.framework.adapter import Array, Framework, Source
 from xverify.framework.training import BackwardPass, Batch
 from xverify.weights import tensorflow as weights
 from xverify.weights.tensorflow import NamedVariable
+from xverify.workload.losses import Loss
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,11 @@ class Keras(Framework):
     def in_training(self, model: Any) -> Any:
         """The model in training mode, as ``differentiate`` takes it."""
         return self.forward(model, training=True)
+
+    def loss_value(self, loss: Loss, x: Any, t: Any, axis: int, lengths: Any) -> Any:
+        from xverify.frameworks._keras_losses import keras_loss
+
+        return keras_loss(loss, x, t, axis, lengths)
 
     def differentiate(
         self, forward: Any, batch: Batch, variables: Sequence[Any], tensors: Callable[[], Sequence[Any]] = list

@@ -6,6 +6,7 @@ from typing import Any
 
 from xverify.errors import Unsupported
 from xverify.framework.adapter import Framework
+from xverify.workload.losses import Loss
 
 MIB = 2**20
 
@@ -48,6 +49,11 @@ class OnTorch(Framework):
         if not tensor.requires_grad:
             return tensor.detach().requires_grad_()
         return tensor.clone()  # a view would be changed by operations that work in place
+
+    def loss_value(self, loss: Loss, x: Any, t: Any, axis: int, lengths: Any) -> Any:
+        from xverify.frameworks._torch_losses import torch_loss
+
+        return torch_loss(loss, x, t, axis, lengths)
 
     def cross_entropy(self, logits: Any, target: Any) -> Any:
         """The mean cross-entropy over all rows. logits: (..., classes); target: (...), class numbers."""

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from xverify.framework.adapter import Array
-from xverify.framework.structures import only_output
 from xverify.framework.training import Batch, Used
 from xverify.frameworks.torch import Adapter, Learner
 from xverify.workload.optimizers import Optimizer
@@ -114,7 +113,7 @@ class RecipeLearner(Learner):
         """Add up the gradients of all micro-batches, each with its share. Returns the loss."""
         total: Any = None
         for part in micro_batches(batch, self.recipe.accumulate):
-            loss = self.cross_entropy(only_output(self.forward(*part[:-1])), part[-1])
+            loss = self.loss_of(self.forward(*part[:-1]), part[-1])
             (loss * self.share).backward()
             total = loss.detach() if total is None else total + loss.detach()
         return total / self.recipe.accumulate

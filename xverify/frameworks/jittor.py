@@ -21,6 +21,7 @@ from xverify.framework.adapter import Array, Framework, Source
 from xverify.framework.structures import leaves, only_output
 from xverify.framework.training import BackwardPass, Batch, Training
 from xverify.weights import jittor as weights
+from xverify.workload.losses import Loss
 from xverify.workload.optimizers import Optimizer, update
 
 
@@ -169,6 +170,11 @@ class Adapter(Framework):
         picked = (shifted * (labels.index(1) == labels)).sum(1)
         return (shifted.exp().sum(1).log() - picked).mean()
 
+    def loss_value(self, loss: Loss, x: Any, t: Any, axis: int, lengths: Any) -> Any:
+        from xverify.frameworks._jittor_losses import jittor_loss
+
+        return jittor_loss(loss, x, t, axis, lengths)
+
     def alias(self, tensor: Any) -> Any:
         node = tensor * 1.0
         if tensor.is_stop_grad():
@@ -177,12 +183,12 @@ class Adapter(Framework):
 
     def backward(self, model: Any, batch: Batch, tensors: Callable[[], Sequence[Any]]) -> BackwardPass:
         parameters = trainable_parameters(model)
-        logits = only_output(model(*batch[:-1]))
-        loss = self.cross_entropy(logits, batch[-1])
+        outputs = model(*batch[:-1])
+        loss = self.loss(outputs, batch[-1])
         nodes = list(tensors())
         found = self.jt.grad(loss, [*nodes, *parameters.values()])
         parameter_gradients = {name: gradient.numpy() for name, gradient in zip(parameters, found[len(nodes) :])}
-        return BackwardPass(logits, float(loss.numpy().item()), found[: len(nodes)], parameter_gradients)
+        return BackwardPass(outputs, float(loss.numpy().item()), found[: len(nodes)], parameter_gradients)
 
 
 def trainable_parameters(model: Any) -> dict[str, Any]:  # Any: jittor.Var has no type
@@ -203,7 +209,7 @@ class Learner(Training):
         self.parameters = self._trained(trainable_parameters(model), optimizer)
         self.names = list(self.parameters)
         # With one label per item, Jittor's own function is called directly: two more operations would take 2% of a short step.
-        direct = batch[-1].ndim == 1 and not match
+        direct = framework.objective is None and batch[-1].ndim == 1 and not match
         self.cross_entropy = framework.jt.nn.cross_entropy_loss if direct else framework.cross_entropy
         make = self._equivalent_optimizer if match else self._jittor_optimizer
         self.optimizer, self.optim = make(optimizer, list(self.parameters.values()))
@@ -255,14 +261,18 @@ class Learner(Training):
 
         return o.plain, Equivalent()
 
+    def _loss(self, *batch: Any) -> Any:
+        outputs, objective = self.model(*batch[:-1]), self.framework.objective
+        return objective(outputs, batch[-1]) if objective else self.cross_entropy(only_output(outputs), batch[-1])
+
     def step(self, *batch: Any) -> Any:
-        loss = self.cross_entropy(only_output(self.model(*batch[:-1])), batch[-1])
+        loss = self._loss(*batch)
         self.optim.step(loss)
         self.jt.sync_all()  # without it Jittor would not compute the update
         return loss
 
     def gradients(self, *batch: Any) -> tuple[float, dict[str, Array]]:
-        loss = self.cross_entropy(only_output(self.model(*batch[:-1])), batch[-1])
+        loss = self._loss(*batch)
         found = self.jt.grad(loss, list(self.parameters.values()))
         return float(loss.numpy().item()), {name: g.numpy() for name, g in zip(self.parameters, found)}
 

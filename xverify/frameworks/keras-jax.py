@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from xverify.framework.adapter import Array
-from xverify.framework.structures import only_output
+from xverify.framework.structures import without_classes
 from xverify.framework.training import Batch, Training
 from xverify.frameworks._jax import Jax
-from xverify.frameworks._jax_training import Around, Function, cross_entropy, plainly
+from xverify.frameworks._jax_training import Around, Function, plainly
 from xverify.frameworks._keras import Gradients, Keras, canonical, native
 from xverify.frameworks._keras_training import learner
 from xverify.weights import tensorflow as weights
@@ -96,7 +96,7 @@ class Adapter(Keras, Jax):
 
         def loss(trained: Sequence[Any], others: Sequence[Any]) -> tuple[Any, Any]:
             outputs, others = forward(trained, others, batch[:-1])
-            return cross_entropy(outputs, batch[-1]), (outputs, others)
+            return self.loss(outputs, batch[-1]), (without_classes(outputs), others)
 
         trained, others = forward.present()
         (value, (outputs, others)), found = self.jax.value_and_grad(loss, has_aux=True)(trained, others)
@@ -133,7 +133,7 @@ class Pure(Function):
     ) -> tuple[Any, list[Any]]:
         given = zip([*self.variables, *self.others], [*trained, *others])
         with self.framework.keras.StatelessScope(list(given)) as scope, around(self.model):
-            outputs = only_output(self.forward(*inputs))
+            outputs = self.forward(*inputs)
         return outputs, [scope.get_current_value(variable) for variable in self.others]
 
 

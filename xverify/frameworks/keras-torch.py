@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from xverify.errors import Failed
 from xverify.framework.adapter import Array
-from xverify.framework.structures import only_output
+from xverify.framework.objective import NOT_DIFFERENTIABLE
 from xverify.framework.training import Batch, Training
 from xverify.frameworks._keras import Gradients, Keras, canonical, native
 from xverify.frameworks._keras_training import learner
@@ -56,12 +57,14 @@ class Adapter(OnTorch, Keras):
     def differentiate(
         self, forward: Any, batch: Batch, variables: Sequence[Any], tensors: Callable[[], Sequence[Any]] = list
     ) -> Gradients:
-        logits = only_output(forward(*batch[:-1]))
-        loss = self.cross_entropy(logits, batch[-1])
+        outputs = forward(*batch[:-1])
+        loss = self.loss(outputs, batch[-1])
+        if not loss.requires_grad:
+            raise Failed(NOT_DIFFERENTIABLE)
         nodes = list(tensors())
         values = [variable.value for variable in variables]
         found = self.torch.autograd.grad(loss, [*nodes, *values], allow_unused=True)
-        return Gradients(logits, loss.detach(), found[: len(nodes)], found[len(nodes) :])
+        return Gradients(outputs, loss.detach(), found[: len(nodes)], found[len(nodes) :])
 
     def dense(self, gradient: Any) -> Any:
         return gradient

@@ -151,14 +151,14 @@ class Adapter(Framework):
     def backward(self, model: Any, batch: Batch, tensors: Callable[[], Sequence[Any]]) -> BackwardPass:
         _undo_conversion(model)
         trained = trainable_weights(model)
-        logits = model(*batch[:-1])
-        loss = self.cross_entropy(logits, batch[-1])
+        outputs = model(*batch[:-1])
+        loss = self.loss(outputs, batch[-1])
         nodes = list(tensors())
         parts = [part for weight in trained for part in weight.parts]
         found = self.paddle.grad([loss], [*nodes, *parts], allow_unused=True)
         gradients = dict(zip(map(id, parts), found[len(nodes) :]))
         by_name = {each.name: _gathered(each, [gradients[id(part)] for part in each.parts]) for each in trained}
-        return BackwardPass(logits, float(loss), found[: len(nodes)], by_name)
+        return BackwardPass(outputs, float(loss), found[: len(nodes)], by_name)
 
 
 def trainable_weights(model: Any) -> list[weights.NamedWeight]:
@@ -231,7 +231,8 @@ class Learner(Training):
     def _loss(self, batch: Batch) -> Any:
         """The loss of a batch, with its graph of gradients."""
         before = self.norms.variances() if self.norms else []
-        loss = self.cross_entropy(self.forward(*batch[:-1]), batch[-1])
+        outputs, objective = self.forward(*batch[:-1]), self.framework.objective
+        loss = objective(outputs, batch[-1]) if objective else self.cross_entropy(outputs, batch[-1])
         if self.norms:
             self.norms.correct(before)
         return loss

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
+from xverify.errors import Failed
 from xverify.framework.adapter import Array
-from xverify.framework.structures import only_output, without_classes
+from xverify.framework.objective import NOT_DIFFERENTIABLE
+from xverify.framework.structures import without_classes
 from xverify.framework.training import Batch, Training
 from xverify.frameworks._keras import Gradients, Keras, canonical, native
 from xverify.frameworks._keras_training import learner
@@ -86,13 +88,19 @@ class Adapter(Keras):
     ) -> Gradients:
         tf = self.tf
         with tf.GradientTape() as self.tape:
-            logits = only_output(forward(*batch[:-1]))
-            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=batch[-1], logits=logits))
+            outputs = forward(*batch[:-1])
+            loss = self.loss(outputs, batch[-1])
             nodes = list(tensors())
         # The tape knows the tf.Variable inside a Keras variable.
         plain = [variable if isinstance(variable, tf.Variable) else variable.value for variable in variables]
         found = self.tape.gradient(loss, [*nodes, *plain])
-        return Gradients(logits, loss, found[: len(nodes)], found[len(nodes) :])
+        if all(gradient is None for gradient in found):
+            raise Failed(NOT_DIFFERENTIABLE)
+        return Gradients(outputs, loss, found[: len(nodes)], found[len(nodes) :])
+
+    def cross_entropy(self, logits: Any, target: Any) -> Any:
+        tf = self.tf
+        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=target, logits=logits))
 
     def dense(self, gradient: Any) -> Any:
         """The gradient of an embedding consists of the rows that were used; the result has all rows."""

@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from xverify.errors import Failed
 from xverify.framework.adapter import Array, Framework, Source
 from xverify.framework.capture import Recorder, TrainingRecorder
+from xverify.framework.objective import NOT_DIFFERENTIABLE
 from xverify.framework.structures import only_output
 from xverify.framework.training import BackwardPass, Batch, Training
 from xverify.frameworks._torch import OnTorch
@@ -206,12 +208,12 @@ class Adapter(OnTorch):
 
     def backward(self, model: Any, batch: Batch, tensors: Callable[[], Sequence[Any]]) -> BackwardPass:
         parameters = dict(model.named_parameters())
-        logits = only_output(model(*batch[:-1]))
-        loss = self.cross_entropy(logits, batch[-1])
+        outputs = model(*batch[:-1])
+        loss = self.loss(outputs, batch[-1])
         nodes = list(tensors())
         found = self.torch.autograd.grad(loss, [*nodes, *parameters.values()], allow_unused=True)
         tensor_gradients, parameter_gradients = found[: len(nodes)], found[len(nodes) :]
-        return BackwardPass(logits, float(loss.detach()), tensor_gradients, _by_name(parameters, parameter_gradients))
+        return BackwardPass(outputs, float(loss.detach()), tensor_gradients, _by_name(parameters, parameter_gradients))
 
 
 def _line_in(folder: Path) -> str:
@@ -256,7 +258,7 @@ class Learner(Training):
         self.forward = framework.modes[mode](framework, model, batch[:-1])
         self.optim = self._make_optimizer(list(self.parameters.values()))
         # With one label per item, torch's own function is called directly: a wrapper would take 1% of a short step.
-        one_label = batch[-1].dim() == 1
+        one_label = framework.objective is None and batch[-1].dim() == 1
         self.cross_entropy = framework.torch.nn.functional.cross_entropy if one_label else framework.cross_entropy
         self.inputs, self.steps = len(batch) - 1, 0
 
@@ -277,6 +279,7 @@ class Learner(Training):
         The usual model has one input, and gets a function without a star call. Together this saves 0.5% of a step of 0.9 ms.
         """
         forward, cross_entropy, optim, tensor = self.forward, self.cross_entropy, self.optim, self.torch.Tensor
+        loss_of: Any = self.framework.objective
 
         def logits(outputs: Any) -> Any:
             return outputs if type(outputs) is tensor else only_output(outputs)
@@ -295,10 +298,27 @@ class Learner(Training):
             optim.zero_grad()
             return update(cross_entropy(logits(forward(*batch[:-1])), batch[-1]))
 
+        def step_of_objective(*batch: Any) -> Any:
+            optim.zero_grad()
+            loss = loss_of(forward(*batch[:-1]), batch[-1])
+            if not loss.requires_grad:
+                raise Failed(NOT_DIFFERENTIABLE)
+            return update(loss)
+
+        if loss_of is not None:
+            return step_of_objective
         return step if self.inputs == 1 else step_of_several
 
+    def loss_of(self, outputs: Any, target: Any) -> Any:
+        """The loss of a batch. target: the last entry of a Batch. Raises Failed where it cannot be differentiated."""
+        objective: Any = self.framework.objective
+        loss = objective(outputs, target) if objective else self.cross_entropy(only_output(outputs), target)
+        if not loss.requires_grad:
+            raise Failed(NOT_DIFFERENTIABLE)
+        return loss
+
     def gradients(self, *batch: Any) -> tuple[float, dict[str, Array]]:
-        loss = self.cross_entropy(only_output(self.forward(*batch[:-1])), batch[-1])
+        loss = self.loss_of(self.forward(*batch[:-1]), batch[-1])
         self.optim.zero_grad()
         loss.backward()
         arrays = _by_name(self.parameters, [parameter.grad for parameter in self.parameters.values()])

@@ -7,11 +7,16 @@ changes torch's own code is not made there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..workload.loss_mistakes import wrong_losses
+from ..workload.losses import TARGET, Loss, Objective
+from ..workload.objective import REFERENCE, objective_of
 from ..workload.optimizers import VARIANTS, Optimizer, optimizer
 from ..workload.recipe import Group, Recipe, Schedule
+from ..workload.spec import ModelFolder
 
 IN_MODEL = "momentum"  # the plant that changes the batch norms of the model
 OWN_NORMS = "bessel"  # the mistake that the batch norms of every framework but torch make by themselves
@@ -28,6 +33,7 @@ class Mistake:
     made: the optimizer settings of the port; None: the same.
     plant: the name of a change of a port of torch (see worker.mistakes); "" for none.
     norms: whether the mistake needs a batch norm.
+    objective: the loss of the port; None: the same as that of the reference.
     """
 
     kind: str
@@ -37,6 +43,7 @@ class Mistake:
     made: Optimizer | None = None
     plant: str = ""
     norms: bool = False
+    objective: Objective | None = field(default=None, compare=False)
 
 
 def _mistakes() -> list[Mistake]:
@@ -51,7 +58,6 @@ def _mistakes() -> list[Mistake]:
         Mistake("weight decay decoupled", "update", "decoupled", decay, None, "decoupled"),
         Mistake("weight decay coupled", "update", "added to the gradient", adamw, replace(adamw, name="adam")),
         Mistake("learning rate x (1 + 1e-4)", "update", "learning rate", adam, replace(adam, lr=adam.lr * (1 + 1e-4))),
-        Mistake("loss summed, not averaged", "loss", "the sum over all rows", adam, None, "sum"),
         Mistake("gradient not zeroed", "update", "was not zeroed", nesterov, None, "accumulate"),
         Mistake("eps placement", "update", "eps-hat", replace(adam, eps=1e-4), None, "eps-hat"),
         Mistake("eps inside the root", "update", "eps-inside", rms, None, "eps-inside"),
@@ -100,6 +106,17 @@ def _mistakes_of_recipes() -> list[Mistake]:
 
 
 MISTAKES = _mistakes()
+
+
+def loss_mistakes(folder: ModelFolder) -> Iterator[Mistake]:
+    """The mistakes in the loss of a model. A loss that the reference's file computes is not known, so that none is made in it."""
+    objective = objective_of(folder, REFERENCE)
+    if objective is None:
+        objective = Objective((Loss("cross_entropy", next(iter(folder.spec.outputs)), TARGET),))
+    if objective.own:
+        return
+    for wrong in wrong_losses(objective):
+        yield Mistake(wrong.kind, "loss", wrong.says, optimizer("adam"), objective=wrong.objective)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ..errors import UsageError
+from ..framework.adapter import Framework
 from ..progress import Listener
 from ..reference.build import build_question
 from ..results.records import Check
@@ -18,10 +19,11 @@ from ..training.parity import Learner, TrainingParity
 from ..worker import messages
 from ..worker.messages_training import PlantMistake, PrepareTraining
 from ..worker.process import Worker
+from ..workload.losses import Objective
 from ..workload.options import RunSettings
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
-from .mistakes import MISTAKES, Made, Mistake, made
+from .mistakes import MISTAKES, Made, Mistake, loss_mistakes, made
 from .records import Score, Trial
 from .workers import TORCH, Subject, reference_and_port, request_for
 
@@ -58,22 +60,24 @@ def mutate_training(
         model, port, RunSettings(task="train", batch=batch, seed=seed, cases=2, threads=threads)
     )
     rounds, unplanted = list[_Round](), list[str]()
-    for each, planted in _requests(request, port):
+    for each, planted in _requests(request, folder, port):
         try:
             rounds.append(_round(each, planted, folder, port, listener))
         except UsageError as error:  # for example, no parameter is a bias
             unplanted += [f"{mistake.kind}: {error}" for mistake in planted]
     found = {mistake: checks for each in rounds for mistake, checks in each.found.items()}
-    trials = [_trial(folder.name, mistake, found[mistake]) for mistake in MISTAKES if mistake in found]
+    trials = [_trial(folder.name, mistake, checks) for mistake, checks in found.items()]
     alarms = [each.alarm for each in rounds if each.alarm is not None]
     return Score(folder.name, tuple(trials), len(rounds), tuple(alarms), unplanted=tuple(unplanted), subject=port.label)
 
 
-def _requests(request: Request, subject: Subject) -> Iterator[tuple[Request, list[Mistake]]]:
+def _requests(request: Request, folder: ModelFolder, subject: Subject) -> Iterator[tuple[Request, list[Mistake]]]:
     """A request for every seed and optimizer, and the mistakes to make. All mistakes are made with the first seed."""
     can = [mistake for mistake in MISTAKES if made(mistake, subject.is_torch)]
     takes_recipe = subject.adapter.takes_recipe
     mistakes = [each for each in can if takes_recipe or not (each.asked.recipe or each.asked.recipe.amsgrad)]
+    if subject.adapter.loss_value is not Framework.loss_value:  # otherwise it computes no loss by its name
+        mistakes += loss_mistakes(folder)
     for other in range(SEEDS):
         for settings in dict.fromkeys(mistake.asked for mistake in mistakes):
             planted = [mistake for mistake in mistakes if mistake.asked == settings] if other == 0 else []
@@ -93,33 +97,45 @@ def _round(
         parity.prepare(curve=False)
         listener.phase("mutate", f"a clean run: {conditions}")
         checks = _judge_training(parity, port, folder, subject, Made(settings, not subject.is_torch))
-        found = {}
+        found, kinds = {}, set[str]()
         for mistake in planted:
             if mistake.norms and not any(check.name == "statistics" for check in checks):
                 continue  # the model has no batch norm
+            if mistake.objective and (mistake.says not in parity.loss_mistakes() or mistake.kind in kinds):
+                continue  # it does not change the loss, or one of its kind is made
+            kinds.add(mistake.kind)
             listener.phase("mutate", f"{mistake.kind}, with {settings.says()}")
             how = made(mistake, subject.is_torch)
             assert how is not None
-            found[mistake] = _judge_training(parity, port, folder, subject, how)
+            found[mistake] = _judge_training(parity, port, folder, subject, how, mistake.objective)
     broken = next((check for check in checks if check.verdict not in (Verdict.EQUAL, Verdict.UNTESTED)), None)
     alarm = f"{conditions}: {broken.name}: {broken.verdict}, {broken.says}" if broken else None
     return _Round(alarm, found)
 
 
 def _judge_training(
-    parity: TrainingParity, port: Worker, folder: ModelFolder, subject: Subject, how: Made
+    parity: TrainingParity,
+    port: Worker,
+    folder: ModelFolder,
+    subject: Subject,
+    how: Made,
+    objective: Objective | None = None,
 ) -> list[Check]:
-    """Build the port again, and run the checks of whole training steps. how: how the port makes a mistake, or none."""
-    built = port.ask(build_question(folder, subject.adapter.name, None, subject.mode))
+    """Build the port again, and run the checks of whole training steps.
+
+    how: how the port makes a mistake, or none. objective: a loss with a mistake; None: that of the folder.
+    """
+    question = build_question(folder, subject.adapter.name, None, subject.mode, trains=True)
+    built = port.ask(replace(question, objective=objective) if objective else question)
     port.ask(messages.Load(path=str(parity.prepared.weights)))
-    question = PrepareTraining(
+    training = PrepareTraining(
         inputs=str(parity.prepared.training),
         mode=subject.mode,
         optimizer=how.settings,
         match=how.match,
         plant=how.in_model,
     )
-    port.ask(question)
+    port.ask(training)
     if how.in_training:
         port.ask(PlantMistake(plant=how.in_training))
     settings = replace(how.settings, variants=())

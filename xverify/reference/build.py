@@ -24,6 +24,7 @@ from ..worker.messages_weights import ReadFile
 from ..worker.process import Worker
 from ..worker.reading import read_weights
 from ..workload import datasets, probe
+from ..workload.objective import objective_of
 from ..workload.options import OWN_WEIGHTS
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
@@ -158,7 +159,7 @@ def prepare(process: ReferenceProcess, started: messages.Started | None = None) 
         process.phase("importing")
         started = process.worker.start()
     process.phase("building the model")
-    built = process.worker.ask(build_question(process.folder, process.framework, None))
+    built = process.worker.ask(build_question(process.folder, process.framework, None, trains=process.request.trains))
     shapes = {name: tuple(shape) for name, shape in built.shapes.items()}
     if request.optimizer is not None:
         request.optimizer.recipe.check_model(shapes)
@@ -239,7 +240,7 @@ def _inputs(process: ReferenceProcess, training: Path) -> tuple[dict[str, Array]
         process.phase(f"reading {request.data}")
         batches = datasets.read(Path(request.data), spec, request.batch, request.seed, request.cases)
     npz.save_file(batches.arrays, training)
-    return {key: array for key, array in batches.arrays.items() if not _is_label(key)}, batches.kind
+    return {key: array for key, array in batches.arrays.items() if key.split("/", 1)[1] in spec.inputs}, batches.kind
 
 
 def fewer_items(process: ReferenceProcess, training: Path, items: int) -> Path:
@@ -247,15 +248,8 @@ def fewer_items(process: ReferenceProcess, training: Path, items: int) -> Path:
     if items >= process.request.batch:
         return training
     path = process.space / f"training-{items}-items.npz"
-    arrays = npz.load_file(training)
-    labels = {key: array[:items] for key, array in arrays.items() if _is_label(key)}
-    inputs = {key: array for key, array in arrays.items() if key not in labels}
-    npz.save_file({**probe.first_items(inputs, process.folder.spec, items), **labels}, path)
+    npz.save_file(probe.first_items(npz.load_file(training), process.folder.spec, items), path)
     return path
-
-
-def _is_label(key: str) -> bool:
-    return key.split("/", 1)[1] == datasets.TARGET
 
 
 def _is_statistic(name: str, names: Collection[str]) -> bool:
@@ -345,16 +339,24 @@ def _unused(process: ReferenceProcess, prepared: Prepared, absent: Iterable[str]
     return tuple(process.worker.ask(question).names)
 
 
-def build_question(folder: ModelFolder, framework: str, onnx: Path | None, mode: str | None = None) -> messages.Build:
-    """The request to a worker to build the model of this folder. onnx: the reference's export. mode: the mode of the subject."""
+def build_question(
+    folder: ModelFolder, framework: str, onnx: Path | None, mode: str | None = None, trains: bool = False
+) -> messages.Build:
+    """The request to a worker to build the model of this folder.
+
+    onnx: the reference's export. mode: the mode of the subject. trains: whether the model will be trained, with the loss of its
+    folder. Raises Unsupported where the model files do not agree on the loss.
+    """
+    reads = discovery.load(framework).reads()
     return messages.Build(
         folder=str(folder.code),
         options=dict(folder.spec.options),
         onnx=str(onnx) if onnx else None,
-        names=folder.names(discovery.load(framework).reads()),
+        names=folder.names(reads),
         inputs={name: tensor.layout for name, tensor in folder.spec.inputs.items()},
         outputs={name: tensor.layout for name, tensor in folder.spec.outputs.items()},
         mode=mode,
+        objective=objective_of(folder, reads) if trains else None,
     )
 
 

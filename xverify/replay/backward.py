@@ -28,13 +28,13 @@ from ..weights.canonical import Array
 from .alternative_gradients import THROUGH_MAXIMUM, is_through_maximum, judge_without_ties
 from .captured_call import CapturedCall, captured_call
 from .layer_kinds import BATCH_NORMS, channel_axis, may_overwrite, summed_gradient_terms
+from .losses import LossOf, cross_entropy_of, loss_in
 from .parameter_gradients import ParameterGradients
 from .perturbation import Arithmetic, Noise, perturbed_layer
 from .rounded_sums import ROUNDED_SUMS, gradient_has_rounded_sums
 from .stepping import Models, SteppingPass
 from .structures import as_float64, flatten, unflatten
 from .tensors import Capture, Floors, Place, equal, judge, mean_squares
-from .training_step import loss_of
 
 UPSTREAM = "gradient that it is given"
 INPUT_GRADIENT = "gradient of its input"
@@ -46,18 +46,19 @@ def replay_backward(
     models: Models,
     capture: Capture,
     inputs: Sequence[Tensor],
-    target: Tensor,
+    target: Any,
     gradients: Mapping[str, Array],
     rounded: Mapping[str, Explanation] | None = None,
+    loss: LossOf = cross_entropy_of,
 ) -> ReplayReport:
     """Replay the backward pass of a captured training step; findings are in the order of the backward pass.
 
-    inputs, target: the batch of the step.
+    inputs, target: the batch of the step. loss: Framework.loss.
     gradients: parameter -> the framework's gradient.
     rounded: layer -> the forward replay's explanation, for layers that it explains by rounding. A DRIFT of the same layer's
         gradients has the same cause.
     """
-    return BackwardReplay(models, capture).run(inputs, target, gradients, rounded or {})
+    return BackwardReplay(models, capture, loss).run(inputs, target, gradients, rounded or {})
 
 
 class _CapturedLayer(torch.autograd.Function):
@@ -149,8 +150,8 @@ class _GlueGradient:
 class BackwardReplay:
     """The backward replay of one capture."""
 
-    def __init__(self, models: Models, capture: Capture) -> None:
-        self.models, self.capture = models, capture
+    def __init__(self, models: Models, capture: Capture, loss: LossOf = cross_entropy_of) -> None:
+        self.models, self.capture, self.loss = models, capture, loss
         self.noise = Noise(models.seed)
         self.findings: list[Finding] = []
         self.explained: dict[str, Explanation] = {}
@@ -162,7 +163,7 @@ class BackwardReplay:
     def run(
         self,
         inputs: Sequence[Tensor],
-        target: Tensor,
+        target: Any,
         gradients: Mapping[str, Array],
         rounded: Mapping[str, Explanation],
     ) -> ReplayReport:
@@ -179,12 +180,14 @@ class BackwardReplay:
         self.findings.sort(key=lambda finding: order.index(finding.layer))
         return ReplayReport(tuple(self.findings), dict(self.compared), explained=dict(self.explained))
 
-    def _differentiate(self, arithmetic: Arithmetic, inputs: Sequence[Tensor], target: Tensor) -> None:
+    def _differentiate(self, arithmetic: Arithmetic, inputs: Sequence[Tensor], target: Any) -> None:
         """One forward and backward pass over the capture."""
         backward_pass = _BackwardPass(self, arithmetic, [arithmetic.convert(tensor, self.noise) for tensor in inputs])
         for parameter in backward_pass.model.parameters():
             parameter.grad = None
-        loss_of(backward_pass.switch(None), target).backward()
+        noise = self.noise if arithmetic is Arithmetic.PERTURBED else None
+        float64 = arithmetic is not Arithmetic.FLOAT32
+        loss_in(self.loss, backward_pass.switch(None), target, float64, noise).backward()
 
     def _settle_explanations(self, rounded: Mapping[str, Explanation]) -> None:
         """Decide which gradients a rounding of their layer explains, besides those that it reproduces.

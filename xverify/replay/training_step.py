@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from operator import methodcaller
 from typing import Any
 
 import torch
@@ -20,7 +21,9 @@ from ..verdict import limits
 from ..verdict.findings import StepTruth
 from ..verdict.limits import UNIT
 from ..weights.canonical import Array
+from ..workload.recipe import micro_batches
 from .layer_kinds import BATCH_NORMS, COPIES, leaves, summed_gradient_terms, summed_terms
+from .losses import KnownLosses, LossOf, check_targets, cross_entropy_of, loss_in, summed_values
 from .perturbation import Noise
 from .stepping import Models
 from .structures import as_float32, as_float64, flatten, map_tensors
@@ -30,52 +33,62 @@ REPEATS = 2  # perturbed steps; with the error of float32 the floor has three me
 Arrays = dict[str, Array]
 
 
-def loss_of(logits: Any, target: Tensor) -> Tensor:
-    """The mean cross-entropy of logits of shape (..., classes)."""
-    (first,) = flatten(logits)
-    return nn.functional.cross_entropy(first.flatten(0, -2), target.flatten())
-
-
 def step_in_float64(
-    models: Models, inputs: Sequence[Tensor], target: Tensor, repeats: int = REPEATS
+    models: Models,
+    inputs: Sequence[Tensor],
+    target: Any,
+    repeats: int = REPEATS,
+    loss: LossOf = cross_entropy_of,
+    known: KnownLosses | None = None,
+    parts: int = 1,
 ) -> tuple[StepTruth, Arrays]:
     """The exact loss, gradients and running statistics of a step, and their noise floors.
 
     The running statistics of both models are changed.
 
+    target: the last entry of a Batch.
     repeats: number of perturbed steps.
+    loss: Framework.loss. known: explains wrong losses; None: nothing does.
+    parts: number of micro-batches whose losses are averaged to that of the step.
     Returns the record, and the exact arrays by name: "gradient/PARAMETER" and "statistic/NAME".
     """
     float64_inputs = [as_float64(tensor) for tensor in inputs]
     start = _running_statistics(models.float64_model)
     with _observed(models) as observed:
-        exact = _step(models.float64_model, float64_inputs, target)
+        exact = _step(models.float64_model, float64_inputs, target, loss)
+    observed.values = summed_values(exact.outputs, target)
+    check_targets(loss, exact.outputs, target)
+    alternatives = known.alternatives(exact.outputs, target, exact.loss) if known else {}
     differences = _Differences(exact)
-    differences.add(_step(models.float32_model, [as_float32(tensor) for tensor in inputs], target))
+    differences.add(_step(models.float32_model, [as_float32(tensor) for tensor in inputs], target, loss))
     noise = Noise(models.seed)
     for _ in range(repeats):
         buffers = dict(models.float64_model.named_buffers())
         for name, value in start.items():
             buffers[name].copy_(value)
-        differences.add(_perturbed_step(models.float64_model, float64_inputs, target, noise), repeats)
+        differences.add(_perturbed_step(models.float64_model, float64_inputs, target, noise, loss), repeats)
     gradients = {f"gradient/{name}": g.numpy() for name, g in exact.gradients.items()}
     statistics = {f"statistic/{name}": value.numpy() for name, value in exact.statistics.items()}
-    return _truth(exact, differences, observed), {**gradients, **statistics}
+    accumulated = _loss_of_parts(exact.outputs, target, loss, parts) if parts > 1 else None
+    truth = replace(_truth(exact, differences, observed), alternatives=alternatives, accumulated_loss=accumulated)
+    return truth, {**gradients, **statistics}
 
 
-def gradient_changes(models: Models, inputs: Sequence[Tensor], target: Tensor, times: float) -> dict[str, float]:
+def gradient_changes(
+    models: Models, inputs: Sequence[Tensor], target: Any, times: float, loss: LossOf = cross_entropy_of
+) -> dict[str, float]:
     """The change (rms) of each parameter's gradient when every layer rounds several times as coarsely as float32.
 
     Rounding rarely moves an activation past a kink, such as that of a ReLU at zero; perturbations that are larger do so
     reliably. The running statistics of the float64 model are changed.
 
-    times: size of the perturbations, as a multiple of float32's.
+    times: size of the perturbations, as a multiple of float32's. target, loss: as in ``step_in_float64``.
     """
     float64_inputs = [as_float64(tensor) for tensor in inputs]
-    exact = _step(models.float64_model, float64_inputs, target)
+    exact = _step(models.float64_model, float64_inputs, target, loss)
     noise, differences = Noise(models.seed), _Differences(exact)
     for _ in range(REPEATS):
-        differences.add(_perturbed_step(models.float64_model, float64_inputs, target, noise, times), REPEATS)
+        differences.add(_perturbed_step(models.float64_model, float64_inputs, target, noise, loss, times), REPEATS)
     return {name: math.sqrt(value) for name, value in differences.gradients.items()}
 
 
@@ -84,25 +97,41 @@ def gradient_changes(models: Models, inputs: Sequence[Tensor], target: Tensor, t
 
 @dataclass(frozen=True)
 class _Step:
-    """The loss of one step, the gradients by parameter, and the running statistics after it."""
+    """The loss of one step, the gradients by parameter, the running statistics after it, and the outputs of the model."""
 
     loss: float
     gradients: dict[str, Tensor]
     statistics: dict[str, Tensor]
+    outputs: Any
 
 
-def _step(model: nn.Module, inputs: Sequence[Tensor], target: Tensor) -> _Step:
-    """Compute a step; parameters that have no influence have gradients of zero."""
+def _step(
+    model: nn.Module, inputs: Sequence[Tensor], target: Any, loss_of: LossOf, noise: Noise | None = None
+) -> _Step:
+    """Compute a step; parameters that have no influence have gradients of zero. noise: of the operations of the loss."""
     parameters = dict(model.named_parameters())
-    with (
-        float64_arithmetic() if parameters and next(iter(parameters.values())).dtype == torch.float64 else nullcontext()
-    ):
+    float64 = bool(parameters) and next(iter(parameters.values())).dtype == torch.float64
+    with float64_arithmetic() if float64 else nullcontext():
         outputs = model(*inputs)
-    loss = loss_of(outputs, target)
+    loss = loss_in(loss_of, outputs, target, float64, noise)
     found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
     pairs = zip(parameters.items(), found)
     gradients = {name: torch.zeros_like(p) if g is None else g for (name, p), g in pairs}
-    return _Step(float(loss.detach()), gradients, _running_statistics(model))
+    detached = map_tensors(outputs, lambda tensor: tensor.detach())
+    return _Step(float(loss.detach()), gradients, _running_statistics(model), detached)
+
+
+def _loss_of_parts(outputs: Any, target: Any, loss: LossOf, parts: int) -> float:
+    """The mean of the losses of all micro-batches, from the outputs of the whole batch in float64.
+
+    It is another value than the loss of the whole batch where a micro-batch has fewer labels that count.
+    """
+    size, losses = len(flatten(outputs)[0]) // parts, []
+    with torch.no_grad(), float64_arithmetic():
+        for index, (own,) in enumerate(micro_batches((target,), parts)):
+            items = torch.arange(index * size, (index + 1) * size)
+            losses.append(float(loss(map_tensors(outputs, methodcaller("index_select", 0, items)), own)))
+    return sum(losses) / parts
 
 
 def _running_statistics(model: nn.Module) -> dict[str, Tensor]:
@@ -120,7 +149,7 @@ def _running_statistics(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _perturbed_step(
-    model: nn.Module, inputs: Sequence[Tensor], target: Tensor, noise: Noise, times: float = 1.0
+    model: nn.Module, inputs: Sequence[Tensor], target: Any, noise: Noise, loss: LossOf, times: float = 1.0
 ) -> _Step:
     """A step with perturbed inputs and weights, and with perturbed outputs and gradients of every layer.
 
@@ -131,7 +160,7 @@ def _perturbed_step(
         noise.perturb_(parameter.data, times * UNIT)
     try:
         with _perturbed_layers(model, noise, times):
-            return _step(model, [noise.perturbed(tensor, times * UNIT) for tensor in inputs], target)
+            return _step(model, [noise.perturbed(tensor, times * UNIT) for tensor in inputs], target, loss, noise)
     finally:
         for name, parameter in model.named_parameters():
             parameter.data.copy_(originals[name])
@@ -209,12 +238,12 @@ class _Observed:
 
     terms: batch norm -> number of values of one channel.
     momentum: batch norm -> its momentum.
-    classes: number of classes of the logits.
+    values: number of values that the loss sums.
     """
 
     terms: dict[str, int] = field(default_factory=dict)
     momentum: dict[str, float] = field(default_factory=dict)
-    classes: int = 1
+    values: int = 1
 
 
 @contextmanager
@@ -231,10 +260,6 @@ def _observed(models: Models) -> Iterator[_Observed]:
 
             hooks.append(layer.register_forward_pre_hook(count))
 
-    def count_classes(_: nn.Module, args: Any, output: Any) -> None:
-        seen.classes = flatten(output)[0].shape[-1]
-
-    hooks.append(models.float64_model.register_forward_hook(count_classes))
     try:
         yield seen
     finally:
@@ -244,8 +269,8 @@ def _observed(models: Models) -> Iterator[_Observed]:
 
 def _truth(exact: _Step, differences: _Differences, observed: _Observed) -> StepTruth:
     sizes = {name: math.sqrt(_mean_square(g)) for name, g in exact.gradients.items()}
-    # The loss sums over all classes, so its rounding grows with their number as in any sum.
-    rounding = limits.growth(observed.classes) * UNIT / math.sqrt(3) * abs(exact.loss)
+    # The loss sums values, such as those of all classes, so its rounding grows with their number as in any sum.
+    rounding = limits.growth(observed.values) * UNIT / math.sqrt(3) * abs(exact.loss)
     floors = {name: math.sqrt(s + (UNIT * sizes[name]) ** 2 / 3) for name, s in differences.gradients.items()}
     statistics = {
         name: math.sqrt(s + UNIT**2 / 3 * _mean_square(exact.statistics[name]))

@@ -42,9 +42,10 @@ def training_tables(rows: Iterable[Row]) -> Iterator[RenderableType]:
 def _title(trained: Sequence[Training]) -> Text:
     steps = [str(step) for step in sorted({check.step for training in trained for check in training.checks})]
     listed = f"; each cell is the worst of steps {', '.join(steps)}" if len(steps) > 1 else ""
+    loss = f"; loss {trained[0].loss}" if trained[0].loss else ""
     return Text.assemble(
         ("training-parity checks", "bold"),
-        f" with {trained[0].optimizer}: each check starts from the reference's own state{listed}\n",
+        f" with {trained[0].optimizer}{loss}: each check starts from the reference's own state{listed}\n",
         ("numbers: the largest residual / noise floor; values of a few units are rounding alone", QUIET),
     )
 

@@ -66,6 +66,7 @@ class Training:
     untested: parameters whose gradient consists of rounding errors alone, so that no fault could show in it.
     dropout_disabled: layers in which dropout was disabled.
     layers: the replay of the forward pass.
+    loss: the loss, as the spec says it; "" for the mean cross-entropy of the only output.
     """
 
     optimizer: str
@@ -75,6 +76,7 @@ class Training:
     untested: tuple[str, ...] = ()
     dropout_disabled: tuple[str, ...] = ()
     layers: Layers | None = None
+    loss: str = ""
 
     @property
     def first(self) -> Check | None:

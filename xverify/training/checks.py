@@ -50,16 +50,24 @@ class Local:
         )
 
 
-def judge_loss(step: Step, loss: float, step_loss: float, rows: int, rounding: float) -> Check:
+def judge_loss(
+    step: Step, loss: float, step_loss: float, rounding: float, where: Callable[[], str] = lambda: ""
+) -> Check:
     """Judge the loss of one batch.
 
     loss: of the pass that gave the gradients. step_loss: of the timed step.
-    rows: number of values whose mean is the loss. rounding: Local.rounding.
+    rounding: Local.rounding.
+    where: says where a loss that is not finite begins, as the end of a sentence.
     """
-    exact, floor = step.truth.loss, step.truth.loss_floor
-    for what, found in (("the pass that gives the gradients", loss), ("the timed step", step_loss)):
+    truth, floor = step.truth, step.truth.loss_floor
+    of_step = truth.loss if truth.accumulated_loss is None else truth.accumulated_loss
+    found_and_exact = (
+        ("the pass that gives the gradients", loss, truth.loss),
+        ("the timed step", step_loss, of_step),
+    )
+    for what, found, exact in found_and_exact:
         if not math.isfinite(found):
-            says = f"the loss of {what} is {found}; the reference's is {exact:.6g}"
+            says = f"the loss of {what} is {found}{where()}; the reference's is {exact:.6g}"
             return Check("loss", step.number, Verdict.INVALID, math.inf, says)
         ratio = abs(found - exact) / floor if floor else math.inf * (found != exact)
         if ratio > OWN_EQUAL:
@@ -67,13 +75,24 @@ def judge_loss(step: Step, loss: float, step_loss: float, rows: int, rounding: f
             says = (
                 f"the loss of {what} is {found:.8g}; the reference's is {exact:.8g}, {ratio:.3g} x its noise floor away"
             )
-            for name, factor in (("the sum over all rows", rows), ("the mean divided once more by the rows", 1 / rows)):
-                if rows > 1 and abs(found / (exact * factor) - 1) < 1e-3:
-                    says += f": it is {name}, not the mean over the rows"
+            mistake = _mistake(step, found)
+            says += f": {mistake}" if mistake else ""
             difference = "rounding" if verdict == Verdict.DRIFT and ratio <= rounding else ""
             return Check("loss", step.number, verdict, ratio, says, difference, compared=1, known=1)
-    ratio = abs(loss - exact) / floor if floor else 0.0
+    ratio = abs(loss - step.truth.loss) / floor if floor else 0.0
     return Check("loss", step.number, Verdict.EQUAL, ratio, compared=1, known=1)
+
+
+def _mistake(step: Step, found: float) -> str:
+    """What a report says about the known mistake that gives this loss; "" when none does. The nearest one is taken."""
+
+    def distance(value: float) -> float:
+        """In shares of the loss. The noise of a loss is about as large as a share of it, whatever its scale."""
+        return abs(found - value) / abs(value) if value else math.inf
+
+    near = min(step.truth.alternatives.items(), key=lambda each: distance(each[1]), default=None)
+    noise = step.truth.loss_floor / abs(step.truth.loss) if step.truth.loss else 0.0
+    return near[0] if near is not None and distance(near[1]) <= max(1e-5, 100 * noise) else ""
 
 
 @dataclass

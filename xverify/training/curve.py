@@ -60,9 +60,12 @@ def band(
     last = len(losses) - 1
     if not math.isfinite(losses[last]):
         assert process.request.optimizer is not None
+        where = where_it_diverges(worker, last)
+        if not last:  # no update was made
+            raise Failed(f"the loss is {losses[last]} at step 0{where}; it is not defined for the first outputs")
         raise Failed(
-            f"its own training diverges: the loss is {losses[last]} at step {last}{where_it_diverges(worker, last)}; a "
-            f"smaller --lr than {process.request.optimizer.lr:g} may help"
+            f"its own training diverges: the loss is {losses[last]} at step {last}{where}; a smaller --lr than "
+            f"{process.request.optimizer.lr:g} may help"
         )
     replicas = []
     for index in range(REPLICAS):

@@ -14,9 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
-from ..errors import Crashed, SubjectError, TimedOut
+from ..errors import Crashed, Failed, SubjectError, TimedOut
 from ..reference.build import Prepared, ReferenceProcess, fewer_items
 from ..reference.repeated import training_randomness
 from ..results.records import Check, Curve, Error, Layers, Training
@@ -40,10 +38,12 @@ from ..worker.messages_training import (
     Trajectory,
 )
 from ..worker.process import Worker
+from ..workload.objective import REFERENCE, objective_of
 from ..workload.optimizers import Optimizer
 from .checks import Local, iterated_vectors, judge_gradients, judge_loss, judge_statistics, judge_update
 from .conclusion import layer_check, training_error
 from .curve import REPLICAS, Band, band, judge_curve
+from .divergence import where_it_diverges
 from .recipe_checks import judge_recipe
 from .step import Distance, Step
 
@@ -54,6 +54,7 @@ CURVE = {"quick": 10, "standard": 50, "rigorous": 50}
 LONG_STEP = 1.5
 FEW_ITEMS = 2  # items of a batch whose layers are judged when steps are long; the noise of a step is then measured once, not twice
 LOCAL = ("forward", "backward")  # the layer checks
+BEFORE_BACKWARD = ("weights", "forward", "loss")
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,9 @@ class TrainingParity:
         if self.no_curve:
             checks.append(Check("curve", 0, Verdict.UNTESTED, says=self.no_curve))
         checks += iterated_vectors(self.prepared.shapes)
-        checks = sorted(checks, key=lambda check: check.step)
+        # The loss comes before the backward pass, so that a wrong loss is reported as the first that breaks.
+        checks = sorted(checks, key=lambda check: (check.step, check.name not in BEFORE_BACKWARD))
+        objective = objective_of(self.process.folder, REFERENCE)
         training = Training(
             optimizer=self.optimizer.says(),
             variants=learner.optimizer.variants,
@@ -203,6 +206,7 @@ class TrainingParity:
             untested=tuple(dict.fromkeys(untested)),
             dropout_disabled=learner.dropout_disabled,
             layers=layers,
+            loss=objective.says() if objective else "",
         )
         return training_error(training, distance), training
 
@@ -218,6 +222,10 @@ class TrainingParity:
             for index in range(len(self.states))
             for check in self._judge_step(learner, index, self._step(learner, index), Local(), [], Distance())
         ]
+
+    def loss_mistakes(self) -> Mapping[str, float]:
+        """What a report says about each mistake that would change the loss of the first step -> that loss."""
+        return self._truth(0).alternatives
 
     def judge_again(self, learner: Learner, error: Error) -> Error:
         """Judge the first step of a later process run. Returns ``error``, or the error that the later process run shows."""
@@ -316,8 +324,9 @@ class TrainingParity:
             fused_parameters=learner.fused_parameters,
             frozen=frozenset(filter(self.optimizer.recipe.freezes, truth.floors)),
         )
+        where = partial(self._where_it_diverges, learner.worker, state.steps)
         return [
-            judge_loss(step, taken.loss, taken.step_loss, self._rows(), local.rounding),
+            judge_loss(step, taken.loss, taken.step_loss, local.rounding, where),
             judge_gradients(step, local.more_rounding, partial(self._floors_of_gradients, index), untested, distance),
             *judge_recipe(step, self.optimizer, learner.optimizer.variants),
             judge_update(step, self.optimizer, learner.optimizer.variants, taken.sparse),
@@ -335,8 +344,13 @@ class TrainingParity:
                 path=str(self._truth_path(index)),
                 seed=self.request.seed,
                 once=bool(self.no_curve),
+                parts=self.optimizer.recipe.accumulate,
             )
-            self._truths[index] = self.worker.ask(question).truth
+            truth = self.worker.ask(question).truth
+            if not math.isfinite(truth.loss):
+                where = self._where_it_diverges(self.worker, self.states[index].steps)
+                raise Failed(f"the reference's own loss is {truth.loss} at step {self.states[index].steps}{where}")
+            self._truths[index] = truth
         return self._truths[index]
 
     def _floors_of_gradients(self, index: int, times: float) -> Mapping[str, float]:
@@ -360,11 +374,6 @@ class TrainingParity:
     def _truth_path(self, index: int) -> Path:
         return self.space / f"truth-{index}.npz"
 
-    def _rows(self) -> int:
-        """The number of labels of a batch. The loss is the mean over them."""
-        (output,) = self.process.folder.spec.outputs.values()
-        return math.prod(output.sized(self.request.batch)[:-1])
-
     def _curve(self, learner: Learner, checks: Sequence[Check]) -> Curve:
         """The loss curve of a subject, from the first state."""
         count = len(self.band.losses)
@@ -374,25 +383,7 @@ class TrainingParity:
         return judge_curve(self.band, losses, differences, lambda step: self._where_it_diverges(learner.worker, step))
 
     def _where_it_diverges(self, worker: Worker, step: int) -> str:
-        """The first layer whose output is not finite at this step, as the end of a sentence."""
-        folder = worker.folder / "diverged"
-        folder.mkdir(exist_ok=True)
-        try:
-            states = worker.ask(Trajectory(state=self.states[0], at=(step,), folder=str(folder))).states
-            captured = worker.ask(
-                CaptureTraining(
-                    state=states[-1],
-                    inputs=str(self.prepared.training),
-                    folder=str(folder),
-                    wanted=self.layers,
-                )
-            )
-        except SubjectError as error:
-            return f" (after step {step - 1}: {error})"
-        for record in captured.records:
-            if not all(np.isfinite(np.load(folder / file)).all() for file in record.outputs):
-                return f": it begins in {record.name}"
-        return ": it begins in the loss"
+        return where_it_diverges(worker, self.states[0], step, self.prepared.training, self.layers)
 
     def _phase(self, doing: str) -> None:
         self.process.phase(doing)

@@ -148,6 +148,8 @@ class StepTruth:
     statistics: running statistic -> rms of its noise.
     terms: batch norm -> number of values of one channel.
     momentum: batch norm -> its momentum; None for a cumulative average.
+    alternatives: what a report says about a mistake in the loss -> the exact loss with it.
+    accumulated_loss: the mean of the exact losses of all micro-batches; None where a step has a single one.
     """
 
     loss: float
@@ -157,3 +159,5 @@ class StepTruth:
     statistics: Mapping[str, float] = field(default_factory=dict)
     terms: Mapping[str, int] = field(default_factory=dict)
     momentum: Mapping[str, float | None] = field(default_factory=dict)
+    alternatives: Mapping[str, float] = field(default_factory=dict)
+    accumulated_loss: float | None = None

@@ -10,9 +10,11 @@ from pathlib import Path
 from ..errors import NotInstalled
 from ..framework import formats
 from ..framework.adapter import Source
+from ..framework.objective import loss_function
 from ..weights import canonical, npz
 from ..weights.names import rename, rename_all
 from ..weights.proposals import Undeclared, with_proposal
+from ..workload.losses import TARGET
 from . import messages
 from .messages import Build, Built, DeviceMemoryRead, Digested, Done, Start, Started
 from .state import Handlers, State
@@ -54,6 +56,11 @@ class Building:
         state = self.state
         state.source = Source(Path(request.folder), Path(request.onnx) if request.onnx else None)
         state.options = {**request.options, **state.framework.mode_options.get(request.mode or "", {})}
+        state.framework.objective, state.objective = None, request.objective
+        state.targets = {TARGET: None}
+        if request.objective is not None:
+            state.targets = request.objective.targets
+            state.framework.objective = loss_function(state.framework, state.source, request.objective, request.outputs)
         state.names, state.inputs, state.outputs = request.names, request.inputs, request.outputs
         state.replay_models = {}
         begun = state.clock()

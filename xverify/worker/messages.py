@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..framework.capture import LayerCall
+from ..workload.losses import Objective
 from .codec import Reply, Request
 
 Json = dict[str, Any]  # an adapter's environment, and a model's options, may have any JSON values
@@ -77,6 +78,7 @@ class Build(Request[Built]):
     inputs, outputs: name -> layout, in the order of the spec.
     mode: the mode in which the model will run; None: build it without the options of any mode.
     expected: canonical name -> shape of the reference's weights, for the messages about a model that has others.
+    objective: the loss that the model is trained with; None: the mean cross-entropy of its only output.
     """
 
     folder: str
@@ -87,6 +89,7 @@ class Build(Request[Built]):
     outputs: dict[str, str | None]
     mode: str | None = None
     expected: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    objective: Objective | None = None
 
 
 @dataclass(frozen=True)

@@ -200,6 +200,7 @@ class TrainingTruth(Request[TruthComputed]):
 
     path: the file for the results "gradient/name" and "statistic/name".
     once: whether to measure the noise floors with one perturbed pass only.
+    parts: number of micro-batches of a step.
     """
 
     state: TrainingState
@@ -208,6 +209,7 @@ class TrainingTruth(Request[TruthComputed]):
     path: str
     seed: int
     once: bool
+    parts: int = 1
 
 
 @dataclass(frozen=True)

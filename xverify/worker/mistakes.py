@@ -36,12 +36,6 @@ def _norms(learner: Any) -> list[Any]:
     return [module for module in learner.model.modules() if hasattr(module, "running_var")]
 
 
-def _sum(learner: Any) -> None:
-    learner.cross_entropy = lambda logits, target: learner.torch.nn.functional.cross_entropy(
-        logits.flatten(0, -2), target.flatten(), reduction="sum"
-    )
-
-
 def _accumulate(learner: Any) -> None:
     learner.optim.zero_grad = lambda *args, **kwargs: None
     gradients = learner.gradients
@@ -117,7 +111,6 @@ def _before_update(learner: Any, does: Callable[[], None]) -> None:
 
 PLANTS: Mapping[str, Callable[[Any], None]] = {
     "bessel": _bessel,
-    "sum": _sum,
     "accumulate": _accumulate,
     "frozen": _frozen,
     "sum of micro-batches": _sum_of_micro_batches,

@@ -17,6 +17,7 @@ from ..framework.structures import is_tensor, named_outputs
 from ..weights import canonical, npz
 from ..weights.canonical import Array
 from ..workload.keys import case_key
+from ..workload.losses import Objective
 from . import reasons
 from .codec import Reply, Request
 from .messages import Json
@@ -32,7 +33,8 @@ class State:
     clock: function that returns seconds.
     options: keyword arguments for the model's ``build``.
     names: the framework's table of names.toml.
-    inputs, outputs: name -> layout.
+    inputs, outputs, targets: name -> layout.
+    objective: the loss that the model is trained with; None: the mean cross-entropy of its only output.
     canonical_names: the framework's own name of a weight -> its canonical name.
     shapes: canonical name of a weight -> its shape.
     computed: canonical name of a weight that the model computes from others -> names of these others.
@@ -49,6 +51,8 @@ class State:
     names: dict[str, str] = field(init=False)
     inputs: dict[str, str | None] = field(init=False)
     outputs: dict[str, str | None] = field(init=False)
+    targets: dict[str, str | None] = field(init=False)
+    objective: Objective | None = None
     model: Any = field(init=False)
     canonical_names: dict[str, str] = field(init=False)
     shapes: dict[str, tuple[int, ...]] = field(init=False)

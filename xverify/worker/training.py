@@ -20,7 +20,6 @@ from ..framework.training import Training
 from ..weights import canonical, npz
 from ..weights.canonical import Array
 from ..weights.names import rename_layers
-from ..workload.datasets import TARGET
 from ..workload.keys import average_key, case_key, state_key
 from ..workload.optimizers import Optimizer
 from ..workload.recipe import micro_batches
@@ -40,16 +39,18 @@ from .timing import time_calls
 
 
 def labelled_batches(state: State, path: str) -> list[tuple[Array, ...]]:
-    """The batches of an array file: the inputs, then the labels."""
+    """The batches of an array file: the inputs, then the targets."""
     arrays = npz.load_file(Path(path))
-    names = [*state.inputs, TARGET]
+    names = [*state.inputs, *state.targets]
     return [tuple(arrays[case_key(case, name)] for name in names) for case in range(len(arrays) // len(names))]
 
 
 def native_batch(state: State, batch: Sequence[Array]) -> tuple[Any, ...]:
-    """A batch with its labels, as the framework's own tensors."""
-    layouts = [*state.inputs.values(), None]
-    return tuple(state.framework.to_native(array, layout) for array, layout in zip(batch, layouts))
+    """A batch as the framework's own tensors; see framework.training.Batch."""
+    layouts = [*state.inputs.values(), *state.targets.values()]
+    tensors = [state.framework.to_native(array, layout) for array, layout in zip(batch, layouts)]
+    inputs, targets = tensors[: len(state.inputs)], tensors[len(state.inputs) :]
+    return *inputs, targets[0] if state.framework.objective is None else dict(zip(state.targets, targets))
 
 
 class TrainingSession:

@@ -12,7 +12,7 @@ from ..workload.keys import case_key
 from . import messages_training as messages
 from .messages_training import GradientFloorsMeasured, TrainingReplayed, TrainingState, TruthComputed
 from .state import Handlers, State
-from .training import labelled_batches
+from .training import labelled_batches, native_batch
 
 
 class TrainingReference:
@@ -32,11 +32,16 @@ class TrainingReference:
     def truth(self, request: messages.TrainingTruth) -> TruthComputed:
         """Compute loss, gradients and running statistics of a step in float64; see replay.training_step."""
         from ..replay import training_step
+        from ..replay.losses import KnownLosses
 
         repeats = 1 if request.once else training_step.REPEATS
         with self._models(request.state, request.seed) as models:
             batch = self._batch(request.inputs, request.case)
-            truth, arrays = training_step.step_in_float64(models, batch[:-1], batch[-1], repeats)
+            known = KnownLosses(self.state.objective, self.state.outputs)
+            loss = self.state.framework.loss
+            truth, arrays = training_step.step_in_float64(
+                models, batch[:-1], batch[-1], repeats, loss, known, request.parts
+            )
         npz.save_file(arrays, Path(request.path))
         return TruthComputed(truth)
 
@@ -46,7 +51,9 @@ class TrainingReference:
 
         with self._models(request.state, request.seed) as models:
             batch = self._batch(request.inputs, request.case)
-            return GradientFloorsMeasured(training_step.gradient_changes(models, batch[:-1], batch[-1], request.times))
+            loss = self.state.framework.loss
+            found = training_step.gradient_changes(models, batch[:-1], batch[-1], request.times, loss)
+            return GradientFloorsMeasured(found)
 
     def replay(self, request: messages.ReplayTraining) -> TrainingReplayed:
         """Replay a captured step, forward and then backward."""
@@ -66,12 +73,15 @@ class TrainingReference:
             self._write(models, request.state)
             gradients = npz.load_file(folder / "gradients.npz")
             rounded = {name: found for name, found in forward_report.explained.items() if found.rounding}
-            backward_report = backward.replay_backward(models, captured, batch[:-1], batch[-1], gradients, rounded)
+            loss = self.state.framework.loss
+            backward_report = backward.replay_backward(
+                models, captured, batch[:-1], batch[-1], gradients, rounded, loss
+            )
         return TrainingReplayed(forward_report, backward_report)
 
-    def _batch(self, path: str, case: int) -> list[Any]:
-        """The inputs and the labels of a batch, as the reference's own tensors."""
-        return [self.state.framework.to_native(array, None) for array in labelled_batches(self.state, path)[case]]
+    def _batch(self, path: str, case: int) -> tuple[Any, ...]:
+        """A batch as the reference's own tensors; see framework.training.Batch."""
+        return native_batch(self.state, labelled_batches(self.state, path)[case])
 
     @contextmanager
     def _models(self, begin: TrainingState, seed: int) -> Iterator[Any]:

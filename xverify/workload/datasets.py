@@ -1,7 +1,7 @@
 """Batches for training: inputs with their labels, drawn from a seed or read from the files of a data set.
 
-A target holds one class number for each row of logits: for classification one for each item, for a language model one for each
-token, namely the next token.
+A spec says what its targets are. Without any, the target holds one class number for each row of logits: for classification one for
+each item, for a language model one for each token, namely the next token.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from ..errors import UsageError
 from . import cifar10, mnist, probe, ptb
 from .keys import case_key
+from .losses import TARGET
+from .objective import terms_of
 from .spec import BATCH, ModelSpec, TensorSpec
 
-TARGET = "target"
 FORMATS: tuple[ModuleType, ...] = (mnist, cifar10, ptb)
 MOST_LISTED = 10  # names of files that a message lists
 
@@ -31,7 +32,7 @@ class Batches:
     """The data that training runs on.
 
     arrays: ``"case/input"`` -> array in canonical layout, and ``"case/target"`` -> int64 labels in the shape of the output without
-        its last axis.
+        its last axis, or ``"case/name"`` -> array for every target of the spec.
     kind: a phrase for the report about where the data come from.
     """
 
@@ -40,19 +41,24 @@ class Batches:
 
 
 def synthetic(spec: ModelSpec, batch: int, seed: int, cases: int) -> Batches:
-    """The inputs of ``probe.inputs`` with random labels.
+    """The inputs of ``probe.inputs`` with random targets: those of the spec or, where it names none, labels.
 
     Labels are uniform over the classes. For a language model the tokens are drawn, and the label of a token is the next token.
     Raises UsageError when the model's output has no classes, or not one for each token.
     """
+    if spec.targets:
+        arrays = {**probe.inputs(spec, batch, seed, cases), **probe.targets(spec, batch, seed, cases)}
+        return Batches(arrays, f"synthetic, seed {seed}")
     classes, shape = _target(spec)
     size = TensorSpec(shape).sized(batch)
     tokens = _tokens(spec, shape)
     arrays = probe.inputs(spec, batch, seed, cases)
     if tokens is None:
         for case in range(cases):
-            target = case_key(case, TARGET)
-            arrays[target] = probe.generator(seed, f"case {case}: {TARGET}").integers(0, classes, size)
+            labels = probe.generator(seed, f"case {case}: {TARGET}").integers(0, classes, size)
+            for label in _ignored(spec):
+                probe.draw_ignored(labels, label, probe.generator(seed, f"case {case}: {TARGET}, ignored"))
+            arrays[case_key(case, TARGET)] = labels
         return Batches(arrays, f"synthetic, seed {seed}")
     low, high = _range(spec.inputs[tokens])
     if low < 0 or high > classes:
@@ -75,6 +81,11 @@ def read(directory: Path, spec: ModelSpec, batch: int, seed: int, cases: int) ->
     Raises UsageError when there are no such files, a file is damaged, a label has no class, or the data do not fit the model.
     """
     data_format, paths = _find(directory)
+    if spec.targets:
+        raise UsageError(
+            f"{directory} holds labels, and spec.py names the targets {', '.join(spec.targets)}: data files give the labels of a "
+            "model whose spec names no targets; leave out --data, or targets"
+        )
     if data_format is ptb:
         return _text(paths[0], spec, batch, cases)
     return _images(directory, data_format, paths, spec, batch, seed, cases)
@@ -135,7 +146,7 @@ def _text(path: Path, spec: ModelSpec, batch: int, cases: int) -> Batches:
 
 def _target(spec: ModelSpec) -> tuple[int, tuple[int | str, ...]]:
     """The number of classes, and the shape of the labels."""
-    name, tensor = _only(spec.outputs, "output")
+    name, tensor = _only(spec.outputs, "output", "name targets in spec.py, or return the logits alone")
     *shape, classes = tensor.shape
     # In a layout such as NCHW the classes are not on the last axis.
     elsewhere = tensor.layout is not None and "C" in tensor.layout[:-1]
@@ -143,13 +154,18 @@ def _target(spec: ModelSpec) -> tuple[int, tuple[int | str, ...]]:
         layout = f" in layout {tensor.layout}" if elsewhere else ""
         raise UsageError(
             f"output {name!r} is {_shown(tensor.shape)}{layout}: training needs a batch axis, and the classes on the last "
-            f"axis, e.g. ({BATCH}, 10)"
+            f"axis, e.g. ({BATCH}, 10); for other outputs name targets and loss in spec.py"
         )
     if TARGET in spec.inputs:
         raise UsageError(
             f"an input is called {TARGET!r}, which is the name of the labels: give it another name in spec.py"
         )
     return classes, tuple(shape)
+
+
+def _ignored(spec: ModelSpec) -> list[int]:
+    """The label that the loss ignores, as a list; [] where it ignores none."""
+    return [term.ignore_index for term in terms_of(spec) if term.ignore_index is not None][:1]
 
 
 def _tokens(spec: ModelSpec, shape: tuple[int | str, ...]) -> str | None:
@@ -168,10 +184,13 @@ def _range(tensor: TensorSpec) -> tuple[int, int]:
     return int(tensor.low), int(tensor.high)
 
 
-def _only(tensors: Mapping[str, TensorSpec], what: str) -> tuple[str, TensorSpec]:
-    """The only tensor of these. what: "input" or "output". Raises UsageError when there are several."""
+def _only(tensors: Mapping[str, TensorSpec], what: str, advice: str = "") -> tuple[str, TensorSpec]:
+    """The only tensor of these. what: "input" or "output". advice: what else to do. Raises UsageError when there are several."""
     if len(tensors) != 1:
-        raise UsageError(f"the model has {len(tensors)} {what}s, {', '.join(tensors)}: its batches need exactly one")
+        more = f"; {advice}" if advice else ""
+        raise UsageError(
+            f"the model has {len(tensors)} {what}s, {', '.join(tensors)}: its batches need exactly one{more}"
+        )
     return next(iter(tensors.items()))
 
 

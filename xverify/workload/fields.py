@@ -98,13 +98,13 @@ def tensors(what: str, given: Any, kind: type) -> None:
 
 
 def drawn(name: str, given: str, low: float | None, high: float | None) -> None:
-    """The dtype and range of an input, for which xverify draws values. name: of the input."""
+    """The dtype and range of an input or target, for which xverify draws values. name: such as ``inputs['x']``."""
     if given not in ("float32", "float16", "float64", *INTEGERS):
-        raise SpecError(f"inputs[{name!r}] is {given}: xverify draws floats and integers")
+        raise SpecError(f"{name} is {given}: xverify draws floats and integers")
     if given in INTEGERS and low is None:
-        raise SpecError(f"inputs[{name!r}] is {given}: give low and high, the range of its values")
+        raise SpecError(f"{name} is {given}: give low and high, the range of its values")
     if high is not None and given in INTEGERS and high > 2**63:
-        raise SpecError(f"inputs[{name!r}]: high is {_shown(high)}: values above 2**63 - 1 are not drawn")
+        raise SpecError(f"{name}: high is {_shown(high)}: values above 2**63 - 1 are not drawn")
 
 
 def batch(given: Any) -> None:

@@ -14,8 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .keys import case_key
+from .losses import TARGET
+from .objective import terms_of
 from .spec import BATCH, ModelSpec, TensorSpec
 
+IGNORED = 8  # one target in so many is an ignored label, where a loss ignores one
 STATISTICS = ("running_mean", "running_var")  # last parts of the names of batch-norm statistics
 
 
@@ -97,6 +100,27 @@ def inputs(spec: ModelSpec, batch: int, seed: int, cases: int) -> dict[str, NDAr
     }
 
 
+def targets(spec: ModelSpec, batch: int, seed: int, cases: int) -> dict[str, NDArray[Any]]:
+    """Random targets, as ``inputs`` makes inputs. Some of those that a loss may ignore are the label that it ignores."""
+    ignored = {name: tensor.ignore_index for name, tensor in spec.targets.items() if tensor.ignore_index is not None}
+    ignored |= {term.target: term.ignore_index for term in terms_of(spec) if term.ignore_index is not None}
+    arrays = {}
+    for case in range(cases):
+        for name, tensor in spec.targets.items():
+            array = _input(tensor, batch, generator(seed, f"case {case}: {name}"))
+            label = ignored.get(name)
+            if label is not None:
+                draw_ignored(array, label, generator(seed, f"case {case}: {name}, ignored"))
+            arrays[case_key(case, name)] = array
+    return arrays
+
+
+def draw_ignored(array: NDArray[Any], label: int, random: np.random.Generator) -> None:
+    """Replace one value in eight by an ignored label, in place: at least one, and never all."""
+    count = min(max(1, array.size // IGNORED), array.size - 1)
+    array.reshape(-1)[random.permutation(array.size)[:count]] = label
+
+
 def _input(tensor: TensorSpec, batch: int, random: np.random.Generator) -> NDArray[Any]:
     shape = tensor.sized(batch)
     if not tensor.dtype.startswith("float"):
@@ -109,11 +133,12 @@ def _input(tensor: TensorSpec, batch: int, random: np.random.Generator) -> NDArr
 
 
 def first_items(arrays: Mapping[str, NDArray[Any]], spec: ModelSpec, items: int) -> dict[str, NDArray[Any]]:
-    """The same inputs with only the first items of every batch. An input without a batch axis stays as it is.
+    """The same arrays with only the first items of every batch. A tensor without a batch axis stays as it is.
 
-    arrays: as ``inputs`` returns them. items: the number of items to keep.
+    arrays: as ``inputs`` and ``targets`` return them, or with labels. items: the number of items to keep.
     """
-    shapes = {key: spec.inputs[key.split("/", 1)[1]].shape for key in arrays}
+    tensors = {TARGET: TensorSpec((BATCH,)), **spec.inputs, **spec.targets}
+    shapes = {key: tensors[key.split("/", 1)[1]].shape for key in arrays}
     few = {key: tuple(slice(items if size == BATCH else None) for size in shape) for key, shape in shapes.items()}
     return {key: np.ascontiguousarray(array[few[key]]) for key, array in arrays.items()}
 

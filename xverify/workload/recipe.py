@@ -333,7 +333,8 @@ def parse_schedule(text: str) -> Schedule:
 
 def micro_batches(batch: Sequence[Any], count: int) -> list[tuple[Any, ...]]:
     """The parts of a batch, split along its first axis. batch: inputs and labels, which can be sliced, or mappings of such."""
-    size = len(batch[0]) // count
+    first = batch[0]
+    size = len(next(iter(first.values())) if isinstance(first, Mapping) else first) // count
 
     def part(value: Any, start: int) -> Any:  # a tensor of any framework, or a mapping of tensors
         if isinstance(value, Mapping):

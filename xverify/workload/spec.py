@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -25,8 +24,11 @@ from typing import Any
 from .. import usercode
 from ..errors import SpecError, UsageError, first_line, nearest
 from . import fields
+from .arguments import Arguments
 from .digests import file_digest
 from .imports import load_module
+from .losses import Loss
+from .objective import terms_of
 from .recipe import NO_RECIPE, Recipe
 
 BATCH = "N"
@@ -35,19 +37,8 @@ __all__ = ["BATCH", "ModelFolder", "ModelSpec", "TensorSpec", "find_model", "loa
 FOLDED = "folded"  # the entry of names.toml that lists layers whose weight a port has computed
 
 
-class _Declaration:
-    """Makes an unknown argument of a record a SpecError, because Python's own error names neither the known nor the nearest one."""
-
-    def __new__(cls, *_: Any, **settings: Any) -> Any:
-        known = list(inspect.signature(cls.__init__).parameters)[1:]
-        for name in settings:
-            if name not in known:
-                raise SpecError(f"{cls.__name__} takes no {name!r}{nearest(name, known)} It takes: {', '.join(known)}")
-        return super().__new__(cls)
-
-
 @dataclass(frozen=True)
-class TensorSpec(_Declaration):
+class TensorSpec(Arguments):
     """One input or output of a model, in canonical (torch's) layout.
 
     shape: the sizes of the axes; ``"N"`` stands for the batch size, e.g. ``("N", 3, 224, 224)``.
@@ -55,6 +46,7 @@ class TensorSpec(_Declaration):
     low, high: random inputs are uniform in [low, high). Without them, floats are standard normal. Integer inputs need both.
     layout: the names of the axes, e.g. ``"NCHW"``. Images are then converted for a framework with another native layout
         (TensorFlow: NHWC). Without it, arrays keep the order of their axes.
+    ignore_index: of a target, a label that a loss ignores: about one value in eight is drawn as this one.
     Raises SpecError for values that contradict each other.
     """
 
@@ -63,6 +55,7 @@ class TensorSpec(_Declaration):
     low: float | None = None
     high: float | None = None
     layout: str | None = None
+    ignore_index: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", fields.shape(self.shape, BATCH))
@@ -76,7 +69,7 @@ class TensorSpec(_Declaration):
 
 
 @dataclass(frozen=True)
-class ModelSpec(_Declaration):
+class ModelSpec(Arguments):
     """The inputs, outputs and settings of a model.
 
     inputs, outputs: name -> TensorSpec, in the order in which the model takes and returns them.
@@ -88,6 +81,8 @@ class ModelSpec(_Declaration):
     code: the relative path of another folder that contains the model files, for a variant of a model.
     control_flow: why the model cannot be traced, when its control flow depends on its input; '' when it can be traced.
     training: what training sets around the formula of the optimizer, such as parameter groups and clipping.
+    targets: name -> TensorSpec of what training compares the outputs with; without any, the labels are classes.
+    loss: the name of a loss, a Loss, or several of them; without any, the cross-entropy of the only output.
     Raises SpecError for values that contradict each other.
     """
 
@@ -101,6 +96,8 @@ class ModelSpec(_Declaration):
     code: str = ""
     control_flow: str = ""
     training: Recipe = NO_RECIPE
+    targets: Mapping[str, TensorSpec] = field(default_factory=dict)
+    loss: str | Loss | Sequence[str | Loss] = ()
 
     @property
     def no_export(self) -> str:
@@ -114,14 +111,21 @@ class ModelSpec(_Declaration):
         fields.options(self.options)
         for name in ("task", "item", "description", "code", "control_flow"):
             fields.text(name, getattr(self, name))
+        if self.targets:
+            fields.tensors("targets", self.targets, TensorSpec)
+        for name in self.targets:
+            if name in self.inputs or name in self.outputs:
+                raise SpecError(f"targets[{name!r}] has the name of an input or output: give it another name")
         if not isinstance(self.training, Recipe):
             raise SpecError(f"training is a {type(self.training).__name__}: write Recipe(...)")
-        for name, tensor in self.inputs.items():
-            fields.drawn(name, tensor.dtype, tensor.low, tensor.high)
+        for what, tensors in (("inputs", self.inputs), ("targets", self.targets)):
+            for name, tensor in tensors.items():
+                fields.drawn(f"{what}[{name!r}]", tensor.dtype, tensor.low, tensor.high)
         if not any(BATCH in tensor.shape for tensor in self.inputs.values()):
             raise SpecError(
                 f"no input has a batch axis: write {BATCH!r} for it, e.g. TensorSpec(({BATCH!r}, 3, 224, 224))"
             )
+        terms_of(self)
 
 
 @dataclass(frozen=True)

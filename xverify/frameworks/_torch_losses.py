@@ -1,0 +1,127 @@
+"""The named losses in torch: its own functions, and the formulas of ``workload.loss_formulas`` in its operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from xverify.framework.adapter import Array
+from xverify.workload.loss_formulas import COSINE_EPS, value
+from xverify.workload.losses import Loss
+
+
+class TorchOperations:
+    """See loss_formulas.Operations."""
+
+    def exp(self, x: Tensor) -> Tensor:
+        return x.exp()
+
+    def log(self, x: Tensor) -> Tensor:
+        return x.log()
+
+    def sqrt(self, x: Tensor) -> Tensor:
+        return x.sqrt()
+
+    def absolute(self, x: Tensor) -> Tensor:
+        return x.abs()
+
+    def where(self, condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        return torch.where(condition, x, y)
+
+    def sum(self, x: Tensor, axis: int | None = None, keep: bool = False) -> Tensor:
+        return x.sum() if axis is None else x.sum(axis, keepdim=keep)
+
+    def largest(self, x: Tensor, axis: int) -> Tensor:
+        return x.detach().amax(axis, keepdim=True)
+
+    def expanded(self, x: Tensor, axis: int) -> Tensor:
+        return x.unsqueeze(axis)
+
+    def constant(self, array: Array, like: Tensor) -> Tensor:
+        return torch.as_tensor(array, dtype=like.dtype, device=like.device)
+
+    def cast(self, x: Tensor, like: Tensor) -> Tensor:
+        return x.to(like.dtype)
+
+    def product(self, x: Tensor, y: Tensor) -> Tensor:
+        return x @ y.T
+
+    def ctc(self, logits: Tensor, labels: Tensor, lengths: Tensor | None, blank: int) -> Tensor:
+        items, steps = logits.shape[:2]
+        counts = torch.full((items,), labels.shape[1], device=labels.device) if lengths is None else lengths
+        given = torch.full((items,), steps, device=labels.device)
+        return functional.ctc_loss(
+            logits.log_softmax(-1).transpose(0, 1), labels, given, counts, blank, reduction="none"
+        )
+
+
+def torch_loss(loss: Loss, x: Any, t: Any, axis: int, lengths: Any) -> Any:
+    """The value of a named loss. torch's own function computes it where there is one; a mistake is computed by its formula."""
+    own = OWN.get(loss.name)
+    if own is None or loss.variant:
+        return value(TorchOperations(), loss, x, t, axis, lengths)
+    if loss.reduction == "mean":
+        return own(loss, x, t, axis, "mean")
+    found = own(loss, x, t, axis, "sum")
+    return found / x.shape[0] if loss.reduction == "batchmean" else found
+
+
+def _cross_entropy(loss: Loss, x: Tensor, t: Tensor, axis: int, reduction: str) -> Tensor:
+    weight = torch.tensor(loss.class_weights, dtype=x.dtype, device=x.device) if loss.class_weights else None
+    ignored = -100 if loss.ignore_index is None else loss.ignore_index
+    rows = x.movedim(axis, -1).flatten(0, -2)
+    return functional.cross_entropy(
+        rows,
+        t.flatten().long(),
+        weight,
+        ignore_index=ignored,
+        reduction=reduction,
+        label_smoothing=loss.label_smoothing,
+    )
+
+
+def _huber(loss: Loss, x: Tensor, t: Tensor, axis: int, reduction: str) -> Tensor:
+    return functional.huber_loss(x, t.to(x.dtype), reduction=reduction, delta=loss.delta)
+
+
+def _smooth_l1(loss: Loss, x: Tensor, t: Tensor, axis: int, reduction: str) -> Tensor:
+    return functional.smooth_l1_loss(x, t.to(x.dtype), reduction=reduction, beta=loss.beta)
+
+
+def _cosine(loss: Loss, x: Tensor, t: Tensor, axis: int, reduction: str) -> Tensor:
+    values = 1 - functional.cosine_similarity(x, t.to(x.dtype), axis, COSINE_EPS)
+    return values.mean() if reduction == "mean" else values.sum()
+
+
+def _info_nce(loss: Loss, x: Tensor, t: Tensor, axis: int, reduction: str) -> Tensor:
+    similar = functional.normalize(x, dim=1) @ functional.normalize(t.to(x.dtype), dim=1).T / loss.temperature
+    return functional.cross_entropy(similar, torch.arange(len(x), device=x.device), reduction=reduction)
+
+
+def _plain(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A function of torch without settings, whose target is cast to the dtype of the output."""
+    return lambda loss, x, t, axis, reduction: function(x, t.to(x.dtype), reduction=reduction)
+
+
+def _kl_div(loss: Loss, x: Tensor, t: Tensor, axis: int, reduction: str) -> Tensor:
+    values = functional.kl_div(
+        x, t.to(x.dtype), reduction="none"
+    )  # torch warns of its own "mean", which is the one over all values
+    return values.mean() if reduction == "mean" else values.sum()
+
+
+OWN: dict[str, Callable[..., Tensor]] = {
+    "cross_entropy": _cross_entropy,
+    "bce_with_logits": _plain(functional.binary_cross_entropy_with_logits),
+    "mse": _plain(functional.mse_loss),
+    "l1": _plain(functional.l1_loss),
+    "huber": _huber,
+    "smooth_l1": _smooth_l1,
+    "kl_div": _kl_div,
+    "cosine": _cosine,
+    "info_nce": _info_nce,
+}
