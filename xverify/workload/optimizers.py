@@ -12,8 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from ..errors import UsageError, nearest
 from .recipe import NO_RECIPE, Recipe
 
@@ -132,7 +130,7 @@ def update(
     step: Any,  # a number, or a scalar tensor
     sqrt: Callable[[Tensor], Tensor],
     powers: tuple[float, float] | None = None,
-    maximum: Callable[[Tensor, Tensor], Tensor] = np.maximum,
+    maximum: Callable[[Tensor, Tensor], Tensor] | None = None,
 ) -> tuple[Tensor, list[Tensor]]:
     """Make one step of an optimizer: (the new weight, its new state).
 
@@ -143,7 +141,7 @@ def update(
     step: number of this step, from 1.
     sqrt: the square root of such a tensor.
     powers: (beta1**step, beta2**step); computed when omitted.
-    maximum: the elementwise maximum of two such tensors; used by AMSGrad alone.
+    maximum: the elementwise maximum of two such tensors; numpy's when omitted. Only AMSGrad needs it.
     """
     o = settings
     decoupled = o.name == "adamw" or "decoupled" in o.variants
@@ -167,7 +165,9 @@ def update(
     first, second = 1 - power1, 1 - power2
     after, divisor = [m, v], v
     if o.recipe.amsgrad:
-        divisor = maximum(optimizer_state[2], v)
+        import numpy as np  # late: `xverify run --help` needs no numpy
+
+        divisor = (maximum or np.maximum)(optimizer_state[2], v)
         after = [m, v, divisor]
     if "eps-hat" in o.variants:
         return w - (o.lr * second**0.5 / first) * (m / (sqrt(divisor) + o.eps)), after
