@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from xverify.errors import SpecError, Unsupported, UsageError
+from xverify.errors import Failed, SpecError, Unsupported, UsageError
 from xverify.workload import datasets, probe
 from xverify.workload.loss_mistakes import wrong_losses
 from xverify.workload.losses import Loss, Objective
@@ -138,6 +138,13 @@ def test_the_file_says_the_loss_or_the_spec_does(tmp_path, torch, jittor, loss, 
     else:
         objective = objective_of(folder, "jittor")
         assert objective is None if found is None else objective.own is found
+
+
+def test_a_file_that_is_no_python_is_said_to_be_that(tmp_path):
+    (tmp_path / "torch.py").write_text("def loss(outputs, targets): ...\n")
+    (tmp_path / "jittor.py").write_text("import jittor\ndef loss(outputs targets): ...\n")
+    with pytest.raises(Failed, match=r"^jittor.py:2: SyntaxError: "):
+        objective_of(ModelFolder("port", tmp_path, spec(targets={"t": TensorSpec(("N", 2))})), "jittor")
 
 
 def test_targets_without_a_loss_are_class_numbers(tmp_path):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import SpecError, Unsupported, nearest
+from ..errors import Failed, SpecError, Unsupported, nearest
 from .losses import ALIKE, TARGET, Loss, Objective
 
 if TYPE_CHECKING:
@@ -164,8 +164,10 @@ def objective_of(folder: ModelFolder, framework: str) -> Objective | None:
 def _defines_loss(folder: Path, framework: str) -> bool:
     """Whether a model file defines or imports a name ``loss``. It is parsed and not imported."""
     try:
-        statements = ast.parse((folder / f"{framework}.py").read_text()).body
-    except (OSError, SyntaxError, ValueError):
+        statements = ast.parse((folder / f"{framework}.py").read_bytes()).body
+    except SyntaxError as error:
+        raise Failed(f"{framework}.py:{error.lineno}: {type(error).__name__}: {error.msg}") from None
+    except (OSError, ValueError, RecursionError, MemoryError):  # what is wrong is told when the model is built
         return False
     for each in statements:
         if isinstance(each, ast.FunctionDef) and each.name == "loss":
