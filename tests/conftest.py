@@ -127,8 +127,12 @@ def counts(row: dict[str, Any], verdict: str | None) -> bool:
 
 
 def hear_interrupts() -> None:
-    """In a new process: jobs that a shell starts in the background ignore SIGINT, and so would all that they start."""
+    """In a new process: jobs that a shell starts in the background ignore SIGINT, and so would all that they start.
+
+    Those that nohup starts ignore SIGHUP.
+    """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def cli(folder: Path, *arguments: object, timeout: float = 300, frameworks: Path = FAULTY) -> Outcome:

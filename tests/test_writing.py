@@ -122,10 +122,34 @@ def test_weights_that_cannot_be_written_leave_the_old_file(tmp_path, suffix):
     save_file({"w": np.ones(5000, np.float32)}, tmp_path / "new.npz")
     done = on_full_disk(tmp_path, "weights", "convert", "new.npz", f"old{suffix}")
     assert done.returncode == 3, done.stderr
-    assert f"old{suffix} cannot be written" in done.stderr
+    assert "no space left on the disk" in done.stderr  # for the temporary file from which the weights are read
     assert len(done.stderr.splitlines()) == 1
     assert (load_file(tmp_path / f"old{suffix}")["w"] == np.zeros(2)).all()
     assert sorted(each.name for each in tmp_path.iterdir()) == ["new.npz", f"old{suffix}"]
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".pt", ".pkl"])
+def test_a_target_on_a_full_disk_stays_what_it_was(tmp_path, suffix):
+    if suffix == ".pt":
+        pytest.importorskip("torch")
+    small = tmp_path / "small"
+    small.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", small], capture_output=True, check=False)
+    if made.returncode:
+        pytest.skip("this system does not let the test make a small disk")
+    try:
+        old = small / f"old{suffix}"
+        save_file({"w": np.zeros(2, np.float32)}, old)
+        save_file({"w": np.ones(50_000, np.float32)}, tmp_path / "new.npz")
+        command = [sys.executable, "-m", "xverify", "weights", "convert", "new.npz", old]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+        assert done.returncode == 3, done.stderr
+        assert f"old{suffix} cannot be written" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+        assert (load_file(old)["w"] == np.zeros(2)).all()
+        assert [each.name for each in small.iterdir()] == [old.name]
+    finally:
+        subprocess.run(["umount", small], check=True)
 
 
 def test_an_error_about_a_result_file_holds_the_result(tmp_path):

@@ -24,6 +24,7 @@ from collections.abc import Iterable
 
 LONGEST = 600  # characters of the text of an error that a message quotes
 # numpy and frameworks say it without a number of the system.
+NO_SPACE = "no space left on the disk"
 FULL = re.compile(r"No space left on device|Disk quota exceeded|\d+ requested and \d+ written")
 
 
@@ -134,9 +135,9 @@ def full_disk(error: BaseException) -> str:
         return f"{error.strerror}: make one of them writable, or name another with TMPDIR"  # type: ignore[attr-defined]
     if number == errno.EROFS:
         return f"{name}: read-only file system"
-    if number not in (errno.ENOSPC, errno.EDQUOT) and not FULL.search(first_line(error)):
+    if number not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) and not FULL.search(first_line(error)):
         return ""
     where = f"{os.fsdecode(name)}: " if isinstance(name, (str, bytes)) else ""
     folder = tempfile.gettempdir()
     free = f"the temporary directory {folder} has {shutil.disk_usage(folder).free / 2**20:,.0f} MiB left"
-    return f"no space left on the disk: {where}{free}; make room, or name another temporary directory with TMPDIR"
+    return f"{NO_SPACE}: {where}{free}; make room, or name another temporary directory with TMPDIR"

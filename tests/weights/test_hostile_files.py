@@ -9,7 +9,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from xverify.errors import WeightsError
+from xverify.errors import NotWritten, WeightsError
 from xverify.weights import load_file, save_file
 from xverify.worker.reading import read_weights, write_weights
 
@@ -175,7 +175,7 @@ def test_a_file_is_read_in_another_process(tmp_path):
         read_weights(tmp_path / "w.pkl")
     write_weights({"w": ONES}, tmp_path / "w.npz")
     np.testing.assert_array_equal(read_weights(tmp_path / "w.npz")["w"], ONES)
-    with pytest.raises(WeightsError, match=r"w\.npz: cannot be written"):
+    with pytest.raises(NotWritten, match=r"w\.npz cannot be written: No such file"):
         write_weights({"w": ONES}, tmp_path / "missing" / "w.npz")
 
 

@@ -2,6 +2,7 @@
 
 import math
 import os
+import signal
 import subprocess
 import sys
 
@@ -150,10 +151,14 @@ def test_a_spec_that_does_not_end_is_refused(tmp_path, monkeypatch):
 
 
 def test_a_real_interrupt_stays_one(tmp_path):
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
     source = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(5)"
     folder = write_folder(tmp_path / "port", spec=source)
-    with pytest.raises(KeyboardInterrupt):
-        load_folder(folder)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            load_folder(folder)
+    finally:
+        signal.signal(signal.SIGINT, usual)
 
 
 def test_a_process_that_a_spec_forks_ends(tmp_path):

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 
 from .. import weights
-from ..errors import NotWritten, SubjectError, WeightsError
+from ..errors import NO_SPACE, NotWritten, SubjectError, WeightsError
 from ..framework import discovery
 from ..weights import npz
 from ..weights import torch as torch_weights
@@ -77,5 +77,7 @@ def _reader(path: Path, most: float | None) -> Iterator[Worker]:
             with Worker(adapter, interpreter(adapter), space, 1, "cpu", TIMEOUT, patient=True, memory=limit) as worker:
                 yield worker
         except SubjectError as error:
+            if NO_SPACE in str(error):
+                raise NotWritten(str(error)) from None
             says = str(error).replace(str(path.resolve()), str(path))
             raise WeightsError(says if says.startswith(str(path)) else f"{path}: {says}") from None
