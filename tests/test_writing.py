@@ -9,6 +9,7 @@ import threading
 
 import numpy as np
 import pytest
+from conftest import small_disk
 
 from xverify import writing
 from xverify.errors import NotWritten, UsageError
@@ -132,12 +133,7 @@ def test_weights_that_cannot_be_written_leave_the_old_file(tmp_path, suffix):
 def test_a_target_on_a_full_disk_stays_what_it_was(tmp_path, suffix):
     if suffix == ".pt":
         pytest.importorskip("torch")
-    small = tmp_path / "small"
-    small.mkdir()
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", small], capture_output=True, check=False)
-    if made.returncode:
-        pytest.skip("this system does not let the test make a small disk")
-    try:
+    with small_disk(tmp_path / "small", "16k") as small:
         old = small / f"old{suffix}"
         save_file({"w": np.zeros(2, np.float32)}, old)
         save_file({"w": np.ones(50_000, np.float32)}, tmp_path / "new.npz")
@@ -148,8 +144,6 @@ def test_a_target_on_a_full_disk_stays_what_it_was(tmp_path, suffix):
         assert len(done.stderr.splitlines()) == 1
         assert (load_file(old)["w"] == np.zeros(2)).all()
         assert [each.name for each in small.iterdir()] == [old.name]
-    finally:
-        subprocess.run(["umount", small], check=True)
 
 
 def test_an_error_about_a_result_file_holds_the_result(tmp_path):

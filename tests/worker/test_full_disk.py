@@ -2,10 +2,9 @@
 
 import errno
 import os
-import subprocess
 
 import pytest
-from conftest import MODEL, write_folder
+from conftest import MODEL, small_disk, write_folder
 
 from xverify.worker.codec import Refusal
 from xverify.worker.messages import Build, Start
@@ -43,20 +42,13 @@ def test_what_would_end_a_worker_fails_its_row(tmp_path, fault):
 
 @pytest.mark.slow
 def test_a_run_in_a_full_temporary_directory_says_so_in_its_row(tmp_path, xverify, monkeypatch):
-    small = tmp_path / "small"
-    small.mkdir()
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", small], capture_output=True, check=False)
-    if made.returncode:
-        pytest.skip("this system does not let the test make a small disk")
-    try:
-        wide = MODEL.replace("(3, 6)", "(3000, 6)").replace("zeros(3,", "zeros(3000,")
-        spec = "from xverify import ModelSpec, TensorSpec\nSPEC = ModelSpec(batch=400, "
-        spec += 'inputs={"x": TensorSpec(("N", 8))}, outputs={"y": TensorSpec(("N", 3000))})'
-        folder = write_folder(tmp_path / "port", spec=spec, model=wide)
+    wide = MODEL.replace("(3, 6)", "(3000, 6)").replace("zeros(3,", "zeros(3000,")
+    spec = "from xverify import ModelSpec, TensorSpec\nSPEC = ModelSpec(batch=400, "
+    spec += 'inputs={"x": TensorSpec(("N", 8))}, outputs={"y": TensorSpec(("N", 3000))})'
+    folder = write_folder(tmp_path / "port", spec=spec, model=wide)
+    with small_disk(tmp_path / "small", "400k") as small:
         monkeypatch.setenv("TMPDIR", str(small))
         done = xverify("run", folder, "--subjects", "numpy", "--rerun", 2, "--warmup", 1)
         assert done.code == 3
         assert "no space left on the disk" in done.out + done.err
         assert os.listdir(small) == []
-    finally:
-        subprocess.run(["umount", small], check=True)
