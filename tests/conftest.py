@@ -84,6 +84,7 @@ LONG = (
     ),
     "test_every_mode_computes_the_same[lstm-finegrained]",
     "test_every_planted_mistake_is_caught_and_named",
+    "test_mistakes_of_training_code_are_made_in_every_framework",
     "test_tensorlayer_computes_the_same[vgg16]",
 )
 

@@ -51,7 +51,8 @@ class Learner(Training):
         self.optim.build(self.variables)
         self.norms = _MatchedNorms(model) if match else None
         self.forward = framework.in_training(model)
-        changed = [*model.variables, *self.optim.variables]
+        # Keras on JAX is told what a step changes. A model of TensorLayer does not list its variables, and runs on TensorFlow.
+        changed = [*getattr(model, "variables", self.variables), *self.optim.variables]
         self.wrapped_step, self.wrapped_gradients = wrap(self._step, changed), wrap(self._gradients, changed)
 
     def _trained(self, trainable: list[Any], optimizer: Optimizer) -> list[Any]:
