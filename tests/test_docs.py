@@ -44,7 +44,8 @@ def command_lines(text):
 
 
 def known_model(model):
-    return model in zoo() or Path(model).name in EXAMPLES
+    in_project = Path(__file__).parents[1] / model / "spec.py"
+    return model in zoo() or Path(model).name in EXAMPLES or in_project.is_file()
 
 
 def fault(line):
@@ -260,6 +261,7 @@ def test_every_field_of_the_result_file_is_described():
             records.Training,
             records.Check,
             records.Curve,
+            records.EndLosses,
         ),
         *(conditions.Host, conditions.WeightsSummary, conditions.InputsSummary, conditions.ReferenceSummary),
         conditions.NoiseSummary,

@@ -81,6 +81,7 @@ def test_the_wheel_holds_every_file(wheel):
     [
         ("setup.py", 'include=["xverify", "xverify.*"]', 'include=["xverify"]', "xverify/engine/run.py"),
         ("setup.py", ', "xverify.models"', "", "xverify/models/mlp/spec.py"),
+        ("pyproject.toml", '"xverify.report" =', '"xverify.other" =', "xverify/report/templates/page.html"),
         ("pyproject.toml", '"xverify.environments" =', '"xverify.other" =', "xverify/environments/jittor.txt"),
         ("pyproject.toml", '"xverify.selftest" =', '"xverify.other" =', "xverify/selftest/model/numpy.py"),
     ],

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from .errors import XverifyError
     from .results.records import Result, Row
     from .workload.losses import Loss
-    from .workload.recipe import Group, Recipe, Schedule
+    from .workload.recipe import Group, Recipe
+    from .workload.schedule import Schedule
     from .workload.spec import ModelSpec, TensorSpec
 
 __all__ = [
@@ -44,7 +45,7 @@ _MODULES = {
     "Recipe": ".workload.recipe",
     "Result": ".results.records",
     "Row": ".results.records",
-    "Schedule": ".workload.recipe",
+    "Schedule": ".workload.schedule",
     "TensorSpec": ".workload.spec",
     "XverifyError": ".errors",
     "check": ".checking.api",

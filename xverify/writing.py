@@ -59,6 +59,12 @@ def write_text(text: str, path: str | Path) -> None:
         made.write_bytes(text.encode("utf-8", "backslashreplace"))
 
 
+def append_text(text: str, path: str | Path) -> None:
+    """Append to a text file in UTF-8, which another program may write, too. Raises NotWritten."""
+    with _told(Path(path)), open(path, "ab") as file:
+        file.write(text.encode("utf-8", "backslashreplace"))
+
+
 def is_replaced(path: str | Path) -> bool:
     """Whether a file that is written here replaces the one before. A device or a pipe would keep both."""
     path = Path(path)

@@ -1,9 +1,11 @@
 """xverify diff, as a user types it, on result files with known samples."""
 
 import copy
+import csv
 import json
 import math
 
+import junitparser
 import pytest
 
 SETTINGS = {"model": "m", "task": "forward", "batch": 4, "threads": 1, "device": "cpu", "seed": 0, "cases": 4}
@@ -127,6 +129,76 @@ def test_other_hosts_and_settings_are_refused_without_anyway(diff, change, says)
     done = diff(change, "--anyway")
     assert done.code == 0
     assert says in done.out
+
+
+def test_paths_do_not_make_results_incomparable(diff, result):
+    result["settings"].update(
+        model="/home/a/mlp", weights="/home/a/w.pt", data="/home/a/mnist", reference="/home/a/ref.onnx"
+    )
+    result["inputs"]["digest"] = "sha256:5"
+
+    def moved(new):
+        new["settings"].update(model="C:\\b\\mlp", weights="/b/w.pt", data="/b/mnist", reference="/b/c/ref.onnx")
+
+    assert diff(moved).code == 0
+    done = diff(lambda new: (moved(new), new["inputs"].update(digest="sha256:6")))
+    assert done.code == 2
+    assert "the inputs were sha256:5, are sha256:6" in done.err
+
+
+def test_files_of_one_name_are_compared_whatever_folder_they_were_in(diff, result):
+    result["rows"] = [row("/home/a/fp32/m.onnx:onnxruntime", 1.0), row("/home/a/int8/m.onnx:onnxruntime", 2.0)]
+
+    def moved(new):
+        for each in new["rows"]:
+            each["subject"] = each["subject"].replace("/home/a", "/tmp/other")
+
+    done = diff(moved)
+    assert done.code == 0, done.out
+    assert "fp32/m.onnx:onnxruntime" in done.out
+    assert "home" not in done.out
+
+
+def test_models_of_other_names_are_compared_when_their_folders_hold_the_same_files(diff, result):
+    assert "model was 'm', is 'n'" in diff(lambda new: new.update(model="n")).err
+    result["settings"]["folder_digest"] = "sha256:7"
+    assert diff(lambda new: new.update(model="n")).code == 0
+
+
+def test_errors_only_compares_runs_of_different_machines_without_their_speeds(diff):
+    def elsewhere(new):
+        new["host"].update(cpu="another", cores=64)
+        new["settings"].update(threads=64)
+        new["noise"] = {}
+        new["rows"][1] = row("jittor", 9.0)
+
+    done = diff(elsewhere, "--errors-only")
+    assert done.code == 0, done.out + done.err
+    assert "NOT WORSE: 2 subjects" in done.out
+    assert "speed" not in done.out
+    done = diff(lambda new: (elsewhere(new), new["rows"][1]["error"].update(verdict="DIFFERENT")), "--errors-only")
+    assert done.code == 1
+    done = diff(lambda new: new["settings"].update(batch=8), "--errors-only")
+    assert "batch was 4, is 8" in done.err
+    assert diff(lambda new: None, "--errors-only", "--relative").code == 2
+
+
+def test_a_comparison_is_written_in_every_format(diff, tmp_path):
+    files = {name: tmp_path / f"out.{name}" for name in ("markdown", "junit", "csv")}
+    options = [text for name, path in files.items() for text in (f"--{name}", path)]
+    done = diff(lambda new: new["rows"].__setitem__(1, row("jittor", 2.2)), *options, "--format", "json")
+    assert done.code == 1, done.err
+    values = json.loads(done.out)
+    assert (values["outcome"], values["rows"][1]["worse"]) == ("WORSE", True)
+    assert values["rows"][1]["ratio"][0] == pytest.approx(1.1)
+    assert "## WORSE: m: " in files["markdown"].read_text()
+    [suite] = junitparser.JUnitXml.fromfile(str(files["junit"]))
+    assert [case.name for case in suite if case.result] == ["jittor"]
+    with files["csv"].open() as file:
+        first, second = csv.DictReader(file)
+    assert (first["subject"], first["worse"]) == ("torch:eager", "False")
+    assert float(second["time_ratio"]) == pytest.approx(1.1)
+    assert second["speed_verdict"] == "SLOWER"
 
 
 def test_relative_removes_the_effect_of_a_slower_machine(diff):

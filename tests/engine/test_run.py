@@ -3,14 +3,13 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 import tracemalloc
 from importlib import import_module
 
 import pytest
-from conftest import FAULTY, MODEL, SPEC, counts, hear_interrupts, write_folder
+from conftest import MODEL, SPEC, counts, signal_while_timing, write_folder
 
 import xverify as package
 from xverify.commands._main import main
@@ -337,22 +336,7 @@ def test_a_program_that_is_no_interpreter_makes_a_crashed_row(xverify, tmp_path)
 def test_an_interrupted_run_keeps_what_it_measured(tmp_path):
     folder = write_folder(tmp_path / "port", ("numpy", "honest"))
     file = tmp_path / "r.json"
-    command = [sys.executable, "-m", "xverify", "run", str(folder), "--subjects", "numpy,honest", "--rerun", "10000000"]
-    environment = {**os.environ, "XVERIFY_FRAMEWORKS": str(FAULTY)}
-    process = subprocess.Popen(
-        [*command, "--json", str(file)],
-        env=environment,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=tmp_path,
-        preexec_fn=hear_interrupts,
-    )
-    for line in process.stderr:
-        if line.startswith("timing: round 1 "):
-            process.send_signal(signal.SIGINT)
-            break
-    process.stderr.read()
-    assert process.wait(60) == 3
+    assert signal_while_timing(tmp_path, folder, signal.SIGINT, "--json", str(file)) == 3
     result = json.loads(file.read_text())
     assert result["verdict"] == "ERROR"
     assert any("interrupted" in note for note in result["notes"])

@@ -6,6 +6,7 @@ Flax needs a separate environment, ``xverify env create jax``. Without it these 
 import json
 import subprocess
 
+import normports
 import pytest
 from test_zoo import SMALL, agree
 
@@ -237,35 +238,6 @@ print(json.dumps(found))
 
 # -- training ---------------------------------------------------------------------------------------------------------
 
-NORM_SPEC = """
-from xverify import ModelSpec, TensorSpec
-SPEC = ModelSpec(
-    batch=8, task="classification",
-    inputs={"x": TensorSpec(("N", 3, 8, 8), layout="NCHW")}, outputs={"logits": TensorSpec(("N", 5))},
-)
-"""
-NORM_TORCH = """
-from torch import nn
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(3, 6, 3)
-        self.bn = nn.BatchNorm2d(6)
-        self.relu = nn.ReLU()
-        self.drop = nn.Dropout(0.5)
-        self.lstm = nn.LSTM(6, 4, batch_first=True)
-        self.fc = nn.Linear(4, 5)
-
-    def forward(self, x):
-        x = self.drop(self.relu(self.bn(self.conv(x))))
-        return self.fc(self.lstm(x.mean(2).transpose(1, 2))[0][:, -1])
-
-
-def build():
-    return Net()
-"""
 NORM_PORT = """
 from flax import nnx
 from xverify.models.flax_layers import LSTM, ReLU
@@ -292,7 +264,7 @@ def build():
 
 @pytest.mark.parametrize("subject", ["flax", "flax:eager"])
 def test_matched_training_with_batch_norms_is_equal(xverify, tmp_path, subject):
-    write(tmp_path, NORM_PORT, NORM_TORCH, NORM_SPEC)
+    write(tmp_path, NORM_PORT, normports.TORCH, normports.SPEC)
     arguments = ("--task", "train", "--optimizer", "adam", "--match-optimizer", "--subjects", f"torch:eager,{subject}")
     done = xverify("run", tmp_path, *arguments, "--warmup", 1, "--rerun", 2, "--strict")
     assert done.code == 0, done.out + done.err
@@ -302,7 +274,7 @@ def test_matched_training_with_batch_norms_is_equal(xverify, tmp_path, subject):
 
 
 def test_the_running_variance_of_flax_is_named(xverify, tmp_path):
-    write(tmp_path, NORM_PORT, NORM_TORCH, NORM_SPEC)
+    write(tmp_path, NORM_PORT, normports.TORCH, normports.SPEC)
     arguments = ("--task", "train", "--subjects", "torch:eager,flax")
     done = xverify("run", tmp_path, *arguments, "--warmup", 1, "--rerun", 2)
     checks = done.row("flax")["training"]["checks"]
@@ -315,6 +287,13 @@ def test_the_optimizers_of_optax_are_compared_with_those_of_torch(xverify, tmp_p
     done = xverify("optimizers", "--frameworks", "flax", "--json", tmp_path / "table.json", "--quiet")
     assert done.code == 0, done.out + done.err
     found = json.loads((tmp_path / "table.json").read_text())
-    assert all(each["verdict"] == "EQUAL" for each in found if each["match"] or each["settings"]["name"] != "rmsprop")
-    own = {each["difference"] for each in found if each["settings"]["name"] == "rmsprop" and not each["match"]}
-    assert own == {"eps-inside"}
+    own = {}
+    for each in found:
+        settings = each["settings"]
+        if each["match"]:
+            assert each["verdict"] == "EQUAL"
+        else:
+            own[settings["name"], settings["recipe"]["amsgrad"]] = (each["verdict"], each["difference"])
+    named = {key: difference for key, (verdict, difference) in own.items() if verdict != "EQUAL"}
+    assert named == {("rmsprop", False): "eps-inside", ("adam", True): "corrected maximum"}
+    assert ("lion", False) in own

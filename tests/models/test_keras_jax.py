@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 
+import normports
 import pytest
 from conftest import counts
 from test_zoo import SMALL, agree
@@ -138,35 +139,6 @@ assert len(list(layer.parameters())) == 1
 
 # -- training ---------------------------------------------------------------------------------------------------------
 
-NORM_SPEC = """
-from xverify import ModelSpec, TensorSpec
-SPEC = ModelSpec(
-    batch=8, task="classification",
-    inputs={"x": TensorSpec(("N", 3, 8, 8), layout="NCHW")}, outputs={"logits": TensorSpec(("N", 5))},
-)
-"""
-NORM_TORCH = """
-from torch import nn
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(3, 6, 3)
-        self.bn = nn.BatchNorm2d(6)
-        self.relu = nn.ReLU()
-        self.drop = nn.Dropout(0.5)
-        self.both = nn.LSTM(6, 4, batch_first=True, bidirectional=True)
-        self.fc = nn.Linear(8, 5)
-
-    def forward(self, x):
-        x = self.drop(self.relu(self.bn(self.conv(x))))
-        return self.fc(self.both(x.mean(2).transpose(1, 2))[0].mean(1))
-
-
-def build():
-    return Net()
-"""
 NORM_PORT = """
 from keras import Input, Model, layers, ops
 
@@ -192,7 +164,11 @@ TRAIN = ("--task", "train", "--warmup", 1, "--rerun", 2)
 def norms(folder, old="", new=""):
     """A port with a batch norm, dropout and two directions of a recurrent layer. old, new: a change of it."""
     assert old in NORM_PORT
-    for name, text in (("spec", NORM_SPEC), ("torch", NORM_TORCH), ("tensorflow", NORM_PORT.replace(old, new))):
+    for name, text in (
+        ("spec", normports.SPEC),
+        ("torch", normports.BIDIRECTIONAL),
+        ("tensorflow", NORM_PORT.replace(old, new)),
+    ):
         (folder / f"{name}.py").write_text(text)
     return folder
 
@@ -276,5 +252,5 @@ def test_the_optimizers_of_keras_on_jax(xverify, tmp_path):
     }
     assert own == {
         ("sgd", 0.0): "", ("sgd", 0.01): "decoupled", ("adam", 0.0): "eps-hat", ("adamw", 0.01): "eps-hat",
-        ("rmsprop", 0.0): "eps-inside",
+        ("rmsprop", 0.0): "eps-inside", ("lion", 0.01): "",
     }  # fmt: skip

@@ -1,7 +1,5 @@
 """Faults that are planted in ports of other frameworks than torch, from the command line."""
 
-import json
-
 import pytest
 from test_mutation import MODEL, SPEC
 
@@ -26,27 +24,11 @@ def build():
 """
 
 
-def runs(name):
+def runs(subject):
     """Skips a test where a framework is not installed."""
-    absent = host.missing(load(name)) and environments.chosen(load(name)) is None
-    return pytest.param(name, marks=pytest.mark.skipif(bool(absent), reason=f"{name} is not installed"))
-
-
-@pytest.fixture
-def scored(xverify, tmp_path):
-    """Mutate a model, and return the outcome and the scores, which are also asserted to add up."""
-
-    def run(model, subjects, *more, code=0):
-        file = tmp_path / "score.json"
-        done = xverify("mutate", model, "--subjects", subjects, "--json", file, *more, timeout=900)
-        assert done.code == code, done.out + done.err
-        scores = json.loads(file.read_text())
-        assert [score["subject"] for score in scores] == subjects.split(",")
-        for score in scores:
-            assert score["planted"] == score["caught"] + score["untested"] + score["missed"]
-        return done, scores
-
-    return run
+    adapter = load(subject.partition(":")[0])
+    absent = host.missing(adapter) and environments.chosen(adapter) is None
+    return pytest.param(subject, marks=pytest.mark.skipif(bool(absent), reason=f"{subject} is not installed"))
 
 
 def port(folder, **files):
@@ -108,12 +90,8 @@ def test_an_unknown_port_is_refused(xverify):
     assert "did you mean 'tensorflow'" in done.err
 
 
-# One clean run of Jittor with a recipe is accused, and one mistake of a recipe is caught and not explained.
-IN_JITTOR = pytest.param("jittor", marks=pytest.mark.xfail(reason="a clean run of Jittor with a recipe is accused"))
-
-
 @pytest.mark.parametrize(
-    "framework", [*(runs(name) for name in ("flax", "jax", "paddle", "keras-jax", "keras-torch")), IN_JITTOR]
+    "framework", [runs(name) for name in ("flax", "jax", "paddle", "keras-jax", "keras-torch", "jittor")]
 )
 def test_mistakes_of_training_code_are_made_in_every_framework(scored, framework):
     _, (score,) = scored("mlp", framework, "--task", "train", "--quiet")

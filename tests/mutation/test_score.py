@@ -6,9 +6,12 @@ import pytest
 
 from xverify.commands import mutate
 from xverify.mutation import mistakes
+from xverify.mutation.precision_mistakes import PRECISION_MISTAKES
+from xverify.mutation.recipe_mistakes import recipe_mistakes
 from xverify.mutation.records import Score, Trial
 from xverify.report.tables import markdown
 from xverify.results.verdicts import Verdict
+from xverify.workload.recipe import Group, Recipe
 
 
 def trial(verdict="DIFFERENT", found="fc", explained="bias missing", **changes):
@@ -119,13 +122,29 @@ def test_every_subject_that_is_named_gets_a_score(monkeypatch, capsys, task):
 
 
 def test_another_framework_makes_the_mistakes_that_need_no_code_of_torch():
-    by_kind = {mistake.kind: mistakes.made(mistake, in_torch=False) for mistake in mistakes.MISTAKES}
+    known = [*mistakes.MISTAKES, *recipe_mistakes()]
+    by_kind = {mistake.kind: mistakes.made(mistake, in_torch=False) for mistake in known}
     left_out = {kind for kind, made in by_kind.items() if made is None}
-    of_recipes = {"schedule a step ahead", "micro-batches summed", "average before the step", "AMSGrad missing"}
+    of_recipes = {
+        *("clipping after the step", "schedule a step ahead", "schedule a step behind", "micro-batches summed"),
+        *("zeroed between micro-batches", "average before the step", "AMSGrad missing"),
+    }
     assert left_out == of_recipes | {
         *("gradient not zeroed", "momentum missing", "frozen layer"),
     }
     assert by_kind["eps placement"].settings.variants == ("eps-hat",)
     assert by_kind["batch-norm momentum convention"].in_model == "momentum"
     assert [kind for kind, made in by_kind.items() if made and not made.match] == ["no Bessel correction"]
-    assert all(mistakes.made(mistake, in_torch=True) for mistake in mistakes.MISTAKES)
+    assert all(mistakes.made(mistake, in_torch=True) for mistake in [*known, *PRECISION_MISTAKES])
+    assert not any(mistakes.made(mistake, in_torch=False) for mistake in PRECISION_MISTAKES)
+
+
+def test_mistakes_are_made_in_the_groups_and_the_frozen_parameters_of_the_model():
+    norms = Group("*norm*", weight_decay=0.0)
+    recipes = [
+        each.asked.recipe
+        for each in recipe_mistakes(Recipe(groups=(Group("*.bias", lr=0.1), norms), frozen=("stem.*",)))
+    ]
+    assert {recipe.groups[0].pattern for recipe in recipes if recipe.groups} == {"*.bias"}
+    assert {recipe.groups[1] for recipe in recipes if recipe.groups} == {norms}
+    assert {recipe.frozen for recipe in recipes} == {(), ("stem.*",)}

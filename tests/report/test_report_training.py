@@ -219,10 +219,13 @@ def test_a_sentence_that_subjects_share_is_printed_once():
 
 def test_the_report_says_after_which_step_a_curve_is_not_judged():
     # At step 9, the two ends of the band are 2 · 10⁻⁶ · 2⁹ of the loss apart.
-    sentence = "curve judged for 9 of 20 steps: after them, rounding alone drives replicas 0.001 of the loss apart"
+    sentence = (
+        "curve judged for 9 of 20 steps: at step 9 rounding alone drives replicas 0.001 of the loss apart, too far to tell from "
+        "what training has changed; later steps are not compared"
+    )
     assert f"  jittor: {sentence}\n" in printed(row("jittor", *equal(), curve=curve(judged=9)))
     ended = printed(row("jittor", *equal(), curve=curve(judged=12, replicas=12)))
-    assert "curve judged for 12 of 20 steps: after them, rounding alone drives replicas apart" in ended
+    assert "curve judged for 12 of 20 steps: at step 12 rounding alone drives replicas apart" in ended
     assert "judged" not in printed(row("jittor", *equal(), curve=curve()))
 
 

@@ -6,81 +6,15 @@ import math
 from dataclasses import fields, replace
 
 import pytest
+from sampleresults import FORWARD, RESULT, TRAINED, earlier
 
 from xverify.errors import UsageError
-from xverify.results.conditions import (
-    Host,
-    InputsSummary,
-    NoiseSummary,
-    ReferenceSummary,
-    Settings,
-    WeightsSummary,
-)
+from xverify.results.conditions import NoiseSummary, Settings
 from xverify.results.file import read, write
-from xverify.results.records import (
-    Check,
-    Curve,
-    Error,
-    LayerError,
-    Layers,
-    Memory,
-    ProcessRun,
-    Result,
-    Row,
-    Sample,
-    Speed,
-    TensorError,
-    Training,
-)
+from xverify.results.records import Sample
 from xverify.results.verdicts import Outcome, SpeedVerdict, Verdict
 from xverify.workload.optimizers import Optimizer
 from xverify.workload.request import Request
-
-LAYERS = Layers(
-    (
-        LayerError("fc1", "Linear", 1, 0.16, 0.47, 0.0, Verdict.EQUAL, terms=784, mean_abs=1e-7, rel_rms=1.4e-7),
-        LayerError("fc2", "Linear", 2, math.inf, math.inf, 0.5, Verdict.DIFFERENT, reason="output has shape (4, 2)"),
-    ),
-    compared=2, known=3, missing=("act",), subject="jittor", matched={"fc1": "linear"},
-)  # fmt: skip
-SPEED = Speed(
-    132523.9, (125234.6, None), 2.4e-4, 2.1, 8890, 1967, 1.06, (None, None), SpeedVerdict.SLOWER, None, 3.4, 4.7e-4,
-    122.6, 5.6e-4, (Sample(0, 1, 254, 0.067), Sample(1, 0, 254, 0.067, 1, "other processes")), 0, 3.4,
-    (ProcessRun(0, 122.6, 5.6e-4, 3.4, 4.7e-4, 1967, 0.48, True, 0, 1e-3),), None, True,
-)  # fmt: skip
-FORWARD = Row(
-    "jittor", "jittor", "eager", "forward", "cpu", 32, "ok", None, "sha256:1", "canonical -> jittor",
-    error=Error(
-        Verdict.DIFFERENT, "fc2: output has shape (4, 2)", 4e-7, 2e-6, 4e-7, 1.04, 4, 4, 4,
-        (TensorError(0, "logits", 4e-7, 2e-6, 4e-7, 1.0, None, 0.44, True),), 0.47, LAYERS,
-    ),
-    speed=SPEED, memory=Memory(271.3, 271.2, 246.4), environment={"jittor": "1.3", "threads": 2, "nested": {"a": [1]}},
-)  # fmt: skip
-TRAINED = Row(
-    "keras-jax", "keras-jax", "jit", "train", "cpu", 4, "ok",
-    error=Error(Verdict.DRIFT, "eps-hat"),
-    training=Training(
-        "adam, lr 0.001", ("eps-hat",),
-        (Check("weights", 0, Verdict.EQUAL), Check("update", 0, Verdict.DRIFT, 12.5, "eps", "eps-hat", 15, 15)),
-        Curve((9.2, 9.1), (9.2, 9.0), (9.2, 9.0), (9.2, 9.0), 2, Verdict.EQUAL), ("fc.bias",), ("drop",), LAYERS,
-    ),
-)  # fmt: skip
-ABSENT = Row("tensorlayer", "tensorlayer", "eager", "forward", "cpu", 32, "not-installed", "pip install tensorlayer")
-RESULT = Result(
-    "mlp", ("forward", "train"), Outcome.FAIL, (FORWARD, TRAINED, ABSENT), "2026-11-22T10:25:51+00:00", "0.1.0",
-    Host("a processor", 2, 23.5, "Linux", "3.11.7", (4.13, 2.12, 0.84)),
-    Settings(
-        model="mlp", subjects=("torch:eager", "jittor"), reference="torch", task="train", batch=32, threads=2, seed=3,
-        cases=4, timeout=1800.0, pin=(0, 1),
-        python={"jittor": "/python"}, optimizer=Optimizer("adam", 1e-3, variants=("eps-hat",)),
-        folder_digest="sha256:2",
-    ),
-    WeightsSummary("sha256:1", 4, 407050, 0, "probe weights, seed 3", {"lstm.bias": ("lstm.bias_ih", "lstm.bias_hh")}),
-    InputsSummary("sha256:3", 4, "synthetic, seed 3"),
-    ReferenceSummary("torch", "float64", "the rounding of every layer", "exported", {"torch": "2.13"}, 3, 4, ("eps",)),
-    "the rule", ("a note",), {"starting_seconds": 125.2}, "image",
-    NoiseSummary(40, 17, {"steal": 11}, {"delay": 0.44}, None, "too noisy", (1.09e-5,), 0.05, ("steal",)),
-)  # fmt: skip
 
 
 @pytest.fixture
@@ -93,34 +27,6 @@ def written(tmp_path):
         return path
 
     return call
-
-
-def earlier(values):
-    """The same result as the first version wrote it: with earlier names only, and without newer fields."""
-    values = copy.deepcopy(values)
-    for name in ("timeline", "item", "noise", "complete", "notes"):
-        del values[name]
-    for name in ("strict", "max_seconds", "pin", "python", "optimizer", "match_optimizer", "data", "time_input"):
-        del values["settings"][name]
-    del values["weights"]["normal_form"], values["inputs"]["kind"]
-    for name in ("layers", "tested", "untested", "replay_problem"):
-        del values["reference"][name]
-    values["reference"]["weights_source"] = "probe"  # a field that no longer exists
-    for row in values["rows"]:
-        if row["training"]:
-            row["training"]["rungs"], row["training"]["forms"] = (
-                row["training"].pop("checks"),
-                row["training"].pop("variants"),
-            )
-        else:
-            del row["training"]
-        if row["speed"]:
-            del row["speed"]["launches"], row["speed"]["noisy"], row["speed"]["p99_seconds"]
-            for sample in row["speed"]["samples"]:
-                del sample["launch"], sample["dropped"]
-        if row["error"]:
-            del row["error"]["layers"], row["error"]["noise_ratio"], row["error"]["timed_cases"]
-    return values
 
 
 def test_reading_a_file_gives_the_records_that_were_written(tmp_path):

@@ -194,10 +194,11 @@ def test_the_command_line_catches_all_cheats(xverify, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_loop_by_hand_runs_beside_the_harness(monkeypatch):
+@pytest.mark.parametrize("task", ["forward", "recipe"])
+def test_a_loop_by_hand_runs_beside_the_harness(monkeypatch, task):
     pytest.importorskip("torch")
     monkeypatch.setattr(overhead, "PROCESSES", 1)
-    check = overhead.compare_with_loop("torch", "mlp", "forward", ())
+    check = overhead.compare_with_loop("torch", "mlp", task, ())
     assert check.passed is not None, check
     assert check.found.startswith("ratio ")
 

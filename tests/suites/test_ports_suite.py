@@ -78,6 +78,26 @@ def test_wrong_answers_to_a_right_port_are_counted(answer, wrong):
     assert ports.judge_clean(answer, ["relu"])[1] == wrong
 
 
+def drifting(name):
+    return layer(name, explanation="its sums lose digits", verdict=Verdict.DRIFT)
+
+
+@pytest.mark.parametrize(
+    ("answer", "right"),
+    [
+        (row(Verdict.DRIFT, layers=[drifting("fc")]), True),
+        (row(Verdict.DIFFERENT, layers=[drifting("fc")]), False),
+        (row(Verdict.DRIFT, layers=[drifting("conv")]), False),
+        (row(Verdict.DRIFT, layers=[replace(drifting("fc"), explanation="computes in float16")]), False),
+        (row(Verdict.DRIFT, layers=[drifting("fc"), replace(drifting("conv"), explanation=None)]), False),
+        (row(Verdict.EQUAL), True),
+    ],
+)
+def test_a_right_port_may_lose_digits_in_the_layer_that_is_listed(answer, right):
+    counts, wrong = ports.judge_clean(answer, [], "fc")
+    assert (not wrong, counts["EQUAL"]) == (right, int(right))
+
+
 def test_a_text_that_is_not_there_once_is_no_fault(tmp_path):
     (tmp_path / "jittor.py").write_text("a b b")
     replace(FAULT, old="a", new="c").plant(tmp_path)

@@ -88,6 +88,8 @@ def test_unfinished_work_differs_from_the_noise_of_a_first_reading():
     assert timing.unfinished([0.010, 0.011, 0.012], seconds=0.001)
     assert not timing.unfinished([0.010, 0.0, 0.012], seconds=0.001)
     assert not timing.unfinished([20e-6] * 4, seconds=10e-6)
+    assert not timing.unfinished([210e-6] * 4, seconds=46e-6)
+    assert timing.unfinished([600e-6] * 4, seconds=46e-6)
     assert not timing.unfinished([], seconds=1.0)
 
 

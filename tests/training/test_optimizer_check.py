@@ -56,6 +56,9 @@ def test_a_right_step_is_equal(settings, step):
         (optimizer("adamw", weight_decay=0.1), {"name": "adam"}),
         (optimizer("sgd", momentum=0.9, nesterov=True), {"nesterov": False}),
         (optimizer("sgd", momentum=0.9), {"lr": 0.01 * (1 + 1e-4)}),
+        (optimizer("lion", weight_decay=0.1), {"weight_decay": 0.0}),
+        (optimizer("lion"), {"beta2": 0.999}),
+        (optimizer("lion"), {"lr": 1e-4 * (1 + 2e-4)}),
     ],
     ids=str,
 )
@@ -69,6 +72,7 @@ def test_one_alternative_explains_a_wrong_step():
         (optimizer("adam"), {"variants": ("eps-hat",)}),
         (optimizer("sgd", momentum=0.9, weight_decay=0.01), {"weight_decay": 0.0}),
         (optimizer("rmsprop"), {"variants": ("eps-inside",)}),
+        (optimizer("lion"), {"beta2": 0.999}),
     ]:
         w, g, optimizer_state = state(settings, 2)
         after, state_after = float32(replace(settings, **change), w, g, optimizer_state, 2)
@@ -91,6 +95,18 @@ def test_a_doubled_step_is_equal_for_two_fused_parameters():
         <= optimizer_check.EQUAL_RHO
     )
     assert optimizer_check.judge(settings, w, g, optimizer_state, 1, twice, values)[0] > optimizer_check.DRIFT_RHO
+
+
+def test_a_sign_that_rounding_decides_is_no_fault_of_lion():
+    settings = optimizer("lion")
+    w, g, (m,) = state(settings, 2)
+    m[:50] = -g[:50] * np.float32(0.1 / 0.9)  # what the sign is taken of is zero but for rounding
+    after, state_after = float32(settings, w, g, [m], 2)
+    flipped = after.copy()
+    flipped[:50] = w[:50] - (after[:50] - w[:50])
+    assert optimizer_check.judge(settings, w, g, [m], 2, flipped, state_after)[0] <= optimizer_check.EQUAL_RHO
+    flipped[50:52] = w[50:52] - (after[50:52] - w[50:52])
+    assert optimizer_check.judge(settings, w, g, [m], 2, flipped, state_after)[0] > optimizer_check.DRIFT_RHO
 
 
 def test_a_weight_that_is_not_finite_is_never_equal():

@@ -11,7 +11,8 @@ from xverify.reference.build import ReferenceProcess
 from xverify.results.records import Check, Error, Layers
 from xverify.results.verdicts import Verdict
 from xverify.training.checks import Local
-from xverify.training.parity import Learner, TrainingParity
+from xverify.training.learner import Learner
+from xverify.training.parity import TrainingParity
 from xverify.worker.messages import Done
 from xverify.worker.messages_training import StepTaken, TrainingCaptured, TrainingState
 from xverify.workload.optimizers import optimizer

@@ -12,6 +12,7 @@ from xverify.training.step import Step
 from xverify.verdict.findings import StepTruth
 from xverify.workload.optimizers import optimizer, update
 from xverify.workload.recipe import averaged, clip_factors
+from xverify.workload.schedule import late_one_cycle
 
 RECIPE = Recipe(
     groups=(Group("*.bias", weight_decay=0.0), Group("head.weight", lr=0.01)),
@@ -84,8 +85,7 @@ def judged(arrays, number=2, variants=(), settings=SETTINGS):
     found, before, state = arrays
     zeros = dict.fromkeys(SHAPES, 0.0)
     truth = StepTruth(1.0, 1e-7, floors=dict.fromkeys(SHAPES, 1e-7), sizes=zeros, statistics={}, momentum={}, terms={})
-    frozen = frozenset(filter(settings.recipe.freezes, SHAPES))
-    step = Step(number, number, found, before, state if number else {}, {}, truth, {}, frozen)
+    step = Step(number, number, found, before, state if number else {}, {}, truth, {}, settings.recipe)
     checks = [*judge_recipe(step, settings, variants), judge_update(step, settings, variants, ())]
     return {check.name: check for check in checks}
 
@@ -210,6 +210,25 @@ def test_differences_of_frameworks_are_named_where_they_are_known():
     assert judged(twice, variants=("average of micro-batches",))["average"].difference == "average of micro-batches"
 
 
+def test_the_norm_of_groups_and_a_late_one_cycle_are_named_where_they_are_known():
+    right = taken()[0]
+
+    def by_group(g, name):
+        members = [other for other in SHAPES if not RECIPE.freezes(other)]
+        members = [other for other in members if RECIPE.group_of(other) == RECIPE.group_of(name)]
+        squares = [np.square(right[f"accumulated/{other}"].astype(np.float64)).sum() for other in members]
+        return (right[f"accumulated/{name}"] * min(1, 0.5 / np.sqrt(sum(squares)))).astype(np.float32)
+
+    assert judged(taken(clipped=by_group))["clipping"].verdict == "DIFFERENT"
+    named = judged(taken(clipped=by_group), variants=("clip eps", "norm of groups"))["clipping"]
+    assert (named.verdict, named.difference) == ("DRIFT", "norm of groups")
+
+    cycle = replace(SETTINGS, recipe=replace(RECIPE, schedule=Schedule("one-cycle", steps=12)))
+    late = taken(cycle, rate=lambda lr, name: cycle.of(name).lr * late_one_cycle(2, 12))
+    assert judged(late, settings=cycle)["schedule"].verdict == "DIFFERENT"
+    assert judged(late, settings=cycle, variants=("late one-cycle",))["schedule"].difference == "late one-cycle"
+
+
 def test_an_update_with_a_rate_that_was_not_reported_is_different():
     arrays = taken()
     name, own = "head.weight", SETTINGS.of("head.weight", 2 * RECIPE.factor(2))
@@ -220,3 +239,41 @@ def test_an_update_with_a_rate_that_was_not_reported_is_different():
     arrays[0][f"weight/{name}"] = w.astype(np.float32)
     checks = judged(arrays)
     assert (checks["groups"].verdict, checks["update"].verdict) == ("EQUAL", "DIFFERENT")
+
+
+def test_a_port_without_an_average_is_told_so():
+    found, *before = taken()
+    kept = {name: array for name, array in found.items() if not name.endswith("/average")}
+    check = judged((kept, *before))["average"]
+    assert (check.verdict, check.says) == ("DIFFERENT", "no average of mid.weight is kept, and of 3 more")
+
+
+def test_squares_that_are_added_one_by_one_in_float32_are_no_fault():
+    """Jittor adds them so, and beside the first value all others are rounded away."""
+
+    def small(g, name):
+        values = np.full(g.shape, 2.2e-4, np.float32)
+        values.flat[0] = 1.0 if name == "mid.weight" else values.flat[0]
+        return values
+
+    given = taken(accumulated=small)[0]
+    squares = np.concatenate([np.square(a).ravel() for key, a in given.items() if key.startswith("accumulated/")])
+    found, exact = np.cumsum(squares, dtype=np.float32)[-1], squares.sum(dtype=np.float64)
+    assert found == 1 < exact
+    share = np.float32(np.sqrt(exact / found))
+    assert judged(taken(accumulated=small, clipped=lambda g, name: g * share))["clipping"].verdict == "EQUAL"
+    wrong = judged(taken(accumulated=small, clipped=lambda g, name: g * np.float32(1.0001)))["clipping"]
+    assert wrong.verdict == "DIFFERENT"
+
+
+def test_gradients_that_are_clipped_by_themselves_are_named_where_one_is_much_larger():
+    large = {"accumulated": lambda g, name: g * (1e4 if name == "mid.weight" else 1)}
+    given = taken(**large)[0]
+
+    def by_itself(g, name):
+        own = given[f"accumulated/{name}"].astype(np.float64)
+        rounded = min(1.0, 0.5 / (np.linalg.norm(own) + 1e-6)) * (1 + 4 * 2.0**-24)
+        return (own * rounded).astype(np.float32)
+
+    check = judged(taken(**large, clipped=by_itself))["clipping"]
+    assert "it is the norm of each gradient that is clipped" in check.says

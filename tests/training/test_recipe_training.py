@@ -137,9 +137,20 @@ def test_a_recipe_that_cannot_be_used_is_refused(xverify, folder, recipe, says):
     assert says in done.err
 
 
-def test_a_framework_without_recipes_says_so(xverify):
-    if host.missing(load("jax")):
-        pytest.skip("jax is not installed")
-    done, rows = run(xverify, "mlp", "--subjects", "torch:eager,jax", "--clip-norm", "1")
-    assert rows["jax:jit"]["status"] == "unsupported", done.out + done.err
-    assert "the run has: norm of all gradients clipped at 1" in done.out
+PLAIN = """
+from xverify.framework.discovery import load
+
+class Adapter(load("torch")):
+    name = "plain"
+    file = "torch"
+    takes_recipe = False
+"""
+
+
+def test_a_framework_without_recipes_says_so(xverify, tmp_path):
+    (tmp_path / "plain.py").write_text(PLAIN)
+    done = xverify(
+        "run", "mlp", "--task", "train", *QUICK, "--subjects", "plain:eager", "--clip-norm", "1", frameworks=tmp_path
+    )
+    assert done.row("plain:eager")["status"] == "unsupported", done.out + done.err
+    assert "the run has: norm of all gradients clipped at 1" in done.row("plain:eager")["reason"]

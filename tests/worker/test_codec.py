@@ -6,10 +6,12 @@ import math
 import subprocess
 import sys
 import typing
+from collections.abc import Mapping
 
 import pytest
 
 from xverify.framework.capture import LayerCall
+from xverify.framework.dropout import DropoutCall, DropoutLayer
 from xverify.framework.modelfile import Signature, Tensor
 from xverify.results.precision import LayerCost, Precision
 from xverify.verdict.findings import Explanation, Finding, ReplayReport, Rounding, StepTruth
@@ -44,6 +46,8 @@ SAMPLES = {
     ReplayReport: REPORT,
     Place: Place("fc", "Linear", (4, 8), ()),
     TrainingState: STATE,
+    DropoutLayer: DropoutLayer("drop", 0.5, 2.0, False, 2**15),
+    DropoutCall: DropoutCall("drop", 0, (4, 8), "fc1", ""),
     Signature: Signature((Tensor("x", ("batch", None, 3), "bfloat16"), Tensor("y", None, "int64")), ()),
     BatchNorm: BatchNorm("bn1", "bn1.weight", "", "bn1.running_mean", "bn1.running_var", 1e-5, "conv1.weight"),
     Rounding: Rounding("fc", 1, "bfloat16 weights"),
@@ -65,11 +69,11 @@ def sample(kind):
     origin = typing.get_origin(kind)
     if origin is tuple:
         return (sample(arms[0]),) * 2 if arms[-1] is Ellipsis else tuple(map(sample, arms))
-    if origin is dict:
+    if origin in (dict, Mapping):
         return {"a": sample(arms[1]), "b.c": sample(arms[1])}
     if arms:
         return sample(arms[0])
-    return SAMPLES[kind]
+    return message(kind) if kind not in SAMPLES and dataclasses.is_dataclass(kind) else SAMPLES[kind]
 
 
 def message(kind):

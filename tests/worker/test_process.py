@@ -129,6 +129,9 @@ def test_a_worker_that_hangs_is_ended_after_its_timeout(start, tmp_path):
         worker.ask(Prepare(str(inputs), "eager"))
     assert dead(worker)
     assert len(beats) >= 2
+    # A later request tells why the worker was ended, and not that somebody killed it.
+    with pytest.raises(TimedOut, match=r"its first step took over 2.5 s; see --timeout"):
+        worker.ask(Prepare(str(inputs), "eager"))
 
 
 @pytest.mark.parametrize("version", [1, codec.VERSION + 1])

@@ -11,6 +11,7 @@ from xverify.errors import UsageError
 from xverify.worker.codec import from_plain, to_plain
 from xverify.workload import optimizers
 from xverify.workload.optimizers import Optimizer, optimizer
+from xverify.workload.recipe import Recipe
 
 
 def values(seed):
@@ -24,6 +25,8 @@ def values(seed):
 @pytest.mark.parametrize("settings", OPTIMIZERS, ids=lambda o: o.says())
 def test_the_formula_is_torchs(settings):
     torch = pytest.importorskip("torch")
+    from xverify.frameworks._torch_lion import Lion
+
     w, _ = values(0)
     parameter = torch.nn.Parameter(torch.from_numpy(w.astype(np.float64)))
     made = {
@@ -33,6 +36,7 @@ def test_the_formula_is_torchs(settings):
         "adam": lambda o: torch.optim.Adam([parameter], o.lr, (o.beta1, o.beta2), o.eps, o.weight_decay),
         "adamw": lambda o: torch.optim.AdamW([parameter], o.lr, (o.beta1, o.beta2), o.eps, o.weight_decay),
         "rmsprop": lambda o: torch.optim.RMSprop([parameter], o.lr, o.alpha, o.eps, o.weight_decay),
+        "lion": lambda o: Lion([parameter], o),
     }[settings.name](settings)
     mine, optimizer_state = w.astype(np.float64), [np.zeros(w.shape) for _ in settings.state_names]
     for step in range(1, 5):
@@ -41,6 +45,28 @@ def test_the_formula_is_torchs(settings):
         made.step()
         mine, optimizer_state = optimizers.update(settings, mine, g.astype(np.float64), optimizer_state, step, np.sqrt)
     assert np.allclose(mine, parameter.detach().numpy(), rtol=1e-12, atol=1e-15)
+
+
+def test_lion_is_that_of_its_authors():
+    """Algorithm 2 of the paper, with numbers by hand."""
+    settings = optimizer("lion", lr=0.1, weight_decay=0.5)
+    assert (settings.beta1, settings.beta2, optimizer("lion").lr) == (0.9, 0.99, 1e-4)
+    w, m, g = np.array([2.0, 1.0, -1.0]), np.array([1.0, -1.0, 0.0]), np.array([-1.0, 20.0, 0.0])
+    new, (state,) = optimizers.update(settings, w, g, [m], 3, np.sqrt)
+    assert np.allclose(new, [2 - 0.1 * (1 + 0.5 * 2), 1 - 0.1 * (1 + 0.5), -1 - 0.1 * (0.5 * -1)])
+    assert np.allclose(state, [0.99 - 0.01, -0.99 + 0.2, 0.0])
+
+
+def test_the_corrected_maximum_is_that_of_optax():
+    """scale_by_amsgrad: the largest of the corrected second moments, as state, too."""
+    plain = optimizer("adam", recipe=Recipe(amsgrad=True))
+    settings, g, state = replace(plain, variants=("corrected maximum",)), np.array([3.0]), [np.zeros(1)] * 3
+    new, state = optimizers.update(settings, np.zeros(1), g, state, 1, np.sqrt)
+    assert np.allclose(state[2], 9.0)
+    new, state = optimizers.update(settings, new, g / 3, state, 2, np.sqrt)
+    first, second = (0.9 * 0.3 + 0.1) / (1 - 0.9**2), (0.999 * 0.009 + 0.001) / (1 - 0.999**2)
+    assert np.allclose(state[2], max(9.0, second))
+    assert np.allclose(new, -1e-3 - 1e-3 * first / 3)
 
 
 @pytest.mark.parametrize(

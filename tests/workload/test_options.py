@@ -70,7 +70,7 @@ def test_the_function_and_the_command_line_have_the_same_options():
     parser = Parser(prog="xverify run")
     command.add_arguments(parser)
     flags = {flag for action in parser._actions for flag in action.option_strings} - {"-h", "--help"}
-    assert flags == {each.flag for each in (*declared(RunArguments), *declared(RunSettings), *declared(Display))}
+    assert flags == {each.flag for each in command.OPTIONS}
 
 
 def test_a_wrong_keyword_names_the_nearest():

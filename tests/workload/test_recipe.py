@@ -11,7 +11,8 @@ from xverify.reference.request import resolve
 from xverify.worker.codec import from_plain, to_plain
 from xverify.workload.optimizers import Optimizer, optimizer, update
 from xverify.workload.options import RunSettings
-from xverify.workload.recipe import averaged, clip_factors, micro_batches, parse_schedule
+from xverify.workload.recipe import averaged, clip_factors, micro_batches
+from xverify.workload.schedule import parse_schedule
 
 NAMES = ("stem.weight", "stem.bias", "norm.weight", "norm.bias", "head.weight", "head.bias")
 SCHEDULES = (
@@ -170,6 +171,9 @@ def test_a_recipe_survives_the_way_to_a_worker():
         (lambda: parse_schedule("cosine:ten"), "write KIND:STEPS"),
         (lambda: parse_schedule("cosine:1:2:3"), "write KIND:STEPS"),
         (lambda: optimizer("sgd", recipe=Recipe(amsgrad=True)), "AMSGrad belongs to adam and adamw"),
+        (lambda: Recipe(precision="bfloat"), "did you mean 'bfloat16'"),
+        (lambda: Recipe(precision="float16", loss_scale="on"), "loss_scale is 'on': it must be one of dynamic, off"),
+        (lambda: Recipe(precision="bfloat16", loss_scale="dynamic"), "only a float16 run scales its loss"),
     ],
 )
 def test_bad_settings_are_refused_in_one_line(make, says):
@@ -208,6 +212,20 @@ def test_options_are_taken_in_the_place_of_the_spec():
         clip_norm=2.0, schedule=Schedule("step", every=4), accumulate=4, average=0.5, amsgrad=True
     )
     assert resolve("mlp", ["torch:eager"], RunSettings(task="train"))[0].optimizer == optimizer("sgd")
+
+
+def test_the_precision_of_a_run():
+    asked = RunSettings(task="train", precision="float16", loss_scale="off")
+    request, _ = resolve("mlp", ["torch:eager"], asked)
+    assert request.optimizer is not None
+    recipe = request.optimizer.recipe
+    assert recipe == Recipe(precision="float16", loss_scale="off")
+    assert recipe.is_mixed
+    assert not recipe.scales
+    assert Recipe(precision="float16").scales
+    assert not Recipe(precision="bfloat16").scales
+    assert request.optimizer.says().endswith("computed in float16 without loss scaling")
+    assert not Recipe(precision="float32")
 
 
 @pytest.mark.parametrize(

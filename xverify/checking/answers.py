@@ -12,6 +12,7 @@ from ..worker.process import Worker
 from . import sequence
 from .candidate import Candidate, Target
 from .computing import INPUTS, Cases, Computed
+from .doubt import doubtful_cases, measured_again
 from .explaining import Side, explained
 from .judge import CONVERSION, RUNTIME, Judged, no_evaluation, runtime
 from .meaning import Meaning, joined, own_meaning, with_approximations
@@ -40,8 +41,12 @@ class Answers:
     clock: Clock
     notes: list[str]
 
-    def first(self, candidate: Candidate, cases: Cases, computed: Computed, target: Target | None) -> dict[str, Judged]:
-        """Question -> its answer. What is found out about the file is kept in the candidate.
+    def first(
+        self, candidate: Candidate, cases: Cases, computed: Computed, target: Target | None
+    ) -> tuple[dict[str, Judged], Target | None]:
+        """Question -> its answer, and the reference, whose noise may have been measured again.
+
+        What is found out about the file is kept in the candidate.
 
         cases: the input cases. computed: what the file computed on them. target: the reference; None without one.
         """
@@ -60,11 +65,30 @@ class Answers:
             without = no_evaluation(opened.form.title)
             self.notes.append(f"{candidate.label}: {without}, so runtime and file are judged together")
         found = self.judge(candidate, computed, target)
+        doubtful = doubtful_cases(found.values())
+        if doubtful:
+            target = self._measured_again(candidate, computed, target, doubtful)
+            found = self.judge(candidate, computed, target)
         if target is not None:
             found[CONVERSION] = self._explained(found[CONVERSION], opened, computed, target)
         says = sequence.by_step(found[CONVERSION if target else RUNTIME].error, self.settings)
         candidate.computed = replace(computed, notes=(*computed.notes, *says))
-        return {name: replace(each, error=sequence.told(each.error, self.settings)) for name, each in found.items()}
+        told = {name: replace(each, error=sequence.told(each.error, self.settings)) for name, each in found.items()}
+        return told, target
+
+    def _measured_again(
+        self, candidate: Candidate, computed: Computed, target: Target | None, cases: tuple[int, ...]
+    ) -> Target | None:
+        """Measure the noise of a file and of its reference again for these cases. Returns the reference."""
+        self.listener.phase(candidate.label, "measuring the noise again, because an output is just beyond the limit")
+        seed, against = self.settings.seed, self.against
+        opened = candidate.opened
+        if candidate.own is not None and opened is not None and not (candidate.precision or Precision()).is_narrow:
+            candidate.own = measured_again(candidate.own, opened, computed.inputs, self.graphs, seed, cases)
+        if target is None or against is None or against.opened is None or against.computed is None:
+            return target
+        again = measured_again(target.meaning, against.opened, against.computed.inputs, self.graphs, seed, cases)
+        return replace(target, meaning=again)
 
     def _outputs_alone(self, opened: Opened, computed: Computed, own: Meaning | None, cases: Cases) -> str:
         """The verdict on the outputs for the progress display, because the nodes take longer; "" where there is none."""

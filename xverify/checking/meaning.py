@@ -20,10 +20,8 @@ from .subject import Opened, compute
 
 Outputs = Mapping[str, Array]
 SAMPLES = 4  # perturbed evaluations
-FEW_VALUES, NEAR = (
-    10_000,
-    1.0,
-)  # fewer values than this in all outputs, or a residual of more noise floors, need all of them
+# Outputs of fewer values than this together, or a residual of more noise floors than that, need all samples.
+FEW_VALUES, NEAR = 10_000, 1.0
 ENOUGH = 2.0  # seconds of evaluating in float64 after which no further case is begun
 
 
@@ -102,6 +100,13 @@ def _perturbed_floors(opened: Opened, inputs: Path, outputs: Outputs, exact: Out
             few or any(_residual(outputs, exact, key) > NEAR * floors[key] for key in floors)
         ):
             return floors
+
+
+def more_perturbed(meaning: Meaning, opened: Opened, inputs: Path, seed: int, samples: int) -> dict[str, float]:
+    """The floors of a meaning by so many perturbed evaluations in float64, of all cases."""
+    changed = _perturbed(inputs, seed)
+    found = [compute(opened, changed, f"again-{index}", float64=True, perturb=seed + index) for index in range(samples)]
+    return perturbation_floors(meaning.outputs, found)
 
 
 def _residual(outputs: Outputs, exact: Outputs, key: str) -> float:

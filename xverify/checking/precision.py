@@ -11,7 +11,7 @@ from ..results.layers import LayerError, Layers
 from ..results.precision import Precision
 from ..results.verdicts import Verdict
 from ..verdict.findings import APPROXIMATION
-from ..verdict.limits import UNIT
+from ..verdict.limits import UNIT, UNITS
 from ..weights import npz
 from ..weights.canonical import Array
 from ..worker.messages_files import ReadPrecision
@@ -26,7 +26,6 @@ from .subject import Opened
 ENOUGH = 4.0  # seconds of evaluating after which no further case is begun
 CLIPPED = 0.01  # share of the power of a quantised value outside of its range above which the inputs do not fit the calibration
 CUT = 1e-4  # share of the power that is cut off above which a reason tells it
-UNITS = {"float16": 2.0**-11, "bfloat16": 2.0**-8}  # unit roundoff
 SHOWN = 3  # weights that a reason names
 GIVEN = "random"  # cases of this kind, and those of the user, are always compared
 

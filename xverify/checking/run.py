@@ -174,7 +174,8 @@ class Check:
         else:
             cases = target.cases
             computed = compute_matched(opened, cases, target.meaning, self.settings)
-        return self.answers.first(candidate, cases, computed, target)
+        answers, self.target = self.answers.first(candidate, cases, computed, target)
+        return answers
 
     def _cases(self, opened: Opened) -> tuple[Cases, Computed]:
         """The input cases for a file, whose graph may tell the range of ids, and what it computes on them."""

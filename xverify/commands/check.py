@@ -3,8 +3,10 @@ from __future__ import annotations
 import argparse
 
 from ..checking.options import GROUPS, WHAT, CheckDisplay, CheckSettings
+from ..report.options import Page, Tables
 from ..workload.declaration import declared
 from . import _arguments
+from . import _outputs as outputs
 from ._arguments import Parser
 from ._results import measured
 
@@ -31,7 +33,7 @@ EXAMPLE = """examples:
       a sequence of calls"""
 
 SETTINGS = declared(CheckSettings)
-OPTIONS = (*SETTINGS, *declared(CheckDisplay))
+OPTIONS = (*SETTINGS, *declared(Page), *declared(Tables), *declared(CheckDisplay))
 
 
 def add_arguments(parser: Parser) -> None:
@@ -51,11 +53,16 @@ def main(args: argparse.Namespace) -> int:
     from ..report.progress import progress_listener
     from ..report.terminal import console
 
+    outputs.check(args, OPTIONS)
     asked = _arguments.values(args, OPTIONS)
     with progress_listener(args.quiet) as listener:
         settings = {option.name: asked[option.name] for option in SETTINGS}
         result, problem = measured(lambda: check(args.files, json=args.json, listener=listener, **settings))
-    render(result, console(), quiet=args.quiet, by_node=args.nodes)
+    makers = outputs.of_results([result])
+    if not outputs.printed(args, makers):
+        render(result, console(), quiet=args.quiet, by_node=args.nodes)
+    outputs.summarize(args, makers)
+    problem = outputs.written(args, makers) or problem
     if problem:
         raise problem
     return result.exit_code

@@ -1,25 +1,25 @@
 from __future__ import annotations
 
 import argparse
+import json
 import math
+import os
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
-from rich.console import Console
-from rich.markup import escape
-
 from ..errors import UsageError
-from ..report import numbers
-from ..report.rows import not_counted
-from ..report.style import STYLES
-from ..report.tables import headed
+from ..report import compared
+from ..report.compared import Comparison, Comparisons
+from ..report.options import Tables
 from ..report.terminal import console
 from ..results.file import read
 from ..results.records import Result, Row, Sample
-from ..results.verdicts import Outcome, SpeedVerdict, Verdict
+from ..results.verdicts import SpeedVerdict, Verdict
 from ..timing import statistics as timing
+from ..workload.declaration import declared
+from . import _outputs as outputs
+from ._arguments import Parser, add
 
 HELP = "compare two results of one model: which rows became slower or faster, or less equal"
 GROUP = "results"
@@ -28,7 +28,9 @@ EXAMPLE = """examples:
   (change something)
   xverify run mlp --effort standard --json new.json
   xverify diff old.json new.json
-  xverify diff old.json new.json --relative    compare ratios to the baseline of each run, on a machine whose speed changes"""
+  xverify diff old.json new.json --relative    compare ratios to the baseline of each run, on a machine whose speed changes
+  xverify diff old.json new.json --errors-only --markdown diff.md
+      compare results of different machines, without their speeds"""
 EXIT_CODES = {
     0: "no row became slower, and no verdict became worse",
     1: "a row became slower, its verdict worse (EQUAL to DRIFT counts), or it no longer runs",
@@ -36,86 +38,80 @@ EXIT_CODES = {
     4: "no row is known to have become worse, and at least one is undecided",
 }
 
+OPTIONS = declared(Tables)
 # Settings that must be equal in both runs; otherwise their figures cannot be compared.
 SETTINGS = (
-    "model",
     "optimizer",
     "match_optimizer",
-    "data",
-    "time_input",
     "batch",
-    "threads",
-    "pin",
     "device",
-    "allocator",
     "seed",
     "cases",
-    "weights",
-    "warmup",
-    "rerun",
-    "reference",
 )
+OF_SPEED = ("time_input", "threads", "pin", "allocator", "warmup", "rerun")  # settings that change the speed alone
 HOST = ("cpu", "cores", "system")
 CANARY = math.log(1.05)  # when the machine's own speed changed more than this, seconds of two runs cannot be compared
 DECIDED = (SpeedVerdict.FASTER, SpeedVerdict.SAME, SpeedVerdict.BASELINE)
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """One subject in both results.
-
-    interval: new time / old time with its 95% interval, as text.
-    speed: the verdict on this ratio, or "-".
-    reason: why there is no definite verdict on the speed; None when there is one.
-    outputs: the verdicts on the outputs, as text.
-    error: the relative errors, as text.
-    worse: whether the subject is slower, or less equal.
-    decided: whether the verdicts on speed and outputs are both known.
-    """
-
-    subject: str
-    interval: str
-    speed: str
-    reason: str | None
-    outputs: str
-    error: str
-    worse: bool
-    decided: bool
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     parser.add_argument("old", metavar="OLD.json", help="a result file of xverify run")
     parser.add_argument("new", metavar="NEW.json", help="a later result file")
     parser.add_argument(
         "--relative", action="store_true", help="compare the ratio of each row's time to the baseline of its run"
     )
+    parser.add_argument(
+        "--errors-only",
+        action="store_true",
+        help="compare verdicts and errors alone, also of runs on different machines",
+    )
     parser.add_argument("--anyway", action="store_true", help="also compare results of different hosts or settings")
+    add(parser, OPTIONS)
 
 
 def main(args: argparse.Namespace) -> int:
     """Print one row for each subject, and return a code of EXIT_CODES."""
+    outputs.check(args, OPTIONS)
+    if args.relative and args.errors_only:
+        raise UsageError(
+            "--relative says how speeds are compared, and --errors-only compares none: leave one of them out"
+        )
     old, new = read(Path(args.old)), read(Path(args.new))
-    differences = [*_differences(old, new), *([] if args.relative else _machine(old, new))]
+    differences = _differences(old, new, timed=not args.errors_only)
+    if not (args.relative or args.errors_only):
+        differences += _machine(old, new)
     if differences and not args.anyway:
         raise UsageError(f"{args.old} and {args.new} do not compare: {'; '.join(differences)}. See --anyway")
-    out = console()
-    for difference in differences:
-        out.print(f"[yellow]note:[/] {escape(difference)}", soft_wrap=True)
-    found = compare(old, new, args.relative, args.old, args.new)
-    _print(found, out, f"{new.model}: {args.old} → {args.new}")
-    return _conclude(found, out).exit_code
+    rows = compare(old, new, args.relative, args.old, args.new, timed=not args.errors_only)
+    found = Comparisons(new.model, args.old, args.new, tuple(differences), tuple(rows), timed=not args.errors_only)
+    makers = {
+        "markdown": lambda: compared.as_markdown(found),
+        "junit": lambda: compared.as_junit(found),
+        "csv": lambda: compared.as_csv(found),
+        "json": lambda: json.dumps(compared.as_json(found), indent=1) + "\n",
+    }
+    if not outputs.printed(args, makers):
+        compared.render(found, console())
+    outputs.summarize(args, makers)
+    problem = outputs.written(args, makers)
+    if problem:
+        raise problem
+    return found.outcome.exit_code
 
 
-def compare(old: Result, new: Result, relative: bool, old_name: str = "old", new_name: str = "new") -> list[Comparison]:
+def compare(
+    old: Result, new: Result, relative: bool, old_name: str = "old", new_name: str = "new", timed: bool = True
+) -> list[Comparison]:
     """Compare every subject of two results, in the order of the old one.
 
     relative: compare ratios to the baseline of each run, instead of seconds.
     old_name, new_name: the names of the results, for a subject that only one of them has.
+    timed: whether speeds are compared.
     """
     before, after = ({_name(row, result): row for row in result.rows} for result in (old, new))
     both = [subject for subject in after if subject in before]
     baselines = {_name(result.baseline(row), result) for result in (old, new) for row in result.rows}
-    compared = [subject for subject in both if not (relative and subject in baselines)]
+    compared = [subject for subject in both if timed and not (relative and subject in baselines)]
     changes: dict[str, timing.Estimate] = {}
     for subject in compared:
         logs = _logs(before[subject], old, relative), _logs(after[subject], new, relative)
@@ -126,10 +122,13 @@ def compare(old: Result, new: Result, relative: bool, old_name: str = "old", new
     for subject in dict.fromkeys([*before, *after]):
         if subject not in both:
             only = f"only in {new_name if subject in after else old_name}"
-            found.append(Comparison(subject, "-", "-", None, only, "-", worse=False, decided=False))
+            none = (None, None)
+            found.append(Comparison(subject, None, "-", None, only, none, none, worse=False, decided=False))
             continue
         rows = before[subject], after[subject]
-        if subject in speeds:
+        if not timed:
+            speed, reason = "-", None
+        elif subject in speeds:
             speed, reason = speeds[subject]
         else:
             speed, reason = _undecided(rows, (old, new), relative)
@@ -139,61 +138,49 @@ def compare(old: Result, new: Result, relative: bool, old_name: str = "old", new
         found.append(
             Comparison(
                 subject=subject,
-                interval=_interval(changes[subject]) if subject in changes else "-",
+                ratio=_interval(changes[subject]) if subject in changes else None,
                 speed=speed,
                 reason=reason,
                 outputs=outputs,
-                error=" → ".join(map(_error, rows)),
+                verdicts=(_verdict(rows[0]), _verdict(rows[1])),
+                errors=(_error(rows[0]), _error(rows[1])),
                 worse=is_worse or speed == SpeedVerdict.SLOWER,
-                decided=known and (speed in DECIDED or _untimed(rows)),
+                decided=known and (not timed or speed in DECIDED or _untimed(rows)),
             )
         )
     return found
 
 
-def _print(found: Sequence[Comparison], out: Console, title: str) -> None:
-    """Print the reasons, and then the table."""
-    table = headed(title)
-    for name in ("subject", "time new/old (95% interval)", "speed", "verdict", "relative error"):
-        table.add_column(name, justify="left" if name in ("subject", "verdict") else "right", no_wrap=True)
-    for each in found:
-        speed = f"[{STYLES.get(each.speed, 'default')}]{each.speed}[/]"
-        interval = each.interval
-        if each.speed == SpeedVerdict.REFUSED and interval != numbers.ABSENT:
-            interval = not_counted(interval, "")
-        table.add_row(escape(each.subject), interval, speed, escape(each.outputs), each.error)
-        if each.reason:
-            out.print(f"  {escape(each.subject)}: {escape(each.reason)}", soft_wrap=True)
-    out.print(table)
+def _differences(old: Result, new: Result, timed: bool = True) -> list[str]:
+    """Sentences about the settings and properties of the machine that differ, with both values.
 
-
-def _conclude(found: Sequence[Comparison], out: Console) -> Outcome:
-    """Print the last line, and return its outcome."""
-    worse = [each.subject for each in found if each.worse]
-    if worse:
-        out.print(f"[bold red]WORSE[/]: {escape(', '.join(worse))}")
-        return Outcome.FAIL
-    undecided = [each.subject for each in found if not each.decided]
-    if undecided:
-        out.print(f"[bold yellow]INCONCLUSIVE[/]: {escape(', '.join(undecided))}")
-        return Outcome.INCONCLUSIVE
-    out.print(f"[bold green]NOT WORSE[/]: {len(found)} subjects")
-    return Outcome.PASS
-
-
-def _differences(old: Result, new: Result) -> list[str]:
-    """Sentences about the settings and properties of the machine that differ, with both values."""
-    if {"check"} == {old.settings.task, new.settings.task} and _timed(old) != _timed(new):
+    Models, weights and inputs are compared by their content: the folders that they were in do not matter.
+    timed: whether speeds are compared, too.
+    """
+    if timed and {"check"} == {old.settings.task, new.settings.task} and _timed(old) != _timed(new):
         return [f"only {'the old' if _timed(old) else 'the new'} result has speeds (xverify check --time)"]
+    names = (*SETTINGS, *OF_SPEED) if timed else SETTINGS
     pairs = [
         ("task", ",".join(old.tasks), ",".join(new.tasks)),
-        *((name, getattr(old.settings, name), getattr(new.settings, name)) for name in SETTINGS),
-        *((name, getattr(old.host, name), getattr(new.host, name)) for name in HOST),
+        *((name, getattr(old.settings, name), getattr(new.settings, name)) for name in names),
+        ("reference", _base(old.settings.reference), _base(new.settings.reference)),
+        *((name, getattr(old.host, name), getattr(new.host, name)) for name in (HOST if timed else ())),
     ]
+    if not old.settings.folder_digest or old.settings.folder_digest != new.settings.folder_digest:
+        pairs.insert(1, ("model", old.model, new.model))
     found = [f"{name} was {before!r}, is {after!r}" for name, before, after in pairs if before != after]
-    if old.weights.digest != new.weights.digest:
-        found.append(f"the weights were {old.weights.digest}, are {new.weights.digest}")
+    for name, before, after in (
+        ("weights", old.weights.digest, new.weights.digest),
+        ("inputs", old.inputs.digest, new.inputs.digest),
+    ):
+        if before != after and not (name == "inputs" and None in (before, after)):
+            found.append(f"the {name} were {before}, are {after}")
     return found
+
+
+def _base(reference: str) -> str:
+    """A framework, or the name of a reference file without its folder."""
+    return reference.replace("\\", "/").rstrip("/").rpartition("/")[2]
 
 
 def _timed(result: Result) -> bool:
@@ -225,8 +212,14 @@ def _logs(row: Row, result: Result, relative: bool) -> list[float]:
 
 
 def _name(row: Row, result: Result) -> str:
-    """The name of a row: its subject, and the task when the result has several tasks."""
-    return row.subject + (f", {row.task}" if len(result.tasks) > 1 else "")
+    """The name of a row: its subject, and the task when the result has several tasks.
+
+    Files of one name in several folders have their paths as subjects. The folder that all of them are in is left out.
+    """
+    paths = [each.subject for each in result.rows if os.path.isabs(each.subject)]
+    common = os.path.commonpath([os.path.dirname(path) for path in paths]) if paths else ""
+    subject = os.path.relpath(row.subject, common) if row.subject in paths else row.subject
+    return subject + (f", {row.task}" if len(result.tasks) > 1 else "")
 
 
 def _samples(row: Row) -> list[Sample]:
@@ -265,10 +258,14 @@ def _untimed(rows: tuple[Row, Row]) -> bool:
     return all(row.speed is None and row.status == "ok" and row.task in ("runtime", "conversion") for row in rows)
 
 
-def _interval(change: timing.Estimate) -> str:
-    ends = (change.mean - change.half, change.mean + change.half)
-    return numbers.time_ratio(math.exp(change.mean), *map(math.exp, ends))
+def _interval(change: timing.Estimate) -> tuple[float, float, float]:
+    """The ratio of times and the two ends of its interval."""
+    return math.exp(change.mean), math.exp(change.mean - change.half), math.exp(change.mean + change.half)
 
 
-def _error(row: Row) -> str:
-    return numbers.error(row.error.rel_rms if row.error else None)
+def _verdict(row: Row) -> str:
+    return row.error.verdict if row.error else row.status
+
+
+def _error(row: Row) -> float | None:
+    return row.error.rel_rms if row.error else None

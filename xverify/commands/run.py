@@ -4,9 +4,11 @@ import argparse
 from pathlib import Path
 
 from ..errors import UsageError
+from ..report.options import Page, Tables
 from ..workload.declaration import declared
 from ..workload.options import GROUPS, WHAT, Display, RunArguments, RunSettings
 from . import _arguments
+from . import _outputs as outputs
 from ._arguments import Parser
 from ._results import measured
 
@@ -25,10 +27,16 @@ EXAMPLE = """examples:
       whole training steps: gradients, update, statistics, loss curve
   xverify run mlp --task train --curve loss.svg
       the loss curves as a picture, too
+  xverify run mlp --task train --steps 200 --seeds 5
+      a longer loss curve, and the end losses over five seeds
+  xverify run ./my_port --task train --dropout-masks
+      the same dropout masks in every framework
+  xverify run mlp --html report.html --junit results.xml
+      the report for people, and for a CI server
   xverify run mlp --weights trained.pt --python jittor=envs/jittor/bin/python"""
 
 RUN = (*declared(RunArguments), *declared(RunSettings))
-OPTIONS = (*RUN, *declared(Display))
+OPTIONS = (*RUN, *declared(Page), *declared(Tables), *declared(Display))
 
 
 def add_arguments(parser: Parser) -> None:
@@ -48,6 +56,7 @@ def main(args: argparse.Namespace) -> int:
     from ..report.progress import progress_listener
     from ..report.terminal import console, render
 
+    outputs.check(args, OPTIONS)
     asked = _arguments.values(args, OPTIONS)
     if args.curve:
         if "train" not in args.task.split(","):
@@ -56,14 +65,18 @@ def main(args: argparse.Namespace) -> int:
     with progress_listener(args.quiet) as listener:
         chosen = {option.name: asked[option.name] for option in RUN}
         result, problem = measured(lambda: run(args.model, listener=listener, **chosen))
-    render(
-        result,
-        console(),
-        quiet=args.quiet,
-        file=None if problem else args.json,
-        by_layer=args.layers,
-        details=args.details,
-    )
+    makers = outputs.of_results([result])
+    if not outputs.printed(args, makers):
+        render(
+            result,
+            console(),
+            quiet=args.quiet,
+            file=None if problem else args.json,
+            by_layer=args.layers,
+            details=args.details,
+        )
+    outputs.summarize(args, makers)
+    problem = outputs.written(args, makers) or problem
     if args.curve and curves.drawable(result):
         curves.draw(result, Path(args.curve))
     elif args.curve:

@@ -8,6 +8,7 @@ from ..errors import Unsupported
 from ..reference.build import Export, Prepared, build_question
 from ..reference.folding import Folding
 from ..worker import messages
+from ..worker.messages_own_step import PrepareOwnStep
 from ..worker.messages_training import PrepareTraining, TrainingPrepared
 from ..worker.process import Worker
 from ..workload.request import Request
@@ -34,7 +35,8 @@ def build(
             f"{adapter.reads()}.py holds the computed weight {folding.names[0]}, as names.toml says, and training changes what the "
             "reference computes it from: compare inference, or give the port what the reference computes it from"
         )
-    built = worker.ask(replace(question, expected=folding.shapes()))
+    precision = request.optimizer.recipe.precision if request.optimizer else "float32"
+    built = worker.ask(replace(question, expected=folding.shapes(), precision=precision))
     folding.check(built.shapes)
     by_onnx = adapter.weights_route == "onnx" and export.weights is not None
     weights = export.weights if by_onnx and export.weights is not None else prepared.weights
@@ -49,17 +51,20 @@ def build(
 
 
 def first_steps(
-    worker: Worker, request: Request, mode: str, prepared: Prepared
+    worker: Worker, request: Request, mode: str, prepared: Prepared, own_step: bool = False
 ) -> messages.Prepared | TrainingPrepared:
-    """Make the callable of this mode, and call it twice. A call is a forward pass, or a whole training step."""
+    """Make the callable of this mode, and call it twice. A call is a forward pass, or a whole training step.
+
+    own_step: whether the step is ``train_step`` of the model file.
+    """
     if request.optimizer is None:
         return worker.ask(messages.Prepare(inputs=str(prepared.inputs), mode=mode))
-    return worker.ask(
-        PrepareTraining(
-            inputs=str(prepared.training),
-            mode=mode,
-            optimizer=request.optimizer,
-            match=request.match_optimizer,
-            time_input=request.time_input,
-        )
+    training = PrepareTraining(
+        inputs=str(prepared.training),
+        mode=mode,
+        optimizer=request.optimizer,
+        match=request.match_optimizer,
+        time_input=request.time_input,
+        dropout=request.dropout_masks,
     )
+    return worker.ask(PrepareOwnStep(training) if own_step else training)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from dataclasses import replace
+from typing import Any, TypeVar
 
 from ..errors import Unsupported
 from ..progress import Listener
@@ -14,15 +15,18 @@ from ..reference.replayed import ReplayedLayers, replay_layers
 from ..reference.truth import Truth
 from ..results.records import Error, Row, Speed, Training
 from ..results.verdicts import Verdict
-from ..training.parity import Learner, Observed, TrainingParity
+from ..training.learner import Learner
 from ..worker import messages
 from ..worker.messages_training import TrainingPrepared
 from ..worker.process import Worker
+from ..workload.objective import has_own_step
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
 from . import building, checking, judging, learning, measuring
 from .stages import Built, History, Subject
 from .timed import TimedCandidate
+
+T = TypeVar("T")
 
 
 class Candidate(TimedCandidate):
@@ -94,7 +98,8 @@ class Candidate(TimedCandidate):
 
     def _call_twice(self) -> messages.Prepared | TrainingPrepared:
         assert self.prepared is not None
-        return building.first_steps(self.worker, self.request, self.subject.mode, self.prepared)
+        own = self.request.trains and has_own_step(self.folder)
+        return building.first_steps(self.worker, self.request, self.subject.mode, self.prepared, own)
 
     # -- judging ------------------------------------------------------------------------------------------------------
 
@@ -159,7 +164,7 @@ class Candidate(TimedCandidate):
         assert self.warmed is not None
         return learning.learner(self.subject, self.worker, self.built, self.warmed, self.request.match_optimizer)
 
-    def judge_training(self, parity: TrainingParity, prepared: Prepared, observed: Future[Observed] | None) -> None:
+    def judge_training(self, parity: learning.Parity[T], prepared: Prepared, observed: Future[T] | None) -> None:
         """Run the training-parity checks. When they cannot be run, the candidate fails, because its speed counts only with them."""
         if not self.alive or observed is None:
             return
@@ -170,7 +175,7 @@ class Candidate(TimedCandidate):
         with self._stage("training-parity checks"):
             self.error, self.training = parity.judge(self.learner(), observed.result())
 
-    def judge_training_again(self, parity: TrainingParity, prepared: Prepared) -> None:
+    def judge_training_again(self, parity: learning.Parity[Any], prepared: Prepared) -> None:
         """Judge the weights and one training step of a later process run."""
         if not self.active or self.error is None:
             return
@@ -201,4 +206,5 @@ class Candidate(TimedCandidate):
             memory=self.measured.memory,
             environment=dict(self.started.environment) if self.started else {},
             training=self.training,
+            precision=learning.precision(self.request),
         )

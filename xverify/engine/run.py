@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 from .. import __version__, host
 from ..errors import SubjectError
@@ -20,13 +21,12 @@ from ..reference.build import Export, Prepared, ReferenceProcess
 from ..reference.layers import LayerReplay
 from ..results import file as result_file
 from ..results.records import Host, Result, WeightsSummary, overall
-from ..training.parity import Observed, TrainingParity
 from ..verdict import outputs
 from ..worker.process import Worker
 from ..worker.space import temporary_folder
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
-from . import replaying
+from . import learning, replaying
 from .budget import Clock, overrun
 from .candidate import Candidate
 from .process_runs import ProcessRuns
@@ -65,7 +65,7 @@ class Run:
         self.prepared: Prepared | None = None
         self.export = Export()
         self.truth: truth.Truth | None = None
-        self.parity: TrainingParity | None = None
+        self.parity: learning.Parity[Any] | None = None
         self.candidates: list[Candidate] = []
         self.workers: list[Worker] = []
         self.background = ThreadPoolExecutor(max_workers=min(2, host.cores()))
@@ -249,7 +249,7 @@ class Run:
 
     def _judge_training(self, prepared: Prepared) -> None:
         """Judge the training of every candidate. During this, the next candidate captures its layers and makes its first step."""
-        parity = self.parity = TrainingParity(self.process, prepared)
+        parity = self.parity = learning.parity(self.process, prepared)
         # A candidate that runs the reference's own code shows how long a step takes. Without one, the reference makes two steps.
         own = (self.request.reference, "eager")
         same = [
@@ -257,8 +257,9 @@ class Run:
         ]
         seconds = max((each.seconds_per_call for each in same), default=0.0)
         parity.prepare(seconds=seconds, left=self.clock.left)
+        parity.prepare_more(self.clock.left)
 
-        def observe(candidate: Candidate | None) -> Future[Observed] | None:
+        def observe(candidate: Candidate | None) -> Future[Any] | None:
             if candidate is None or not candidate.alive:
                 return None
             return self.background.submit(parity.observe, candidate.learner())

@@ -23,7 +23,7 @@ from ..workload.losses import Loss
 from ..workload.optimizers import Optimizer
 from ..workload.spec import ModelFolder, load_module
 from .capture import Recorder, TrainingRecorder, recording
-from .structures import only_output
+from .structures import Natives, only_output
 from .training import BackwardPass, Batch, Training
 
 # A numpy array of any shape and dtype.
@@ -61,7 +61,7 @@ class Framework:
     extra: ClassVar[str] = ""
     # The environment (``xverify env create NAME``) of a framework that cannot be installed beside the others; '' otherwise.
     isolated: ClassVar[str] = ""
-    # Mode name -> function that makes a callable of a model. The first mode is used where no mode is named.
+    # Mode name -> function that makes a callable of a model. The first one is the default.
     modes: ClassVar[Mapping[str, Mode]]
     # Mode name -> extra options for the model file's ``build``, for a mode in which the model is written in another way.
     mode_options: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
@@ -83,14 +83,19 @@ class Framework:
     trains: ClassVar[bool] = False
     # Whether ``training`` takes a recipe (workload.recipe): parameter groups, clipping, a schedule and the like.
     takes_recipe: ClassVar[bool] = False
-    # Whether a call returns computed outputs: ``wait`` has then nothing to do after it, and is left out in timed blocks. Where this
-    # depends on the device, an adapter sets it in ``__init__``.
+    # The precisions below float32 in which ``training`` can compute: "bfloat16", "float16".
+    mixed: ClassVar[tuple[str, ...]] = ()
+    # Whether a call returns computed outputs, so that timed blocks leave ``wait`` out. ``__init__`` may set it by the device.
     blocking: bool = False
     # Whether layers take and return images as N,H,W,C.
     channels_last: ClassVar[bool] = False
-    # What computes the loss of training, as a native scalar, from the model's outputs and a dictionary of targets; None: the mean
-    # cross-entropy of the only output. A worker sets it when it builds a model.
+    # What computes the loss from the outputs and a dictionary of targets; None: the mean cross-entropy of the only output.
+    # A worker sets this and the next two when it builds a model.
     objective: Callable[[Any, Mapping[str, Any]], Any] | None = None
+    # The precision in which models compute in training.
+    computes_in: str = "float32"
+    # What ``backward`` multiplies the loss by; the gradients that it returns are divided by it again.
+    loss_scale: float = 1.0
 
     def __init_subclass__(cls, **more: Any) -> None:
         """A class with a ``wait`` of its own is waited for, unless it says itself that its calls return computed outputs."""
@@ -310,6 +315,14 @@ class Framework:
         """Set the probability of every dropout layer to zero permanently. Returns the names of the layers changed."""
         return []
 
+    def dropouts(self, model: Any) -> Mapping[str, Any]:
+        """The dropout layers of the model by the names of ``layers``. {}: they cannot be given masks (--dropout-masks)."""
+        return {}
+
+    def drop(self, layer: Any, x: Any) -> Any:
+        """Call one of the ``dropouts`` in training mode, without gradients. x: a native tensor."""
+        raise Unsupported(f"the adapter of {self.name} does not call dropout layers")
+
     def alias(self, tensor: Any) -> Any:
         """Copy a tensor into a new node of the graph, so that gradients with respect to the two can be told apart."""
         raise Unsupported(f"the adapter of {self.name} does not compute gradients within a model")
@@ -333,6 +346,23 @@ class Framework:
             found = self.backward(model, batch, recorder.tensors)
         recorder.take(found.tensor_gradients)
         return found.outputs, found.loss, found.parameter_gradients
+
+    # -- optional methods for a train_step of the model file (see own_step) ---------------------------------------------
+
+    def own_step(self, step: Callable[[Natives], Any], mode: str) -> Callable[[Natives], Any]:
+        """The user's own step as it runs in this mode. Raises Unsupported when it cannot run there."""
+        raise Unsupported(f"{self.name} does not run a train_step of the model file")
+
+    def train(self, model: Any) -> None:
+        """Set a model to training mode, where that is a state of the model."""
+
+    def is_optimizer(self, value: Any) -> bool:
+        """Whether a value is an optimizer of this framework."""
+        return False
+
+    def watched_updates(self, model: Any) -> AbstractContextManager[list[Any]]:
+        """The own_step.Update of every call of an optimizer within the context, as far as it is an eager one."""
+        return nullcontext([])
 
     # -- helpers that no adapter needs to change -----------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -20,6 +21,8 @@ import numpy as np
 from ..weights.canonical import Array
 from .structures import map_leaves, unique_leaves
 
+LOWER = ("bfloat16", "float16")  # precisions below float32
+
 
 @dataclass(frozen=True)
 class LayerCall:
@@ -29,6 +32,7 @@ class LayerCall:
     call: number of earlier calls of this layer.
     inputs, outputs: files of its inputs and outputs.
     input_gradients, output_gradients: files of their gradients in a training step; None where a value has no gradient.
+    input_dtype, output_dtype: "bfloat16" or "float16" where one of the inputs, or of the outputs, has this dtype; "" otherwise.
     """
 
     name: str
@@ -37,6 +41,8 @@ class LayerCall:
     outputs: tuple[str, ...]
     input_gradients: tuple[str | None, ...] = ()
     output_gradients: tuple[str | None, ...] = ()
+    input_dtype: str = ""
+    output_dtype: str = ""
 
 
 @dataclass
@@ -49,6 +55,8 @@ class OpenCall:
     outputs: list[str] = field(default_factory=list)
     input_gradients: list[str | None] = field(default_factory=list)
     output_gradients: list[str | None] = field(default_factory=list)
+    input_dtype: str = ""
+    output_dtype: str = ""
 
     def closed(self) -> LayerCall:
         """The record as it stands now."""
@@ -59,7 +67,15 @@ class OpenCall:
             tuple(self.outputs),
             tuple(self.input_gradients),
             tuple(self.output_gradients),
+            self.input_dtype,
+            self.output_dtype,
         )
+
+
+def lower_dtype(values: Any) -> str:
+    """ "bfloat16" or "float16" where a tensor of a nested structure has this dtype; "" otherwise."""
+    dtypes = [str(value.dtype) for value in unique_leaves(values) if hasattr(value, "dtype")]
+    return next((name for name in LOWER for dtype in dtypes if re.search(rf"\b{name}\b", dtype)), "")
 
 
 class Recorder:
@@ -82,14 +98,14 @@ class Recorder:
 
     def begin(self, name: str, inputs: Any) -> OpenCall:
         """Open a record and write the inputs of a call, before an in-place layer changes them."""
-        record = OpenCall(name, self.calls[name], self._write(inputs))
+        record = OpenCall(name, self.calls[name], self._write(inputs), input_dtype=lower_dtype(inputs))
         self.calls[name] += 1
         self.begun.append(record)
         return record
 
     def end(self, record: OpenCall, outputs: Any) -> None:
         """Write the outputs of a call."""
-        record.outputs = self._write(outputs)
+        record.outputs, record.output_dtype = self._write(outputs), lower_dtype(outputs)
 
     def enter(self, name: str, arguments: Any) -> tuple[OpenCall, Any]:
         """Begin a record. Returns the record, and the arguments with which to call the layer."""

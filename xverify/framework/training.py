@@ -14,6 +14,11 @@ from ..workload.optimizers import Optimizer
 # dictionary of the targets by name takes the place of the labels.
 Batch = tuple[Any, ...]
 
+# How a float16 run scales its loss, in every framework: torch.amp.GradScaler's defaults.
+SCALE = 2.0**16  # of the first step
+INTERVAL = 2000  # steps with finite gradients after which the scale is doubled
+LEAST_SCALE = 2.0**-14  # below it, gradients that are not finite have another reason
+
 
 @dataclass(frozen=True)
 class BackwardPass:
@@ -105,3 +110,13 @@ class Training:
     def unfrozen(self) -> AbstractContextManager[object]:
         """A context in which the gradients of frozen parameters are computed, too."""
         return nullcontext()
+
+    # -- only with a scaled loss (Recipe.scales) ------------------------------------------------------------------------
+
+    def scaler_state(self) -> tuple[float, int]:
+        """The scale of the loss, and the number of steps with finite gradients that are counted towards INTERVAL."""
+        raise NotImplementedError
+
+    def set_scaler(self, scale: float, counted: int) -> None:
+        """Replace what ``scaler_state`` returns. ``set_optimizer_state`` and ``gradients`` set a scale with finite gradients."""
+        raise NotImplementedError

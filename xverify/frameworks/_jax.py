@@ -87,10 +87,14 @@ class Jax(Framework):
         raise Unsupported(f"the adapter of {self.name} does not support training")
 
     def training(self, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool) -> Training:
-        function, fused = self.pure(model), self.fused_parameters(model)
+        function, fused, wrap = self.pure(model), self.fused_parameters(model), self.jax.jit if mode == "jit" else None
+        if optimizer.recipe:
+            from xverify.frameworks._jax_recipe import recipe_learner
+
+            return recipe_learner(function, fused, wrap, optimizer, match, self.loss)
         sums = [len(fused.get(each.name, (each.name,))) for each in function.trained for _ in each.parts]
         steps = Equivalent(optimizer, sums) if match else Optax(optimizer)
-        return Learner(function, steps, self.jax.jit if mode == "jit" else None, self.loss)
+        return Learner(function, steps, wrap, self.loss)
 
     def cross_entropy(self, logits: Any, target: Any) -> Any:
         return cross_entropy(logits, target)

@@ -7,7 +7,6 @@ from typing import Any
 import jax
 from jax import numpy as jnp
 
-from xverify.errors import Unsupported
 from xverify.framework.adapter import Array
 from xverify.workload.loss_formulas import value
 from xverify.workload.losses import Loss
@@ -50,9 +49,12 @@ class JaxOperations:
         return x @ y.T
 
     def ctc(self, logits: Any, labels: Any, lengths: Any, blank: int) -> Any:
-        raise Unsupported(
-            "the adapter of JAX has no CTC: compare torch, Keras and Jittor, or write the loss into the model files"
-        )
+        import optax
+
+        count = labels.shape[1]
+        counts = jnp.full((labels.shape[0],), count) if lengths is None else lengths
+        beyond = jnp.asarray(jnp.arange(count) >= counts[:, None], logits.dtype)
+        return optax.ctc_loss(logits, jnp.zeros(logits.shape[:2], logits.dtype), labels, beyond, blank_id=blank)
 
 
 def jax_loss(loss: Loss, x: Any, t: Any, axis: int, lengths: Any) -> Any:

@@ -6,6 +6,7 @@ All of them build their model from the folder's tensorflow.py, and take images a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,6 +14,8 @@ import numpy as np
 
 from xverify.errors import Unsupported
 from xverify.framework.adapter import Array, Framework, Source
+from xverify.framework.capture import lower_dtype
+from xverify.framework.structures import map_leaves
 from xverify.framework.training import BackwardPass, Batch
 from xverify.weights import tensorflow as weights
 from xverify.weights.tensorflow import NamedVariable
@@ -53,8 +56,9 @@ class Keras(Framework):
         if float64 and not keeps_float64():
             raise Unsupported(f"Keras {keras.__version__} converts float64 to float32 on {self.backend}")
         previous = keras.config.floatx()
+        policy = "float32" if self.computes_in == "float32" else f"mixed_{self.computes_in}"
         keras.config.set_floatx("float64" if float64 else "float32")
-        keras.config.set_dtype_policy("float64" if float64 else "float32")
+        keras.config.set_dtype_policy("float64" if float64 else policy)
         try:
             return self.define(source, options)
         finally:
@@ -105,13 +109,28 @@ class Keras(Framework):
 
         return keras_loss(loss, x, t, axis, lengths)
 
+    def is_optimizer(self, value: Any) -> bool:
+        from xverify.frameworks._keras_own_step import is_optimizer
+
+        return is_optimizer(value)
+
+    def watched_updates(self, model: Any) -> AbstractContextManager[list[Any]]:
+        from xverify.frameworks._keras_own_step import watched_updates
+
+        return watched_updates(self, model)
+
     def differentiate(
-        self, forward: Any, batch: Batch, variables: Sequence[Any], tensors: Callable[[], Sequence[Any]] = list
+        self,
+        forward: Any,
+        batch: Batch,
+        variables: Sequence[Any],
+        tensors: Callable[[], Sequence[Any]] = list,
+        scale: Any = None,
     ) -> Gradients:
         """Run one forward and one backward pass.
 
         forward: what ``in_training`` returns. variables, tensors: what the gradients are computed with respect to; ``tensors`` is
-        called after the forward pass.
+        called after the forward pass. scale: what the loss is multiplied by for the gradients; None: nothing.
         """
         raise NotImplementedError
 
@@ -132,12 +151,37 @@ class Keras(Framework):
                 changed.append(layer.name)
         return changed
 
+    def dropouts(self, model: Any) -> Mapping[str, Any]:
+        named = ((name, part) for name, parts in self.layers(model).items() for part in parts)
+        return {name: part for name, part in named if "Dropout" in type(part).__name__}
+
+    def drop(self, layer: Any, x: Any) -> Any:
+        return layer(x, training=True)
+
     def backward(self, model: Any, batch: Batch, tensors: Callable[[], Sequence[Any]]) -> BackwardPass:
         trainable = self.trainable(model)
         variables = weights.variables(trainable)
-        found = self.differentiate(self.in_training(model), batch, variables, tensors)
-        parameter_gradients = self.by_name(trainable, variables, found.variables)
-        return BackwardPass(found.outputs, float(found.loss), found.tensors, parameter_gradients)
+        scale = self.loss_scale if self.loss_scale != 1.0 else None
+        found = self.differentiate(self.in_training(model), batch, variables, tensors, scale)
+        parameter_gradients = self.by_name(trainable, variables, [self._unscaled(each) for each in found.variables])
+        tensor_gradients = [self._unscaled(each) for each in found.tensors]
+        return BackwardPass(found.outputs, float(found.loss), tensor_gradients, parameter_gradients)
+
+    def _unscaled(self, gradient: Any) -> Any:
+        """A gradient without the scale of the loss."""
+        if gradient is None or self.loss_scale == 1.0:
+            return gradient
+        from keras import ops
+
+        return ops.cast(self.dense(gradient), "float32") / self.loss_scale
+
+    def loss(self, outputs: Any, targets: Any) -> Any:
+        """Outputs in a lower precision become float32 first, as in the losses of Keras."""
+        if self.computes_in != "float32":
+            from keras import ops
+
+            outputs = map_leaves(outputs, lambda value: ops.cast(value, "float32") if lower_dtype(value) else value)
+        return super().loss(outputs, targets)
 
     def trainable(self, model: Any) -> list[NamedVariable]:
         """The weights that a training step changes."""

@@ -18,11 +18,11 @@ import numpy as np
 from xverify.errors import Unsupported
 from xverify.framework.adapter import Array
 from xverify.framework.training import Used
-from xverify.frameworks._keras import Keras
-from xverify.frameworks._keras_training import Learner, equivalent_optimizer, keras_optimizer
+from xverify.frameworks._keras_training import Learner, Wrap, equivalent_optimizer, keras_optimizer, whole
 from xverify.weights import tensorflow as weights
 from xverify.workload.optimizers import Optimizer
-from xverify.workload.recipe import Schedule, averaged, clip_factors, micro_batches
+from xverify.workload.recipe import averaged, clip_factors, micro_batches
+from xverify.workload.schedule import Schedule
 
 # How gradients are clipped -> the argument of Keras' optimizers.
 ARGUMENTS = {"clip_norm": "global_clipnorm", "clip_value": "clipvalue", "clip_each": "clipnorm"}
@@ -33,27 +33,12 @@ INSTEAD = "run with --match-optimizer"
 class RecipeLearner(Learner):
     """Training with an optimizer of Keras and its options, or with an exact equivalent of torch's formulas."""
 
-    def __init__(
-        self,
-        framework: Keras,
-        model: Any,
-        wrap: Callable[[Callable[..., Any], Sequence[Any]], Any],
-        optimizer: Optimizer,
-        match: bool,
-    ) -> None:
+    def _wrap_steps(self, model: Any, wrap: Wrap) -> None:
         import keras
 
-        self.keras, self.recipe = keras, optimizer.recipe
-        self.average: list[Any] = []
-        # Keras' optimizer counts micro-batches.
-        self.counted = 1 if match else self.recipe.accumulate
-        super().__init__(framework, model, wrap, optimizer, match)
-        if match and self.recipe.average is not None:
-            self.average = [keras.Variable(np.array(each), trainable=False) for each in self.variables]
-        elif self.recipe.average is not None:
-            self.average = self.optim._model_variables_moving_average
+        self.average = self._make_average()
         changed = [*model.variables, *self.optim.variables, *self.average]
-        self.wrapped_step = wrap(self._step, changed)
+        self.wrapped_step, self.wrapped_gradients = wrap(self._step, changed), wrap(self._gradients, changed)
         # A step that also writes what it uses: the accumulated and the clipped gradients, and the learning rate.
         self.seen = [
             [keras.Variable(np.zeros(each.shape, "float32"), trainable=False) for each in self.variables] for _ in "ab"
@@ -61,12 +46,25 @@ class RecipeLearner(Learner):
         self.seen_rate = keras.Variable(0.0, trainable=False)
         self.wrapped_observed = wrap(self._observed, [*changed, *self.seen[0], *self.seen[1], self.seen_rate])
 
+    def _make_average(self) -> list[Any]:
+        """The variables of the average of the weights; [] without one."""
+        import keras
+
+        if self.recipe.average is None:
+            return []
+        if not self.match:
+            return list(self.optim._model_variables_moving_average)
+        return [keras.Variable(np.array(each), trainable=False) for each in self.variables]
+
     def _trained(self, trainable: list[Any], optimizer: Optimizer) -> list[Any]:
         return [each for each in trainable if not optimizer.recipe.freezes(each.name)]
 
     # -- the optimizer ------------------------------------------------------------------------------------------------
 
     def _make_optimizer(self, model: Any, optimizer: Optimizer) -> tuple[Optimizer, Any]:
+        self.recipe = optimizer.recipe
+        # Keras' optimizer counts micro-batches.
+        self.counted = 1 if self.match else self.recipe.accumulate
         self.settings = [optimizer] * len(self.variables)
         for each in self.trainable:
             for variable, _ in each.pieces:
@@ -126,21 +124,27 @@ class RecipeLearner(Learner):
         parts, before = micro_batches(batch, self.recipe.accumulate), self.norms.variances() if self.norms else []
         losses, gradients = [], list[list[Any]]()
         for part in parts:
-            found = self.framework.differentiate(self.forward, part, self.variables)
+            found = self.differentiate(part)
             losses.append(found.loss)
             if self.match:
                 gradients.append(self._dense(found.variables))
             else:
-                self.optim.apply(self._dense(found.variables) if len(parts) > 1 else found.variables, self.variables)
+                self.update(self._dense(found.variables) if len(parts) > 1 else found.variables)
         if self.match:
             self._apply(record, [sum(each[1:], each[0]) / len(parts) for each in zip(*gradients)])
         if self.norms:
             self.norms.correct(before)
         return sum(losses[1:], losses[0]) / len(parts)
 
+    def update(self, gradients: Sequence[Any]) -> None:
+        """Let Keras' optimizer clip the gradients and make its update."""
+        self.optim.apply(gradients, self.variables)
+
     def _apply(self, record: Callable[[Sequence[Any], Sequence[Any]], None], gradients: list[Any]) -> None:
         """Clip by torch's formula, update, and average."""
-        ops, clipped = self.keras.ops, gradients
+        from keras import ops
+
+        clipped = gradients
         how, limit = self.recipe.clip or ("", 0.0)
         if how == "clip_value":
             clipped = [ops.clip(each, -limit, limit) for each in gradients]
@@ -158,12 +162,13 @@ class RecipeLearner(Learner):
 
     def _observed(self, *batch: Any) -> Any:
         """A step that also writes what it uses into ``seen``."""
+        from keras import ops
 
         def record(accumulated: Sequence[Any], clipped: Sequence[Any]) -> None:
             for seen, gradients in zip(self.seen, (accumulated, clipped)):
                 for variable, gradient in zip(seen, gradients):
                     variable.assign(self.framework.dense(gradient))
-            self.seen_rate.assign(self.keras.ops.cast(self.optim._get_current_learning_rate(), "float32"))
+            self.seen_rate.assign(ops.cast(self.optim._get_current_learning_rate(), "float32"))
 
         if self.match:
             return self._step_with(record, batch)
@@ -206,7 +211,7 @@ class RecipeLearner(Learner):
         """Keras' SGD adds up learning rates times gradients, so its momentum is that of torch times the last rate."""
         if self.match or self.optimizer.name != "sgd":
             return 1.0
-        updates, parts = int(self.optim._iterations.numpy()) // self.counted, self.counted
+        updates, parts = whole(self.optim._iterations) // self.counted, self.counted
         last = self.recipe.factor(max(0, updates - 1) * parts + parts - 1)
         return super()._scale * (last or 1.0)
 

@@ -14,17 +14,17 @@ import numpy as np
 
 from xverify.framework.adapter import Array
 from xverify.framework.training import Training
-from xverify.frameworks._keras import Keras
+from xverify.frameworks._keras import Gradients, Keras
 from xverify.weights import tensorflow as weights
-from xverify.workload.optimizers import Optimizer, update
+from xverify.workload.optimizers import DECOUPLED, Optimizer, update
+
+# Turns a Python function of native tensors into what the mode runs, e.g. tf.function. The second argument is all variables that the
+# function reads or changes.
+Wrap = Callable[[Callable[..., Any], Sequence[Any]], Any]
 
 
 class Learner(Training):
-    """Training with an optimizer of Keras, or with an exact equivalent of torch.optim.
-
-    wrap: turns a Python function of native tensors into what the mode runs, e.g. tf.function. Its second argument is all variables
-        that the function reads or changes.
-    """
+    """Training with an optimizer of Keras, or with an exact equivalent of torch.optim."""
 
     # Optimizer -> attributes of Keras' optimizer that hold what Optimizer.state_names names, in the same order.
     STATE_NAMES = {
@@ -32,13 +32,14 @@ class Learner(Training):
         "adam": ("_momentums", "_velocities", "_velocity_hats"),
         "adamw": ("_momentums", "_velocities", "_velocity_hats"),
         "rmsprop": ("_velocities",),
+        "lion": ("_momentums",),
     }
 
     def __init__(
         self,
         framework: Keras,
         model: Any,
-        wrap: Callable[[Callable[..., Any], Sequence[Any]], Any],
+        wrap: Wrap,
         optimizer: Optimizer,
         match: bool,
     ) -> None:
@@ -51,6 +52,10 @@ class Learner(Training):
         self.optim.build(self.variables)
         self.norms = _MatchedNorms(model) if match else None
         self.forward = framework.in_training(model)
+        self._wrap_steps(model, wrap)
+
+    def _wrap_steps(self, model: Any, wrap: Wrap) -> None:
+        """Let the mode run the functions of a step."""
         # Keras on JAX is told what a step changes. A model of TensorLayer does not list its variables, and runs on TensorFlow.
         changed = [*getattr(model, "variables", self.variables), *self.optim.variables]
         self.wrapped_step, self.wrapped_gradients = wrap(self._step, changed), wrap(self._gradients, changed)
@@ -74,7 +79,7 @@ class Learner(Training):
 
     def _step(self, *batch: Any) -> Any:
         before = self.norms.variances() if self.norms else []
-        found = self.framework.differentiate(self.forward, batch, self.variables)
+        found = self.differentiate(batch)
         gradients = self._dense(found.variables) if self.match else found.variables
         self.optim.apply(gradients, self.variables)
         if self.norms:
@@ -82,13 +87,17 @@ class Learner(Training):
         return found.loss
 
     def _gradients(self, *batch: Any) -> Any:
-        found = self.framework.differentiate(self.forward, batch, self.variables)
+        found = self.differentiate(batch)
         if not self.match:
             in_rows = [type(gradient).__name__ == "IndexedSlices" for gradient in found.variables]
             self.sparse = [
                 each.name for each in self.trainable if any(in_rows[self.places[id(piece[0])]] for piece in each.pieces)
             ]
         return found.loss, self._dense(found.variables)
+
+    def differentiate(self, batch: Sequence[Any]) -> Gradients:
+        """One forward and one backward pass."""
+        return self.framework.differentiate(self.forward, tuple(batch), self.variables)
 
     def _dense(self, gradients: Sequence[Any]) -> list[Any]:
         return [None if gradient is None else self.framework.dense(gradient) for gradient in gradients]
@@ -117,7 +126,7 @@ class Learner(Training):
             each.name: [weights.canonical(each, lambda v: arrays[self.places[id(v)]][index]) for index in count]  # noqa: B023
             for each in self.trainable
         }
-        return int(self.optim.iterations.numpy()), state
+        return whole(self.optim.iterations), state
 
     def set_optimizer_state(self, steps: int, state: Mapping[str, Sequence[Array]]) -> None:
         self._set_steps(steps)
@@ -145,16 +154,27 @@ class Learner(Training):
 def learner(
     framework: Keras,
     model: Any,
-    wrap: Callable[[Callable[..., Any], Sequence[Any]], Any],
+    wrap: Wrap,
     optimizer: Optimizer,
     match: bool,
 ) -> Learner:
     """The model with its optimizer, and with a recipe where there is one. The arguments are those of ``Learner``."""
+    if optimizer.recipe.scales:
+        from xverify.frameworks._keras_scaled import ScaledLearner
+
+        return ScaledLearner(framework, model, wrap, optimizer, match)
     if optimizer.recipe:
         from xverify.frameworks._keras_recipe import RecipeLearner
 
         return RecipeLearner(framework, model, wrap, optimizer, match)
     return Learner(framework, model, wrap, optimizer, match)
+
+
+def whole(value: Any) -> int:
+    """A whole number from a variable or a tensor of Keras: with micro-batches, an optimizer computes its number of steps."""
+    from keras import ops
+
+    return int(ops.convert_to_numpy(value))
 
 
 def keras_optimizer(o: Optimizer, rate: Any = None, **more: Any) -> tuple[Optimizer, Any]:
@@ -165,7 +185,7 @@ def keras_optimizer(o: Optimizer, rate: Any = None, **more: Any) -> tuple[Optimi
     from keras import optimizers
 
     decay, rate = o.weight_decay or None, o.lr if rate is None else rate
-    decoupled = ("decoupled",) if decay and o.name != "adamw" else ()
+    decoupled = ("decoupled",) if decay and o.name not in DECOUPLED else ()
     if o.name == "sgd":
         made = optimizers.SGD(rate, float(o.momentum), o.nesterov, weight_decay=decay, **more)
         return replace(o, variants=decoupled), made
@@ -173,6 +193,8 @@ def keras_optimizer(o: Optimizer, rate: Any = None, **more: Any) -> tuple[Optimi
         variants = ("eps-inside", *decoupled)
         made = optimizers.RMSprop(rate, o.alpha, epsilon=o.eps, weight_decay=decay, **more)
         return replace(o, variants=variants), made
+    if o.name == "lion":
+        return o.plain, optimizers.Lion(rate, o.beta1, o.beta2, weight_decay=decay, **more)
     kind = optimizers.Adam if o.name == "adam" else optimizers.AdamW
     betas = {"beta_1": o.beta1, "beta_2": o.beta2, "amsgrad": o.recipe.amsgrad}
     made = kind(learning_rate=rate, epsilon=o.eps, weight_decay=decay, **betas, **more)
@@ -203,7 +225,7 @@ def equivalent_optimizer(
             w, g, *state = (ops.convert_to_tensor(value) for value in (variable, gradient, *state_variables))
             step = ops.cast(self.iterations + 1, "float32")
             own = replace(each[index], lr=each[index].lr * learning_rate) if each else o
-            new_w, new_state = update(own, w, g, state, step, ops.sqrt, maximum=ops.maximum)
+            new_w, new_state = update(own, w, g, state, step, ops.sqrt, maximum=ops.maximum, sign=ops.sign)
             # Each of the parts changes by the same amount, so their sum changes by a multiple of it.
             self.assign(variable, new_w if parts[index] == 1 else w + parts[index] * (new_w - w))
             for state_variable, value in zip(state_variables, new_state):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -35,26 +35,20 @@ class Steps:
 
 
 class Optax(Steps):
-    """An optimizer of optax, with weight decay as its users add it."""
+    """An optimizer of optax.
+
+    own: the transformation of gradients; None: ``own_optimizer(o)``.
+    """
 
     # Optimizer -> fields of optax's states that hold what Optimizer.state_names names, in the same order.
-    STATE_NAMES = {"sgd": ("trace",), "adam": ("mu", "nu"), "adamw": ("mu", "nu"), "rmsprop": ("nu",)}
+    ADAM = ("mu", "nu", "nu_max")
+    STATE_NAMES = {"sgd": ("trace",), "adam": ADAM, "adamw": ADAM, "rmsprop": ("nu",), "lion": ("mu",)}
 
-    def __init__(self, o: Optimizer) -> None:
+    def __init__(self, o: Optimizer, own: Any = None) -> None:
         import optax
 
-        variants: tuple[str, ...] = ()
-        if o.name == "sgd":
-            own = optax.sgd(o.lr, o.momentum or None, o.nesterov)
-        elif o.name == "rmsprop":
-            variants, own = ("eps-inside",), optax.rmsprop(o.lr, o.alpha, o.eps)
-        elif o.name == "adamw":
-            own = optax.adamw(o.lr, o.beta1, o.beta2, o.eps, weight_decay=o.weight_decay)
-        else:
-            own = optax.adam(o.lr, o.beta1, o.beta2, o.eps)
-        decay = [optax.add_decayed_weights(o.weight_decay)] if o.weight_decay and o.name != "adamw" else []
-        self.optax, self.own = optax, optax.chain(*decay, own)
-        self.optimizer = replace(o, variants=variants)
+        self.optax, self.own = optax, own or own_optimizer(o)
+        self.optimizer = replace(o, variants=variants(o))
         self.fields = self.STATE_NAMES[o.name][: len(o.state_names)]
 
     def begin(self, trained: Sequence[Any]) -> Any:
@@ -65,39 +59,82 @@ class Optax(Steps):
         return self.optax.apply_updates(trained, changes), state
 
     def read(self, state: Any) -> list[list[Any]]:
-        return [_field(state, name) for name in self.fields]
+        return [self._merged(list(found_fields(state, name))) for name in self.fields]
+
+    def _merged(self, found: Sequence[Sequence[Any]]) -> list[Any]:
+        """One array for each variable. found: of each group of variables, with masks in the places of the others."""
+        mask = self.optax.MaskedNode
+        return [next(each for each in places if not isinstance(each, mask)) for places in zip(*found)]
 
     def resume(self, trained: Sequence[Any], steps: int, fields: Sequence[Sequence[Any]]) -> Any:
         import jax.numpy as jnp
 
+        count = jnp.asarray(steps, "int32")
         values = {name: list(arrays) for name, arrays in zip(self.fields, fields)}
-        return _replaced(self.begin(trained), {"count": jnp.asarray(steps, "int32"), **values})
+        return self._replaced(self.begin(trained), {"count": count, "gradient_step": count, **values})
+
+    def _replaced(self, state: Any, values: Mapping[str, Any]) -> Any:
+        """Optax's states with these values in the fields of these names. A mask in a field stays where it is."""
+        if hasattr(state, "_fields"):
+            own = {
+                name: self._masked(each, values[name]) if name in values else self._replaced(each, values)
+                for name, each in state._asdict().items()
+            }
+            return type(state)(**own)
+        if isinstance(state, dict):  # of groups
+            return {name: self._replaced(each, values) for name, each in state.items()}
+        return tuple(self._replaced(each, values) for each in state) if isinstance(state, tuple) else state
+
+    def _masked(self, old: Any, new: Any) -> Any:
+        """The new arrays, with masks where the old ones have them."""
+        mask = self.optax.MaskedNode
+        return [o if isinstance(o, mask) else n for o, n in zip(old, new)] if isinstance(old, list) else new
 
 
-def _field(state: Any, name: str) -> Any:
-    """The first field of this name in optax's states, which are nested; None when there is none."""
+def own_optimizer(o: Optimizer, rate: Any = None) -> Any:
+    """An optimizer of optax, with weight decay as its users add it. rate: a schedule in the place of the learning rate."""
+    import optax
+
+    rate, decay = o.lr if rate is None else rate, optax.add_decayed_weights(o.weight_decay)
+    if o.name == "adamw" and not o.recipe.amsgrad:
+        return optax.adamw(rate, o.beta1, o.beta2, o.eps, weight_decay=o.weight_decay)
+    if o.name == "lion":
+        return optax.lion(rate, o.beta1, o.beta2, weight_decay=o.weight_decay)
+    if o.name == "adamw":
+        return optax.chain(optax.scale_by_amsgrad(o.beta1, o.beta2, o.eps), decay, optax.scale_by_learning_rate(rate))
+    if o.name == "sgd":
+        own = optax.sgd(rate, o.momentum or None, o.nesterov)
+    elif o.name == "rmsprop":
+        own = optax.rmsprop(rate, o.alpha, o.eps)
+    else:
+        own = (optax.amsgrad if o.recipe.amsgrad else optax.adam)(rate, o.beta1, o.beta2, o.eps)
+    return optax.chain(decay, own) if o.weight_decay else own
+
+
+def variants(o: Optimizer) -> tuple[str, ...]:
+    """The formula variants of optax's optimizer."""
+    return ("eps-inside",) * (o.name == "rmsprop") + ("corrected maximum",) * o.recipe.amsgrad
+
+
+def found_fields(state: Any, name: str) -> Iterator[Any]:
+    """Every field of this name in optax's states, which are nested, in order."""
     if name in getattr(state, "_fields", ()):
-        return getattr(state, name)
-    found = (_field(each, name) for each in state) if isinstance(state, tuple) else ()
-    return next((each for each in found if each is not None), None)
-
-
-def _replaced(state: Any, values: Mapping[str, Any]) -> Any:
-    """Optax's states with these values in the fields of these names."""
-    if hasattr(state, "_fields"):
-        own = state._asdict().items()
-        return type(state)(**{name: values[name] if name in values else _replaced(each, values) for name, each in own})
-    return tuple(_replaced(each, values) for each in state) if isinstance(state, tuple) else state
+        yield getattr(state, name)
+    elif isinstance(state, (tuple, dict)):
+        for each in state.values() if isinstance(state, dict) else state:
+            yield from found_fields(each, name)
 
 
 class Equivalent(Steps):
     """Torch's formulas in JAX's operations.
 
     sums: for each variable, the number of torch's parameters that it is the sum of; 1 for most.
+    each: for each variable, its own settings; (): all have those of ``o``.
     """
 
-    def __init__(self, o: Optimizer, sums: Sequence[int]) -> None:
-        self.optimizer, self.settings, self.sums = o.plain, o, sums
+    def __init__(self, o: Optimizer, sums: Sequence[int], each: Sequence[Optimizer] = ()) -> None:
+        self.optimizer, self.sums = o.plain, sums
+        self.settings = each or [o] * len(sums)
 
     def begin(self, trained: Sequence[Any]) -> Any:
         import jax.numpy as jnp
@@ -106,14 +143,19 @@ class Equivalent(Steps):
             trained, 0, [[jnp.zeros_like(value) for value in trained] for _ in self.optimizer.state_names]
         )
 
-    def apply(self, gradients: Sequence[Any], state: Any, trained: Sequence[Any]) -> tuple[list[Any], Any]:
+    def apply(
+        self, gradients: Sequence[Any], state: Any, trained: Sequence[Any], factor: Any = 1.0
+    ) -> tuple[list[Any], Any]:
+        """See ``Steps.apply``. factor: of the schedule, which multiplies every learning rate."""
         import jax.numpy as jnp
 
         count, fields = state
         changed, after = [], [list[Any]() for _ in fields]
         for index, (value, gradient) in enumerate(zip(trained, gradients)):
-            old = [field[index] for field in fields]
-            new, kept = update(self.settings, value, gradient, old, (count + 1).astype(value.dtype), jnp.sqrt)
+            old, own = [field[index] for field in fields], self.settings[index]
+            number = (count + 1).astype(value.dtype)
+            own = replace(own, lr=own.lr * factor)
+            new, kept = update(own, value, gradient, old, number, jnp.sqrt, maximum=jnp.maximum, sign=jnp.sign)
             # Each of the parts of a sum changes by the same amount, so the sum changes by a multiple of it.
             times = self.sums[index]
             changed.append(new if times == 1 else value + times * (new - value))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from xverify.errors import Unsupported
-from xverify.framework.adapter import Framework
+from xverify.framework.adapter import Array, Framework
 from xverify.workload.losses import Loss
 
 MIB = 2**20
@@ -34,6 +35,24 @@ class OnTorch(Framework):
         """On the CPU a call returns computed outputs; an accelerator continues to work after the call has returned."""
         if self.accelerator is not None:
             self.accelerator.synchronize()
+
+    def autocast(self) -> Any:
+        """A context, and a decorator, in which torch computes in the precision of a training run."""
+        lower = self.computes_in if self.computes_in != "float32" else "bfloat16"
+        return self.torch.autocast(self.device, getattr(self.torch, lower), enabled=self.computes_in != "float32")
+
+    def differentiated(self, loss: Any, sources: Sequence[Any]) -> list[Any]:
+        """The gradients of a loss, which is scaled meanwhile where a run scales it; None where it does not depend on a tensor."""
+        if self.loss_scale == 1.0:
+            return list(self.torch.autograd.grad(loss, sources, allow_unused=True))
+        found = self.torch.autograd.grad(loss * self.loss_scale, sources, allow_unused=True)
+        return [None if each is None else each.float() / self.loss_scale for each in found]
+
+    def array(self, tensor: Any) -> Array:
+        """A tensor as an array; numpy has no bfloat16, whose values float32 holds exactly."""
+        tensor = tensor.detach().cpu()
+        found: Array = (tensor.float() if tensor.dtype == self.torch.bfloat16 else tensor).numpy()
+        return found
 
     def device_memory(self) -> dict[str, float]:
         if self.accelerator is None:

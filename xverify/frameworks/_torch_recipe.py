@@ -9,7 +9,7 @@ from typing import Any
 
 from xverify.framework.adapter import Array
 from xverify.framework.training import Batch, Used
-from xverify.frameworks.torch import Adapter, Learner
+from xverify.frameworks.torch import Adapter, Learner, by_name
 from xverify.workload.optimizers import Optimizer
 from xverify.workload.recipe import micro_batches
 
@@ -17,7 +17,7 @@ from xverify.workload.recipe import micro_batches
 class RecipeLearner(Learner):
     """Training with torch.optim and torch's own facilities for the recipe.
 
-    A step runs ``accumulate``, ``clip``, the optimizer, ``advance`` and ``take_average``, in the order in which people write them.
+    A step runs ``accumulate``, ``clip``, ``update``, ``advance`` and ``take_average``, in the order in which people write them.
     """
 
     def __init__(self, framework: Adapter, model: Any, mode: str, batch: Batch, optimizer: Optimizer) -> None:
@@ -102,10 +102,7 @@ class RecipeLearner(Learner):
         schedule = self.recipe.schedule
         if schedule is None:
             return
-        last = schedule.steps if schedule.kind in ("cosine", "linear") else None
-        if schedule.kind == "one-cycle" and schedule.steps:
-            last = schedule.steps - 1
-        if last is None or self.advanced < last:
+        if schedule.last is None or self.advanced < schedule.last:
             self.scheduler.step()
             self.advanced += 1
 
@@ -114,9 +111,24 @@ class RecipeLearner(Learner):
         total: Any = None
         for part in micro_batches(batch, self.recipe.accumulate):
             loss = self.loss_of(self.forward(*part[:-1]), part[-1])
-            (loss * self.share).backward()
+            self.differentiate(loss * self.share)
             total = loss.detach() if total is None else total + loss.detach()
         return total / self.recipe.accumulate
+
+    def differentiate(self, loss: Any) -> None:
+        """Add the gradients of a loss to those of the parameters."""
+        loss.backward()
+
+    def before_clipping(self) -> None:
+        """What is done with the accumulated gradients before they are clipped."""
+
+    def update(self) -> None:
+        """Let the optimizer make its update."""
+        self.optim.step()
+
+    def gradient_arrays(self) -> dict[str, Array]:
+        """Copies of the present gradients."""
+        return by_name(self.parameters, [each.grad for each in self.parameters.values()])
 
     def take_average(self) -> None:
         """Take the weights in to their average."""
@@ -130,8 +142,9 @@ class RecipeLearner(Learner):
         def step(*batch: Any) -> Any:
             self.optim.zero_grad()
             loss = self.accumulate(batch)
+            self.before_clipping()
             self.clip()
-            self.optim.step()
+            self.update()
             self.advance()
             self.take_average()
             self.steps += 1
@@ -142,15 +155,12 @@ class RecipeLearner(Learner):
     def observe(self, *batch: Any) -> Used:
         used, clip, names = Used(), self.clip, {id(each): name for name, each in self.parameters.items()}
 
-        def gradients() -> dict[str, Array]:
-            return {name: each.grad.detach().cpu().numpy().copy() for name, each in self.parameters.items()}
-
         def clip_between() -> None:
-            used.accumulated = gradients()
+            used.accumulated = self.gradient_arrays()
             clip()
 
         def given(optim: Any, *_: Any) -> None:
-            used.clipped = gradients()
+            used.clipped = self.gradient_arrays()
             for group in optim.param_groups:
                 used.rates |= {names[id(each)]: float(group["lr"]) for each in group["params"]}
                 used.decays |= {names[id(each)]: float(group["weight_decay"]) for each in group["params"]}

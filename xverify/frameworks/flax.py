@@ -47,6 +47,7 @@ class Adapter(Jax):
     layer_method = "__call__"
     channels_last = True
     trains = True
+    takes_recipe = True
 
     def __init__(self, threads: int, device: str) -> None:
         super().__init__(threads, device)

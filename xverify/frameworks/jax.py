@@ -43,6 +43,7 @@ class Adapter(Jax):
     modes = {"jit": jit, "eager": eager}
     implicit_mode = "jit"
     trains = True
+    takes_recipe = True
 
     def build(self, source: Source, options: Mapping[str, Any], float64: bool = False) -> Any:
         self.jax.config.update("jax_enable_x64", float64)  # without this setting, arrays of 64 bits become arrays of 32

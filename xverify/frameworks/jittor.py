@@ -18,6 +18,7 @@ import numpy as np
 
 from xverify.errors import Unsupported
 from xverify.framework.adapter import Array, Framework, Source
+from xverify.framework.own_step import Step
 from xverify.framework.structures import leaves, only_output
 from xverify.framework.training import BackwardPass, Batch, Training
 from xverify.weights import jittor as weights
@@ -145,6 +146,22 @@ class Adapter(Framework):
             return RecipeLearner(self, model, batch, optimizer, match)
         return Learner(self, model, batch, optimizer, match)
 
+    def own_step(self, step: Step, mode: str) -> Step:
+        from xverify.frameworks._jittor_own_step import computed
+
+        return computed(step)
+
+    def train(self, model: Any) -> None:
+        model.train()
+
+    def is_optimizer(self, value: Any) -> bool:
+        return isinstance(value, self.jt.optim.Optimizer)
+
+    def watched_updates(self, model: Any) -> AbstractContextManager[list[Any]]:
+        from xverify.frameworks._jittor_own_step import watched_updates
+
+        return watched_updates(model)
+
     def disable_dropout(self, model: Any) -> list[str]:
         changed = []
         for name, module in model.named_modules():
@@ -155,6 +172,19 @@ class Adapter(Framework):
                 module.dropout = 0.0
                 changed.append(name)
         return changed
+
+    def dropouts(self, model: Any) -> Mapping[str, Any]:
+        return {name: module for name, module in model.named_modules() if name and "Dropout" in type(module).__name__}
+
+    def drop(self, layer: Any, x: Any) -> Any:
+        mode = layer.is_training()
+        layer.train()
+        with self.jt.no_grad():
+            y = layer(x)
+            y.sync()
+        if not mode:
+            layer.eval()
+        return y
 
     def cross_entropy(self, logits: Any, target: Any) -> Any:
         """The mean cross-entropy over all rows. logits: (..., classes); target: (...), class numbers.
@@ -201,7 +231,7 @@ class Learner(Training):
 
     # Optimizer -> lists of Jittor's parameter group that hold what Optimizer.state_names names, in the same order.
     ADAM = ("m", "values", "largest")
-    STATE_NAMES = {"sgd": ("values",), "adam": ADAM, "adamw": ADAM, "rmsprop": ("values",)}
+    STATE_NAMES = {"sgd": ("values",), "adam": ADAM, "adamw": ADAM, "rmsprop": ("values",), "lion": ("values",)}
 
     def __init__(self, framework: Adapter, model: Any, batch: Batch, optimizer: Optimizer, match: bool) -> None:
         self.framework, self.jt, self.model = framework, framework.jt, model
@@ -225,6 +255,8 @@ class Learner(Training):
         optim = self.jt.optim
         if o.recipe.amsgrad:
             raise Unsupported("jittor.optim has no AMSGrad; run with --match-optimizer")
+        if o.name == "lion":
+            raise Unsupported("jittor.optim has no Lion; run with --match-optimizer")
         if o.name == "sgd":
             return o.plain, optim.SGD(parameters, o.lr, o.momentum, o.weight_decay, nesterov=o.nesterov)
         if o.name == "rmsprop":
@@ -250,10 +282,11 @@ class Learner(Training):
 
             def step(self, loss: Any = None, retain_graph: bool = False) -> None:
                 self.pre_step(loss, retain_graph)
+                number = float(self.n_step)
                 for group in self.param_groups:
                     own = group.get("settings", o)  # with a recipe, each group has its own
                     for p, g, *state in zip(group["params"], group["grads"], *(group[key] for key in keys)):
-                        new_p, new_state = update(own, p, g, state, float(self.n_step), jt.sqrt, maximum=jt.maximum)
+                        new_p, new_state = update(own, p, g, state, number, jt.sqrt, maximum=jt.maximum, sign=_sign)
                         for variable, value in zip(state, new_state):
                             variable.update(value)
                         p.update(new_p)
@@ -298,6 +331,11 @@ class Learner(Training):
         (group,) = self.optim.param_groups
         keys = self.STATE_NAMES[self.optimizer.name][: len(self.optimizer.state_names)]
         return [group[key][index] for key in keys]
+
+
+def _sign(x: Any) -> Any:
+    """-1, 0 or 1 for each value."""
+    return (x > 0).float32() - (x < 0).float32()
 
 
 def _match_norms(jt: Any, model: Any) -> None:

@@ -43,6 +43,7 @@ class Adapter(Keras, Jax):
     implicit_mode = "jit"
     backend = "jax"
     trains = True
+    takes_recipe = True
 
     def __init__(self, threads: int, device: str) -> None:
         super().__init__(threads, device)
@@ -90,18 +91,28 @@ class Adapter(Keras, Jax):
         return self.pure(model)
 
     def differentiate(
-        self, forward: Any, batch: Batch, variables: Sequence[Any], tensors: Callable[[], Sequence[Any]] = list
+        self,
+        forward: Any,
+        batch: Batch,
+        variables: Sequence[Any],
+        tensors: Callable[[], Sequence[Any]] = list,
+        scale: Any = None,
     ) -> Gradients:
-        """See ``Keras.differentiate``. tensors: without effect; ``captured_step`` computes the gradients within a model."""
+        """See ``Keras.differentiate``. tensors: without effect; ``captured_step`` computes the gradients within a model.
+
+        variables: all that are trained, or some of them.
+        """
 
         def loss(trained: Sequence[Any], others: Sequence[Any]) -> tuple[Any, Any]:
             outputs, others = forward(trained, others, batch[:-1])
-            return self.loss(outputs, batch[-1]), (without_classes(outputs), others)
+            value = self.loss(outputs, batch[-1])
+            return value if scale is None else value * scale, (value, without_classes(outputs), others)
 
         trained, others = forward.present()
-        (value, (outputs, others)), found = self.jax.value_and_grad(loss, has_aux=True)(trained, others)
+        (_, (value, outputs, others)), found = self.jax.value_and_grad(loss, has_aux=True)(trained, others)
         forward.write(trained, others)
-        return Gradients(outputs, value, (), found)
+        of_variable = dict(zip(map(id, forward.variables), found))
+        return Gradients(outputs, value, (), [of_variable[id(variable)] for variable in variables])
 
     def dense(self, gradient: Any) -> Any:
         return gradient

@@ -12,6 +12,7 @@ from typing import Any
 from xverify.errors import Failed
 from xverify.framework.adapter import Array
 from xverify.framework.objective import NOT_DIFFERENTIABLE
+from xverify.framework.own_step import Step
 from xverify.framework.training import Batch, Training
 from xverify.frameworks._keras import Gradients, Keras, canonical, native
 from xverify.frameworks._keras_training import learner
@@ -32,6 +33,7 @@ class Adapter(OnTorch, Keras):
     backend = "torch"
     trains = True
     takes_recipe = True
+    mixed = ("bfloat16", "float16")
 
     def __init__(self, threads: int, device: str) -> None:
         import keras
@@ -49,13 +51,25 @@ class Adapter(OnTorch, Keras):
         return self.torch.from_numpy(native(array, layout)).to(self.device)
 
     def to_numpy(self, tensor: Any, layout: str | None) -> Array:
-        return canonical(tensor.detach().cpu().numpy(), layout)
+        return canonical(self.array(tensor), layout)
 
     def training(self, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool) -> Training:
         return learner(self, model, lambda function, variables: function, optimizer, match)
 
+    def own_step(self, step: Step, mode: str) -> Step:
+        return step
+
+    def train(self, model: Any) -> None:
+        for variable in model.trainable_variables:
+            variable.value.grad = None  # no gradient of an earlier state is left
+
     def differentiate(
-        self, forward: Any, batch: Batch, variables: Sequence[Any], tensors: Callable[[], Sequence[Any]] = list
+        self,
+        forward: Any,
+        batch: Batch,
+        variables: Sequence[Any],
+        tensors: Callable[[], Sequence[Any]] = list,
+        scale: Any = None,
     ) -> Gradients:
         outputs = forward(*batch[:-1])
         loss = self.loss(outputs, batch[-1])
@@ -63,7 +77,8 @@ class Adapter(OnTorch, Keras):
             raise Failed(NOT_DIFFERENTIABLE)
         nodes = list(tensors())
         values = [variable.value for variable in variables]
-        found = self.torch.autograd.grad(loss, [*nodes, *values], allow_unused=True)
+        scaled = loss if scale is None else loss * scale
+        found = self.torch.autograd.grad(scaled, [*nodes, *values], allow_unused=True)
         return Gradients(outputs, loss.detach(), found[: len(nodes)], found[len(nodes) :])
 
     def dense(self, gradient: Any) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,10 @@ from xverify.errors import Unsupported
 from xverify.framework.adapter import Array, Framework, Source
 from xverify.framework.capture import Recorder
 from xverify.framework.training import BackwardPass, Batch, Training
+from xverify.frameworks._paddle_optimizers import Equivalent, paddle_optimizer, state_keys
 from xverify.weights import paddle as weights
-from xverify.workload.optimizers import Optimizer, update
+from xverify.workload.losses import Loss
+from xverify.workload.optimizers import Optimizer
 
 
 def eager(framework: Framework, model: Any, example: tuple[Any, ...]) -> Any:
@@ -33,6 +34,7 @@ class Adapter(Framework):
     modes = {"eager": eager, "static": static}
     implicit_mode = "eager"
     trains = True
+    takes_recipe = True
     blocking = True
 
     def __init__(self, threads: int, device: str) -> None:
@@ -125,6 +127,10 @@ class Adapter(Framework):
     # -- training ------------------------------------------------------------------------------------------------------
 
     def training(self, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool) -> Training:
+        if optimizer.recipe:
+            from xverify.frameworks._paddle_recipe import RecipeLearner
+
+            return RecipeLearner(self, model, mode, batch, optimizer, match)
         return Learner(self, model, mode, batch, optimizer, match)
 
     def disable_dropout(self, model: Any) -> list[str]:
@@ -140,6 +146,11 @@ class Adapter(Framework):
     def cross_entropy(self, logits: Any, target: Any) -> Any:
         """The mean cross-entropy over all rows. logits: (..., classes); target: (...), class numbers."""
         return self.paddle.nn.functional.cross_entropy(logits, target)
+
+    def loss_value(self, loss: Loss, x: Any, t: Any, axis: int, lengths: Any) -> Any:
+        from xverify.frameworks._paddle_losses import paddle_loss
+
+        return paddle_loss(loss, x, t, axis, lengths)
 
     def alias(self, tensor: Any) -> Any:
         if not tensor.stop_gradient:
@@ -157,7 +168,7 @@ class Adapter(Framework):
         parts = [part for weight in trained for part in weight.parts]
         found = self.paddle.grad([loss], [*nodes, *parts], allow_unused=True)
         gradients = dict(zip(map(id, parts), found[len(nodes) :]))
-        by_name = {each.name: _gathered(each, [gradients[id(part)] for part in each.parts]) for each in trained}
+        by_name = {each.name: gathered(each, [gradients[id(part)] for part in each.parts]) for each in trained}
         return BackwardPass(outputs, float(loss), found[: len(nodes)], by_name)
 
 
@@ -171,7 +182,7 @@ def _dtype(tensor: Any) -> str:
     return str(tensor.dtype).rpartition(".")[2]
 
 
-def _gathered(weight: weights.NamedWeight, tensors: Sequence[Any]) -> Array:
+def gathered(weight: weights.NamedWeight, tensors: Sequence[Any]) -> Array:
     """The gradient or state of a weight in canonical layout. tensors: of its parts; None stands for zeros."""
     arrays = [np.zeros(part.shape, np.float32) if t is None else t.numpy() for part, t in zip(weight.parts, tensors)]
     array: Array = weights.to_canonical(weight, arrays)
@@ -194,14 +205,6 @@ def _undo_conversion(model: Any) -> None:
 class Learner(Training):
     """Training with paddle.optimizer, or with an exact equivalent of torch.optim. The loss and the update are eager."""
 
-    # Optimizer -> Paddle's names of what Optimizer.state_names names, in the same order.
-    STATE_NAMES = {
-        "sgd": ("velocity",),
-        "adam": ("moment1", "moment2"),
-        "adamw": ("moment1", "moment2"),
-        "rmsprop": ("mean_square",),
-    }
-
     def __init__(
         self, framework: Adapter, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool
     ) -> None:
@@ -213,13 +216,16 @@ class Learner(Training):
         self.cross_entropy = framework.paddle.nn.functional.cross_entropy
         self.norms = _MatchedNorms(framework, model, batch) if match else None
         self.forward = framework.modes[mode](framework, model, batch[:-1])
-        self.optim: Any
-        if match:
-            self.optimizer, self.optim = optimizer.plain, _Equivalent(framework.paddle, optimizer, self.parts)
-        else:
-            self.optimizer, self.optim = _paddle_optimizer(framework.paddle, optimizer, self.parts)
+        self.optimizer, self.optim = self._make_optimizer(optimizer, match)
+        if not match:
             self._make_state()
         self.steps = 0
+
+    def _make_optimizer(self, o: Optimizer, match: bool) -> tuple[Optimizer, Any]:
+        """The settings with the formula variants, and the optimizer."""
+        if match:
+            return o.plain, Equivalent(self.paddle, o, self.parts)
+        return paddle_optimizer(self.paddle, o, self.parts)
 
     def _make_state(self) -> None:
         """Make the optimizer create its state, which it does in its first step."""
@@ -248,7 +254,7 @@ class Learner(Training):
     def gradients(self, *batch: Any) -> tuple[float, dict[str, Array]]:
         loss = self._loss(batch)
         loss.backward()
-        found = {each.name: _gathered(each, [part.grad for part in each.parts]) for each in self.weights}
+        found = {each.name: gathered(each, [part.grad for part in each.parts]) for each in self.weights}
         self.optim.clear_grad(set_to_zero=False)
         return float(loss), found
 
@@ -261,11 +267,9 @@ class Learner(Training):
         self.steps += 1
 
     def optimizer_state(self) -> tuple[int, dict[str, list[Array]]]:
-        keys = self._state_keys()
+        keys = state_keys(self.optimizer)
         state = {
-            each.name: [
-                _gathered(each, [self.optim._get_accumulator(key, part) for part in each.parts]) for key in keys
-            ]
+            each.name: [gathered(each, [self.optim._get_accumulator(key, part) for part in each.parts]) for key in keys]
             for each in self.weights
         }
         return self.steps, state
@@ -273,10 +277,10 @@ class Learner(Training):
     def set_optimizer_state(self, steps: int, state: Mapping[str, Sequence[Array]]) -> None:
         self.steps = steps
         for each in self.weights:
-            for key, array in zip(self._state_keys(), state[each.name]):
+            for key, array in zip(state_keys(self.optimizer), state[each.name]):
                 for part, own in zip(each.parts, weights.from_canonical(each, array)):
                     self.optim._get_accumulator(key, part).set_value(own)
-        if isinstance(self.optim, _Equivalent):
+        if isinstance(self.optim, Equivalent):
             self.optim.steps = steps
         elif self.optimizer.name in ("adam", "adamw"):
             self._set_powers(steps)
@@ -287,53 +291,6 @@ class Learner(Training):
             power = np.array([beta ** (steps + 1)], np.float32)
             for part in self.parts:
                 self.optim._get_accumulator(key, part).set_value(power)
-
-    def _state_keys(self) -> tuple[str, ...]:
-        """Paddle's names of the state, in the order of Optimizer.state_names."""
-        return self.STATE_NAMES[self.optimizer.name][: len(self.optimizer.state_names)]
-
-
-def _paddle_optimizer(paddle: Any, o: Optimizer, parameters: list[Any]) -> tuple[Optimizer, Any]:
-    """The settings with Paddle's formula variants, and Paddle's own optimizer."""
-    optim, decay = paddle.optimizer, o.weight_decay or None
-    if o.name == "sgd" and o.momentum:
-        return o.plain, optim.Momentum(o.lr, o.momentum, parameters, o.nesterov, weight_decay=decay)
-    if o.name == "sgd":
-        return o.plain, optim.SGD(o.lr, parameters, weight_decay=decay)
-    if o.name == "rmsprop":
-        made = optim.RMSProp(o.lr, rho=o.alpha, epsilon=o.eps, parameters=parameters, weight_decay=decay)
-        return replace(o, variants=("eps-inside",)), made
-    if o.name == "adam":
-        return o.plain, optim.Adam(o.lr, o.beta1, o.beta2, o.eps, parameters, weight_decay=decay)
-    return o.plain, optim.AdamW(o.lr, o.beta1, o.beta2, o.eps, parameters, weight_decay=o.weight_decay)
-
-
-class _Equivalent:
-    """torch's formulas in Paddle's operations, with those methods of a Paddle optimizer that a Learner calls."""
-
-    def __init__(self, paddle: Any, settings: Optimizer, parameters: Sequence[Any]) -> None:
-        self.paddle, self.settings, self.parameters, self.steps = paddle, settings, parameters, 0
-        names = Learner.STATE_NAMES[settings.name][: len(settings.state_names)]
-        self.state = {name: {id(part): paddle.zeros_like(part) for part in parameters} for name in names}
-
-    def step(self) -> None:
-        self.steps += 1
-        with self.paddle.no_grad():
-            for part in self.parameters:
-                if part.grad is None:
-                    continue
-                state = [of_parts[id(part)] for of_parts in self.state.values()]
-                new, values = update(self.settings, part, part.grad, state, float(self.steps), self.paddle.sqrt)
-                for tensor, value in zip(state, values):
-                    tensor.set_value(value)
-                part.set_value(new)
-
-    def clear_grad(self, set_to_zero: bool) -> None:
-        for part in self.parameters:
-            part.clear_gradient(set_to_zero)
-
-    def _get_accumulator(self, name: str, part: Any) -> Any:
-        return self.state[name][id(part)]
 
 
 class _MatchedNorms:

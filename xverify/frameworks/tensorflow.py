@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from xverify.errors import Failed
 from xverify.framework.adapter import Array
 from xverify.framework.objective import NOT_DIFFERENTIABLE
+from xverify.framework.own_step import Step
 from xverify.framework.structures import without_classes
 from xverify.framework.training import Batch, Training
 from xverify.frameworks._keras import Gradients, Keras, canonical, native
@@ -45,6 +46,7 @@ class Adapter(Keras):
     default_modes: ClassVar[tuple[str, ...]] = ("eager", "graph")
     trains = True
     takes_recipe = True
+    mixed: ClassVar[tuple[str, ...]] = ("bfloat16", "float16")
     weights_route = "onnx"
     backend = "tensorflow"
 
@@ -68,7 +70,9 @@ class Adapter(Keras):
         return self.tf.constant(native(array, layout))
 
     def to_numpy(self, tensor: Any, layout: str | None) -> Array:
-        return canonical(self.tf.convert_to_tensor(tensor).numpy(), layout)
+        array = self.tf.convert_to_tensor(tensor).numpy()
+        # numpy itself has no bfloat16, whose values float32 holds exactly.
+        return canonical(array.astype("float32") if array.dtype.name == "bfloat16" else array, layout)
 
     def wait(self, outputs: Any) -> None:
         """On the CPU a call returns computed tensors. Other devices are waited for once at the start and the end of a block."""
@@ -83,17 +87,29 @@ class Adapter(Keras):
 
         return learner(self, model, wrap, optimizer, match)
 
+    def own_step(self, step: Step, mode: str) -> Step:
+        if mode == "eager":
+            return step
+        compiled: Step = self.tf.function(step, jit_compile=True if mode == "xla" else None)
+        return compiled
+
     def differentiate(
-        self, forward: Any, batch: Batch, variables: Sequence[Any], tensors: Callable[[], Sequence[Any]] = list
+        self,
+        forward: Any,
+        batch: Batch,
+        variables: Sequence[Any],
+        tensors: Callable[[], Sequence[Any]] = list,
+        scale: Any = None,
     ) -> Gradients:
         tf = self.tf
         with tf.GradientTape() as self.tape:
             outputs = forward(*batch[:-1])
             loss = self.loss(outputs, batch[-1])
+            scaled = loss if scale is None else loss * scale
             nodes = list(tensors())
         # The tape knows the tf.Variable inside a Keras variable.
         plain = [variable if isinstance(variable, tf.Variable) else variable.value for variable in variables]
-        found = self.tape.gradient(loss, [*nodes, *plain])
+        found = self.tape.gradient(scaled, [*nodes, *plain])
         if all(gradient is None for gradient in found):
             raise Failed(NOT_DIFFERENTIABLE)
         return Gradients(outputs, loss, found[: len(nodes)], found[len(nodes) :])

@@ -7,6 +7,7 @@ from typing import Any
 
 from xverify.errors import Unsupported
 from xverify.framework.adapter import Array, Source
+from xverify.framework.own_step import Step
 from xverify.frameworks.tensorflow import Adapter as TensorFlow
 from xverify.frameworks.tensorflow import eager, graph
 from xverify.weights import tensorlayer as weights
@@ -22,6 +23,7 @@ class Adapter(TensorFlow):
     modes = {"eager": eager, "graph": graph}
     mode_options = {}
     default_modes = ()
+    mixed = ()
     weights_route = "canonical"
 
     def __init__(self, threads: int, device: str) -> None:
@@ -44,6 +46,9 @@ class Adapter(TensorFlow):
         else:
             model.eval()
         return lambda *inputs: model(inputs[0] if len(inputs) == 1 else list(inputs))
+
+    def own_step(self, step: Step, mode: str) -> Step:
+        raise Unsupported("tensorlayer does not run a train_step of the model file")
 
     def load_weights(self, model: Any, arrays: dict[str, Array]) -> None:
         weights.to_model(model, arrays)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -12,13 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from xverify.errors import Failed
+from xverify.errors import Failed, Unsupported
 from xverify.framework.adapter import Array, Framework, Source
 from xverify.framework.capture import Recorder, TrainingRecorder
 from xverify.framework.objective import NOT_DIFFERENTIABLE
+from xverify.framework.own_step import Step
 from xverify.framework.structures import only_output
 from xverify.framework.training import BackwardPass, Batch, Training
 from xverify.frameworks._torch import OnTorch
+from xverify.frameworks._torchvision import declare_torchvision_ops
 from xverify.weights import torch as weights
 from xverify.workload.optimizers import Optimizer
 from xverify.workload.spec import ModelFolder
@@ -64,6 +64,7 @@ class Adapter(OnTorch):
     default_modes = ("eager",)
     trains = True
     takes_recipe = True
+    mixed = ("bfloat16", "float16")
 
     def __init__(self, threads: int, device: str) -> None:
         import torch
@@ -114,8 +115,7 @@ class Adapter(OnTorch):
         return self.torch.from_numpy(np.array(array)).to(self.device)
 
     def to_numpy(self, tensor: Any, layout: str | None) -> Array:
-        array: Array = tensor.detach().cpu().numpy()
-        return array
+        return self.array(tensor)
 
     def layers(self, model: Any) -> dict[str, list[Any]]:
         from xverify.frameworks._torch_parametrized import inner_modules
@@ -188,11 +188,32 @@ class Adapter(OnTorch):
             return super().capture_training(model, batch, names, recorder)
 
     def training(self, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool) -> Training:
+        if optimizer.recipe.is_mixed:
+            from xverify.frameworks._torch_mixed import MixedLearner
+
+            return MixedLearner(self, model, mode, batch, optimizer)
         if optimizer.recipe:
             from xverify.frameworks._torch_recipe import RecipeLearner
 
             return RecipeLearner(self, model, mode, batch, optimizer)
         return Learner(self, model, mode, batch, optimizer)
+
+    def own_step(self, step: Step, mode: str) -> Step:
+        if mode != "eager":
+            raise Unsupported("a train_step of torch.py runs as it is written: name torch:eager")
+        return step
+
+    def train(self, model: Any) -> None:
+        model.train()
+        model.zero_grad(set_to_none=True)  # no gradient of an earlier state is left
+
+    def is_optimizer(self, value: Any) -> bool:
+        return isinstance(value, self.torch.optim.Optimizer)
+
+    def watched_updates(self, model: Any) -> AbstractContextManager[list[Any]]:
+        from xverify.frameworks._torch_own_step import watched_updates
+
+        return watched_updates(model)
 
     def disable_dropout(self, model: Any) -> list[str]:
         nn = self.torch.nn
@@ -206,14 +227,26 @@ class Adapter(OnTorch):
                 changed.append(name)
         return changed
 
+    def dropouts(self, model: Any) -> Mapping[str, Any]:
+        kind = self.torch.nn.modules.dropout._DropoutNd
+        return {name: module for name, module in model.named_modules() if isinstance(module, kind)}
+
+    def drop(self, layer: Any, x: Any) -> Any:
+        mode = layer.training
+        with self.torch.no_grad():
+            y = layer.train()(x)
+        layer.train(mode)
+        return y
+
     def backward(self, model: Any, batch: Batch, tensors: Callable[[], Sequence[Any]]) -> BackwardPass:
         parameters = dict(model.named_parameters())
-        outputs = model(*batch[:-1])
-        loss = self.loss(outputs, batch[-1])
+        with self.autocast():
+            outputs = model(*batch[:-1])
+            loss = self.loss(outputs, batch[-1])
         nodes = list(tensors())
-        found = self.torch.autograd.grad(loss, [*nodes, *parameters.values()], allow_unused=True)
+        found = self.differentiated(loss, [*nodes, *parameters.values()])
         tensor_gradients, parameter_gradients = found[: len(nodes)], found[len(nodes) :]
-        return BackwardPass(outputs, float(loss.detach()), tensor_gradients, _by_name(parameters, parameter_gradients))
+        return BackwardPass(outputs, float(loss.detach()), tensor_gradients, by_name(parameters, parameter_gradients))
 
 
 def _line_in(folder: Path) -> str:
@@ -224,7 +257,7 @@ def _line_in(folder: Path) -> str:
     return ""
 
 
-def _by_name(parameters: Mapping[str, Any], gradients: Sequence[Any]) -> dict[str, Array]:
+def by_name(parameters: Mapping[str, Any], gradients: Sequence[Any]) -> dict[str, Array]:
     """Parameter name -> gradient. It is zero for a parameter on which the loss does not depend."""
     return {
         name: _array_or_zeros(gradient, parameter) for (name, parameter), gradient in zip(parameters.items(), gradients)
@@ -248,6 +281,7 @@ class Learner(Training):
         "adam": ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"),
         "adamw": ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"),
         "rmsprop": ("square_avg",),
+        "lion": ("momentum",),
     }
 
     def __init__(self, framework: Adapter, model: Any, mode: str, batch: Batch, optimizer: Optimizer) -> None:
@@ -269,6 +303,10 @@ class Learner(Training):
             return optim.SGD(parameters, o.lr, o.momentum, weight_decay=o.weight_decay, nesterov=o.nesterov)
         if o.name == "rmsprop":
             return optim.RMSprop(parameters, o.lr, o.alpha, o.eps, o.weight_decay)
+        if o.name == "lion":
+            from xverify.frameworks._torch_lion import Lion
+
+            return Lion(parameters, o)
         kind = optim.Adam if o.name == "adam" else optim.AdamW
         return kind(parameters, o.lr, (o.beta1, o.beta2), o.eps, o.weight_decay, o.recipe.amsgrad)
 
@@ -321,7 +359,7 @@ class Learner(Training):
         loss = self.loss_of(self.forward(*batch[:-1]), batch[-1])
         self.optim.zero_grad()
         loss.backward()
-        arrays = _by_name(self.parameters, [parameter.grad for parameter in self.parameters.values()])
+        arrays = by_name(self.parameters, [parameter.grad for parameter in self.parameters.values()])
         self.optim.zero_grad()
         return float(loss.detach()), arrays
 
@@ -352,23 +390,3 @@ class Learner(Training):
     def _state_keys(self) -> tuple[str, ...]:
         """The keys of torch.optim's state, in the order of Optimizer.state_names."""
         return self.STATE_NAMES[self.optimizer.name][: len(self.optimizer.state_names)]
-
-
-def declare_torchvision_ops(torch: Any) -> None:
-    """Make torchvision importable where its compiled operators cannot be loaded.
-
-    torchvision from the package index is built for the CUDA build of torch. Beside a CPU build of torch its import fails with
-    "operator torchvision::nms does not exist". The classification models do not use these operators, so it is enough to declare
-    their schemas.
-    """
-    found = importlib.util.find_spec("torchvision")
-    if found is None or found.origin is None or sys.platform == "win32" or hasattr(torch, "_xverify_torchvision"):
-        return
-    compiled = Path(found.origin).with_name("_C.so")
-    try:
-        torch.ops.load_library(str(compiled))
-    except OSError:
-        library = torch.library.Library("torchvision", "DEF")
-        for operator in ("nms", "qnms"):
-            library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        torch._xverify_torchvision = library  # the declaration is valid as long as this object exists

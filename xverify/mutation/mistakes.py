@@ -7,16 +7,10 @@ changes torch's own code is not made there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from ..workload.loss_mistakes import wrong_losses
-from ..workload.losses import TARGET, Loss, Objective
-from ..workload.objective import REFERENCE, objective_of
+from ..workload.losses import Objective
 from ..workload.optimizers import VARIANTS, Optimizer, optimizer
-from ..workload.recipe import Group, Recipe, Schedule
-from ..workload.spec import ModelFolder
 
 IN_MODEL = "momentum"  # the plant that changes the batch norms of the model
 OWN_NORMS = "bessel"  # the mistake that the batch norms of every framework but torch make by themselves
@@ -65,58 +59,10 @@ def _mistakes() -> list[Mistake]:
         Mistake("Nesterov off", "update", "without Nesterov", nesterov, replace(nesterov, nesterov=False)),
         Mistake("momentum missing", "update", "momentum 0.9 is missing", decay, None, "no momentum"),
         Mistake("frozen layer", "gradients", "frozen", adam, None, "frozen"),
-        *_mistakes_of_recipes(),
-    ]  # fmt: skip
-
-
-def _mistakes_of_recipes() -> list[Mistake]:
-    """Mistakes in what is set around the formula of the optimizer: see workload.recipe."""
-    biases = Group("*bias*", lr=0.01, weight_decay=0.0)
-    limit = 1e-4  # so small that the gradients of every model reach it
-    several = Recipe(groups=(biases,), clip_norm=limit, schedule=Schedule("cosine", steps=8, warmup=2))
-    parts, frozen = Recipe(accumulate=2, average=0.9), Recipe(frozen=("*bias*",), amsgrad=True)
-
-    def adamw(recipe: Recipe) -> Optimizer:
-        return optimizer("adamw", weight_decay=0.1, recipe=recipe)
-
-    def sgd(recipe: Recipe) -> Optimizer:
-        return optimizer("sgd", momentum=0.9, nesterov=True, recipe=recipe)
-
-    def changed(
-        kind: str, check: str, says: str, **changes: Any
-    ) -> Mistake:  # Any: the fields of a recipe have several types
-        return Mistake(kind, check, says, adamw(several), adamw(replace(several, **changes)))
-
-    no_rate, no_decay = replace(biases, lr=None), replace(biases, weight_decay=None)
-    short = Schedule("cosine", steps=8)
-    return [
-        changed("weight decay of biases", "groups", "has the weight decay 0.1", groups=(no_decay,)),
-        changed("rate of a group missing", "groups", "has the learning rate 0.001", groups=(no_rate,)),
-        changed("clipping missing", "clipping", "they are not clipped", clip_norm=None),
-        changed("values clipped, not the norm", "clipping", "it is the values of gradients", clip_norm=None, clip_value=limit),
-        changed("each gradient clipped by itself", "clipping", "it is the norm of each gradient", clip_norm=None, clip_each=limit),
-        changed("warm-up missing", "schedule", "the warm-up is missing", schedule=short),
-        Mistake("schedule a step ahead", "schedule", "one step ahead", adamw(several), None, "schedule early"),
-        Mistake("micro-batches summed", "accumulation", "it is the sum over 2", sgd(parts), None, "sum of micro-batches"),
-        Mistake("average before the step", "average", "the weights before the step", sgd(parts), None, "average early"),
-        Mistake("average with 1 - decay", "average", "its decay is 0.1", sgd(parts), sgd(replace(parts, average=0.1))),
-        Mistake("frozen parameters move", "frozen", "is frozen, and moves", adamw(frozen), adamw(replace(frozen, frozen=()))),
-        Mistake("AMSGrad missing", "update", "AMSGrad is missing", adamw(frozen), None, "no AMSGrad"),
     ]  # fmt: skip
 
 
 MISTAKES = _mistakes()
-
-
-def loss_mistakes(folder: ModelFolder) -> Iterator[Mistake]:
-    """The mistakes in the loss of a model. A loss that the reference's file computes is not known, so that none is made in it."""
-    objective = objective_of(folder, REFERENCE)
-    if objective is None:
-        objective = Objective((Loss("cross_entropy", next(iter(folder.spec.outputs)), TARGET),))
-    if objective.own:
-        return
-    for wrong in wrong_losses(objective):
-        yield Mistake(wrong.kind, "loss", wrong.says, optimizer("adam"), objective=wrong.objective)
 
 
 @dataclass(frozen=True)

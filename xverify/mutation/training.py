@@ -15,19 +15,25 @@ from ..progress import Listener
 from ..reference.build import build_question
 from ..results.records import Check
 from ..results.verdicts import Verdict
-from ..training.parity import Learner, TrainingParity
+from ..training.learner import Learner
+from ..training.parity import TrainingParity
 from ..worker import messages
 from ..worker.messages_training import PlantMistake, PrepareTraining
 from ..worker.process import Worker
 from ..workload.losses import Objective
+from ..workload.objective import has_own_step
+from ..workload.optimizers import optimizer
 from ..workload.options import RunSettings
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
-from .mistakes import MISTAKES, Made, Mistake, loss_mistakes, made
+from .mistakes import MISTAKES, Made, Mistake, made
+from .precision_mistakes import PRECISION_MISTAKES
+from .recipe_mistakes import recipe_mistakes
 from .records import Score, Trial
 from .workers import TORCH, Subject, reference_and_port, request_for
 
 SEEDS = 2  # of clean runs, each with every optimizer that a mistake is made with
+OF_LOSSES = optimizer("adam")  # with which mistakes in the loss are made
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,11 @@ def mutate_training(
     request, folder = request_for(
         model, port, RunSettings(task="train", batch=batch, seed=seed, cases=2, threads=threads)
     )
+    if has_own_step(folder):
+        raise UsageError(
+            f"mutate --task train plants mistakes in xverify's own training step, and the files of {folder.name} make the whole "
+            "step (train_step): name another model"
+        )
     rounds, unplanted = list[_Round](), list[str]()
     for each, planted in _requests(request, folder, port):
         try:
@@ -72,16 +83,20 @@ def mutate_training(
 
 
 def _requests(request: Request, folder: ModelFolder, subject: Subject) -> Iterator[tuple[Request, list[Mistake]]]:
-    """A request for every seed and optimizer, and the mistakes to make. All mistakes are made with the first seed."""
-    can = [mistake for mistake in MISTAKES if made(mistake, subject.is_torch)]
-    takes_recipe = subject.adapter.takes_recipe
-    mistakes = [each for each in can if takes_recipe or not (each.asked.recipe or each.asked.recipe.amsgrad)]
-    if subject.adapter.loss_value is not Framework.loss_value:  # otherwise it computes no loss by its name
-        mistakes += loss_mistakes(folder)
-    for other in range(SEEDS):
-        for settings in dict.fromkeys(mistake.asked for mistake in mistakes):
-            planted = [mistake for mistake in mistakes if mistake.asked == settings] if other == 0 else []
-            yield replace(request, optimizer=settings, seed=request.seed + other), planted
+    """A request for every seed and optimizer, and the mistakes to make. All mistakes are made with the first seed.
+
+    Clean runs with another seed also have another batch, and one thread.
+    """
+    adapter = subject.adapter
+    known = (*MISTAKES, *recipe_mistakes(folder.spec.training))
+    known += tuple(each for each in PRECISION_MISTAKES if each.asked.recipe.precision in adapter.mixed)
+    possible = [each for each in known if adapter.takes_recipe or not (each.asked.recipe or each.asked.recipe.amsgrad)]
+    mistakes = [mistake for mistake in possible if made(mistake, subject.is_torch)]
+    other = replace(request, batch=request.batch // 4 * 2 or 4, threads=1)
+    for seed in range(SEEDS):
+        for settings in dict.fromkeys((*(mistake.asked for mistake in possible), OF_LOSSES)):
+            planted = [mistake for mistake in mistakes if mistake.asked == settings] if seed == 0 else []
+            yield replace(other if seed else request, optimizer=settings, seed=request.seed + seed), planted
 
 
 def _round(
@@ -91,19 +106,18 @@ def _round(
     settings = request.optimizer
     assert settings is not None
     settings.recipe.check_batch(request.batch)
-    conditions = f"seed {request.seed}, {settings.says()}"
+    conditions = f"seed {request.seed}, batch {request.batch}, {request.threads} threads, {settings.says()}"
     with reference_and_port(request, folder, subject, listener) as (process, prepared, port):
         parity = TrainingParity(process, prepared)
         parity.prepare(curve=False)
         listener.phase("mutate", f"a clean run: {conditions}")
         checks = _judge_training(parity, port, folder, subject, Made(settings, not subject.is_torch))
-        found, kinds = {}, set[str]()
+        if settings == OF_LOSSES and planted:
+            planted = [*planted, *_loss_mistakes(parity, subject)]
+        found = {}
         for mistake in planted:
             if mistake.norms and not any(check.name == "statistics" for check in checks):
                 continue  # the model has no batch norm
-            if mistake.objective and (mistake.says not in parity.loss_mistakes() or mistake.kind in kinds):
-                continue  # it does not change the loss, or one of its kind is made
-            kinds.add(mistake.kind)
             listener.phase("mutate", f"{mistake.kind}, with {settings.says()}")
             how = made(mistake, subject.is_torch)
             assert how is not None
@@ -111,6 +125,16 @@ def _round(
     broken = next((check for check in checks if check.verdict not in (Verdict.EQUAL, Verdict.UNTESTED)), None)
     alarm = f"{conditions}: {broken.name}: {broken.verdict}, {broken.says}" if broken else None
     return _Round(alarm, found)
+
+
+def _loss_mistakes(parity: TrainingParity, subject: Subject) -> list[Mistake]:
+    """The mistakes in the loss, one of each kind. [] where the port computes no loss by its name, or the loss is another one."""
+    if subject.adapter.loss_value is Framework.loss_value:
+        return []
+    first = dict[str, Mistake]()
+    for wrong in parity.loss_mistakes():
+        first.setdefault(wrong.kind, Mistake(wrong.kind, "loss", wrong.says, OF_LOSSES, objective=wrong.objective))
+    return list(first.values())
 
 
 def _judge_training(
@@ -126,6 +150,7 @@ def _judge_training(
     how: how the port makes a mistake, or none. objective: a loss with a mistake; None: that of the folder.
     """
     question = build_question(folder, subject.adapter.name, None, subject.mode, trains=True)
+    question = replace(question, precision=how.settings.recipe.precision)
     built = port.ask(replace(question, objective=objective) if objective else question)
     port.ask(messages.Load(path=str(parity.prepared.weights)))
     training = PrepareTraining(

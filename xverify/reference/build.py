@@ -112,7 +112,7 @@ class Prepared:
     def sizes(self) -> tuple[int, int, int]:
         """(number of parameter tensors, their values, number of running statistics)."""
         values = {name: math.prod(shape) for name, shape in self.shapes.items()}
-        statistics = {name for name in values if _is_statistic(name, values)}
+        statistics = {name for name in values if is_statistic(name, values)}
         total = sum(size for name, size in values.items() if name not in statistics)
         return len(values) - len(statistics), total, len(statistics)
 
@@ -252,7 +252,8 @@ def fewer_items(process: ReferenceProcess, training: Path, items: int) -> Path:
     return path
 
 
-def _is_statistic(name: str, names: Collection[str]) -> bool:
+def is_statistic(name: str, names: Collection[str]) -> bool:
+    """Whether a weight is a running statistic, or a vector of a spectral norm. names: of all weights."""
     return name.rsplit(".", 1)[-1] in probe.STATISTICS or probe.is_iterated(name, names)
 
 
@@ -274,7 +275,7 @@ def _weights(
         return arrays, given
     source = f"probe weights, seed {request.seed}"
     arrays = probe.weights(shapes, request.seed)
-    if not any(_is_statistic(name, arrays) for name in arrays):
+    if not any(is_statistic(name, arrays) for name in arrays):
         return arrays, source
     process.phase("calibrating running statistics")
     npz.save_file(arrays, path)

@@ -9,15 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from .. import host
-from ..errors import UsageError
+from ..errors import Failed, UsageError
 from ..worker import allocator
 from ..workload import optimizers
 from ..workload.declaration import check, check_task, declared
-from ..workload.options import CommonSettings, RunSettings, TrainingSettings
-from ..workload.recipe import Recipe, parse_schedule
+from ..workload.objective import has_own_step
+from ..workload.options import CommonSettings, OptimizerSettings, RunSettings, TrainingSettings
+from ..workload.recipe import Recipe
 from ..workload.request import Request
+from ..workload.schedule import parse_schedule
 from ..workload.spec import BATCH, ModelFolder, find_model
 from .subjects import choose
+
+# Settings of the step that xverify makes. They have no meaning where the model files make the step.
+OF_A_MADE_STEP = ("match_optimizer", "steps", "seeds", "dropout_masks")
 
 
 def resolve(
@@ -33,6 +38,8 @@ def resolve(
     folder = find_model(model)
     _check(asked)
     recipe = _recipe(asked, folder) if asked.task == "train" else Recipe()
+    if asked.task == "train":
+        _check_own_step(asked, folder)
     optimizer = optimizers.optimizer(
         asked.optimizer or "sgd", asked.lr, asked.momentum, asked.nesterov, asked.weight_decay, recipe
     )
@@ -63,7 +70,11 @@ def _recipe(asked: RunSettings, folder: ModelFolder) -> Recipe:
         changes |= {"clip_norm": asked.clip_norm, "clip_value": None, "clip_each": None}
     if asked.schedule is not None:
         changes["schedule"] = parse_schedule(asked.schedule)
-    changes |= {what: value for what in ("accumulate", "average") if (value := getattr(asked, what)) is not None}
+    if asked.precision is not None:
+        changes |= {"precision": asked.precision, "loss_scale": None}
+    changes |= {
+        what: value for what in ("accumulate", "average", "loss_scale") if (value := getattr(asked, what)) is not None
+    }
     recipe = replace(spec.training, **changes, amsgrad=asked.amsgrad or spec.training.amsgrad)
     parts = recipe.accumulate
     recipe.check_batch(asked.batch or spec.batch)
@@ -73,6 +84,30 @@ def _recipe(asked: RunSettings, folder: ModelFolder) -> Recipe:
                 f"accumulate is {parts}, and the first axis of {name} is not the batch: it cannot be split"
             )
     return recipe
+
+
+def _check_own_step(asked: RunSettings, folder: ModelFolder) -> None:
+    """Raise UsageError for settings of an optimizer where the model files make the whole step."""
+    try:
+        own = has_own_step(folder)
+    except Failed:  # a file that is no Python is told when its model is built
+        return
+    given = [each.name for each in fields(OptimizerSettings) if getattr(asked, each.name) not in (None, False)]
+    other = [name for name in OF_A_MADE_STEP if getattr(asked, name) not in (None, False)]
+    if own and other:
+        raise UsageError(
+            f"--{other[0].replace('_', '-')} is not supported for {folder.name}, whose files make the whole step (train_step)"
+        )
+    if own and given:
+        raise UsageError(
+            f"--{given[0].replace('_', '-')} has no effect on {folder.name}: its files make the whole step (train_step), with the "
+            "optimizers of train_state; set it there"
+        )
+    if own and folder.spec.training:
+        raise UsageError(
+            f"{folder.path / 'spec.py'} has training=Recipe(...), which has no effect: the model files make the whole step "
+            "(train_step); leave out one of the two"
+        )
 
 
 def _check(asked: RunSettings) -> None:

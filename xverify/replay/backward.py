@@ -35,6 +35,7 @@ from .rounded_sums import ROUNDED_SUMS, gradient_has_rounded_sums
 from .stepping import Models, SteppingPass
 from .structures import as_float64, flatten, unflatten
 from .tensors import Capture, Floors, Place, equal, judge, mean_squares
+from .underflow import UNDERFLOW, underflow, unit_scale
 
 UPSTREAM = "gradient that it is given"
 INPUT_GRADIENT = "gradient of its input"
@@ -152,7 +153,8 @@ class BackwardReplay:
 
     def __init__(self, models: Models, capture: Capture, loss: LossOf = cross_entropy_of) -> None:
         self.models, self.capture, self.loss = models, capture, loss
-        self.noise = Noise(models.seed)
+        self.noise = models.noise()
+        self.float32_noise = Noise(models.seed) if models.precision.is_mixed else self.noise
         self.findings: list[Finding] = []
         self.explained: dict[str, Explanation] = {}
         self.compared: Counter[str] = Counter()
@@ -208,7 +210,8 @@ class BackwardReplay:
                 if known is not None and known.rounding and within:
                     self.findings[place] = replace(finding, rounding=known)
                     continue
-                self.explained.pop(finding.layer, None)
+                if known is None or known.kind != UNDERFLOW:
+                    self.explained.pop(finding.layer, None)
             if finding.verdict == Verdict.DRIFT and finding.layer in rounded:
                 self.explained.setdefault(finding.layer, rounded[finding.layer])
                 self.findings[place] = replace(finding, rounding=rounded[finding.layer])
@@ -223,7 +226,8 @@ class BackwardReplay:
         layer = self.models.layers[call.layer]
         upstream = [self._judge_upstream(call, index, g) for index, g in enumerate(exact_upstream)]
         self.compared[call.layer] += 1
-        exact, perturbed, float32 = (self._products(call, upstream, arithmetic) for arithmetic in Arithmetic)
+        unit = self.models.precision.backward_unit(call.layer)
+        exact, perturbed, float32 = (self._products(call, upstream, each, unit) for each in Arithmetic)
         first = next((g for g in upstream if g is not None), call.outputs[0])
         terms = summed_gradient_terms(layer, call.inputs, first)
         floats = [index for index, tensor in enumerate(call.inputs) if tensor.is_floating_point()]
@@ -236,9 +240,9 @@ class BackwardReplay:
                 continue
             axis = channel_axis(layer, captured.dim())
             noise = (mean_squares(other, axis, exact=product) for other in others if other is not None)
-            self._judge_input_gradient(call, index, captured, Floors(product, *noise), terms, upstream[0])
+            self._judge_input_gradient(call, index, captured, Floors(product, *noise, unit=unit), terms, upstream[0])
             result.append(captured)
-        self.parameters.add(layer, exact.parameters, perturbed.parameters, float32.parameters, first)
+        self.parameters.add(layer, exact.parameters, perturbed.parameters, float32.parameters, first, unit)
         self.input_gradients[call.layer, call.call] = result
         return result
 
@@ -268,33 +272,54 @@ class BackwardReplay:
             if gradient_has_rounded_sums(layer, x, upstream, captured, floors, finding):
                 self.explained[call.layer] = ROUNDED_SUMS
                 finding = replace(finding, rounding=ROUNDED_SUMS)
+        self._explain_underflow(finding, captured, floors.exact)
         self.findings.append(finding)
+
+    def _explain_underflow(self, finding: Finding, captured: Tensor, exact: Tensor) -> None:
+        """Explain a gradient whose small values became zero in float16."""
+        precision = self.models.precision
+        if finding.verdict != Verdict.EQUAL and precision.name == "float16" and captured.shape == exact.shape:
+            explanation = underflow(captured, exact, precision.loss_scale)
+            if explanation is not None:
+                self.explained.setdefault(finding.layer, explanation)
 
     def _place(self, layer: str, call: int, index: int, what: str) -> Place:
         return Place(layer, call, index, type(self.models.layers[layer]).__name__, what)
 
-    def _products(self, call: CapturedCall, upstream: Sequence[Tensor | None], arithmetic: Arithmetic) -> _Products:
+    def _products(
+        self, call: CapturedCall, upstream: Sequence[Tensor | None], arithmetic: Arithmetic, unit: float
+    ) -> _Products:
         """The vector-Jacobian products of a layer for its captured inputs and these upstream gradients."""
         layer, float32_layer = self.models.layers[call.layer], self.models.float32_layers[call.layer]
         if arithmetic is Arithmetic.FLOAT32:
             layer = float32_layer
+        noise = self.noise if unit == self.noise.unit else self.float32_noise
         perturbed = arithmetic is Arithmetic.PERTURBED
-        with perturbed_layer(layer, float32_layer, self.noise, UNIT) if perturbed else nullcontext():
-            return self._differentiated(layer, call, upstream, arithmetic)
+        with perturbed_layer(layer, float32_layer, noise, unit) if perturbed else nullcontext():
+            return self._differentiated(layer, call, upstream, arithmetic, noise)
 
     def _differentiated(
-        self, layer: nn.Module, call: CapturedCall, upstream: Sequence[Tensor | None], arithmetic: Arithmetic
+        self,
+        layer: nn.Module,
+        call: CapturedCall,
+        upstream: Sequence[Tensor | None],
+        arithmetic: Arithmetic,
+        noise: Noise,
     ) -> _Products:
+        lower = arithmetic is Arithmetic.FLOAT32 and noise.unit != UNIT
+        context = self.models.precision.autocast() if lower else nullcontext()
+        scale = unit_scale(upstream) if lower else 1.0
         with torch.enable_grad():
             inputs = [
-                arithmetic.convert(t, self.noise).detach().requires_grad_() if t.is_floating_point() else t
+                arithmetic.convert(t, noise).detach().requires_grad_() if t.is_floating_point() else t
                 for t in call.inputs
             ]
             # Autograd does not allow a layer to overwrite a tensor whose gradient is requested.
             passed = [tensor.clone() for tensor in inputs] if may_overwrite(layer) else inputs
-            outputs = flatten(self.models.compute(layer, unflatten(call.args, passed)))
+            with context:
+                outputs = flatten(self.models.compute(layer, unflatten(call.args, passed)))
             pairs = [
-                (y, arithmetic.convert(g, self.noise))
+                (y, (arithmetic.convert(g, noise) * scale).to(y.dtype) if lower else arithmetic.convert(g, noise))
                 for y, g in zip(outputs, upstream)
                 if g is not None and y.requires_grad
             ]
@@ -305,6 +330,8 @@ class BackwardReplay:
             sources = [*wanted, *parameters]
             found = torch.autograd.grad([y for y, _ in pairs], sources, [g for _, g in pairs], allow_unused=True)
         gradients = [torch.zeros_like(source) if g is None else g for g, source in zip(found, sources)]
+        if lower:
+            gradients = [g.float() / scale for g in gradients]
         return _Products(gradients[: len(wanted)], gradients[len(wanted) :])
 
     # -- glue code ----------------------------------------------------------------------------------------------------
@@ -321,7 +348,8 @@ class BackwardReplay:
         for ((layer, call), index), found in self.glue.items():
             if len(found.noise) < 2:
                 continue  # no gradient reached this layer in another pass
-            floors = Floors(found.exact, found.noise[Arithmetic.PERTURBED], found.noise[Arithmetic.FLOAT32])
+            noise = (found.noise[Arithmetic.PERTURBED], found.noise[Arithmetic.FLOAT32])
+            floors = Floors(found.exact, *noise, unit=self.models.precision.unit)
             finding = judge(self._place(layer, call, index, UPSTREAM), found.captured, floors, 1, found.axis)
             if finding.verdict != Verdict.EQUAL:
                 outputs = map(self.capture.load, self.capture.records[layer, call].outputs)
@@ -329,4 +357,5 @@ class BackwardReplay:
                 if logits is not None and is_through_maximum(finding, logits, found.captured, floors, found.axis):
                     self.explained[layer] = THROUGH_MAXIMUM
                     finding = replace(finding, rounding=THROUGH_MAXIMUM)
+            self._explain_underflow(finding, found.captured, found.exact)
             self.findings.append(finding)

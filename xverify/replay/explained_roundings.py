@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..frameworks._float64 import float64_arithmetic
 from ..results.verdicts import Verdict
 from ..verdict.findings import Explanation, Finding, Rounding
 from .faults import catalogue
@@ -86,7 +87,8 @@ class RoundedModel:
 
     def outputs(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """The outputs of the model."""
-        running, answer = SteppingPass(self.models.float64_model, [as_float64(tensor) for tensor in inputs]), None
+        given = [as_float64(tensor) for tensor in inputs]
+        running, answer = SteppingPass(self.models.float64_model, given, float64_arithmetic), None
         with torch.no_grad():
             while True:
                 pause = running.switch(answer)

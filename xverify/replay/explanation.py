@@ -18,9 +18,9 @@ from .faults.fault import PortFault
 from .faulty_layer import faulty_output
 from .fused import FusedLayer, FusedLayers
 from .glue_search import GlueSearch
-from .layer_kinds import channel_axis, is_training_norm, summed_terms
+from .layer_kinds import channel_axis, summed_terms
 from .layout import first_layout
-from .rounded_sums import ROUNDED_SUMS, output_has_rounded_sums
+from .rounded_sums import ROUNDED_SUMS, has_sums, output_has_rounded_sums
 from .stepping import Models
 from .structures import as_float64, flatten
 from .tensors import Capture, Floors, Place, judge
@@ -55,7 +55,7 @@ class Explainer:
             return None
         layer = self.models.layers[name]
         found = self._fault(finding, captured, floors, args)
-        if found is None and is_training_norm(layer):
+        if found is None and has_sums(layer):
             x = as_float64(flatten(args)[0])
             if output_has_rounded_sums(layer, x, captured, floors, finding):
                 found = ROUNDED_SUMS

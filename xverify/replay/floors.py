@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from ..verdict.limits import UNIT
 from ..weights.canonical import Array
 from .layer_kinds import COPIES, ITEMWISE, channel_axis, is_training_norm, may_overwrite
 from .perturbation import Noise
@@ -32,6 +31,8 @@ class FloorMeter:
 
     def __init__(self, models: Models, noise: Noise) -> None:
         self.models, self.noise = models, noise
+        # Of layers that stay in float32, where others compute in a lower precision.
+        self.float32_noise: Noise | None = None
         self.items = 0
         self.relative: dict[str, list[list[RelativeFloors]]] = {}  # layer -> its measured calls -> their outputs
 
@@ -42,42 +43,48 @@ class FloorMeter:
         exact: the outputs of the call, in float64.
         """
         layer = self.models.layers[name]
+        unit = self.models.precision.forward_unit(name)
         earlier = self.relative.get(name, [])
         if len(earlier) >= MEASURED_CALLS and all(len(call) == len(exact) for call in earlier):
-            return [self._in_proportion(y, [call[i] for call in earlier], layer) for i, y in enumerate(exact)]
+            return [self._in_proportion(y, [call[i] for call in earlier], layer, unit) for i, y in enumerate(exact)]
         if isinstance(layer, COPIES):
-            return [Floors(y, None, None) for y in exact]
+            return [Floors(y, None, None, unit=unit) for y in exact]
         axes = [channel_axis(layer, y.dim()) for y in exact]
         one_item = self._one_item_is_enough(layer, args, exact, axes)
         if one_item:
             args = map_tensors(args, lambda tensor: tensor[:1])
         parts = [y[:1] if one_item else y for y in exact]
-        perturbations, errors = self._perturbations(name, args, parts, axes), self._errors(name, args, parts, axes)
+        perturbations = self._perturbations(name, args, parts, axes, self.noise_of(unit))
+        errors = self._errors(name, args, parts, axes, unit)
         if not all(y.is_floating_point() and y.dim() for y in exact):
-            return [Floors(*each) for each in zip(exact, perturbations, errors)]
+            return [Floors(*each, unit=unit) for each in zip(exact, perturbations, errors)]
         sizes = [float(mean_squares(y, axis).mean()) or 1.0 for y, axis in zip(parts, axes)]
         relative = [(d / size, e / size) for d, e, size in zip(perturbations, errors, sizes)]
         self.relative.setdefault(name, []).append(relative)
         if one_item:
-            return [self._in_proportion(y, [each], layer) for y, each in zip(exact, relative)]
-        return [Floors(*each) for each in zip(exact, perturbations, errors)]
+            return [self._in_proportion(y, [each], layer, unit) for y, each in zip(exact, relative)]
+        return [Floors(*each, unit=unit) for each in zip(exact, perturbations, errors)]
 
-    def _perturbations(self, name: str, args: Any, exact: list[Tensor], axes: list[int]) -> list[Array]:
+    def noise_of(self, unit: float) -> Noise:
+        """The noise of a precision, which is that of the run or float32."""
+        if unit != self.noise.unit and self.float32_noise is None:
+            self.float32_noise = Noise(self.models.seed, unit)
+        return self.noise if self.float32_noise is None or unit == self.noise.unit else self.float32_noise
+
+    def _perturbations(self, name: str, args: Any, exact: list[Tensor], axes: list[int], noise: Noise) -> list[Array]:
         """Mean squares of the change of each output when arguments, weights and constants are perturbed."""
         layer = self.models.layers[name]
         # The perturbed arguments have no name, so that they are freed before the outputs are compared.
-        perturbed = flatten(
-            self.models.compute_perturbed(layer, map_tensors(args, self.noise.perturbed), self.noise, UNIT)
-        )
+        perturbed = flatten(self.models.compute_perturbed(layer, map_tensors(args, noise.perturbed), noise, noise.unit))
         return [mean_squares(y, axis, exact=x) for x, y, axis in zip(exact, perturbed, axes)]
 
-    def _errors(self, name: str, args: Any, exact: list[Tensor], axes: list[int]) -> list[Array]:
-        """Mean squares of the error of each output of the reference in float32."""
+    def _errors(self, name: str, args: Any, exact: list[Tensor], axes: list[int], unit: float) -> list[Array]:
+        """Mean squares of the error of each output of the reference in float32, or in the lower precision of this unit."""
         copy = may_overwrite(self.models.layers[name])
         layer = self.models.float32_layers[name]
-        outputs = flatten(
-            self.models.compute(layer, map_tensors(args, lambda t: as_float32(t).clone() if copy else as_float32(t)))
-        )
+        own = map_tensors(args, lambda t: as_float32(t).clone() if copy else as_float32(t))
+        with self.models.precision.autocast(unit):
+            outputs = flatten(self.models.compute(layer, own))
         return [mean_squares(y, axis, exact=x) for x, y, axis in zip(exact, outputs, axes)]
 
     def _one_item_is_enough(self, layer: nn.Module, args: Any, exact: list[Tensor], axes: list[int]) -> bool:
@@ -91,7 +98,9 @@ class FloorMeter:
         channels = [y.shape[axis] for y, axis in zip(exact, axes)]
         return items == {self.items} and all(y[0].numel() >= ENOUGH_VALUES * count for y, count in zip(exact, channels))
 
-    def _in_proportion(self, exact: Tensor, relative: Sequence[RelativeFloors], layer: nn.Module) -> Floors:
+    def _in_proportion(
+        self, exact: Tensor, relative: Sequence[RelativeFloors], layer: nn.Module, unit: float
+    ) -> Floors:
         """Floors in proportion to the size of this output; over all channels, where their number differs between calls."""
         if len({perturbation.shape for perturbation, _ in relative}) > 1:
             relative = [
@@ -101,4 +110,4 @@ class FloorMeter:
         perturbation, error = (
             np.broadcast_to(np.mean(parts, axis=0) * size.mean(), size.shape) for parts in zip(*relative)
         )
-        return Floors(exact, perturbation, error, size)
+        return Floors(exact, perturbation, error, size, unit=unit)

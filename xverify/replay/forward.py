@@ -25,9 +25,7 @@ from torch import Tensor, nn
 
 from ..framework.capture import LayerCall
 from ..results.verdicts import Verdict
-from ..verdict import limits
 from ..verdict.findings import INPUT, OUTPUT, Finding, ReplayReport
-from ..verdict.limits import UNIT
 from ..weights.canonical import Array
 from . import fused_steps
 from .blame import Blame
@@ -41,7 +39,6 @@ from .joined import joined_findings
 from .layer_kinds import COPIES, channel_axis, may_overwrite, passive_layers, summed_terms
 from .layout import nearest
 from .padding import cropped_image, without_padding
-from .perturbation import Noise
 from .stepping import Models, Pause, SteppingPass
 from .structures import as_float32, as_float64, flatten, map_tensors, substitute, unflatten
 from .tensors import Capture, Floors, Place, equal, judge
@@ -123,7 +120,7 @@ class Replay:
         self, models: Models, capture: Capture, planted: tuple[str, int] | None = None, single_pass: bool = False
     ) -> None:
         self.models, self.capture, self.planted, self.single_pass = models, capture, planted, single_pass
-        self.noise = Noise(models.seed)
+        self.noise = models.noise()
         self.meter = FloorMeter(models, self.noise)
         self.fused = FusedLayers(models, self.noise)
         self.explainer = Explainer(models, capture, self.fused)
@@ -240,7 +237,8 @@ class Replay:
         if self.single_pass:
             return [Floors(output, None, None) for output in self.models.in_order(outputs[0])]
         self.returned = [self.models.in_order(each) for each in outputs]
-        return [glue_floors(each, each[0].dim() - 1) for each in zip(*self.returned)]
+        unit = self.models.precision.unit
+        return [glue_floors(each, each[0].dim() - 1, unit) for each in zip(*self.returned)]
 
     def need_all_passes(self) -> None:
         """Raise NeedsFloor in a single pass."""
@@ -264,7 +262,7 @@ class Replay:
         name = pauses[0].layer
         layer = self.models.layers[name]
         # The length of the sums depends on the inputs, which an in-place layer overwrites.
-        size = UNIT * limits.growth(summed_terms(layer, flatten(pauses[0].args)))
+        size = self.noise.rounding(summed_terms(layer, flatten(pauses[0].args)))
         if self.visit is not None and pauses[0].call < MEASURED_CALLS:
             self.visit(name, map_tensors(pauses[0].args, Tensor.clone))
         exact = self.blame.glue.computed(layer, pauses[0])

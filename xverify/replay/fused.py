@@ -18,9 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from ..results.verdicts import Verdict
-from ..verdict import limits
 from ..verdict.findings import OUTPUT, Explanation, Finding
-from ..verdict.limits import UNIT
 from .faults import catalogue
 from .faults.activation import ACTIVATIONS
 from .faults.fault import PortFault
@@ -158,7 +156,7 @@ class FusedLayers:
         fault: a fault that the layer has in the first two passes; the third is then the first in float32.
         """
         layer, float32_layer = self.models.layers[name], self.models.float32_layers[name]
-        size = UNIT * limits.growth(summed_terms(layer, flatten(args)))
+        size = self.noise.rounding(summed_terms(layer, flatten(args)))
         forward = self.models.forwards[layer]
 
         def compute(values: Any) -> Any:
@@ -180,7 +178,7 @@ class FusedLayers:
         layer = self.models.layers[finding.layer]
         place = Place(finding.layer, finding.call, finding.index, finding.kind, OUTPUT)
         values = [function(flatten(result)[0]) for result in results]
-        return judge(place, captured, _floors(values, layer), 1, channel_axis(layer, captured.dim()))
+        return judge(place, captured, _floors(values, layer, self.noise.unit), 1, channel_axis(layer, captured.dim()))
 
     # -- the activation of the reference ------------------------------------------------------------------------------
 
@@ -219,7 +217,7 @@ class FusedLayers:
         """
         layer = self.models.layers[pause.layer]
         place = Place(pause.layer, pause.call, 0, type(layer).__name__, OUTPUT)
-        floors, captured = _floors(values, layer), view.reshape(values[0].shape)
+        floors, captured = _floors(values, layer, self.noise.unit), view.reshape(values[0].shape)
         self.recent.remove(fused)
         self.activations[fused.layer] = pause.layer
         return judge(place, captured, floors, 1, channel_axis(layer, captured.dim())), captured
@@ -261,11 +259,12 @@ def _may_be_fused(layer: nn.Module, captured: Tensor) -> bool:
     return captured.is_floating_point() and any(True for _ in layer.parameters())
 
 
-def _floors(values: Sequence[Tensor], layer: nn.Module) -> Floors:
+def _floors(values: Sequence[Tensor], layer: nn.Module, unit: float) -> Floors:
     """The floors of an output from its values in each pass; the growth of the sums is in the perturbed one already."""
     exact, perturbed, float32 = values
     axis = channel_axis(layer, exact.dim())
-    return Floors(exact, mean_squares(perturbed, axis, exact=exact), mean_squares(float32, axis, exact=exact))
+    noise = (mean_squares(each, axis, exact=exact) for each in (perturbed, float32))
+    return Floors(exact, *noise, unit=unit)
 
 
 def _difference(tensor: Tensor, other: Tensor) -> float:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ..results.verdicts import Verdict
 from ..verdict.findings import INPUT, Finding
+from ..verdict.limits import UNIT
 from .blame import Blame
 from .layer_kinds import channel_axis
 from .layout import nearest
@@ -23,12 +24,13 @@ class NeedsFloor(Exception):
     """Glue code does not agree to the last bit, and a single pass cannot tell how much of the difference is rounding."""
 
 
-def glue_floors(values: Sequence[Tensor], axis: int) -> Floors:
+def glue_floors(values: Sequence[Tensor], axis: int, unit: float = UNIT) -> Floors:
     """The floor of what glue code computes, from its results in all passes. Raises NeedsFloor when there is one pass only."""
     if len(values) == 1:
         raise NeedsFloor
     exact, perturbed, float32 = values
-    return Floors(exact, mean_squares(perturbed, axis, exact=exact), mean_squares(float32, axis, exact=exact))
+    noise = (mean_squares(each, axis, exact=exact) for each in (perturbed, float32))
+    return Floors(exact, *noise, unit=unit)
 
 
 @dataclass
@@ -117,7 +119,9 @@ class InputJudge:
             self.blame.glue.tape.settle(exact)
             return place.identical()
         # Whole numbers, such as indices, have no rounding.
-        floors = glue_floors(values, axis) if exact.is_floating_point() else Floors(exact, None, None)
+        floors = Floors(exact, None, None)
+        if exact.is_floating_point():
+            floors = glue_floors(values, axis, self.models.precision.unit)
         return self.blame.glue.judged(place, captured, floors, axis)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -63,10 +64,12 @@ class KnownLosses:
 
     objective: of the reference. None, and one whose loss the model file says, are recognised by their value.
     outputs: name -> layout.
+    named: the loss as a sum of named losses, once ``alternatives`` was called; None when it is another one.
     """
 
     def __init__(self, objective: Objective | None, outputs: Mapping[str, str | None]) -> None:
         self.objective, self.layouts = objective, outputs
+        self.named: Objective | None = None
 
     def alternatives(self, outputs: Any, targets: Any, exact: float) -> dict[str, float]:
         """What a report says about a mistake -> the loss with it, for every mistake that changes the loss, in float64.
@@ -76,7 +79,7 @@ class KnownLosses:
         named = {name: tensor.detach() for name, tensor in named_outputs(outputs, list(self.layouts)).items()}
         given = targets if isinstance(targets, Mapping) else {"target": targets}
         known = {**named, **{name: as_float64(tensor) for name, tensor in given.items()}}
-        objective = self._named(known, set(given), exact)
+        objective = self.named = self._named(known, set(given), exact)
         if objective is None:
             return {}
         found: dict[str, float] = {}
@@ -91,8 +94,10 @@ class KnownLosses:
         """The objective as a sum of named losses; None when it is another one."""
         if self.objective is not None and not self.objective.own:
             return self.objective
-        for term in _candidates(known, targets, self.layouts):
-            objective = Objective((term,))
+        written = self.objective or Objective(())
+        candidates = (replace(written, terms=(term,), own=False) for term in _candidates(known, targets, self.layouts))
+        of_spec = [replace(written, own=False)] if written.terms else []
+        for objective in (*of_spec, *candidates):
             try:
                 found = self._value(objective, known)
             except (RuntimeError, ValueError, IndexError):

@@ -17,8 +17,6 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..frameworks._float64 import float64_arithmetic
-from ..verdict import limits
-from ..verdict.limits import UNIT
 from .perturbation import Noise
 from .structures import flatten, map_tensors
 
@@ -58,7 +56,7 @@ class _Perturbing(TorchDispatchMode):
             return func(*args, **named)
         terms = 1 if func._schema.is_mutable else _terms(name, args)
         if terms > 4:  # up to 4 terms, the growth is that of a single rounding
-            size = UNIT * limits.growth(terms)
+            size = self.noise.rounding(terms)
             args = map_tensors(args, lambda tensor: self.noise.perturbed(tensor, size))
         return map_tensors(func(*args, **named), self._rounded)
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ..frameworks._torch_parametrized import layer_and_weight
 from ..verdict.findings import GRADIENT_OF, Finding
+from ..verdict.limits import UNIT, growth
 from ..weights.canonical import Array
 from .tensors import Floors, Place, judge, mean_squares
 
@@ -20,6 +21,7 @@ class _Sum:
 
     kind: class of the layer.
     terms: length of the sums behind one value.
+    unit: unit roundoff of the precision in which it is computed.
     """
 
     kind: str
@@ -27,6 +29,7 @@ class _Sum:
     perturbation: Array
     float32_error: Array
     terms: int
+    unit: float
 
 
 class ParameterGradients:
@@ -43,11 +46,13 @@ class ParameterGradients:
         perturbed: Sequence[Tensor | None],
         float32: Sequence[Tensor | None],
         upstream: Tensor,
+        unit: float,
     ) -> None:
         """Add the gradients of one call.
 
         exact, perturbed, float32: gradient of each parameter of the layer, in its order; None where the call does not use it.
         upstream: the gradient of the layer's output.
+        unit: unit roundoff of the precision of the layer.
         """
         for parameter, g, g_perturbed, g_float32 in zip(layer.parameters(), exact, perturbed, float32):
             if g is None or g_perturbed is None or g_float32 is None:
@@ -57,7 +62,7 @@ class ParameterGradients:
             terms = max(1, upstream.numel() // max(1, parameter.shape[0]))
             name = self.names[id(parameter)]
             if name not in self.sums:
-                self.sums[name] = _Sum(type(layer).__name__, g.clone(), perturbation, error, terms)
+                self.sums[name] = _Sum(type(layer).__name__, g.clone(), perturbation, error, terms, unit)
                 continue
             total = self.sums[name]
             total.exact += g
@@ -74,9 +79,12 @@ class ParameterGradients:
                 continue
             exact = total.exact + glue[name] if name in glue else total.exact
             gradient, perturbation, error = torch.from_numpy(captured[name]), total.perturbation, total.float32_error
+            unit = total.unit
             if exact.dim() == 1:  # the floor of a single value varies too much, so all values are one channel
                 exact, gradient = exact[None], gradient[None]
                 perturbation, error = perturbation.mean(keepdims=True), error.mean(keepdims=True)
+                if unit > UNIT:  # a plain sum, which some frameworks compute in the lower precision itself
+                    unit, perturbation = unit * growth(total.terms), perturbation * growth(total.terms) ** 2
             layer, suffix = layer_and_weight(name)
             place = Place(layer, 0, 0, total.kind, f"{GRADIENT_OF} {suffix}")
-            yield judge(place, gradient, Floors(exact, perturbation, error), total.terms, 0)
+            yield judge(place, gradient, Floors(exact, perturbation, error, unit=unit), total.terms, 0)

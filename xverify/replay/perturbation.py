@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..frameworks._torch_parametrized import folded_weights
-from ..verdict.limits import UNIT
+from ..verdict.limits import UNIT, growth
 from .structures import as_float32, as_float64
 
 # Float attributes that are not rounded: evaluation does not use them, or they determine the size of the output (see
@@ -19,18 +19,24 @@ NOT_ROUNDED = ("momentum", "p", "scale_factor")
 
 
 class Noise:
-    """Relative perturbations, uniform in ±size; they are those of rounding to float32 when the size is UNIT.
+    """Relative perturbations, uniform in ±size.
 
     seed: seed of the random generator.
+    unit: the usual size, which is the unit roundoff of the precision whose rounding is modelled.
     """
 
     PART = 2**20  # values that are perturbed at once
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, unit: float = UNIT) -> None:
+        self.unit = unit
         self.generator = torch.Generator().manual_seed(seed)
         self.pool = torch.empty(2 * self.PART, dtype=torch.float64).uniform_(-1.0, 1.0, generator=self.generator)
 
-    def perturb_(self, tensor: Tensor, size: float = UNIT) -> Tensor:
+    def rounding(self, terms: int = 1) -> float:
+        """The size of the rounding of a sum of this number of terms."""
+        return self.unit * growth(terms, self.unit)
+
+    def perturb_(self, tensor: Tensor, size: float | None = None) -> Tensor:
         """Perturb every value in place, part by part, each part by another range of the pool.
 
         Whole numbers stay as they are, and so do tensors without values, on which a library may build a model before it reads
@@ -40,10 +46,10 @@ class Noise:
             flat = tensor.view(-1) if tensor.is_contiguous() else tensor.as_strided((tensor.numel(),), (1,))
             for part in flat.split(self.PART):
                 start = int(torch.randint(self.PART, (1,), generator=self.generator))
-                part.addcmul_(part, self.pool[start : start + part.numel()], value=size)
+                part.addcmul_(part, self.pool[start : start + part.numel()], value=self.unit if size is None else size)
         return tensor
 
-    def perturbed(self, tensor: Tensor, size: float = UNIT) -> Tensor:
+    def perturbed(self, tensor: Tensor, size: float | None = None) -> Tensor:
         """A perturbed copy."""
         return self.perturb_(tensor.clone(memory_format=torch.contiguous_format), size)
 

@@ -1,4 +1,6 @@
-"""Recognises batch norms in training that are right except for the rounding of their long sums in float32.
+"""Recognises normalisations that are right except for the rounding of their long sums in float32.
+
+These are batch norms in training, and group, instance and layer norms, which compute a mean and a variance of their input.
 
 A sum of n terms loses at most n unit roundoffs (Higham 2002, 4.2). So a variance that is computed in one pass, which is
 E[x²] - E[x]², loses up to 3n + 2 unit roundoffs of E[x²]. That may be all of the variance, so that eps alone is left.
@@ -6,17 +8,18 @@ E[x²] - E[x]², loses up to 3n + 2 unit roundoffs of E[x²]. That may be all of
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..results.verdicts import Verdict
 from ..verdict.findings import Explanation, Finding
 from ..verdict.limits import UNIT
-from .layer_kinds import channel_axis
+from .layer_kinds import BATCH_NORMS, channel_axis, is_training_norm
 from .structures import as_float64
 from .tensors import Floors, Place, judge
 
@@ -28,51 +31,95 @@ ROUNDED_SUMS = Explanation(
 )
 
 
-def output_has_rounded_sums(layer: Any, x: Tensor, captured: Tensor, floors: Floors, finding: Finding) -> bool:
-    """Whether the output of a batch norm is the exact one except for the rounding of its sums.
+def has_sums(layer: nn.Module) -> bool:
+    """Whether the layer normalises by a mean and a variance that it computes from its input."""
+    if isinstance(layer, nn.modules.instancenorm._InstanceNorm):
+        return layer.training or not layer.track_running_stats
+    return isinstance(layer, (nn.GroupNorm, nn.LayerNorm)) or is_training_norm(layer)
 
-    Each channel may be scaled and shifted by as much as this rounding allows.
+
+def output_has_rounded_sums(layer: Any, x: Tensor, captured: Tensor, floors: Floors, finding: Finding) -> bool:
+    """Whether the output of a normalisation is the exact one except for the rounding of its sums.
+
+    Each normalised row, which is the values that share a mean and a variance, may be scaled by s and shifted by t as much as this
+    rounding allows: y = w (s z + t) + b, where the exact output is w z + b.
 
     x: the input of the layer, in float64.
     captured: the captured output.
     finding: the finding on the output.
     """
     exact = floors.exact
-    if captured.shape != exact.shape or not bool(torch.isfinite(captured).all()):
+    if x.shape != exact.shape or captured.shape != exact.shape or not bool(torch.isfinite(captured).all()):
         return False
-    axes = [axis for axis in range(exact.dim()) if axis != 1]
-    y = captured.double()
-    exact_mean = exact.mean(axes, keepdim=True)
-    centred = exact - exact_mean
-    spread = centred.square().mean(axes, keepdim=True)
-    slope = ((y - y.mean(axes, keepdim=True)) * centred).mean(axes, keepdim=True) / spread.clamp(min=1e-300)
-    shift = y.mean(axes, keepdim=True) - slope * exact_mean
-    least, most = lossy_slopes(x, axes, layer.eps)
-    allowed = (slope - 1).abs() * exact_mean.abs() + _lost_by_mean(layer, x, axes, slope, spread)
-    if bool(((slope < least) | (slope > most) | (shift.abs() > allowed)).any()):
+    if not isinstance(layer, nn.LayerNorm) and x.shape[1] != _channels(layer):
+        return False  # an instance norm also takes a single item, without an axis of items
+    w, b = _spread_out(layer, layer.weight, 1.0, exact), _spread_out(layer, layer.bias, 0.0, exact)
+    y, e, weights = (_rows(layer, tensor) for tensor in (as_float64(captured) - b, exact - b, w))
+    inputs = _rows(layer, x)
+    s, t = _scale_and_shift(y, e, weights)
+    least, most = lossy_slopes(inputs, [1], layer.eps)
+    if bool(((s < least) | (s > most) | (t.abs() > s * _lost_by_mean(inputs, layer.eps))).any()):
         return False
-    return _is_equal(finding, captured, floors.of(slope * exact + shift), layer)
+    near = e * s + weights * t
+    return _is_equal(finding, captured, floors.of(_from_rows(layer, near, exact) + b), layer)
 
 
-def _lost_by_mean(layer: Any, x: Tensor, axes: list[int], slope: Tensor, spread: Tensor) -> Tensor:
-    """The largest shift of the output, by channel, that the rounding of the mean of x may cause.
+def _channels(layer: Any) -> int:
+    return int(layer.num_channels if isinstance(layer, nn.GroupNorm) else layer.num_features)
 
-    spread: the variance of the exact output.
-    """
-    variance = x.var(axes, unbiased=False, keepdim=True)
-    with_eps, terms = variance + layer.eps, x.numel() // x.shape[1]
-    weight = (spread * with_eps / variance.clamp(min=1e-300)).sqrt()
-    size = (x.square().mean(axes, keepdim=True) / with_eps).sqrt()
-    return slope * weight * UNIT * (terms + 4) * size
+
+def _spread_out(layer: Any, tensor: Tensor | None, absent: float, like: Tensor) -> Tensor:
+    """The weight or bias of a layer in the shape of its output. absent: its value where the layer has none."""
+    if tensor is None:
+        return torch.full_like(like, absent)
+    if not isinstance(layer, nn.LayerNorm):
+        tensor = tensor.view(1, -1, *[1] * (like.dim() - 2))
+    return tensor.detach().to(like.dtype).expand_as(like)
+
+
+def _rows(layer: Any, tensor: Tensor) -> Tensor:
+    """The values that share a mean and a variance as rows. tensor: in the shape of the layer's input."""
+    if isinstance(layer, BATCH_NORMS):
+        return tensor.transpose(0, 1).reshape(tensor.shape[1], -1)
+    if isinstance(layer, nn.GroupNorm):
+        return tensor.reshape(tensor.shape[0] * layer.num_groups, -1)
+    if isinstance(layer, nn.LayerNorm):
+        return tensor.reshape(-1, math.prod(layer.normalized_shape))
+    return tensor.reshape(tensor.shape[0] * tensor.shape[1], -1)
+
+
+def _from_rows(layer: Any, rows: Tensor, like: Tensor) -> Tensor:
+    """Rows in the shape of the layer's input again."""
+    if isinstance(layer, BATCH_NORMS):
+        return rows.reshape(like.transpose(0, 1).shape).transpose(0, 1)
+    return rows.reshape(like.shape)
+
+
+def _scale_and_shift(y: Tensor, exact: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """s and t of y = s exact + t weight, by least squares in each row, (S, 1) each. All arguments: (S, M)."""
+
+    def mean(tensor: Tensor) -> Tensor:
+        return tensor.mean(1, keepdim=True)
+
+    ee, ew, ww, ye, yw = map(mean, (exact * exact, exact * weight, weight * weight, y * exact, y * weight))
+    determinant = ee * ww - ew * ew
+    safe = determinant.clamp(min=1e-12 * (ee * ww).clamp(min=1e-300))
+    return (ye * ww - yw * ew) / safe, (yw * ee - ye * ew) / safe
+
+
+def _lost_by_mean(rows: Tensor, eps: float) -> Tensor:
+    """The largest shift of a normalised row that the rounding of its mean may cause, (S, 1). rows: the input, (S, M)."""
+    variance = rows.var(1, unbiased=False, keepdim=True) + eps
+    return UNIT * (rows.shape[1] + 4) * (rows.square().mean(1, keepdim=True) / variance).sqrt()
 
 
 def lossy_slopes(x: Tensor, axes: Sequence[int], eps: float) -> tuple[Tensor, Tensor]:
-    """The least and the largest factor, by channel, by which a one-pass variance in float32 may scale a normalized input.
+    """The least and the largest factor by which a one-pass variance in float32, over these axes, may scale a normalized input.
 
     The factor is the exact standard deviation divided by one whose E[x²] - E[x]² has an error of 3n + 2 unit roundoffs of E[x²].
     """
     variance = x.var(list(axes), unbiased=False, keepdim=True) + eps
-    lost = UNIT * (3 * (x.numel() // x.shape[1]) + 2) * x.square().mean(list(axes), keepdim=True) / variance
+    lost = UNIT * (3 * (x.numel() // variance.numel()) + 2) * x.square().mean(list(axes), keepdim=True) / variance
     return (1 + lost).rsqrt() * (1 - SLACK), torch.maximum(1 - lost, eps / variance).rsqrt() * (1 + SLACK)
 
 

@@ -24,6 +24,7 @@ from ..frameworks._torch_parametrized import recomputing
 from .layer_kinds import is_torch_layer, leaves
 from .operations import perturbed_arithmetic
 from .perturbation import Noise, perturbed_layer
+from .precision import FLOAT32, Precision
 from .source import Spot, spots
 from .structures import flatten, named_tensors
 from .tables import Tables, replaced
@@ -108,6 +109,7 @@ class Models:
     seed: seed of the perturbations.
     perturbed_tables: tables of the float64 model with the rounding of the code that computes them (see ``tables``).
     outputs: the names of the model's outputs; without any, they have the order in which the model returns them.
+    precision: in which the captured framework computed.
     layers, float32_layers: the layers of the two models by name.
     forwards: the ``forward`` of each layer of both models, before it was intercepted.
     """
@@ -117,6 +119,7 @@ class Models:
     seed: int = 0
     perturbed_tables: Tables = field(default_factory=dict)
     outputs: Sequence[str] = ()
+    precision: Precision = FLOAT32
     layers: dict[str, nn.Module] = field(init=False)
     float32_layers: dict[str, nn.Module] = field(init=False)
     forwards: dict[nn.Module, Callable[..., Any]] = field(init=False)
@@ -130,6 +133,10 @@ class Models:
             for name, layer in layers.items():
                 self.forwards[layer] = recomputing(layer, layer.forward)
                 object.__setattr__(layer, "forward", _intercepted(name, layer.forward))
+
+    def noise(self) -> Noise:
+        """New perturbations, of the precision in which the captured framework computed."""
+        return Noise(self.seed, self.precision.unit)
 
     def release(self) -> None:
         """Stop the interception of the layers."""

@@ -53,22 +53,24 @@ class Floors:
     perturbation: change of the exact value under perturbation; None for an operation that only copies.
     float32_error: error of the reference in float32; None for an operation that only copies, and where it was not measured.
     sizes: mean squares of the exact value itself, where they are known.
+    unit: unit roundoff of the precision in which the framework computed the tensor.
     """
 
     exact: Tensor
     perturbation: Array | None
     float32_error: Array | None
     sizes: Array | None = None
+    unit: float = field(default=UNIT, kw_only=True)
 
     def rms(self) -> float:
         """The noise floor of the whole tensor: F of ``limits.ratios``, without the growth by the length of the sums."""
         parts = (self.perturbation, self.float32_error)
         perturbation, error = (0.0 if squares is None else float(squares.mean()) for squares in parts)
-        return math.sqrt(perturbation + error + UNIT**2 / 3 * rms(self.exact) ** 2)
+        return math.sqrt(perturbation + error + self.unit**2 / 3 * rms(self.exact) ** 2)
 
     def of(self, exact: Tensor) -> Floors:
         """The same noise floor for another exact value."""
-        return Floors(exact, self.perturbation, self.float32_error)
+        return Floors(exact, self.perturbation, self.float32_error, unit=self.unit)
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,9 @@ def judge(place: Place, captured: Tensor, floors: Floors, terms: int, axis: int)
         return _judge_finite_part(place, captured, floors, terms, axis)
     sizes = mean_squares(exact, axis) if floors.sizes is None else floors.sizes
     values = exact.numel() // max(1, len(squares))
-    ratio, channel_ratio = limits.ratios(squares, floors.perturbation, floors.float32_error, sizes, terms, values)
+    ratio, channel_ratio = limits.ratios(
+        squares, floors.perturbation, floors.float32_error, sizes, terms, values, floors.unit
+    )
     size, error = math.sqrt(float(sizes.mean())), math.sqrt(float(squares.mean()))
     relative = error / size if size else error
     return Finding(

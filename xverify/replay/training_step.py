@@ -1,7 +1,8 @@
 """One training step in float64: its exact loss, gradients and running statistics, and the noise floor of each.
 
 A noise floor has two parts: the error of the same step in float32, and the change of the exact step when inputs,
-weights and every layer's output and gradient are perturbed by as much as float32 rounds.
+weights and every layer's output and gradient are perturbed by as much as float32 rounds. Where the framework computes in a lower
+precision, both parts are of that precision: the reference's step is then one under torch's autocast.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from torch import Tensor, nn
 from ..frameworks._float64 import float64_arithmetic
 from ..verdict import limits
 from ..verdict.findings import StepTruth
-from ..verdict.limits import UNIT
 from ..weights.canonical import Array
 from ..workload.recipe import micro_batches
 from .layer_kinds import BATCH_NORMS, COPIES, leaves, summed_gradient_terms, summed_terms
@@ -27,6 +27,7 @@ from .losses import KnownLosses, LossOf, check_targets, cross_entropy_of, loss_i
 from .perturbation import Noise
 from .stepping import Models
 from .structures import as_float32, as_float64, flatten, map_tensors
+from .underflow import finite
 
 REPEATS = 2  # perturbed steps; with the error of float32 the floor has three measurements
 
@@ -60,17 +61,19 @@ def step_in_float64(
     check_targets(loss, exact.outputs, target)
     alternatives = known.alternatives(exact.outputs, target, exact.loss) if known else {}
     differences = _Differences(exact)
-    differences.add(_step(models.float32_model, [as_float32(tensor) for tensor in inputs], target, loss))
-    noise = Noise(models.seed)
+    differences.add(_own_step(models, [as_float32(tensor) for tensor in inputs], target, loss))
+    noise = models.noise()
     for _ in range(repeats):
-        buffers = dict(models.float64_model.named_buffers())
-        for name, value in start.items():
-            buffers[name].copy_(value)
+        _set_statistics(models.float64_model, start)
         differences.add(_perturbed_step(models.float64_model, float64_inputs, target, noise, loss), repeats)
     gradients = {f"gradient/{name}": g.numpy() for name, g in exact.gradients.items()}
     statistics = {f"statistic/{name}": value.numpy() for name, value in exact.statistics.items()}
     accumulated = _loss_of_parts(exact.outputs, target, loss, parts) if parts > 1 else None
-    truth = replace(_truth(exact, differences, observed), alternatives=alternatives, accumulated_loss=accumulated)
+    truth = replace(
+        _truth(exact, differences, observed, models.precision.unit),
+        alternatives=alternatives,
+        accumulated_loss=accumulated,
+    )
     return truth, {**gradients, **statistics}
 
 
@@ -86,7 +89,7 @@ def gradient_changes(
     """
     float64_inputs = [as_float64(tensor) for tensor in inputs]
     exact = _step(models.float64_model, float64_inputs, target, loss)
-    noise, differences = Noise(models.seed), _Differences(exact)
+    noise, differences = models.noise(), _Differences(exact)
     for _ in range(REPEATS):
         differences.add(_perturbed_step(models.float64_model, float64_inputs, target, noise, loss, times), REPEATS)
     return {name: math.sqrt(value) for name, value in differences.gradients.items()}
@@ -105,18 +108,42 @@ class _Step:
     outputs: Any
 
 
+def _own_step(models: Models, inputs: Sequence[Tensor], target: Any, loss: LossOf) -> _Step:
+    """The reference's own step, in float32 or under autocast. In float16, the loss is scaled as far as gradients stay finite."""
+    scales = [2.0**power for power in range(16, -1, -1)] if models.precision.name == "float16" else [1.0]
+    start = _running_statistics(models.float32_model)
+    for scale in scales:
+        _set_statistics(models.float32_model, start)
+        with models.precision.autocast():
+            step = _step(models.float32_model, inputs, target, loss, scale=scale)
+        if finite(list(step.gradients.values())):
+            break
+    return step
+
+
 def _step(
-    model: nn.Module, inputs: Sequence[Tensor], target: Any, loss_of: LossOf, noise: Noise | None = None
+    model: nn.Module,
+    inputs: Sequence[Tensor],
+    target: Any,
+    loss_of: LossOf,
+    noise: Noise | None = None,
+    scale: float = 1.0,
 ) -> _Step:
-    """Compute a step; parameters that have no influence have gradients of zero. noise: of the operations of the loss."""
+    """Compute a step; parameters that have no influence have gradients of zero.
+
+    noise: of the operations of the loss. scale: what the loss is multiplied by; the gradients are divided by it.
+    """
     parameters = dict(model.named_parameters())
     float64 = bool(parameters) and next(iter(parameters.values())).dtype == torch.float64
     with float64_arithmetic() if float64 else nullcontext():
         outputs = model(*inputs)
     loss = loss_in(loss_of, outputs, target, float64, noise)
-    found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
+    scaled = loss * scale if scale != 1 else loss
+    found = torch.autograd.grad(scaled, list(parameters.values()), allow_unused=True)
     pairs = zip(parameters.items(), found)
     gradients = {name: torch.zeros_like(p) if g is None else g for (name, p), g in pairs}
+    if scale != 1:
+        gradients = {name: g / scale for name, g in gradients.items()}
     detached = map_tensors(outputs, lambda tensor: tensor.detach())
     return _Step(float(loss.detach()), gradients, _running_statistics(model), detached)
 
@@ -148,6 +175,12 @@ def _running_statistics(model: nn.Module) -> dict[str, Tensor]:
     }
 
 
+def _set_statistics(model: nn.Module, statistics: dict[str, Tensor]) -> None:
+    buffers = dict(model.named_buffers())
+    for name, value in statistics.items():
+        buffers[name].copy_(value)
+
+
 def _perturbed_step(
     model: nn.Module, inputs: Sequence[Tensor], target: Any, noise: Noise, loss: LossOf, times: float = 1.0
 ) -> _Step:
@@ -157,24 +190,24 @@ def _perturbed_step(
     """
     originals = {name: p.detach().clone() for name, p in model.named_parameters()}
     for parameter in model.parameters():
-        noise.perturb_(parameter.data, times * UNIT)
+        noise.perturb_(parameter.data, times * noise.unit)
     try:
-        with _perturbed_layers(model, noise, times):
-            return _step(model, [noise.perturbed(tensor, times * UNIT) for tensor in inputs], target, loss, noise)
+        with perturbed_layers(model, noise, times):
+            return _step(model, [noise.perturbed(tensor, times * noise.unit) for tensor in inputs], target, loss, noise)
     finally:
         for name, parameter in model.named_parameters():
             parameter.data.copy_(originals[name])
 
 
 @contextmanager
-def _perturbed_layers(model: nn.Module, noise: Noise, times: float) -> Iterator[None]:
+def perturbed_layers(model: nn.Module, noise: Noise, times: float) -> Iterator[None]:
     """Perturb the output of every layer of a float64 model, and the gradient of that output, within the context."""
 
     def perturb_output(layer: nn.Module, args: Any, output: Any) -> Any:
         if isinstance(layer, COPIES):
             return None
         inputs = flatten(args)
-        size = times * UNIT * limits.growth(summed_terms(layer, inputs))
+        size = times * noise.rounding(summed_terms(layer, inputs))
         return map_tensors(output, lambda y: _perturbed_both_ways(layer, inputs, y, noise, size, times))
 
     hooks = [layer.register_forward_hook(perturb_output) for layer in leaves(model).values()]
@@ -194,10 +227,10 @@ def _perturbed_both_ways(
     """
     if not (y.is_floating_point() and y.requires_grad):
         return y
-    growth = limits.growth(summed_gradient_terms(layer, inputs, y)) if y.dim() > 1 else 1.0
+    rounding = times * noise.rounding(summed_gradient_terms(layer, inputs, y) if y.dim() > 1 else 1)
     # The perturbation is added: autograd would keep the factors of a multiplication in memory.
     y = y + noise.perturbed(y.detach(), size).sub_(y.detach())
-    y.register_hook(lambda g: noise.perturbed(g, times * UNIT * growth))
+    y.register_hook(lambda g: noise.perturbed(g, rounding))
     return y
 
 
@@ -267,13 +300,13 @@ def _observed(models: Models) -> Iterator[_Observed]:
             hook.remove()
 
 
-def _truth(exact: _Step, differences: _Differences, observed: _Observed) -> StepTruth:
+def _truth(exact: _Step, differences: _Differences, observed: _Observed, unit: float) -> StepTruth:
     sizes = {name: math.sqrt(_mean_square(g)) for name, g in exact.gradients.items()}
     # The loss sums values, such as those of all classes, so its rounding grows with their number as in any sum.
-    rounding = limits.growth(observed.values) * UNIT / math.sqrt(3) * abs(exact.loss)
-    floors = {name: math.sqrt(s + (UNIT * sizes[name]) ** 2 / 3) for name, s in differences.gradients.items()}
+    rounding = limits.growth(observed.values, unit) * unit / math.sqrt(3) * abs(exact.loss)
+    floors = {name: math.sqrt(s + (unit * sizes[name]) ** 2 / 3) for name, s in differences.gradients.items()}
     statistics = {
-        name: math.sqrt(s + UNIT**2 / 3 * _mean_square(exact.statistics[name]))
+        name: math.sqrt(s + unit**2 / 3 * _mean_square(exact.statistics[name]))
         for name, s in differences.statistics.items()
     }
     loss_floor = max(*differences.losses, rounding)

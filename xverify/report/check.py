@@ -31,20 +31,10 @@ def render(result: Result, console: Console, quiet: bool = False, by_node: bool 
 
 
 def _print_report(result: Result, console: Console, by_node: bool) -> None:
-    shown = [
-        column for column in (*COLUMNS, *speed_columns(result)) if column.title in ALWAYS or _known(result, column)
-    ]
     title = f"{result.model}, {result.inputs.cases} input cases ({result.inputs.kind})"
-    console.print(FirstThatFits(table(each, result.rows, title) for each in narrower(shown, DISPENSABLE)))
-    for row in result.rows:
-        differs = STYLES.get(row.error.verdict, "red") if row.error else "red"
-        for style, reason in (("red", row.reason), (differs, row.error.reason if row.error else None)):
-            if not reason:
-                continue
-            console.print(f"  [{style}]{escape(row.subject)}[/], {escape(row.task)}: {escape(reason)}", soft_wrap=True)
-        slow = speed_reason(row, result.noise.refusal)
-        if slow is not None and why_not_counted(row) != "":
-            console.print(f"  [{slow[0]}]{escape(row.subject)}[/], speed: {escape(slow[1])}", soft_wrap=True)
+    console.print(FirstThatFits(table(each, result.rows, title) for each in narrower(shown(result), DISPENSABLE)))
+    for style, label, reason in reasons(result):
+        console.print(f"  [{style}]{escape(label)}[/]: {escape(reason)}", soft_wrap=True)
     for row in result.rows:
         quantisation.render(row, console, everything=by_node)
     if by_node:
@@ -52,6 +42,23 @@ def _print_report(result: Result, console: Console, by_node: bool) -> None:
             layers.render(row, console)
     for line in footer(result):
         console.print(f"[dim]{escape(line)}[/]", soft_wrap=True)
+
+
+def shown(result: Result) -> list[Column[Row]]:
+    """The columns that this result has figures for."""
+    return [column for column in (*COLUMNS, *speed_columns(result)) if column.title in ALWAYS or _known(result, column)]
+
+
+def reasons(result: Result) -> Iterator[tuple[str, str, str]]:
+    """Why each row is not EQUAL, or why its speed has no verdict: a style, the name of the row, and a sentence."""
+    for row in result.rows:
+        differs = STYLES.get(row.error.verdict, "red") if row.error else "red"
+        for style, reason in (("red", row.reason), (differs, row.error.reason if row.error else None)):
+            if reason:
+                yield style, f"{row.subject}, {row.task}", reason
+        slow = speed_reason(row, result.noise.refusal)
+        if slow is not None and why_not_counted(row) != "":
+            yield slow[0], f"{row.subject}, speed", slow[1]
 
 
 def footer(result: Result) -> Iterator[str]:

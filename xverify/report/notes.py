@@ -87,7 +87,7 @@ def where_time_went(result: Result) -> str:
     """The seconds of the run by phase, and the seconds that the subjects alone need; '' when they are not known."""
     spent = result.timeline
     shares = [f"{spent[phase + '_seconds']:.0f} {phase}" for phase in PHASES if phase + "_seconds" in spent]
-    if not shares:
+    if not shares or not {"total_seconds", "unavoidable_seconds"} <= set(spent):
         return ""
     own = f"the subjects alone need {spent['unavoidable_seconds']:.0f} s"
     return f"{spent['total_seconds']:.0f} s = {' + '.join(shares)} ({own})"
@@ -147,9 +147,11 @@ def _folded(result: Result) -> Iterator[str]:
 
 def _training(result: Result) -> str:
     inputs = result.inputs
+    own = any(row.training is not None and row.training.own_step for row in result.rows)
+    what = "what the steps change of the parameters" if own else "the gradients"
     return (
         f"Training: {inputs.cases} batches ({inputs.kind}); "
-        "the errors in the first table are those of the gradients, against torch in float64"
+        f"the errors in the first table are those of {what}, against torch in float64"
     )
 
 

@@ -20,7 +20,7 @@ NOISE, FLOAT32 = "residual / noise floor", "residual / float32's"
 
 def summary(result: Result) -> FirstThatFits:
     """The table of all rows, with as many columns as fit into the width of the console."""
-    columns = list(_shown(result))
+    columns = list(shown(result))
     return FirstThatFits(table(each, result.rows, _title(result)) for each in narrower(columns, DISPENSABLE))
 
 
@@ -34,7 +34,7 @@ def details(result: Result) -> Table:
 def speed_columns(result: Result) -> list[Column[Row]]:
     """The columns about speed and memory, for a table that has others for the outputs."""
     titles = (RATE.format(rate=rate_unit(result.item)), "elapsed s", "s/batch", RATIO, "speed", "peak MiB")
-    return [column for column in _shown(result) if column.title in titles]
+    return [column for column in shown(result) if column.title in titles]
 
 
 def rate_unit(item: str) -> str:
@@ -55,14 +55,15 @@ def not_counted(figure: str, why: str) -> str:
 
 
 def _title(result: Result) -> str:
-    title = f"{result.model}, {', '.join(result.tasks)}, batch {result.rows[0].batch}"
+    batch = f", batch {result.rows[0].batch}" if result.rows else ""
+    title = f"{result.model}, {', '.join(result.tasks)}{batch}"
     warmup, rerun = result.settings.warmup, result.settings.rerun
     if rerun is not None:
         title += f": {rerun} batches timed" + (f" after {warmup} to warm up" if warmup is not None else "")
     return title
 
 
-def _shown(result: Result) -> Iterator[Column[Row]]:
+def shown(result: Result) -> Iterator[Column[Row]]:
     """The columns that this result has figures for."""
     literal = result.settings.rerun is not None
     modelled = any(row.error and row.error.noise_ratio is not None for row in result.rows)
@@ -140,7 +141,7 @@ def _layers(row: Row) -> str:
 
 
 def _verdict(row: Row) -> str:
-    return coloured(row.error.verdict if row.error else row.status)
+    return coloured(row.error.verdict if row.error else row.status) + escape(row.at_precision)
 
 
 def _starting(value: Callable[[Speed], float | None]) -> Callable[[Row], str]:

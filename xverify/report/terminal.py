@@ -84,16 +84,21 @@ def _print_report(result: Result, console: Console, by_layer: bool, details: boo
     plot = curves.in_terminal(result.rows, min(CURVE_WIDTH, console.width), plain=not console.is_terminal)
     if plot:
         console.print(Text.from_ansi(plot), soft_wrap=True)
-    for of_task in result.by_task():
-        task = f", {of_task.tasks[0]}" if len(result.tasks) > 1 else ""
-        for row in of_task.rows:
-            for style, reason in _reasons(row, of_task.noise.refusal):
-                console.print(f"  [{style}]{escape(row.subject + task)}[/]: {escape(reason)}", soft_wrap=True)
+    for style, label, reason in reasons(result):
+        console.print(f"  [{style}]{escape(label)}[/]: {escape(reason)}", soft_wrap=True)
     if by_layer:
         for row in result.rows:
             layers.render(row, console)
     for line in footer(result):
         console.print(f"[dim]{escape(line)}[/]", soft_wrap=True)
+
+
+def reasons(result: Result) -> Iterator[tuple[str, str, str]]:
+    """Why each row is not EQUAL, or why its speed has no verdict: a style, the name of the row, and a sentence."""
+    for of_task in result.by_task():
+        task = f", {of_task.tasks[0]}" if len(result.tasks) > 1 else ""
+        for row in of_task.rows:
+            yield from ((style, row.subject + task, reason) for style, reason in _reasons(row, of_task.noise.refusal))
 
 
 def _reasons(row: Row, too_noisy: str | None) -> Iterator[tuple[str, str]]:

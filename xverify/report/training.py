@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ..results.records import Check, Curve, Row, Training
-from ..results.verdicts import Verdict
+from ..results.verdicts import EndVerdict, Verdict
+from ..verdict import limits
 from ..workload.optimizers import VARIANTS
 from ..workload.recipe import DIFFERENCES
 from . import numbers
@@ -19,24 +20,58 @@ from .style import BROKEN, STYLES
 from .tables import FirstThatFits, headed
 
 CHECKS = ("weights", "forward", "loss", "backward", "gradients", "update", "statistics", "curve")
-OF_RECIPES = ("accumulation", "clipping", "schedule", "groups", "frozen", "average")  # between gradients and update
-ORDER = (*CHECKS[:5], *OF_RECIPES, *CHECKS[5:])
+OF_PRECISION = ("precision", "master weights")  # between weights and forward
+# Between gradients and update.
+OF_RECIPES = (
+    "unscaling",
+    "scaling",
+    "accumulation",
+    "clipping",
+    "schedule",
+    "groups",
+    "frozen",
+    "average",
+)
+ORDER = (CHECKS[0], *OF_PRECISION, *CHECKS[1:5], *OF_RECIPES, *CHECKS[5:])
 # The order of verdicts of one check over several steps. DRIFT is worse than UNTESTED here, because some step showed a difference.
 SEVERITY = (
     Verdict.IDENTICAL, Verdict.EQUAL, Verdict.UNTESTED, Verdict.DRIFT, Verdict.DIFFERENT, Verdict.INVALID,
 )  # fmt: skip
 KNOWN = {**VARIANTS, **DIFFERENCES}  # differences of a framework's own optimizer -> what each means
 QUIET = "dim"  # the style of a sentence that reports no fault
+# The styles of sentences on end losses; others are BROKEN.
+OF_END_LOSSES = {
+    EndVerdict.SAME: "green",
+    EndVerdict.UNDECIDED: STYLES[Verdict.UNTESTED],
+    EndVerdict.HIGHER: STYLES[Verdict.DRIFT],
+    EndVerdict.LOWER: STYLES[Verdict.DRIFT],
+}
+STATISTICAL = (
+    "the end losses are compared by statistics, with a 95% Student-t interval of the differences paired by seed: this proves no "
+    "equality, and one in twenty intervals misses by chance"
+)
 
 
 def training_tables(rows: Iterable[Row]) -> Iterator[RenderableType]:
     """A table of the checks, and sentences on them. Rows that were not trained are left out."""
-    trained = {row.subject: row.training for row in rows if row.training is not None}
-    cells = {subject: _cells(training) for subject, training in trained.items()}
-    if any(cells.values()):
-        yield _title(list(trained.values()))
-        yield _table_of_checks(cells)
-    yield from _sentences(trained)
+    rows = list(rows)
+    names, cells = checks_of(rows)
+    if names:
+        yield _title([row.training for row in rows if row.training is not None])
+        yield _table_of_checks(names, cells)
+    yield from sentences(rows)
+
+
+def checks_of(rows: Iterable[Row]) -> tuple[list[str], dict[str, dict[str, Text]]]:
+    """(the names of the checks in order, subject -> name of a check -> its cell). Rows that were not trained are left out."""
+    cells = {row.subject: _cells(row.training) for row in rows if row.training is not None}
+    found = dict.fromkeys(name for checks in cells.values() for name in checks)
+    return [name for name in ORDER if name in found] + [name for name in found if name not in ORDER], cells
+
+
+def sentences(rows: Iterable[Row]) -> Iterator[Text]:
+    """Sentences on the checks that are not EQUAL."""
+    yield from _sentences({row.subject: row.training for row in rows if row.training is not None})
 
 
 def _title(trained: Sequence[Training]) -> Text:
@@ -50,10 +85,8 @@ def _title(trained: Sequence[Training]) -> Text:
     )
 
 
-def _table_of_checks(cells: dict[str, dict[str, Text]]) -> FirstThatFits:
+def _table_of_checks(names: Sequence[str], cells: dict[str, dict[str, Text]]) -> FirstThatFits:
     """A row for each subject and a column for each check, or the other way round when that is too wide."""
-    found = dict.fromkeys(name for checks in cells.values() for name in checks)
-    names = [name for name in ORDER if name in found] + [name for name in found if name not in ORDER]
     across = _table("subject", names, {s: [c.get(n) for n in names] for s, c in cells.items()})
     down = _table("check", list(cells), {n: [c.get(n) for c in cells.values()] for n in names})
     return FirstThatFits([across, down])
@@ -118,7 +151,7 @@ Sentences = Iterator[tuple[str, str]]  # of a style and a sentence
 def _sentences(trained: dict[str, Training]) -> Iterator[Text]:
     """The first broken check of each subject, then notes. A sentence that several subjects share is printed once."""
     subjects_of: dict[tuple[str, str], list[str]] = {}
-    for kind in (_first_broken, _curve, _differences, _untested, _limits):
+    for kind in (_first_broken, _dropout, _curve, _end_losses, _differences, _untested, _limits):
         for subject, training in trained.items():
             for styled in kind(training):
                 subjects_of.setdefault(styled, []).append(subject)
@@ -137,10 +170,23 @@ def _first_broken(training: Training) -> Sentences:
         yield _style(first.verdict), f"{first.name}, step {first.step}: {first.says or first.verdict + ratio}"
 
 
+def _dropout(training: Training) -> Sentences:
+    """What is wrong with dropout, also where another check breaks before it."""
+    wrong = (check for check in training.checks if check.name == "dropout" and check.verdict.fails)
+    broken = next(wrong, None)
+    if broken is not None and broken is not training.first:
+        yield _style(broken.verdict), f"dropout, step {broken.step}: {broken.says}"
+
+
 def _curve(training: Training) -> Sentences:
     curve = training.curve
     if curve is not None and (curve.says or curve.verdict in (Verdict.DIFFERENT, Verdict.INVALID)):
         yield _style(curve.verdict), f"loss curve: {curve.says or curve.verdict}"
+
+
+def _end_losses(training: Training) -> Sentences:
+    if training.end_losses is not None:
+        yield OF_END_LOSSES.get(training.end_losses.verdict, BROKEN), training.end_losses.says
 
 
 def _differences(training: Training) -> Sentences:
@@ -174,29 +220,40 @@ def _untested(training: Training) -> Sentences:
     count = len(training.untested)
     if count:
         what, whose = ("parameter", "its") if count == 1 else ("parameters", "their")
+        changed = (
+            "change in a step by over 1%"
+            if training.own_step
+            else f"gradient by over {limits.NULL[training.precision]:.0%}; the backward check covers each layer by itself"
+        )
         yield (
             _style(Verdict.UNTESTED),
-            f"{count} {what} UNTESTED as a whole: {few(training.untested)}: rounding alone changes {whose} gradient by over "
-            "1%; the backward check covers each layer by itself",
+            f"{count} {what} UNTESTED as a whole: {few(training.untested)}: rounding alone changes {whose} {changed}",
         )
 
 
 def _limits(training: Training) -> Sentences:
-    """Checks that were made only in part, and differences from a normal training run."""
+    """Checks that were made only in part, what they do not prove, and differences from a normal training run."""
     for check in training.checks:
         if check.name in ("forward", "backward") and 0 < check.compared < check.known:
             yield QUIET, f"{check.name}: {check.compared} of {check.known} layers checked"
+        elif check.verdict == Verdict.EQUAL and check.name in ("precision", "scaling"):
+            yield QUIET, check.says
     if training.dropout_disabled:
         yield QUIET, f"dropout disabled in {few(training.dropout_disabled)}"
     if training.curve is not None and training.curve.judged < len(training.curve.reference):
         yield QUIET, _end_of_judging(training.curve)
+    if training.end_losses is not None:
+        yield QUIET, STATISTICAL
 
 
 def _end_of_judging(curve: Curve) -> str:
-    """The number of steps for which the curve is judged, and the distance of the replicas after them."""
+    """The first step that is not judged, and the distance of the replicas there."""
     step, apart = curve.judged, ""
     if step < min(len(curve.low), len(curve.high)):
         spread, size = curve.high[step] - curve.low[step], abs(curve.reference[step])
         if size and math.isfinite(spread / size):
             apart = f"{numbers.significant(spread / size, 1)} of the loss "
-    return f"curve judged for {step} of {len(curve.reference)} steps: after them, rounding alone drives replicas {apart}apart"
+    return (
+        f"curve judged for {step} of {len(curve.reference)} steps: at step {step} rounding alone drives replicas {apart}apart, too "
+        "far to tell from what training has changed; later steps are not compared"
+    )

@@ -21,12 +21,14 @@ from .conditions import (
 from .figures import Figures
 from .layers import LayerError, Layers
 from .precision import Precision, Quantisation
-from .training import Check, Curve, Training
+from .shown import Shown
+from .training import Check, Curve, EndLosses, Training
 from .verdicts import Outcome, SpeedVerdict, Verdict, settle_verdict
 
 __all__ = [
     "Check",
     "Curve",
+    "EndLosses",
     "Error",
     "Host",
     "InputsSummary",
@@ -243,7 +245,8 @@ class Row:
     figures: for a model file, output -> the figures that people decide a deployment by.
     matched: for a model file, the inputs and outputs that it calls otherwise than the reference, or whose axes have another order.
     notes: what else there is to know about the row.
-    precision: for a model file, that of its weights and arithmetic; the verdict holds at this precision.
+    precision: for a model file, that of its weights and arithmetic, and for training in mixed precision that of the run; the
+        verdict holds at this precision.
     quantisation: for a quantised file, what its quantisation costs, and which layers cost most.
     """
 
@@ -277,7 +280,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(Shown):
     """The result of a whole run.
 
     created: time of the start, ISO 8601.

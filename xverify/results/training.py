@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .layers import Layers
-from .verdicts import Verdict, settle_verdict
+from .verdicts import EndVerdict, Verdict, settle_verdict
+
+OWN_STEP = "train_step of the model files"  # what trains where the model files make the whole step
 
 
 @dataclass(frozen=True)
@@ -13,7 +15,8 @@ class Check:
     """One training-parity check at one step.
 
     name: "weights", "forward", "loss", "backward", "gradients", "update", "statistics" or "curve"; with a recipe also
-        "accumulation", "clipping", "schedule", "groups", "frozen" and "average".
+        "accumulation", "clipping", "schedule", "groups", "frozen" and "average";
+        in mixed precision "precision", "master weights", "unscaling" and "scaling".
     step: number of training steps that were made before the compared state.
     ratio: the worst residual / noise floor; None when none was computed.
     says: what differs, and where.
@@ -57,16 +60,46 @@ class Curve:
 
 
 @dataclass(frozen=True)
+class EndLosses:
+    """The end losses of trainings from several seeds, beside the reference's: a statistical comparison, and no proof.
+
+    steps: of each training. last: number of its last steps whose mean loss is the end loss.
+    seeds: of the initial weights and the order of the batches; those with which the reference's own loss stayed finite.
+    losses, reference: the end losses of the subject and of the reference, by seed.
+    difference, low, high: the mean of subject - reference, paired by seed, and its 95% Student-t interval; None without one.
+    margin: the difference that is too small to matter; None without an interval.
+    says: the verdict in words, with its numbers.
+    """
+
+    steps: int
+    last: int
+    seeds: tuple[int, ...]
+    losses: tuple[float, ...]
+    reference: tuple[float, ...]
+    verdict: EndVerdict
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
+    margin: float | None = None
+    says: str = ""
+
+    def __post_init__(self) -> None:
+        settle_verdict(self, EndVerdict)
+
+
+@dataclass(frozen=True)
 class Training:
     """The training of a row.
 
-    optimizer: settings of the optimizer, in torch's terms.
+    optimizer: settings of the optimizer, in torch's terms; OWN_STEP where the model files make the whole step.
     variants: formula variants in which the framework's own optimizer differs from torch's.
     checks: results of the training-parity checks, step after step.
     untested: parameters whose gradient consists of rounding errors alone, so that no fault could show in it.
     dropout_disabled: layers in which dropout was disabled.
     layers: the replay of the forward pass.
     loss: the loss, as the spec says it; "" for the mean cross-entropy of the only output.
+    precision: in which the model computes.
+    end_losses: of trainings from several seeds; None when none were asked for.
     """
 
     optimizer: str
@@ -77,6 +110,13 @@ class Training:
     dropout_disabled: tuple[str, ...] = ()
     layers: Layers | None = None
     loss: str = ""
+    precision: str = "float32"
+    end_losses: EndLosses | None = None
+
+    @property
+    def own_step(self) -> bool:
+        """Whether the model files make the whole step."""
+        return self.optimizer == OWN_STEP
 
     @property
     def first(self) -> Check | None:

@@ -65,6 +65,19 @@ class SpeedVerdict(str, Enum):
     __hash__ = str.__hash__
 
 
+class EndVerdict(str, Enum):
+    """How the end losses of a subject compare with those of the reference over several seeds."""
+
+    SAME = "SAME"  # the whole interval of the difference is too small to matter
+    HIGHER = "HIGHER"
+    LOWER = "LOWER"
+    UNDECIDED = "UNDECIDED"  # the interval holds zero, and differences that matter; or there is none
+    DIVERGED = "DIVERGED"  # a loss is not finite where the reference's is
+
+    __str__ = str.__str__
+    __hash__ = str.__hash__
+
+
 def settle_verdict(record: object, kind: type[Enum]) -> None:
     """Make the verdict of a new frozen record a member of its enum, because callers may give the bare string.
 

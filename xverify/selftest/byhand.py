@@ -31,12 +31,18 @@ from ..worker.session import Session
 from ..workload import datasets as data
 from ..workload import probe
 from ..workload.optimizers import optimizer
+from ..workload.recipe import Recipe
 from ..workload.spec import find_model
 
 # Short calls show the overhead of a call. Long training steps do not: on steps of convolutional networks the harness was 0.6% to
 # 2.6% faster than the loop by hand in some processes, and as fast in others, for an unknown reason.
-CASES = (("mlp", "forward"), ("resnet50", "forward"), ("mlp", "train"))
-ITEMS = {"forward": 1, "train": 32}
+CASES = (("mlp", "forward"), ("resnet50", "forward"), ("mlp", "train"), ("mlp", "recipe"))
+ITEMS = {"forward": 1, "train": 32, "recipe": 32}
+PARTS, LIMIT = 2, 1.0  # of the task "recipe": micro-batches of a step, and the largest norm of all gradients
+OPTIMIZERS = {
+    "train": optimizer("sgd"),
+    "recipe": optimizer("adamw", recipe=Recipe(clip_norm=LIMIT, accumulate=PARTS)),
+}
 LEAST_PAIRS, SECONDS = 30, 10.0  # as many pairs as fit into this time, and at least LEAST_PAIRS
 BLOCK = 0.005  # seconds; other load of the machine changes slowly, so many short pairs cancel it
 # Makes this number of calls, and returns the seconds they take.
@@ -150,6 +156,57 @@ def tensorflow_training(learner: Any, *batch: Any) -> Loop:
     return loop
 
 
+def torch_recipe(learner: Any, *batch: Any) -> Loop:
+    """Training steps with torch, with micro-batches and clipping."""
+    import torch
+
+    forward, optimizer, (x, target) = learner.forward, learner.optim, batch
+    parameters, items = list(learner.model.parameters()), len(x) // PARTS
+
+    def loop(rerun: int) -> float:
+        start = time.perf_counter()
+        for _ in range(rerun):
+            optimizer.zero_grad()
+            total = 0.0
+            for first in range(0, len(x), items):
+                output = forward(x[first : first + items])
+                loss = torch.nn.functional.cross_entropy(output, target[first : first + items])
+                (loss / PARTS).backward()
+                total = total + loss.detach()
+            torch.nn.utils.clip_grad_norm_(parameters, LIMIT)
+            optimizer.step()
+            total = total / PARTS
+        return time.perf_counter() - start
+
+    return loop
+
+
+def jittor_recipe(learner: Any, *batch: Any) -> Loop:
+    """Training steps with Jittor, with micro-batches and clipping."""
+    import jittor
+
+    model, optimizer, (x, target) = learner.model, learner.optim, batch
+    items = len(x) // PARTS
+
+    def loop(rerun: int) -> float:
+        jittor.sync_all(True)
+        start = time.perf_counter()
+        for _ in range(rerun):
+            total = 0.0
+            for first in range(0, len(x), items):
+                output = model(x[first : first + items])
+                loss = jittor.nn.cross_entropy_loss(output, target[first : first + items]) / PARTS
+                optimizer.backward(loss)
+                total = total + loss
+            optimizer.clip_grad_norm(LIMIT)
+            optimizer.step()
+            jittor.sync_all()
+        jittor.sync_all(True)
+        return time.perf_counter() - start
+
+    return loop
+
+
 # Framework -> function that makes the loop, and the mode that it is written for.
 LOOPS = {
     "torch": (torch, "eager"),
@@ -162,11 +219,22 @@ TRAINING = {
     "jittor": (jittor_training, "eager"),
     "tensorflow": (tensorflow_training, "graph"),
 }
+RECIPES = {
+    "torch": (torch_recipe, "eager"),
+    "jittor": (jittor_recipe, "eager"),
+    "tensorflow": (tensorflow_training, "graph"),
+}
+# Task -> framework -> its loop and mode.
+BY_TASK: dict[str, dict[str, tuple[Callable[..., Loop], str]]] = {
+    "forward": LOOPS,
+    "train": TRAINING,
+    "recipe": RECIPES,
+}
 
 
 def measure(name: str, model: str, threads: int, space: Path, task: str) -> dict[str, list[float]]:
     """Seconds per call of each block, in pairs."""
-    write, mode = (TRAINING if task == "train" else LOOPS)[name]
+    write, mode = BY_TASK[task][name]
     session, folder = Session(), find_model(model)
 
     session.ask(Start(name, threads, "cpu"))
@@ -174,9 +242,9 @@ def measure(name: str, model: str, threads: int, space: Path, task: str) -> dict
     built = session.ask(build_question(folder, name, onnx if onnx.exists() else None))
     npz.save_file(probe.weights(built.shapes, 0), space / "weights.npz")
     session.ask(Load(str(space / "weights.npz")))
-    if task == "train":
+    if task in OPTIMIZERS:
         npz.save_file(data.synthetic(folder.spec, ITEMS[task], seed=0, cases=1).arrays, space / "inputs.npz")
-        session.ask(PrepareTraining(str(space / "inputs.npz"), mode, optimizer("sgd"), match=False))
+        session.ask(PrepareTraining(str(space / "inputs.npz"), mode, OPTIMIZERS[task], match=False))
         loop = write(session.training.learner, *session.state.cases[0])
     else:
         npz.save_file(probe.inputs(folder.spec, ITEMS[task], seed=0, cases=1), space / "inputs.npz")

@@ -25,6 +25,7 @@ OVERHEAD, OVERHEAD_SECONDS = 0.005, 2e-6  # accepted difference: relative, or in
 # result is not accepted, as many are added, up to MOST_PROCESSES.
 PROCESSES = 3
 MOST_PROCESSES = 12
+TITLES = {"forward": "", "train": ", training", "recipe": ", training with clipping and two micro-batches"}
 
 
 @dataclass(frozen=True)
@@ -63,10 +64,10 @@ def compare_with_loop(name: str, model: str, task: str, cores: Sequence[int]) ->
     The median over PROCESSES processes decides whether the check passes. When it does not, more processes are measured; the check
     fails only when every process shows the same deviation, and is undecided otherwise.
 
-    name: of the framework. model: a model of the zoo. task: "forward" or "train".
+    name: of the framework. model: a model of the zoo. task: a key of byhand.BY_TASK.
     cores: the cores that the processes may use; () for all.
     """
-    title = f"overhead, {name} {model}" + (", training" if task == "train" else "")
+    title = f"overhead, {name} {model}{TITLES[task]}"
     accepted = f"within ±{OVERHEAD:.1%}, or {OVERHEAD_SECONDS * 1e6:g} µs a call"
     adapter = frameworks.load(name)
     if host.missing(adapter):

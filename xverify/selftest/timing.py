@@ -164,7 +164,7 @@ def cheats(runs: int, say: Say) -> Iterator[Check]:
 def overhead(runs: int, say: Say) -> Iterator[Check]:
     """Compare the harness with a loop written by hand, for each installed framework."""
     for model, task in byhand.CASES:
-        for name in byhand.TRAINING if task == "train" else byhand.LOOPS:
+        for name in byhand.BY_TASK[task]:
             check = compare_with_loop(name, model, task, CORES)
             say(f"{check.name}: {check.found}")
             yield check

@@ -25,6 +25,9 @@ WIDE = math.log(1.10)  # an interval with more than this half width allows no ve
 TAIL_SAMPLES = 1000  # least number of single calls for a 99th percentile
 VANISHED = 0.05  # when 2n calls take less than 1.9 times as long as n calls, some calls may not have done their work
 MARGIN, WAKE_SECONDS = 2, 200e-6  # a first call may take longer than the others by this many calls and seconds
+# On a busy machine, the first reading of computed outputs took up to 0.2 ms longer than the second. Less than this many seconds is
+# therefore no sign of unfinished computation.
+UNFINISHED_SECONDS = 500e-6
 # Quiet pairs of a call on a new input and the same call again: their least number, and the share that must show the difference.
 LEAST_PAIRS, SHOWN = 3, 0.9
 
@@ -317,10 +320,6 @@ def tail(samples: Sequence[Sample]) -> float | None:
     """The 99th percentile of seconds per call; None when fewer than TAIL_SAMPLES calls were timed one by one."""
     single = [sample.seconds for sample in samples if sample.calls == 1]
     return statistics.quantiles(single, n=100)[98] if len(single) >= TAIL_SAMPLES else None
-
-
-# A first reading can take so much longer on a busy machine: 0.2 ms was seen of outputs that were computed.
-UNFINISHED_SECONDS = 500e-6
 
 
 def unfinished(leaks: Sequence[float], seconds: float) -> bool:

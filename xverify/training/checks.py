@@ -19,13 +19,15 @@ from ..workload.optimizers import VARIANTS, Optimizer
 from ..workload.probe import is_iterated
 from ..workload.recipe import DIFFERENCES
 from . import optimizer_check
+from .precision_checks import UNDERFLOW, common_factor
 from .recipe_checks import trained
 from .step import OWN, STATISTICS, Distance, Parameter, Statistic, Step, rms
 
 MORE_ROUNDING = (
     100.0  # times the rounding of float32: enough that some activations cross their kinks, e.g. the zero of a ReLU
 )
-NULL = 0.01  # a gradient whose noise floor is larger than this share of its size is treated as rounding alone
+# A gradient that is the right one times 1 + this, or more, is wrong, however large the noise of all layers is.
+ODD = 0.1
 
 
 @dataclass(frozen=True)
@@ -41,11 +43,11 @@ class Local:
     rounding: float = 1.0
 
     @classmethod
-    def of(cls, checks: Sequence[Check]) -> Local:
-        """Derive the limits from the layer checks."""
-        clean = all(check.verdict == Verdict.EQUAL or check.difference for check in checks)
+    def of(cls, checks: Sequence[Check], mixed: bool = False) -> Local:
+        """Derive the limits from the layer checks. mixed: in a lower precision, noise contains what more rounding would explain."""
+        clean = not mixed and all(check.verdict == Verdict.EQUAL or check.difference for check in checks)
         return cls(
-            more_rounding=max(MORE_ROUNDING, *(check.ratio or 0.0 for check in checks)) if clean else None,
+            more_rounding=max([MORE_ROUNDING, *(check.ratio or 0.0 for check in checks)]) if clean else None,
             rounding=max((check.ratio or 1.0 for check in checks if "rounding" in check.difference), default=1.0),
         )
 
@@ -142,7 +144,7 @@ class Gradients:
             self.broken = f"{own}: its gradient has NaN or infinity"
             return
         size = step.truth.sizes[name]
-        if not size or step.truth.floors[name] > NULL * size:
+        if not size or step.truth.floors[name] > limits.NULL[step.recipe.precision] * size:
             self.null.append(own)
         elif not gradient.any():
             self.zero.append(own)
@@ -180,7 +182,7 @@ def judge_gradients(
         says = f"{_few(found.missing)} {have} no gradient: frozen, or not a parameter in this framework"
         return check(Verdict.DIFFERENT, math.inf, says)
     if found.zero:
-        says = f"{_few(found.zero)}: the gradient is zero: frozen, or without effect on the loss"
+        says = f"{_few(found.zero)}: the gradient is zero: {_why_zero(step)}"
         return check(Verdict.DIFFERENT, math.inf, says)
     if not away:
         return check(Verdict.UNTESTED, None, "every gradient consists of rounding alone")
@@ -193,13 +195,38 @@ def judge_gradients(
         beyond = [name for name, distance_ in away.items() if distance_ > limits.COHERENT_RHO * floors[name]]
         worst, place = max((away[name] / max(larger[name], floors[name]), name) for name in beyond)
         if worst <= limits.EQUAL_RHO:
-            loose = [name for name in beyond if larger[name] > NULL * step.truth.sizes[name]]
+            loose = [
+                name for name in beyond if larger[name] > limits.NULL[step.recipe.precision] * step.truth.sizes[name]
+            ]
             untested += loose
             compared = len(away) - len(loose)
             says += f"; {more_rounding:.3g} times the rounding explains it, because activations cross their kinks"
             return check(Verdict.EQUAL if compared else Verdict.UNTESTED, worst, says, compared)
         says = f"{place}: its error is {worst:.3g} x the noise of layers that round {more_rounding:.3g} times as much as float32"
+    factor = common_factor(
+        [(step.taken[f"gradient/{name}"], step.exact[f"gradient/{step.stored(name)}"]) for name in away]
+    )
+    if factor:
+        says += f"; every gradient is {factor:.6g} times the right one"
+        says += ": divide it by the scale of the loss" if step.recipe.scales else ""
+    elif own := _own_factor(step, place):
+        return check(Verdict.DIFFERENT, worst, f"{says}; it is {own:.3g} times the right one")
     return check(Verdict.DRIFT if worst <= limits.DRIFT_RHO else Verdict.DIFFERENT, worst, says)
+
+
+def _own_factor(step: Step, name: str) -> float:
+    """The factor by which a gradient is the right one, up to the noise; 0.0 where there is none."""
+    stored = step.stored(name)
+    found, right = step.taken[f"gradient/{name}"], step.exact[f"gradient/{stored}"]
+    factor = float((found * right).sum() / np.square(right).sum())
+    near = rms(found - factor * right) <= limits.EQUAL_RHO * abs(factor) * step.truth.floors[stored]
+    return factor if near and abs(factor - 1) > ODD else 0.0
+
+
+def _why_zero(step: Step) -> str:
+    """Why gradients may be zero that should not be."""
+    recipe = step.recipe
+    return UNDERFLOW if recipe.precision == "float16" and not recipe.scales else "frozen, or without effect on the loss"
 
 
 def judge_update(step: Step, settings: Optimizer, variants: tuple[str, ...], sparse: Sequence[str]) -> Check:
@@ -285,6 +312,9 @@ def _explained(settings: Optimizer, worst: Parameter, failing: Sequence[Paramete
     """What a wrong step computes instead, from the list of known mistakes; "" when none of them explains it."""
     if worst.unchanged:
         return f"{_few([each.name for each in failing if each.unchanged])} did not change: frozen"
+    for dtype in ("bfloat16", "float16"):
+        if all(each.is_rounded(dtype) for each in failing):
+            return f"the weights after a step are rounded to {dtype}: keep them in float32, and round copies"
     few = failing[:3]
     for says, other in optimizer_check.alternatives(settings):
         if all(each.judge(other, each.parts)[0] <= optimizer_check.EQUAL_RHO for each in few):

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from ..results.records import Check, Error, Layers, Training
-from ..results.verdicts import Verdict
+from ..results.verdicts import EndVerdict, Verdict
 from .step import Distance
+
+# The verdict on a row whose end losses differ. The others change nothing.
+OF_END_LOSSES = {
+    EndVerdict.HIGHER: Verdict.DRIFT,
+    EndVerdict.LOWER: Verdict.DRIFT,
+    EndVerdict.DIVERGED: Verdict.INVALID,
+}
 
 
 def training_error(training: Training, distance: Distance) -> Error:
-    """Combine all checks and the loss curve to one verdict. distance: of all gradients from the exact ones."""
+    """Combine all checks, the loss curve and the end losses to one verdict. distance: of all gradients from the exact ones."""
     verdict = Verdict.worst(check.verdict for check in training.checks if check.verdict != Verdict.UNTESTED)
     curve = training.curve
     if curve is not None and curve.verdict != Verdict.EQUAL and verdict < curve.verdict:
         verdict = curve.verdict
+    ends = training.end_losses
+    if ends is not None and verdict < OF_END_LOSSES.get(ends.verdict, Verdict.IDENTICAL):
+        verdict = OF_END_LOSSES[ends.verdict]
     first, reason = training.first, None
     if first is not None:
         reason = f"{first.name}, step {first.step}: {first.says}"
@@ -20,6 +30,8 @@ def training_error(training: Training, distance: Distance) -> Error:
         reason = "; ".join(dict.fromkeys(check.says for check in training.checks if check.difference))
     elif curve is not None and curve.says:
         reason = f"loss curve: {curve.says}"
+    elif ends is not None and ends.verdict in OF_END_LOSSES:
+        reason = ends.says
     compared = [check for check in training.checks if check.name == "gradients" and check.step == 0]
     return Error(
         verdict=verdict,

@@ -1,46 +1,76 @@
 """The loss curve: a subject trains many steps from the first state, and its losses are compared with those of the reference.
 
-A replica is the reference with weights perturbed by one unit in the last place. Rounding alone makes the losses of replicas drift
-apart. A subject's curve is judged only for the steps at which the replicas are still close together.
+A replica is the reference with weights perturbed by one unit in the last place of the precision in which it computes. Rounding
+alone makes the losses of replicas drift apart. A subject's curve is judged only for the steps at which the band of the replicas is
+narrower than the change of the loss.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 
 from ..errors import Failed
 from ..reference.build import Prepared, ReferenceProcess
 from ..results.records import Curve
 from ..results.verdicts import Verdict
+from ..verdict.limits import UNITS
 from ..weights import npz
 from ..worker.messages_training import LossCurve, TrainingState
 from ..worker.process import Worker
 from ..workload import probe
 
 REPLICAS = 3
-FIRST = 4  # steps; when replicas are apart by then, they are not trained further
+FIRST = 4  # steps; when the band says nothing by then, the replicas are not trained further
 BAND_WIDTHS = 10  # a loss may differ from the reference's by this many times the spread of the replicas
-SPREAD = 1e-3  # as a share of the loss: when replicas are farther apart, a curve is no longer judged
+# Precision -> share of the loss: a difference this small is never reported.
+SPREADS = {"float32": 1e-3, "float16": 1e-2, "bfloat16": 5e-2}
 
 
 @dataclass(frozen=True)
 class Band:
-    """The reference's losses, step by step, and the lowest and highest loss of the reference and its replicas."""
+    """The reference's losses, step by step, and the lowest and highest loss of the reference and its replicas.
+
+    spread: see SPREADS.
+    batches: number of batches, which the steps use in turn.
+    """
 
     losses: tuple[float, ...] = ()
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
+    spread: float = SPREADS["float32"]
+    batches: int = 1
+
+    @property
+    def spreads(self) -> list[float]:
+        """For each step, the widest that the band has been until then: curves that cross are no sign that rounding is small."""
+        return list(accumulate((high - low for low, high in zip(self.low, self.high)), _widest))
+
+    @property
+    def changes(self) -> list[float]:
+        """For each step, by how much training has changed the loss of a batch until then, at most."""
+        return list(accumulate((abs(loss - self.losses[i % self.batches]) for i, loss in enumerate(self.losses)), max))
 
     @property
     def judged(self) -> int:
-        """Number of steps that are judged: those before rounding alone has driven the replicas apart."""
-        steps = enumerate(zip(self.low, self.high, self.losses))
-        return next(
-            (step for step, (low, high, right) in steps if not high - low <= SPREAD * abs(right)), len(self.low)
-        )
+        """Number of steps that are judged: those before the band says nothing more.
+
+        It says nothing when rounding alone has driven the replicas apart by more than ``spread``, and BAND_WIDTHS times their
+        distance is as much as training has changed the loss.
+        """
+        steps = enumerate(zip(self.spreads, self.losses, self.changes))
+        for step, (spread, loss, change) in steps:
+            if not (spread <= self.spread * abs(loss) or BAND_WIDTHS * spread < change):
+                return step
+        return len(self.low)
+
+
+def _widest(widest: float, new: float) -> float:
+    """The larger of two widths; the new one when it is NaN."""
+    return widest if new <= widest else new
 
 
 def band(
@@ -55,32 +85,37 @@ def band(
     where_it_diverges: called with a worker and a step when a loss is not finite; returns the end of a sentence with the layer.
     Raises Failed when the reference's own loss is not finite.
     """
-    worker, seed = process.worker, process.request.seed
+    request, worker = process.request, process.worker
+    assert request.optimizer is not None
     losses = worker.ask(LossCurve(state=start, steps=count)).losses
     last = len(losses) - 1
     if not math.isfinite(losses[last]):
-        assert process.request.optimizer is not None
         where = where_it_diverges(worker, last)
         if not last:  # no update was made
             raise Failed(f"the loss is {losses[last]} at step 0{where}; it is not defined for the first outputs")
         raise Failed(
             f"its own training diverges: the loss is {losses[last]} at step {last}{where}; a smaller --lr than "
-            f"{process.request.optimizer.lr:g} may help"
+            f"{request.optimizer.lr:g} may help"
         )
+    precision = request.optimizer.recipe.precision
     replicas = []
     for index in range(REPLICAS):
         path = process.space / f"replica-{index}.npz"
-        npz.save_file(probe.perturb(npz.load_file(Path(prepared.weights)), seed + index), path)
+        perturbed = probe.perturb(
+            npz.load_file(Path(prepared.weights)), request.seed + index, UNITS.get(precision, 0.0)
+        )
+        npz.save_file(perturbed, path)
         replicas.append(TrainingState(weights=str(path), optimizer_state=start.optimizer_state, steps=start.steps))
-    found = Band(losses)
-    for steps in dict.fromkeys((FIRST, count)):
+    found = Band(losses, spread=SPREADS[precision], batches=request.cases)
+    for steps in dict.fromkeys((min(FIRST, count), count)):
         others = [worker.ask(LossCurve(state=each, steps=steps)).losses for each in replicas]
         columns = list(zip(losses, *others))
-        found = Band(losses, tuple(min(column) for column in columns), tuple(max(column) for column in columns))
+        low, high = (tuple(end(column) for column in columns) for end in (min, max))
+        found = replace(found, low=low, high=high)
         if found.judged < len(columns):
             break
-    if process.request.effort == "quick":  # a quick run draws no more steps than the replicas made
-        return Band(losses[: len(found.low)], found.low, found.high)
+    if request.effort == "quick" and request.steps is None:  # a quick run draws no more steps than the replicas made
+        return replace(found, losses=losses[: len(found.low)])
     return found
 
 
@@ -93,11 +128,10 @@ def judge_curve(
     where_it_diverges: called with a step when a loss is not finite; returns the end of a sentence with the layer.
     """
     judged, last = band.judged, len(losses) - 1
-    spreads = [high - low for low, high in zip(band.low, band.high)]
     apart = [
-        step
-        for step, (loss, right, spread) in enumerate(zip(losses[:judged], band.losses, spreads))
-        if not abs(loss - right) <= max(SPREAD * abs(right), BAND_WIDTHS * spread)
+        (step, abs(loss - right), max(band.spread * abs(right), BAND_WIDTHS * spread))
+        for step, (loss, right, spread) in enumerate(zip(losses[:judged], band.losses, band.spreads))
+        if not abs(loss - right) <= max(band.spread * abs(right), BAND_WIDTHS * spread)
     ]
     says, verdict = "", Verdict.EQUAL
     if not math.isfinite(losses[last]) and math.isfinite(band.losses[min(len(losses), len(band.losses)) - 1]):
@@ -105,6 +139,10 @@ def judge_curve(
         says = f"the loss is {losses[last]} at step {last}{where_it_diverges(last)}"
     elif apart:
         verdict = Verdict.DRIFT
-        says = f"at step {apart[0]} it differs from the reference's by more than {SPREAD:g} of the loss"
+        step, distance, limit = apart[0]
+        says = (
+            f"at step {step} the loss is {losses[step]:.6g} and the reference's {band.losses[step]:.6g}: {distance:.2g} apart, "
+            f"where rounding alone explains at most {limit:.2g}"
+        )
         says += f" ({', '.join(differences)})" if differences else ""
     return Curve(tuple(losses), band.losses, band.low, band.high, judged, verdict, says)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..verdict.limits import UNIT
 from ..weights.canonical import Array
-from ..workload.optimizers import VARIANTS, Optimizer, update
+from ..workload.optimizers import VARIANTS, Optimizer, lion_mix, update
 
 SAMPLE = 2**16  # values of a tensor on which its noise floor is measured
 REPEATS = 4  # number of noisy steps over which the noise floor is averaged
@@ -61,9 +61,10 @@ def judge(
     picked = np.random.default_rng(seed).integers(0, w.size, SAMPLE) if w.size > SAMPLE else np.arange(w.size)
     errors: list[list[Array]] = [[] for _ in range(1 + len(exact_state))]
     part = [array[picked] for array in (w, g, *state)]
+    decided = _decided(settings, g, state, gradient_noise)
     for start, new_w, new_state in _noisy_steps(settings, part, step, gradient_noise, np.random.default_rng(seed + 1)):
         # The weight before the step is exact, so its change is what counts.
-        errors[0].append(times * ((new_w - start) - (exact_w - w)[picked]))
+        errors[0].append(np.where(decided[picked], times * ((new_w - start) - (exact_w - w)[picked]), 0.0))
         for kept, new, exact in zip(errors[1:], new_state, exact_state):
             kept.append(new - exact[picked])
     names = ("its change", *settings.state_names)
@@ -73,10 +74,22 @@ def judge(
         residual = theirs.astype(np.float64).ravel() - exact
         if not np.isfinite(residual).all():
             return math.inf, name
+        if name == names[0]:
+            residual = np.where(decided, residual, 0.0)
         # The result itself is rounded, too.
         floor = np.mean(np.square(error), axis=0) + np.square(UNIT * exact[picked]) / 3
         worst = max(worst, (_rho(residual, residual[picked], floor), name))
     return worst
+
+
+def _decided(settings: Optimizer, g: Array, state: Sequence[Array], gradient_noise: float) -> Array:
+    """For each value, whether rounding cannot change the direction of its step. Only lion takes the sign of a sum."""
+    if settings.name != "lion":
+        return np.ones(g.shape, bool)
+    rounding = 4 * UNIT * lion_mix(settings, np.abs(state[0]), np.abs(g))
+    noise = 2 * (1 - settings.beta1) * gradient_noise
+    mixed = np.abs(lion_mix(settings, state[0], g))
+    return np.asarray(mixed >= rounding + noise)
 
 
 def _noisy_steps(
@@ -136,10 +149,12 @@ def alternatives(settings: Optimizer) -> list[Alternative]:
     if o.recipe.amsgrad:
         add("AMSGrad is missing", recipe=replace(o.recipe, amsgrad=False))
     constants: dict[str, tuple[float, ...]] = {}
-    if o.name != "sgd":
+    if o.name not in ("sgd", "lion"):
         constants["eps"] = (1e-10, 1e-8, 1e-7, 1e-6, 1e-5, 1e-3)
     if o.name in ("adam", "adamw"):
         constants |= {"beta2": (0.9, 0.95, 0.98, 0.99, 0.9999), "beta1": (0.0, 0.5, 0.8, 0.95, 0.99)}
+    if o.name == "lion":
+        constants |= {"beta2": (0.9, 0.95, 0.98, 0.999), "beta1": (0.0, 0.5, 0.8, 0.95, 0.99)}
     if o.name == "rmsprop":
         constants["alpha"] = (0.9, 0.95, 0.999)
     for name, values in constants.items():
@@ -156,4 +171,5 @@ def _has_variant(settings: Optimizer, variant: str) -> bool:
         "eps-hat": settings.name in ("adam", "adamw"),
         "eps-inside": settings.name == "rmsprop",
         "decoupled": bool(settings.weight_decay),
+        "corrected maximum": settings.recipe.amsgrad,
     }[variant]

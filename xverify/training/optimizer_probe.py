@@ -24,6 +24,7 @@ from ..worker.process import Worker
 from ..workload import datasets as data
 from ..workload.keys import state_key
 from ..workload.optimizers import VARIANTS, Optimizer, optimizer, update
+from ..workload.recipe import Recipe
 from ..workload.spec import find_model
 from .optimizer_check import DRIFT_RHO, EQUAL_RHO, judge
 
@@ -35,8 +36,10 @@ PROBED = (
     optimizer("sgd", momentum=0.9, nesterov=True),
     optimizer("sgd", momentum=0.9, weight_decay=0.01),
     optimizer("adam"),
+    optimizer("adam", recipe=Recipe(amsgrad=True)),
     optimizer("adamw"),
     optimizer("rmsprop"),
+    optimizer("lion", weight_decay=0.01),
 )
 UNSUPPORTED = "UNSUPPORTED"
 

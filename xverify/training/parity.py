@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -38,12 +38,17 @@ from ..worker.messages_training import (
     Trajectory,
 )
 from ..worker.process import Worker
+from ..workload.loss_mistakes import WrongLoss, wrong_losses
+from ..workload.losses import Objective
 from ..workload.objective import REFERENCE, objective_of
-from ..workload.optimizers import Optimizer
 from .checks import Local, iterated_vectors, judge_gradients, judge_loss, judge_statistics, judge_update
 from .conclusion import layer_check, training_error
 from .curve import REPLICAS, Band, band, judge_curve
 from .divergence import where_it_diverges
+from .dropout import DropoutComparison
+from .end_losses import EndLossComparison
+from .learner import Learner, Observed
+from .precision_checks import judge_layers, judge_mixed
 from .recipe_checks import judge_recipe
 from .step import Distance, Step
 
@@ -54,46 +59,7 @@ CURVE = {"quick": 10, "standard": 50, "rigorous": 50}
 LONG_STEP = 1.5
 FEW_ITEMS = 2  # items of a batch whose layers are judged when steps are long; the noise of a step is then measured once, not twice
 LOCAL = ("forward", "backward")  # the layer checks
-BEFORE_BACKWARD = ("weights", "forward", "loss")
-
-
-@dataclass(frozen=True)
-class Learner:
-    """A subject that is trained: its worker, and what the worker reported.
-
-    optimizer: the settings, with the variants in which the framework's own differs from torch's.
-    build_key: equal for subjects that build the same model, so that their layers are judged once.
-    """
-
-    label: str
-    worker: Worker
-    optimizer: Optimizer
-    dropout_disabled: tuple[str, ...]
-    fused_parameters: Mapping[str, tuple[str, ...]]
-    build_key: tuple[str, ...]
-
-    @property
-    def layer_folder(self) -> Path:
-        """The folder of the subject's captured layers."""
-        return self.worker.folder / "training-layers"
-
-    @property
-    def step_file(self) -> Path:
-        """The file of the subject's latest step."""
-        return self.worker.folder / "training-step.npz"
-
-
-@dataclass(frozen=True)
-class Observed:
-    """What was captured when a subject started from the reference's first state.
-
-    captured: the calls of its layers; a string: why they could not be captured; None: the layers of another subject that builds
-        the same model are judged instead.
-    step: its first step.
-    """
-
-    captured: TrainingCaptured | str | None
-    step: StepTaken
+BEFORE_BACKWARD = ("weights", "precision", "master weights", "forward", "loss")
 
 
 class TrainingParity:
@@ -109,7 +75,10 @@ class TrainingParity:
         self.few = prepared.few_training
         self.band = Band()
         self.no_curve = ""
+        self.end_losses: EndLossComparison | None = None
+        self.dropout: DropoutComparison | None = None
         self.random = ""
+        self.named_loss: Objective | None = None
         self._truths: dict[int, StepTruth] = {}
         self._gradient_floors: dict[tuple[int, float], Mapping[str, float]] = {}
         self._captured: set[tuple[str, ...]] = set()
@@ -132,10 +101,13 @@ class TrainingParity:
         self.random = training_randomness(self.process, self.prepared)
         if self.random:  # nothing that it computes could be compared
             return
-        quick = self.request.effort == "quick"
-        if left is not None and left <= seconds * (1 + REPLICAS) * CURVE[self.request.effort]:
+        count = self.request.steps or CURVE[self.request.effort]
+        asked = self.request.steps or self.request.seeds or self.request.dropout_masks
+        quick = self.request.effort == "quick" and not asked
+        if left is not None and left <= seconds * (1 + REPLICAS) * count:
             self.no_curve = (
                 f"--max-seconds {self.request.max_seconds:g} left no time for the loss curve and for later steps"
+                + (", nor for --seeds" if self.request.seeds else "")
             )
             self.few = fewer_items(self.process, self.prepared.training, FEW_ITEMS)
             return
@@ -150,7 +122,6 @@ class TrainingParity:
             self.few = fewer_items(self.process, self.prepared.training, FEW_ITEMS)
             return
         if curve:
-            count = CURVE[self.request.effort]
             self._phase("its loss curve, and those of replicas whose weights differ in the last place")
             self.band = band(self.process, self.prepared, start, count, self._where_it_diverges)
         later = self.worker.ask(Trajectory(state=start, at=STEPS[self.request.effort], folder=str(self.space))).states
@@ -160,9 +131,20 @@ class TrainingParity:
         """Make the reference ready for training. Returns the seconds of its second step."""
         self._phase("training in float32")
         question = PrepareTraining(
-            inputs=str(self.prepared.training), mode="eager", optimizer=self.optimizer, match=False
-        )
+            inputs=str(self.prepared.training), mode="eager", optimizer=self.optimizer, match=False,
+            dropout=self.request.dropout_masks,
+        )  # fmt: skip
         return self.worker.ask(question).second_step_seconds
+
+    def prepare_more(self, left: float | None) -> None:
+        """Prepare what --seeds and --dropout-masks ask for, after ``prepare``. left: seconds as there."""
+        if self.random or self.no_curve:
+            return
+        if self.request.dropout_masks:
+            self.dropout = DropoutComparison(self.process, self.prepared, self.states)
+        if self.request.seeds:
+            self.end_losses = EndLossComparison(self.process, self.prepared)
+            self.end_losses.prepare(left)
 
     def observe(self, learner: Learner) -> Observed:
         """Capture a subject's layers, and let it make its first step. ``prepare`` must have been called.
@@ -184,7 +166,7 @@ class TrainingParity:
             check = Check("forward", 0, Verdict.INVALID, says=self.random)
             return Error(Verdict.INVALID, self.random), Training(self.optimizer.says(), checks=(check,))
         by_layer, layers = self._judge_layers(learner, observed.captured)
-        local = Local.of(by_layer)
+        local = Local.of(by_layer, learner.optimizer.recipe.is_mixed)
         known = len(self.prepared.shapes)
         # Subjects with other weights are not judged here, so the check of the weights has passed.
         checks = [Check("weights", 0, Verdict.EQUAL, compared=known, known=known), *by_layer]
@@ -192,45 +174,54 @@ class TrainingParity:
         for index in range(len(self.states)):
             taken = self._step(learner, index) if index else observed.step
             checks += self._judge_step(learner, index, taken, local, untested, distance)
+        checks += judge_layers(self.optimizer.recipe, observed.captured)
         if self.no_curve:
             checks.append(Check("curve", 0, Verdict.UNTESTED, says=self.no_curve))
-        checks += iterated_vectors(self.prepared.shapes)
+        checks += [
+            *iterated_vectors(self.prepared.shapes),
+            *(self.dropout.checks(learner, local) if self.dropout else ()),
+        ]
         # The loss comes before the backward pass, so that a wrong loss is reported as the first that breaks.
         checks = sorted(checks, key=lambda check: (check.step, check.name not in BEFORE_BACKWARD))
         objective = objective_of(self.process.folder, REFERENCE)
+        differences = list(dict.fromkeys(check.difference for check in checks if check.difference))
+        ends = self.end_losses
         training = Training(
             optimizer=self.optimizer.says(),
             variants=learner.optimizer.variants,
             checks=tuple(checks),
-            curve=None if self.no_curve else self._curve(learner, checks),
+            curve=None if self.no_curve else self._curve(learner, differences),
             untested=tuple(dict.fromkeys(untested)),
             dropout_disabled=learner.dropout_disabled,
             layers=layers,
             loss=objective.says() if objective else "",
+            precision=self.optimizer.recipe.precision,
+            end_losses=ends.compare(learner.label, learner.worker, differences) if ends else None,
         )
         return training_error(training, distance), training
 
     def wrong_weights(self, error: Error) -> Training:
         """The record of a subject whose weights are not the reference's, so that no other check was made."""
-        check = Check("weights", 0, Verdict.INVALID, says=error.reason or "")
-        return Training(self.optimizer.says(), checks=(check,))
+        return Training(self.optimizer.says(), checks=(Check("weights", 0, Verdict.INVALID, says=error.reason or ""),))
 
     def judge_steps(self, learner: Learner) -> list[Check]:
         """Run the checks of whole steps alone, without the layer checks."""
+        local = Local.of((), learner.optimizer.recipe.is_mixed)
         return [
             check
             for index in range(len(self.states))
-            for check in self._judge_step(learner, index, self._step(learner, index), Local(), [], Distance())
+            for check in self._judge_step(learner, index, self._step(learner, index), local, [], Distance())
         ]
 
-    def loss_mistakes(self) -> Mapping[str, float]:
-        """What a report says about each mistake that would change the loss of the first step -> that loss."""
-        return self._truth(0).alternatives
+    def loss_mistakes(self) -> list[WrongLoss]:
+        """The mistakes that would change the loss of the first step; [] where it is no sum of named losses."""
+        changed = self._truth(0).alternatives
+        return [wrong for wrong in wrong_losses(self.named_loss) if wrong.says in changed] if self.named_loss else []
 
     def judge_again(self, learner: Learner, error: Error) -> Error:
         """Judge the first step of a later process run. Returns ``error``, or the error that the later process run shows."""
         judged = self._replayed.get(learner.build_key) or self._judge_layers(learner, None)
-        local = Local.of(judged[0])
+        local = Local.of(judged[0], learner.optimizer.recipe.is_mixed)
         checks = self._judge_step(learner, 0, self._step(learner, 0), local, [], Distance())
         broken = next((check for check in checks if check.verdict.fails), None)
         if broken is None or error.verdict.fails:
@@ -284,6 +275,8 @@ class TrainingParity:
                     records=captured.records,
                     channels_last=captured.channels_last,
                     seed=self.request.seed,
+                    precision=self.optimizer.recipe.precision,
+                    loss_scale=captured.loss_scale,
                 )
             )
         except (Crashed, TimedOut):
@@ -303,7 +296,7 @@ class TrainingParity:
         """Let a subject make one step from this state and write it to its file. Returns what its worker reports."""
         state = self.states[index]
         self.process.listener.phase(learner.label, f"one step from the reference's state after {state.steps}")
-        return learner.worker.ask(TrainingStep(state=state, case=self._case(index), path=str(learner.step_file)))
+        return learner.worker.ask(TrainingStep(state, self._case(index), str(learner.step_file), scaling=not index))
 
     def _judge_step(
         self, learner: Learner, index: int, taken: StepTaken, local: Local, untested: list[str], distance: Distance
@@ -322,12 +315,13 @@ class TrainingParity:
             exact=npz.OnDisk(self._truth_path(index)),
             truth=truth,
             fused_parameters=learner.fused_parameters,
-            frozen=frozenset(filter(self.optimizer.recipe.freezes, truth.floors)),
+            recipe=self.optimizer.recipe,
         )
         where = partial(self._where_it_diverges, learner.worker, state.steps)
         return [
             judge_loss(step, taken.loss, taken.step_loss, local.rounding, where),
             judge_gradients(step, local.more_rounding, partial(self._floors_of_gradients, index), untested, distance),
+            *judge_mixed(step, taken),
             *judge_recipe(step, self.optimizer, learner.optimizer.variants),
             judge_update(step, self.optimizer, learner.optimizer.variants, taken.sparse),
             *([judge_statistics(step, local.rounding)] if truth.statistics else ()),
@@ -345,8 +339,10 @@ class TrainingParity:
                 seed=self.request.seed,
                 once=bool(self.no_curve),
                 parts=self.optimizer.recipe.accumulate,
+                precision=self.optimizer.recipe.precision,
             )
-            truth = self.worker.ask(question).truth
+            reply = self.worker.ask(question)
+            truth, self.named_loss = reply.truth, reply.loss
             if not math.isfinite(truth.loss):
                 where = self._where_it_diverges(self.worker, self.states[index].steps)
                 raise Failed(f"the reference's own loss is {truth.loss} at step {self.states[index].steps}{where}")
@@ -357,12 +353,9 @@ class TrainingParity:
         """The noise floor of every gradient of a step when rounding is this many times as large."""
         if (index, times) not in self._gradient_floors:
             self._phase(f"the step after {self.states[index].steps} with {times:.3g} times the rounding")
+            precision = self.optimizer.recipe.precision
             question = GradientFloors(
-                state=self.states[index],
-                inputs=str(self.prepared.training),
-                case=self._case(index),
-                seed=self.request.seed,
-                times=times,
+                self.states[index], str(self.prepared.training), self._case(index), self.request.seed, times, precision
             )
             self._gradient_floors[index, times] = self.worker.ask(question).floors
         return self._gradient_floors[index, times]
@@ -374,12 +367,11 @@ class TrainingParity:
     def _truth_path(self, index: int) -> Path:
         return self.space / f"truth-{index}.npz"
 
-    def _curve(self, learner: Learner, checks: Sequence[Check]) -> Curve:
+    def _curve(self, learner: Learner, differences: Sequence[str]) -> Curve:
         """The loss curve of a subject, from the first state."""
         count = len(self.band.losses)
         self.process.listener.phase(learner.label, f"its loss curve, {count} steps")
         losses = learner.worker.ask(LossCurve(state=self.states[0], steps=count)).losses
-        differences = list(dict.fromkeys(check.difference for check in checks if check.difference))
         return judge_curve(self.band, losses, differences, lambda step: self._where_it_diverges(learner.worker, step))
 
     def _where_it_diverges(self, worker: Worker, step: int) -> str:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from statistics import median
 
 import numpy as np
 
 from ..results.records import Check
 from ..results.verdicts import Verdict
-from ..verdict.limits import UNIT
+from ..verdict.limits import UNIT, growth
 from ..weights.canonical import Array
 from ..workload.keys import average_key
 from ..workload.optimizers import Optimizer
-from ..workload.recipe import CLIPS, DIFFERENCES, Recipe, averaged, clip_factors
+from ..workload.recipe import CLIPS, DIFFERENCES, Group, Recipe, averaged, clip_factors
+from ..workload.schedule import late_one_cycle
 from .optimizer_check import DRIFT_RHO, EQUAL_RHO
 from .step import Step, rms
 
@@ -50,12 +52,7 @@ def judge_recipe(step: Step, settings: Optimizer, variants: Sequence[str]) -> It
 def trained(step: Step) -> list[str]:
     """The parameters of the subject that the recipe does not freeze."""
     names = [key.removeprefix("gradient/") for key in step.taken if key.startswith("gradient/")]
-    return [name for name in names if _stored(step, name) not in step.frozen]
-
-
-def _stored(step: Step, name: str) -> str:
-    """The name that the recipe's patterns are compared with: of a sum of parameters, that of the first."""
-    return step.fused_parameters.get(name, (name,))[0]
+    return [name for name in names if step.stored(name) not in step.frozen]
 
 
 def _judged(
@@ -101,7 +98,7 @@ def _judge_accumulation(step: Step, recipe: Recipe) -> Check:
         return np.stack([step.taken[f"part/{index}/{name}"] for index in range(count)]).astype(np.float64)
 
     def floor(name: str) -> float:
-        return math.hypot(UNIT * rms(np.abs(parts(name)).sum(0)), step.truth.floors[_stored(step, name)])
+        return math.hypot(UNIT * rms(np.abs(parts(name)).sum(0)), step.truth.floors[step.stored(name)])
 
     def ratio(name: str, exact: Array) -> float:
         return _ratio(step.taken[f"accumulated/{name}"], exact, floor(name))
@@ -125,18 +122,24 @@ def _judge_clipping(step: Step, recipe: Recipe, variants: Sequence[str]) -> Chec
     own = {name: np.asarray(step.taken[f"accumulated/{name}"], np.float64) for name in names}
     squares = {name: float(np.square(each).sum()) for name, each in own.items()}
     right = _clipped(own, squares, how, limit)
-    terms = sum(each.size for each in own.values())
+    of_all = _noise_of_norm(own.values())
+    of_one = cache(lambda name: _noise_of_norm([own[name]]))
 
-    def ratio(name: str, exact: Array) -> float:
-        n = {"clip_norm": terms, "clip_each": own[name].size}.get(how, 1)
-        return _ratio(step.taken[f"clipped/{name}"], exact, UNIT * max(1.0, math.sqrt(n) / 2) * rms(right[name]))
+    def ratio(name: str, exact: Array, noise: float) -> float:
+        return _ratio(step.taken[f"clipped/{name}"], exact, noise * rms(exact))
+
+    def away(name: str) -> float:
+        noise = {"clip_norm": of_all, "clip_value": UNIT}.get(how) or of_one(name)
+        return ratio(name, right[name], noise)
 
     def same(explained: Callable[[str], Array]) -> bool:
-        return all(ratio(name, explained(name)) <= EQUAL_RHO for name in names)
+        return all(ratio(name, explained(name), max(of_all, of_one(name))) <= EQUAL_RHO for name in names)
 
     known: list[Explanation] = []
     if "clip eps" in variants:
         known.append(("clip eps", _clipped(own, squares, how, limit, 0.0).__getitem__))
+    if "norm of groups" in variants:
+        known.append(("norm of groups", _clipped_by_group(step, recipe, own, squares).__getitem__))
     wrong: list[Explanation] = [("they are not clipped", own.__getitem__)]
     for other, what in CLIPS.items():
         if other != how:
@@ -146,11 +149,25 @@ def _judge_clipping(step: Step, recipe: Recipe, variants: Sequence[str]) -> Chec
                     _clipped(own, squares, other, limit).__getitem__,
                 )
             )
-    check = _judged("clipping", step, {name: ratio(name, right[name]) for name in names}, same, known, wrong)
+    check = _judged("clipping", step, {name: away(name) for name in names}, same, known, wrong)
     if check.verdict == Verdict.EQUAL and all(np.array_equal(own[name], right[name]) for name in names):
         says = f"no gradient reached the limit of {limit:g}, so nothing was clipped"
         return Check("clipping", step.number, Verdict.UNTESTED, says=says, known=len(names))
     return check
+
+
+def _noise_of_norm(gradients: Iterable[Array]) -> float:
+    """The share by which the norm of these values may be off in float32.
+
+    A framework may add the squares one after the other. Most errors of such a sum cancel, but not where many squares are so small
+    beside the sum of those before that they are rounded away. The sum is therefore made in float32, too.
+    """
+    found, exact, terms = np.float32(0), 0.0, 0
+    for each in gradients:
+        squares = np.square(each.ravel())
+        exact, terms = exact + float(squares.sum()), terms + squares.size
+        found = np.cumsum(np.append(found, squares), dtype=np.float32)[-1]
+    return max(UNIT * growth(terms), abs(float(found) - exact) / exact / 2 if exact else 0.0)
 
 
 def _clipped(
@@ -163,11 +180,23 @@ def _clipped(
     return {name: each * factor for (name, each), factor in zip(own.items(), factors)}
 
 
+def _clipped_by_group(step: Step, recipe: Recipe, own: Arrays, squares: Mapping[str, float]) -> dict[str, Array]:
+    """The gradients, each parameter group of which is clipped by its own norm."""
+    assert recipe.clip is not None
+    members, found = dict[Group | None, list[str]](), dict[str, Array]()
+    for name in own:
+        members.setdefault(recipe.group_of(step.stored(name)), []).append(name)
+    for names in members.values():
+        gradients, sums = {name: own[name] for name in names}, {name: squares[name] for name in names}
+        found |= _clipped(gradients, sums, *recipe.clip, 0.0)
+    return found
+
+
 def _judge_rates(step: Step, settings: Optimizer, variants: Sequence[str]) -> Iterator[Check]:
     """The factor of the schedule, and then the rate and the decay of every parameter, given the framework's own factor."""
     names, recipe = trained(step), settings.recipe
     rates = {name: float(step.taken[f"rate/{name}"]) for name in names}
-    right = {name: settings.of(_stored(step, name)) for name in names}
+    right = {name: settings.of(step.stored(name)) for name in names}
     # A group's rate may be missing, so that the factor is that of the parameters with the common rate, where there are any.
     common = [name for name in names if right[name].lr == settings.lr] or names
     shares = [rates[name] / right[name].lr for name in common if right[name].lr]
@@ -195,7 +224,10 @@ def _judge_schedule(step: Step, recipe: Recipe, factor: float, variants: Sequenc
     if ratio <= EQUAL_RHO:
         return check(Verdict.EQUAL)
     behind, micro = schedule.factor(max(0, number - 1)), schedule.factor(parts * number + parts - 1)
-    for difference, expected in (("late schedule", behind), ("schedule of micro-batches", micro)):
+    known = [("late schedule", behind), ("schedule of micro-batches", micro)]
+    if schedule.kind == "one-cycle" and schedule.steps:
+        known.append(("late one-cycle", late_one_cycle(number, schedule.steps)))
+    for difference, expected in known:
         if difference in variants and same(expected):
             return check(Verdict.DRIFT, f"{difference}: {DIFFERENCES[difference]}", difference)
     wrong = [("it is one step ahead", schedule.factor(number + 1)), ("it is one step behind", behind)]
@@ -213,7 +245,7 @@ def _judge_groups(step: Step, settings: Optimizer, right: Mapping[str, Optimizer
     """rates: without the factor of the schedule."""
     worst, says = 0.0, ""
     for name, own in right.items():
-        group = settings.recipe.group_of(_stored(step, name))
+        group = settings.recipe.group_of(step.stored(name))
         of = f"its group {group.pattern!r}" if group else "a parameter without a group"
         decay = float(step.taken[f"decay/{name}"])
         for what, found, exact in (("learning rate", rates[name], own.lr), ("weight decay", decay, own.weight_decay)):
@@ -226,7 +258,7 @@ def _judge_groups(step: Step, settings: Optimizer, right: Mapping[str, Optimizer
 
 def _judge_frozen(step: Step, recipe: Recipe) -> Check:
     """Frozen parameters, which a step must leave as they are, bit by bit."""
-    names = [name for name in step.before if _stored(step, name) in step.frozen]
+    names = [name for name in step.before if step.stored(name) in step.frozen]
     moved = {name: rms(step.taken[f"weight/{name}"].astype(np.float64) - step.before[name]) for name in names}
     moving = {name: far for name, far in moved.items() if far}
     if not moving:
@@ -241,6 +273,10 @@ def _judge_average(step: Step, recipe: Recipe, variants: Sequence[str]) -> Check
     """The average of the framework's own weights after the step, against its average."""
     assert recipe.average is not None
     decay, parts, names = recipe.average, recipe.accumulate, trained(step)
+    missing = [name for name in names if f"state/{average_key(name)}" not in step.taken]
+    if missing:
+        says = f"no average of {missing[0]} is kept" + (f", and of {len(missing) - 1} more" if len(missing) > 1 else "")
+        return Check("average", step.number, Verdict.DIFFERENT, math.inf, says, known=len(names))
     old = {name: _average_before(step, name) for name in names}
     after = {name: step.taken[f"weight/{name}"].astype(np.float64) for name in names}
     before = {name: step.before[name].astype(np.float64) for name in names}

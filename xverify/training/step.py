@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from ..errors import Unsupported
 from ..verdict.findings import StepTruth
-from ..verdict.limits import UNIT
+from ..verdict.limits import UNIT, UNITS
 from ..weights.canonical import Array
 from ..workload import optimizers
 from ..workload.keys import state_key
 from ..workload.optimizers import Optimizer
+from ..workload.recipe import NO_RECIPE, Recipe
 from . import optimizer_check
 
 SAMPLE = 2**18  # number of values of a large parameter whose step is judged
@@ -37,7 +39,7 @@ class Step:
         messages_training.TrainingStep lists.
     before: the weights before the step, as the subject stores them. optimizer_state: of the reference before the step.
     exact: gradients and statistics in float64. truth: the noise floors of these.
-    fused_parameters: see Framework.fused_parameters. frozen: parameters of the reference that training must not change.
+    fused_parameters: see Framework.fused_parameters. recipe: of the run, with canonical names.
     """
 
     index: int
@@ -48,7 +50,16 @@ class Step:
     exact: Arrays
     truth: StepTruth
     fused_parameters: Mapping[str, tuple[str, ...]]
-    frozen: frozenset[str] = frozenset()
+    recipe: Recipe = NO_RECIPE
+
+    @cached_property
+    def frozen(self) -> frozenset[str]:
+        """The parameters of the reference that training must not change."""
+        return frozenset(filter(self.recipe.freezes, self.truth.floors))
+
+    def stored(self, name: str) -> str:
+        """The reference's name of a parameter of the subject; of a sum of parameters, the name of the first."""
+        return self.fused_parameters.get(name, (name,))[0]
 
 
 @dataclass
@@ -90,7 +101,7 @@ class Parameter:
         self.name, self.steps = name, step.number
         parts = step.fused_parameters.get(name, (name,))
         self.parts, stored = len(parts), parts[0]
-        self.noise = step.truth.floors[stored]
+        self.noise = _noise(step, name, stored)
         whole = step.before[name]
         picked = (
             np.random.default_rng(step.number).integers(0, whole.size, SAMPLE) if whole.size > SAMPLE else slice(None)
@@ -115,6 +126,10 @@ class Parameter:
     def unchanged(self) -> bool:
         """Whether the step did not change the parameter."""
         return not np.any(self.after - self.before)
+
+    def is_rounded(self, dtype: str) -> bool:
+        """Whether all values after the step are numbers of this lower precision."""
+        return bool(self.after.any()) and _holds(dtype, self.after)
 
     def judge(
         self, settings: Optimizer, times: int, factor: float = 1.0, momentum: float = 1.0, parts: int = 1
@@ -152,6 +167,26 @@ class Parameter:
         change, right = (self.after - self.before).ravel().astype(np.float64), (exact - self.before).ravel()
         size = float(right.dot(right))
         return float(change.dot(right)) / size if size else math.nan
+
+
+def _holds(dtype: str, values: Array) -> bool:
+    """Whether this lower precision holds all these float32 values."""
+    if dtype == "float16":
+        with np.errstate(over="ignore"):
+            return bool((values.astype(np.float16).astype(np.float32) == values).all())
+    return not (np.ascontiguousarray(values, np.float32).view(np.uint32) & 0xFFFF).any()  # bfloat16 has the upper half
+
+
+def _noise(step: Step, name: str, stored: str) -> float:
+    """How far the gradient of a parameter may differ between two computations in one framework (rms).
+
+    A lower precision makes a gradient less accurate, but the same computation makes the same errors, as two of them show.
+    """
+    floor, unit = step.truth.floors[stored], UNITS.get(step.recipe.precision, UNIT)
+    if unit == UNIT or f"accumulated/{name}" not in step.taken:
+        return floor
+    apart = rms(np.subtract(step.taken[f"accumulated/{name}"], step.taken[f"gradient/{name}"], dtype=np.float64))
+    return min(floor, math.hypot(floor * UNIT / unit, apart))
 
 
 def _own_settings(step: Step, name: str, settings: Optimizer) -> Callable[[Optimizer], Optimizer]:

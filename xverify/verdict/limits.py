@@ -14,19 +14,25 @@ from ..results.verdicts import Verdict
 from ..weights.canonical import Array
 
 UNIT = 2.0**-24  # unit roundoff of float32: half the distance from 1.0 to the next larger number
+UNITS = {"float16": 2.0**-11, "bfloat16": 2.0**-8}  # unit roundoff of the lower precisions
 EQUAL_R, DRIFT_R = 4.0, 40.0  # of R: residual / noise floor of a layer
 EQUAL_C, DRIFT_C = 10.0, 60.0  # of C: the same for its worst channel
 EQUAL_BACKWARD_R = 5.0  # of R of a gradient; clean gradients have up to 3.54
 EQUAL_RHO, DRIFT_RHO, COHERENT_RHO = 3.0, 10.0, 30.0  # of rho: residual of a model's output / noise of all its layers
 LEAST_VALUES = 4  # of a channel that has a C; see ``ratios``
 VISIBLE = 40.0  # noise floors; a fault that changes the result by less cannot be told from rounding
+# Precision -> share of its size; a gradient whose noise floor is larger is treated as rounding alone.
+NULL = {"float32": 0.01, "float16": 0.1, "bfloat16": 0.1}
 
 
-def growth(terms: int) -> float:
+def growth(terms: int, unit: float = UNIT) -> float:
     """κ = max(1, √n/2): how much the rounding error of a sum of n terms grows.
 
     terms: n. Source: the probabilistic bound of Higham & Mary, SIAM Journal on Scientific Computing 41 (2019).
+    unit: of the precision. Processors compute the sums of products of lower precisions in float32, so that κ is then 1.
     """
+    if unit > UNIT:
+        return 1.0
     return max(1.0, math.sqrt(terms) / 2)
 
 
@@ -49,6 +55,7 @@ def ratios(
     size: Array,
     terms: int,
     values: int = LEAST_VALUES,
+    unit: float = UNIT,
 ) -> tuple[float, float]:
     """R and C: residual / noise floor F of a tensor and of its worst channel, where F² = κ²·σ² + e32² and σ² = d² + (u·y)²/3.
 
@@ -61,6 +68,7 @@ def ratios(
     size: of y64.
     terms: n, the length of the sums; κ = growth(n).
     values: m, the number of values of one channel.
+    unit: u, of the precision in which the tensor is computed. Below float32, sums are computed in float32, so κ is 1.
 
     R = rms(residual) / F over all channels. C is the largest rms(residual) / √(F_c² + F²/100) of a channel c. Its second term is
     there because the last bits of a channel that is nearly zero would count as a fault otherwise.
@@ -71,10 +79,10 @@ def ratios(
     probability of 1e-2 for m = 1, 4e-4 for m = 2, 2e-5 for m = 3 and 7e-7 for m = 4. A model has thousands of channels, so
     m = 4 is the first number of values at which less than one channel in a million is accused.
     """
-    sigma = UNIT**2 / 3 * size
+    sigma = unit**2 / 3 * size
     kappa = 1.0
     if perturbed is not None:
-        sigma, kappa = sigma + perturbed, growth(terms)
+        sigma, kappa = sigma + perturbed, growth(terms, unit)
     floor = kappa**2 * sigma + (0.0 if own is None else own)
     assert residual.ndim == 1
     whole = float(floor.mean())

@@ -57,10 +57,14 @@ class Building:
         state.source = Source(Path(request.folder), Path(request.onnx) if request.onnx else None)
         state.options = {**request.options, **state.framework.mode_options.get(request.mode or "", {})}
         state.framework.objective, state.objective = None, request.objective
+        state.framework.computes_in, state.framework.loss_scale = request.precision, 1.0
         state.targets = {TARGET: None}
         if request.objective is not None:
             state.targets = request.objective.targets
-            state.framework.objective = loss_function(state.framework, state.source, request.objective, request.outputs)
+            if not request.objective.step:
+                state.framework.objective = loss_function(
+                    state.framework, state.source, request.objective, request.outputs
+                )
         state.names, state.inputs, state.outputs = request.names, request.inputs, request.outputs
         state.replay_models = {}
         begun = state.clock()

@@ -40,7 +40,6 @@ from .messages_reference import OutputFloor, Replayed
 from .state import Handlers, State
 
 LEAST_CASES = 2  # a single case could not show that an output is constant
-SAMPLES = 2  # perturbed evaluations of each case
 
 
 class GraphWork:
@@ -108,10 +107,12 @@ class GraphWork:
         fed: dict[str, Any] = {}  # of a type whose module only the worker of torch can import
         begun, done = self.state.clock(), 0
         for case, inputs in enumerate(_cases(request.inputs)):
+            if request.cases and case not in request.cases:
+                continue
             if case >= LEAST_CASES and self.state.clock() - begun > request.enough:
                 break
             done = case + 1
-            computed = noise(graph, inputs, request.seed, SAMPLES, approximated=request.approximated, fed=fed)
+            computed = noise(graph, inputs, request.seed, request.samples, approximated=request.approximated, fed=fed)
             fed = {name: computed[output].value for name, output in request.state.items()}
             for name, found in computed.items():
                 key = case_key(case, name)

@@ -79,6 +79,7 @@ class Build(Request[Built]):
     mode: the mode in which the model will run; None: build it without the options of any mode.
     expected: canonical name -> shape of the reference's weights, for the messages about a model that has others.
     objective: the loss that the model is trained with; None: the mean cross-entropy of its only output.
+    precision: in which the model computes in training; its weights stay in float32.
     """
 
     folder: str
@@ -90,6 +91,7 @@ class Build(Request[Built]):
     mode: str | None = None
     expected: dict[str, tuple[int, ...]] = field(default_factory=dict)
     objective: Objective | None = None
+    precision: str = "float32"
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,7 @@ class EvaluateGraph(Request[GraphEvaluated]):
     enough: seconds after which no further case is begun; two cases are always computed.
     approximated: names of nodes that the runtime approximates, whose error is added to the noise.
     state: input -> output. From the second case on, this input is what this output was in the case before, in each pass by itself.
+    samples: perturbed evaluations of each case. cases: the cases to compute; empty: all, from the first.
     """
 
     file: str
@@ -86,6 +87,8 @@ class EvaluateGraph(Request[GraphEvaluated]):
     enough: float
     approximated: tuple[str, ...] = ()
     state: dict[str, str] = field(default_factory=dict)
+    samples: int = 2
+    cases: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

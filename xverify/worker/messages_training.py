@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..framework.capture import LayerCall
+from ..framework.dropout import DropoutCall, DropoutLayer
 from ..verdict.findings import ReplayReport, StepTruth
+from ..workload.losses import Objective
 from ..workload.optimizers import Optimizer
 from .codec import Reply, Request
 from .messages import Done
@@ -51,6 +53,7 @@ class PrepareTraining(Request[TrainingPrepared]):
     match: whether to use an exact equivalent of torch's optimizer instead of the framework's own.
     time_input: whether the conversion of the batch is part of the timed step.
     plant: a mistake to make in the model first: a name in ``worker.mistakes.IN_MODEL``; "" for none.
+    dropout: whether to look first at how the dropout layers drop, for ``ListDropouts``.
     """
 
     inputs: str
@@ -59,6 +62,7 @@ class PrepareTraining(Request[TrainingPrepared]):
     match: bool
     time_input: bool = False
     plant: str = ""
+    dropout: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,17 +88,44 @@ class SaveState(Request[StateSaved]):
 
 
 @dataclass(frozen=True)
+class Scaling:
+    """How a float16 run scales its loss.
+
+    scale: of the loss. interval: number of steps with finite gradients after which it is doubled.
+    after_step, counted: the scale after a usual step, and the number of steps that were counted towards the interval.
+    after_overflow: the scale after a step at the scale ``overflow``, with which gradients are infinite.
+    overflow_counted: the number of steps that were counted after it.
+    moved: number of weights that this step changed.
+    after_interval: the scale after the last step of an interval.
+    """
+
+    scale: float
+    interval: int
+    after_step: float
+    counted: int
+    overflow: float
+    after_overflow: float
+    overflow_counted: int
+    moved: int
+    after_interval: float
+
+
+@dataclass(frozen=True)
 class StepTaken(Reply):
     """One step was made.
 
     loss: loss of the pass that computed the gradients.
     step_loss: loss that the timed callable returned.
     sparse: parameters whose gradient is a list of rows.
+    master: dtype of the weights that the step updates -> number of weights of this dtype. scaling: how the loss is scaled; None
+        where the loss is not scaled, or was not asked for.
     """
 
     loss: float
     step_loss: float
     sparse: tuple[str, ...]
+    master: dict[str, int] = field(default_factory=dict)
+    scaling: Scaling | None = None
 
 
 @dataclass(frozen=True)
@@ -104,11 +135,13 @@ class TrainingStep(Request[StepTaken]):
     path: the file for the results "gradient/name", "weight/name" and "state/name/index". With a recipe also what a step from this
         state uses of it: "part/index/name" (the gradients of a micro-batch), "accumulated/name", "clipped/name", "rate/name" and
         "decay/name" (see framework.training.Used), and "state/name/average".
+    scaling: whether to also make steps that show how the loss is scaled, where it is.
     """
 
     state: TrainingState
     case: int
     path: str
+    scaling: bool = False
 
 
 @dataclass(frozen=True)
@@ -140,10 +173,14 @@ class CurveDrawn(Reply):
 
 @dataclass(frozen=True)
 class LossCurve(Request[CurveDrawn]):
-    """Make this number of steps from this state, one batch after another. It stops at a loss that is not finite."""
+    """Make this number of steps from this state. It stops at a loss that is not finite.
+
+    order: the index of the batch of each step; () takes one batch after another.
+    """
 
     state: TrainingState
     steps: int
+    order: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -167,11 +204,15 @@ class Trajectory(Request[StatesSaved]):
 
 @dataclass(frozen=True)
 class TrainingCaptured(Reply):
-    """The capture of one forward and backward pass. The fields are those of ``Captured``; loss is the value of the loss."""
+    """The capture of one forward and backward pass. The fields are those of ``Captured``.
+
+    loss: its value. loss_scale: what it was multiplied by; the gradients have been divided by it.
+    """
 
     records: tuple[LayerCall, ...]
     channels_last: bool
     loss: float
+    loss_scale: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -189,9 +230,13 @@ class CaptureTraining(Request[TrainingCaptured]):
 
 @dataclass(frozen=True)
 class TruthComputed(Reply):
-    """truth: the exact values and noise floors of a training step. Its arrays are in the file of the request."""
+    """The exact values and noise floors of a training step. Its arrays are in the file of the request.
+
+    loss: the loss as a sum of named losses; None when it is another one.
+    """
 
     truth: StepTruth
+    loss: Objective | None = None
 
 
 @dataclass(frozen=True)
@@ -201,6 +246,8 @@ class TrainingTruth(Request[TruthComputed]):
     path: the file for the results "gradient/name" and "statistic/name".
     once: whether to measure the noise floors with one perturbed pass only.
     parts: number of micro-batches of a step.
+    precision: in which the frameworks compute.
+    masks: an array file of dropout masks (framework.dropout.mask_key); "" without dropout.
     """
 
     state: TrainingState
@@ -210,6 +257,8 @@ class TrainingTruth(Request[TruthComputed]):
     seed: int
     once: bool
     parts: int = 1
+    precision: str = "float32"
+    masks: str = ""
 
 
 @dataclass(frozen=True)
@@ -221,13 +270,52 @@ class GradientFloorsMeasured(Reply):
 
 @dataclass(frozen=True)
 class GradientFloors(Request[GradientFloorsMeasured]):
-    """Measure how much the gradients of a step change under rounding that is ``times`` as large as that of float32."""
+    """Measure how much the gradients of a step change under rounding that is ``times`` as large as that of the precision.
+
+    masks: as in ``TrainingTruth``.
+    """
 
     state: TrainingState
     inputs: str
     case: int
     seed: int
     times: float
+    precision: str = "float32"
+    masks: str = ""
+
+
+@dataclass(frozen=True)
+class DropoutsListed(Reply):
+    """The dropout layers of a model, and their calls in one forward pass."""
+
+    layers: tuple[DropoutLayer, ...]
+    calls: tuple[DropoutCall, ...]
+
+
+@dataclass(frozen=True)
+class ListDropouts(Request[DropoutsListed]):
+    """Return what ``PrepareTraining`` with ``dropout`` found."""
+
+
+@dataclass(frozen=True)
+class MaskedPassMade(Reply):
+    """loss: of the pass."""
+
+    loss: float
+
+
+@dataclass(frozen=True)
+class MaskedPass(Request[MaskedPassMade]):
+    """Make one eager forward and backward pass from this state, in which dropout layers multiply by given masks.
+
+    masks: an array file (framework.dropout.mask_key), in the framework's own layout.
+    path: the file for the results "gradient/name".
+    """
+
+    state: TrainingState
+    case: int
+    masks: str
+    path: str
 
 
 @dataclass(frozen=True)
@@ -240,7 +328,7 @@ class TrainingReplayed(Reply):
 
 @dataclass(frozen=True)
 class ReplayTraining(Request[TrainingReplayed]):
-    """Replay the capture of a training step. folder, records, channels_last: see ``TrainingCaptured``."""
+    """Replay the capture of a training step. folder, records, channels_last, loss_scale: see ``TrainingCaptured``."""
 
     state: TrainingState
     inputs: str
@@ -248,3 +336,5 @@ class ReplayTraining(Request[TrainingReplayed]):
     records: tuple[LayerCall, ...]
     channels_last: bool
     seed: int
+    precision: str = "float32"
+    loss_scale: float = 1.0

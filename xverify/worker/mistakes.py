@@ -93,6 +93,32 @@ def _schedule_early(learner: Any) -> None:
     _before_update(learner, learner.advance)
 
 
+def _last_micro_batch(learner: Any) -> None:
+    forward = learner.forward
+
+    def zeroed(*inputs: Any) -> Any:
+        learner.optim.zero_grad()
+        return forward(*inputs)
+
+    learner.forward = zeroed
+
+
+def _clip_late(learner: Any) -> None:
+    clip, step = learner.clip, learner.optim.step
+    learner.clip = lambda: None
+
+    def early(*_: Any) -> None:
+        step()
+        clip()
+
+    learner.optim.step = MethodType(early, learner.optim)  # a scheduler of torch expects a method
+
+
+def _schedule_late(learner: Any) -> None:
+    start = learner._start_schedule
+    learner._start_schedule = lambda steps: start(max(0, steps - 1))
+
+
 def _average_early(learner: Any) -> None:
     _before_update(learner, learner.take_average)
     learner.take_average = lambda: None
@@ -109,13 +135,62 @@ def _before_update(learner: Any, does: Callable[[], None]) -> None:
     learner.optim.step = MethodType(late, learner.optim)  # a scheduler of torch expects a method
 
 
+def _clip_scaled(learner: Any) -> None:
+    """Clip the gradients before they are divided by the scale of the loss."""
+    clip, unscale = learner.clip, learner.unscale
+    learner.before_clipping = lambda: None
+
+    def clip_first() -> None:
+        clip()
+        unscale()
+
+    learner.clip = clip_first
+
+
+def _scale_kept(learner: Any) -> None:
+    """Give the optimizer gradients that still contain the scale of the loss."""
+    learner.before_clipping = lambda: None
+    learner.update = lambda: learner.optim.step()
+
+
+def _never_skipped(learner: Any) -> None:
+    """Make an update also with infinite gradients."""
+    learner.update = lambda: (learner.optim.step(), learner.scaler.update())
+
+
+def _bfloat16_weights(learner: Any) -> None:
+    """Keep the weights in bfloat16 between steps."""
+    take_average = learner.take_average
+
+    def rounded() -> None:
+        with learner.torch.no_grad():
+            for parameter in learner.parameters.values():
+                parameter.copy_(parameter.bfloat16())
+        take_average()
+
+    learner.take_average = rounded
+
+
+def _gradient_scaled(learner: Any) -> None:
+    """Multiply the gradient of the first weight by 1.3."""
+    next(iter(learner.parameters.values())).register_hook(lambda gradient: 1.3 * gradient)
+
+
 PLANTS: Mapping[str, Callable[[Any], None]] = {
     "bessel": _bessel,
     "accumulate": _accumulate,
     "frozen": _frozen,
     "sum of micro-batches": _sum_of_micro_batches,
     "schedule early": _schedule_early,
+    "schedule late": _schedule_late,
+    "clip late": _clip_late,
+    "last micro-batch": _last_micro_batch,
     "average early": _average_early,
+    "clip scaled": _clip_scaled,
+    "scale kept": _scale_kept,
+    "never skipped": _never_skipped,
+    "bfloat16 weights": _bfloat16_weights,
+    "gradient scaled": _gradient_scaled,
     "no AMSGrad": _formula(lambda o: replace(o, recipe=replace(o.recipe, amsgrad=False))),
     "eps-hat": _formula(lambda o: replace(o, variants=("eps-hat",))),
     "eps-inside": _formula(lambda o: replace(o, variants=("eps-inside",))),

@@ -11,16 +11,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, cast
 
 import psutil
 
 from ..environments import store as environments
 from ..errors import Crashed, Failed, NotInstalled, SubjectError, TimedOut, Unsupported
 from ..framework.adapter import Framework
-from . import codec, lifeline, limits, memory
+from . import cgroup, codec, lifeline, limits, memory
 from .codec import MessageError, Refusal, Reply, ReplyType, Request
 from .command import same_interpreter, worker_command
+from .doing import doing_for
 from .ending import MARK, Ending, signal_name
 from .log import Log
 from .messages import Block, Start, Started, Stop
@@ -77,6 +78,8 @@ class Worker:
         self.asked = 0  # the number of the last request
         self.process: subprocess.Popen[bytes] | None = None
         self.ending: Ending | None = None
+        self._group: cgroup.Group | None = None  # control group that bounds its memory
+        self._overdue: TimedOut | None = None  # the error of a request for which the process was killed
         self._lifeline: int | None = None  # file descriptor of the pipe whose end kills the worker
         self.version: str | None = None  # version of Python in the worker
         self.import_rss_mib: float | None = None
@@ -117,7 +120,7 @@ class Worker:
         command = worker_command(
             self.adapter, self.folder, self.threads, self.device, self.python, self.patient, allocator=self.allocator
         )
-        self.asked = 0
+        self.asked, self._overdue = 0, None
         self.log = Log(self.log.path)
         self._lines: queue.Queue[bytes | None] = queue.Queue(2 * MOST_NOISE)
         try:
@@ -142,7 +145,8 @@ class Worker:
     def _popen(self, arguments: Sequence[str], variables: Mapping[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:
         """Start the process with its pipes. Where the system can hand it on, one of them is the lifeline."""
         read, self._lifeline = os.pipe() if os.name == "posix" else (None, None)
-        own = {**variables, **limits.variables(self.memory), MARK: str(self.folder)}
+        self._group = limits.group(self.memory)
+        own = {**variables, **limits.variables(self.memory, self._group), MARK: str(self.folder)}
         try:
             return subprocess.Popen(
                 arguments,
@@ -155,17 +159,20 @@ class Worker:
                 pass_fds=() if read is None else (read,),
             )
         except OSError:
-            self._drop_lifeline()
+            self._drop()
             raise
         finally:
             if read is not None:
                 os.close(read)
 
-    def _drop_lifeline(self) -> None:
-        """Close this process's end of the lifeline."""
+    def _drop(self) -> None:
+        """Close this process's end of the lifeline, and remove the control group."""
         if self._lifeline is not None:
             os.close(self._lifeline)
             self._lifeline = None
+        if self._group is not None:
+            self._group.remove()
+            self._group = None
 
     def _greet(self) -> None:
         """Wait for the worker's hello, and skip lines that the interpreter prints before it."""
@@ -209,7 +216,7 @@ class Worker:
             with contextlib.suppress(OSError):
                 if pipe is not None:
                     pipe.close()
-        self._drop_lifeline()
+        self._drop()
 
     def kill(self) -> None:
         """Kill the process and all processes that it started."""
@@ -222,7 +229,7 @@ class Worker:
         """Send a request, and wait for its reply. Raises a SubjectError when the worker fails."""
         assert self.process is not None
         assert self.process.stdin is not None
-        doing = _doing(request)
+        doing = doing_for(request)
         self._check_silent(doing)
         line = codec.encode_request(self.asked + 1, request)
         self.asked += 1
@@ -231,7 +238,8 @@ class Worker:
         timed = isinstance(request, Block)
         reply = self._reply(self._next_line(deadline, doing, silent=timed), doing)
         if isinstance(reply, Refusal):
-            raise _STATUS.get(reply.status, Failed)(reply.reason + limits.hint(self.memory, reply.reason))
+            hint = limits.hint(self.memory, reply.reason, kills=self._kills())
+            raise _STATUS.get(reply.status, Failed)(reply.reason + hint)
         if type(reply) is not request.reply_type:
             expected, got = request.reply_type.__name__, type(reply).__name__
             raise self._broken(f"answered {got!r} to {doing}, where {expected!r} is the reply")
@@ -307,10 +315,13 @@ class Worker:
             return line
 
     def _late(self, doing: str) -> TimedOut:
-        return TimedOut(f"{doing} took over {self.timeout:g} s; see --timeout{self.log.last_words()}")
+        self._overdue = TimedOut(f"{doing} took over {self.timeout:g} s; see --timeout{self.log.last_words()}")
+        return self._overdue
 
-    def _death(self, doing: str) -> Crashed:
+    def _death(self, doing: str) -> Crashed | TimedOut:
         """How the process ended, or that it closed its pipe, as the error to raise."""
+        if self._overdue is not None:  # an earlier request was late, and the process was killed for it
+            return self._overdue
         assert self.process is not None
         assert self.ending is not None
         with contextlib.suppress(queue.Full):
@@ -319,13 +330,17 @@ class Worker:
             self.kill()
             return Crashed(f"closed its pipe while {doing}{self.log.last_words()}")
         code = self.ending.reap()
-        limit = limits.hint(self.memory, "", crashed=True)
+        limit = limits.hint(self.memory, "", crashed=True, kills=self._kills())
         if code < 0:
             name = signal_name(-code)
             if name == "SIGKILL" and not limit:
                 limit = " (killed by hand, or by the system for want of memory: try a smaller --batch)"
             return Crashed(f"killed by {name} while {doing}{limit}{self.log.last_words()}")
         return Crashed(f"exited with status {code} while {doing}{limit}{self.log.last_words()}")
+
+    def _kills(self) -> int:
+        """The number of its processes that the kernel killed because they needed more memory than the limit."""
+        return 0 if self._group is None else self._group.kills()
 
     # -- state --------------------------------------------------------------------------------------------------------
 
@@ -346,28 +361,6 @@ class Worker:
     def peak_rss_mib(self) -> float | None:
         """See memory.peak_rss_mib."""
         return memory.peak_rss_mib(self.pid)
-
-
-_DOING = {
-    "Start": "importing",
-    "Build": "building the model",
-    "Load": "loading the weights",
-    "Export": "exporting ONNX",
-    "Evaluate": "computing the reference",
-    "Prepare": "its first step",
-    "PrepareTraining": "its first training step",
-    "Warm": "warming up",
-    "Block": "a timed block",
-    "ReadFile": "reading the weight file",
-    "ReadGraph": "reading the weight file",
-    "WriteFile": "writing the weight file",
-}
-
-
-def _doing(request: Request[Any]) -> str:
-    """What a worker does for this request, as a phrase for messages."""
-    name = type(request).__name__
-    return _DOING.get(name, f"the request {name}")
 
 
 def _shown(line: bytes) -> str:

@@ -1,8 +1,8 @@
 """The worker: a process for one framework, one model and one mode (``python -m xverify.worker``).
 
 It needs only numpy and its framework, so it runs under any interpreter that has these. Replays also need greenlet. The handlers of
-the requests are in ``building``, ``timing``, ``soundness``, ``reference``, ``training``, ``training_reference``, ``files``,
-``graph``, ``conversion`` and ``weight_files``.
+the requests are in ``building``, ``timing``, ``soundness``, ``reference``, ``training``, ``training_reference``, ``own_step``,
+``own_step_reference``, ``files``, ``graph``, ``conversion`` and ``weight_files``.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from .conversion import ConversionWork
 from .files import FileWork
 from .graph import GraphWork
 from .messages import Stop
+from .own_step import OwnStepSession
+from .own_step_reference import OwnStepReference
 from .reference import ReferenceWork
 from .soundness import Soundness
 from .state import Handlers, State
@@ -48,6 +50,8 @@ class Session:
             Soundness(self.state),
             self.training,
             TrainingReference(self.state),
+            OwnStepSession(self.state),
+            OwnStepReference(self.state),
             WeightFileWork(),
         )
         self.handlers: Handlers = {kind: handler for group in groups for kind, handler in group.handlers().items()}

@@ -6,6 +6,7 @@ Gradients, weights and optimizer state are in array files, with canonical names 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -15,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import Unsupported
-from ..framework.capture import TrainingRecorder
+from ..framework import dropout
+from ..framework.capture import LOWER, TrainingRecorder
 from ..framework.training import Training
 from ..weights import canonical, npz
 from ..weights.canonical import Array
@@ -27,6 +29,8 @@ from . import messages_training as messages
 from .messages import Done
 from .messages_training import (
     CurveDrawn,
+    DropoutsListed,
+    MaskedPassMade,
     StateSaved,
     StatesSaved,
     StepTaken,
@@ -34,8 +38,11 @@ from .messages_training import (
     TrainingPrepared,
     TrainingState,
 )
+from .scaling import scaled_steps
 from .state import Handlers, State
 from .timing import time_calls
+
+MARGIN = 4.0  # between the scale of the loss in a step and in a pass whose layers are captured
 
 
 def labelled_batches(state: State, path: str) -> list[tuple[Array, ...]]:
@@ -64,6 +71,7 @@ class TrainingSession:
         self.state = state
         self.learner: Training
         self.batches: list[tuple[Any, ...]] = []
+        self.dropouts = DropoutsListed((), ())
 
     def handlers(self) -> Handlers:
         """Class of request -> the method that answers it."""
@@ -77,6 +85,8 @@ class TrainingSession:
             messages.LossCurve: self.loss_curve,
             messages.Trajectory: self.trajectory,
             messages.CaptureTraining: self.capture,
+            messages.ListDropouts: self.list_dropouts,
+            messages.MaskedPass: self.masked_pass,
         }
 
     def prepare(self, request: messages.PrepareTraining) -> TrainingPrepared:
@@ -85,14 +95,21 @@ class TrainingSession:
         state.context = nullcontext
         arrays = labelled_batches(state, request.inputs)
         self.batches = [native_batch(state, batch) for batch in arrays]
+        if request.dropout:
+            weighted = {name.rpartition(".")[0] for name in state.canonical_names.values()}
+            layers, calls = dropout.examine(framework, state.model, self.batches[0][:-1], self._layer_names(), weighted)
+            self.dropouts = DropoutsListed(tuple(layers), tuple(calls))
         dropout_disabled = framework.disable_dropout(state.model)
         if request.plant:
             from .mistakes import IN_MODEL
 
             IN_MODEL[request.plant](each for parts in framework.layers(state.model).values() for each in parts)
         optimizer = self._optimizer(request.optimizer)
+        framework.computes_in = optimizer.recipe.precision
         start = state.clock()
         self.learner = framework.training(state.model, request.mode, self.batches[0], optimizer, request.match)
+        if optimizer.recipe.scales:
+            self._settle_scale()
         state.cases, state.call = self.batches, self.learner.step
         if request.time_input:
             step = self.learner.step
@@ -107,9 +124,20 @@ class TrainingSession:
             tuple(dropout_disabled),
         )
 
+    def _settle_scale(self) -> None:
+        """Let the learner find a scale of the loss with which the gradients of every batch are finite."""
+        for batch in self.batches:
+            self.learner.gradients(*batch)
+        # The layers are captured on a part of a batch, whose mean has larger gradients.
+        self.state.framework.loss_scale = self.learner.scaler_state()[0] / MARGIN
+
     def _optimizer(self, optimizer: Optimizer) -> Optimizer:
         """The settings with this framework's names in the place of patterns. Raises Unsupported when it takes no recipe."""
         state, recipe = self.state, optimizer.recipe
+        if recipe.is_mixed and recipe.precision not in state.framework.mixed:
+            raise Unsupported(
+                f"training with {state.framework.name} is compared in float32 only; the run has the precision {recipe.precision}"
+            )
         if not state.framework.takes_recipe and (recipe or recipe.amsgrad):
             what = ", ".join(["AMSGrad"] * recipe.amsgrad + recipe.says())
             raise Unsupported(
@@ -126,7 +154,7 @@ class TrainingSession:
 
     def set_state(self, request: messages.SetState) -> Done:
         """Set weights, running statistics and optimizer state."""
-        self._set(request.state)
+        self.set(request.state)
         return Done()
 
     def save_state(self, request: messages.SaveState) -> StateSaved:
@@ -136,13 +164,13 @@ class TrainingSession:
     def step(self, request: messages.TrainingStep) -> StepTaken:
         """Compute the gradients, and make one step with the timed callable; both in the same mode and from the same state."""
         state = self.state
-        self._set(request.state)
+        self.set(request.state)
         batch = self.batches[request.case]
         loss, gradients = self.learner.gradients(*batch)
         arrays = {f"gradient/{state.canonical_names[name]}": array for name, array in gradients.items()}
         if self.learner.optimizer.recipe:
             arrays |= self._used(request.state, batch)
-        self._set(request.state)
+        self.set(request.state)
         step_loss = self._loss(state.call(*state.cases[request.case]))
         state.framework.wait(())
         Path(request.path).unlink(
@@ -150,17 +178,25 @@ class TrainingSession:
         )  # a process that has mapped the file of the previous step keeps its content
         npz.save_file({**arrays, **self._after_step()}, Path(request.path))
         sparse = tuple(state.canonical_names[name] for name in self.learner.sparse)
-        return StepTaken(loss, step_loss, sparse)
+        scaling = scaled_steps(self, request) if request.scaling and self.learner.optimizer.recipe.scales else None
+        return StepTaken(loss, step_loss, sparse, self._master(), scaling)
+
+    def _master(self) -> dict[str, int]:
+        """The dtypes of the weights that a step in mixed precision updates, and the number of weights of each."""
+        if not self.learner.optimizer.recipe.is_mixed:
+            return {}
+        found = self.state.framework.precisions(self.state.model)
+        return dict(Counter(found[name] for name in self.learner.names if name in found))
 
     def _used(self, begin: TrainingState, batch: tuple[Any, ...]) -> dict[str, Array]:
         """What a step from this state uses of the recipe: see the request."""
         names, recipe = self.state.canonical_names, self.learner.optimizer.recipe
         arrays: dict[str, Array] = {}
         for index, part in enumerate(micro_batches(batch, recipe.accumulate) if recipe.accumulate > 1 else ()):
-            self._set(begin)
+            self.set(begin)
             found = self.learner.gradients(*part)[1]
             arrays |= {f"part/{index}/{names[name]}": array for name, array in found.items()}
-        self._set(begin)
+        self.set(begin)
         used = self.learner.observe(*batch)
         for what, values in (("accumulated", used.accumulated), ("clipped", used.clipped)):
             arrays |= {f"{what}/{names[name]}": array for name, array in values.items()}
@@ -171,7 +207,7 @@ class TrainingSession:
     def apply_gradients(self, request: messages.ApplyGradients) -> Done:
         """Make one update with given gradients."""
         state = self.state
-        self._set(request.state)
+        self.set(request.state)
         found = npz.load_file(Path(request.gradients))
         self.learner.apply({name: found[state.canonical_names[name]] for name in self.learner.names})
         state.framework.wait(())
@@ -189,15 +225,16 @@ class TrainingSession:
     def loss_curve(self, request: messages.LossCurve) -> CurveDrawn:
         """Make steps from a state, and return their losses."""
         cases, losses = self.state.cases, list[float]()
-        self._set(request.state)
+        order = request.order or range(len(cases))
+        self.set(request.state)
         while len(losses) < request.steps and (not losses or math.isfinite(losses[-1])):
-            losses.append(self._loss(self.state.call(*cases[len(losses) % len(cases)])))
+            losses.append(self._loss(self.state.call(*cases[order[len(losses) % len(order)]])))
         return CurveDrawn(tuple(losses))
 
     def trajectory(self, request: messages.Trajectory) -> StatesSaved:
         """Train, and save the requested states."""
         cases = self.state.cases
-        self._set(request.state)
+        self.set(request.state)
         states = []
         for step in range(max(request.at) + 1):
             if step in request.at:
@@ -210,21 +247,49 @@ class TrainingSession:
     def capture(self, request: messages.CaptureTraining) -> TrainingCaptured:
         """Capture one forward and backward pass, and write outputs.npz and gradients.npz beside the arrays of the layers."""
         state, framework, folder = self.state, self.state.framework, Path(request.folder)
-        self._set(request.state)
-        recorder = TrainingRecorder(folder, state.plain_array, framework.alias)
-        known = rename_layers(framework.layers(state.model), state.names)
-        names = {name: to for name, to in known.items() if to in set(request.wanted)}
+        self.set(request.state)
+        recorder = TrainingRecorder(folder, self._plain_array, framework.alias)
+        names = {name: to for name, to in self._layer_names().items() if to in set(request.wanted)}
         batch = native_batch(state, labelled_batches(state, request.inputs)[0])
         with self.learner.unfrozen():
             outputs, loss, gradients = framework.capture_training(state.model, batch, names, recorder)
-        npz.save_file(state.output_arrays(0, outputs), folder / "outputs.npz")
+        npz.save_file(
+            {key: widened(each) for key, each in state.output_arrays(0, outputs).items()}, folder / "outputs.npz"
+        )
         own = {state.canonical_names[name]: array for name, array in gradients.items()}
         npz.save_file(own, folder / "gradients.npz")
-        return TrainingCaptured(tuple(recorder.records), framework.channels_last, loss)
+        return TrainingCaptured(tuple(recorder.records), framework.channels_last, loss, framework.loss_scale)
+
+    def list_dropouts(self, request: messages.ListDropouts) -> DropoutsListed:
+        """The dropout layers that were found when training was prepared."""
+        return self.dropouts
+
+    def masked_pass(self, request: messages.MaskedPass) -> MaskedPassMade:
+        """Make one forward and backward pass with given dropout masks."""
+        state = self.state
+        self.set(request.state)
+        masks = npz.load_file(Path(request.masks))
+        with self.learner.unfrozen():
+            found = dropout.masked_backward(
+                state.framework, state.model, self.batches[request.case], self._layer_names(), masks
+            )
+        own = {f"gradient/{state.canonical_names[name]}": array for name, array in found.parameter_gradients.items()}
+        npz.save_file(own, Path(request.path))
+        return MaskedPassMade(found.loss)
 
     # -- shared -------------------------------------------------------------------------------------------------------
 
-    def _set(self, begin: TrainingState) -> None:
+    def _plain_array(self, value: Any) -> Array | None:
+        """See State.plain_array."""
+        array = self.state.plain_array(value)
+        return None if array is None else widened(array)
+
+    def _layer_names(self) -> dict[str, str]:
+        """Native -> canonical name of every layer."""
+        return rename_layers(self.state.framework.layers(self.state.model), self.state.names)
+
+    def set(self, begin: TrainingState) -> None:
+        """Set weights, running statistics and optimizer state."""
         state, learner = self.state, self.learner
         state.write_weights(state.model, npz.load_file(Path(begin.weights)))
         found = npz.load_file(Path(begin.optimizer_state)) if begin.optimizer_state else {}
@@ -242,7 +307,7 @@ class TrainingSession:
 
     def _averages(self, found: Mapping[str, Array]) -> dict[str, Array]:
         """The averages of a state, by the framework's own names; where there is none, the present weight."""
-        own, present = self.state.canonical_names, self._weights_now()
+        own, present = self.state.canonical_names, self.weights_now()
         averages = {}
         for name in self.learner.names:
             parts = [average_key(each) for each in self.state.fused_parameters.get(own[name], (own[name],))]
@@ -259,10 +324,10 @@ class TrainingSession:
     def _after_step(self) -> dict[str, Array]:
         """The present weights and optimizer state: "weight/name" and "state/name/index" -> array."""
         _, optimizer_state = self._optimizer_state()
-        arrays = {f"weight/{name}": array for name, array in self._weights_now().items()}
+        arrays = {f"weight/{name}": array for name, array in self.weights_now().items()}
         return {**arrays, **{f"state/{key}": array for key, array in optimizer_state.items()}}
 
-    def _weights_now(self) -> canonical.Arrays:
+    def weights_now(self) -> canonical.Arrays:
         """The weights after a step. They may have any value: the report shows a step that diverged, so it is no error here."""
         own = self.state.framework.save_weights(self.state.model)
         return {self.state.canonical_names[name]: np.asarray(array, np.float32) for name, array in own.items()}
@@ -277,3 +342,8 @@ class TrainingSession:
 
     def _loss(self, loss: Any) -> float:
         return float(np.asarray(self.state.framework.to_numpy(loss, None)).reshape(()))
+
+
+def widened(array: Array) -> Array:
+    """An array of bfloat16 or float16 in float32, which holds all their values; any other array as it is."""
+    return array.astype(np.float32) if array.dtype.name in LOWER else array

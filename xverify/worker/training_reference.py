@@ -33,9 +33,11 @@ class TrainingReference:
         """Compute loss, gradients and running statistics of a step in float64; see replay.training_step."""
         from ..replay import training_step
         from ..replay.losses import KnownLosses
+        from ..replay.precision import Precision
 
         repeats = 1 if request.once else training_step.REPEATS
-        with self._models(request.state, request.seed) as models:
+        precision = Precision(request.precision)
+        with self._models(request.state, request.seed, precision) as models, self._masked(models, request.masks):
             batch = self._batch(request.inputs, request.case)
             known = KnownLosses(self.state.objective, self.state.outputs)
             loss = self.state.framework.loss
@@ -43,13 +45,15 @@ class TrainingReference:
                 models, batch[:-1], batch[-1], repeats, loss, known, request.parts
             )
         npz.save_file(arrays, Path(request.path))
-        return TruthComputed(truth)
+        return TruthComputed(truth, known.named)
 
     def gradient_floors(self, request: messages.GradientFloors) -> GradientFloorsMeasured:
         """Measure how much larger rounding changes the gradients; see replay.training_step."""
         from ..replay import training_step
+        from ..replay.precision import Precision
 
-        with self._models(request.state, request.seed) as models:
+        precision = Precision(request.precision)
+        with self._models(request.state, request.seed, precision) as models, self._masked(models, request.masks):
             batch = self._batch(request.inputs, request.case)
             loss = self.state.framework.loss
             found = training_step.gradient_changes(models, batch[:-1], batch[-1], request.times, loss)
@@ -58,6 +62,7 @@ class TrainingReference:
     def replay(self, request: messages.ReplayTraining) -> TrainingReplayed:
         """Replay a captured step, forward and then backward."""
         from ..replay import backward, forward
+        from ..replay.precision import Precision
         from ..replay.tensors import Capture
 
         folder = Path(request.folder)
@@ -65,7 +70,8 @@ class TrainingReference:
         captured = Capture(folder, request.channels_last, records, mapped=True)
         arrays = npz.load_file(folder / "outputs.npz")
         outputs = {name: arrays.get(case_key(0, name)) for name in self.state.outputs}
-        with self._models(request.state, request.seed) as models:
+        precision = Precision.of(request.precision, request.records, request.loss_scale)
+        with self._models(request.state, request.seed, precision) as models:
             batch = self._batch(request.inputs, 0)
             replay = forward.replayed(models, captured, batch[:-1], outputs)
             forward_report, captured = replay.report(), replay.capture_in_order()
@@ -84,11 +90,25 @@ class TrainingReference:
         return native_batch(self.state, labelled_batches(self.state, path)[case])
 
     @contextmanager
-    def _models(self, begin: TrainingState, seed: int) -> Iterator[Any]:
-        """The replayed models in training mode and in this state. At the end their weights are set to this state again."""
+    def _masked(self, models: Any, masks: str) -> Iterator[None]:
+        """A context in which both models are given dropout masks. masks: their file; "" without dropout."""
+        from ..replay.masked import masked
+
+        given = npz.load_file(Path(masks)) if masks else {}
+        with masked(models.float64_model, given), masked(models.float32_model, given):
+            yield
+
+    @contextmanager
+    def _models(self, begin: TrainingState, seed: int, precision: Any) -> Iterator[Any]:
+        """The replayed models in training mode and in this state. At the end their weights are set to this state again.
+
+        precision: replay.precision.Precision of the frameworks that are compared.
+        """
         from ..frameworks._torch_parametrized import without_iterations
+        from ..replay.precision import FLOAT32
 
         models = self.state.replayed_models(begin.weights, seed, training=True)
+        models.precision = precision
         both = (models.float64_model, models.float32_model)
         for model in both:
             self.state.framework.disable_dropout(model)
@@ -98,6 +118,7 @@ class TrainingReference:
             try:
                 yield models
             finally:
+                models.precision = FLOAT32
                 for model in both:
                     self.state.write_weights(model, npz.load_file(Path(begin.weights)))
 

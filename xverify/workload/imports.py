@@ -48,6 +48,12 @@ def load_module(folder: Path, name: str, siblings: bool = True) -> ModuleType:
     return module
 
 
+def loaded_module(folder: Path, name: str) -> ModuleType:
+    """The module that ``load_module`` imported last for this file, so that its classes are those of the model; else import it."""
+    package = MODELS + hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:12]
+    return sys.modules.get(f"{package}.{name}") or load_module(folder, name)
+
+
 class _Finder(MetaPathFinder):
     """Finds the modules of these packages, and no others."""
 

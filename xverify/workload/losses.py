@@ -128,16 +128,18 @@ class Loss(Arguments):
 
 @dataclass(frozen=True)
 class Objective:
-    """What training minimises: the sum of these losses, or the function ``loss`` of the model file.
+    """What training minimises: the sum of these losses, or what a function of the model file says.
 
     terms: with the names of their outputs and targets; () where only the model files say the loss.
     targets: name -> layout, in the order of the batch.
     own: whether the function ``loss`` of the framework's model file is used in place of the terms.
+    step: whether its function ``train_step`` makes the whole step.
     """
 
     terms: tuple[Loss, ...]
     targets: dict[str, str | None] = field(default_factory=lambda: {TARGET: None})
     own: bool = False
+    step: bool = False
 
     def says(self) -> str:
         """The loss in one line."""

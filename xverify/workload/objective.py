@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .spec import ModelFolder, ModelSpec, TensorSpec
 
 REFERENCE = "torch"  # the framework whose model file the others are compared with in training
+STEP = "train_step"  # the function of a model file that makes a whole training step
 
 
 def terms_of(spec: ModelSpec) -> tuple[Loss, ...]:
@@ -138,11 +139,15 @@ def _check_range(loss: Loss, t: TensorSpec, what: str) -> None:
 def objective_of(folder: ModelFolder, framework: str) -> Objective | None:
     """The loss that the model of this framework is trained with; None for the mean cross-entropy of its only output.
 
-    framework: the name of its model file. Raises Unsupported where the files do not agree on who says the loss, and SpecError
-    where a target has no loss.
+    framework: the name of its model file. Raises Unsupported where the files do not agree on who says the loss or the step, and
+    SpecError where a target has no loss.
     """
     spec = folder.spec
-    terms, own, theirs = terms_of(spec), _defines_loss(folder.code, framework), _defines_loss(folder.code, REFERENCE)
+    targets = {name: tensor.layout for name, tensor in spec.targets.items()} or {TARGET: None}
+    if has_own_step(folder, framework):
+        return Objective((), targets, step=True)
+    terms = terms_of(spec)
+    own, theirs = _defines(folder.code, framework, "loss"), _defines(folder.code, REFERENCE, "loss")
     if own and not theirs and not terms:
         raise Unsupported(
             f"{framework}.py defines loss(outputs, targets), and neither {REFERENCE}.py nor spec.py says what it is compared with: "
@@ -157,12 +162,25 @@ def objective_of(folder: ModelFolder, framework: str) -> Objective | None:
         if not spec.targets:
             return None
         terms = (_named(spec, Loss("cross_entropy")),)
-    targets = {name: tensor.layout for name, tensor in spec.targets.items()} or {TARGET: None}
     return Objective(terms, targets, own)
 
 
-def _defines_loss(folder: Path, framework: str) -> bool:
-    """Whether a model file defines or imports a name ``loss``. It is parsed and not imported."""
+def has_own_step(folder: ModelFolder, framework: str = REFERENCE) -> bool:
+    """Whether the model file of this framework and that of the reference define ``train_step``.
+
+    Raises Unsupported where only one of them does.
+    """
+    own, theirs = (_defines(folder.code, each, STEP) for each in (framework, REFERENCE))
+    if own == theirs:
+        return own
+    has, lacks = (framework, REFERENCE) if own else (REFERENCE, framework)
+    raise Unsupported(
+        f"{has}.py defines {STEP}(model, state, batch), and {lacks}.py does not: write the function into {lacks}.py, too"
+    )
+
+
+def _defines(folder: Path, framework: str, name: str) -> bool:
+    """Whether a model file defines or imports this name. It is parsed and not imported."""
     try:
         statements = ast.parse((folder / f"{framework}.py").read_bytes()).body
     except SyntaxError as error:
@@ -170,10 +188,10 @@ def _defines_loss(folder: Path, framework: str) -> bool:
     except (OSError, ValueError, RecursionError, MemoryError):  # what is wrong is told when the model is built
         return False
     for each in statements:
-        if isinstance(each, ast.FunctionDef) and each.name == "loss":
+        if isinstance(each, ast.FunctionDef) and each.name == name:
             return True
-        if isinstance(each, ast.ImportFrom) and any((alias.asname or alias.name) == "loss" for alias in each.names):
+        if isinstance(each, ast.ImportFrom) and any((alias.asname or alias.name) == name for alias in each.names):
             return True
-        if isinstance(each, ast.Assign) and any(isinstance(n, ast.Name) and n.id == "loss" for n in each.targets):
+        if isinstance(each, ast.Assign) and any(isinstance(n, ast.Name) and n.id == name for n in each.targets):
             return True
     return False

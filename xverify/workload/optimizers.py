@@ -1,8 +1,9 @@
 """Optimizers: the formula of each in torch, over arrays of any kind, and the formula variants of other frameworks.
 
 The formulas are those of torch.optim (documentation of 2.x): SGD with momentum and Nesterov (Sutskever et al. 2013), Adam (Kingma &
-Ba 2015), AdamW (Loshchilov & Hutter 2019), RMSprop (Hinton 2012). The same function computes the exact step in float64, and the
-step in a framework's own tensors where the user asks for torch's mathematics.
+Ba 2015), AdamW (Loshchilov & Hutter 2019), RMSprop (Hinton 2012). Lion, which torch does not have, is that of Chen et al. 2023,
+"Symbolic Discovery of Optimization Algorithms", with the defaults of their code. The same function computes the exact step in
+float64, and the step in a framework's own tensors where the user asks for torch's mathematics.
 """
 
 from __future__ import annotations
@@ -19,12 +20,20 @@ Tensor = Any  # an array of numpy, or a tensor of any framework
 
 # Optimizer -> names of the arrays of state that it keeps for every parameter.
 # AMSGrad adds "largest".
-STATE_NAMES = {"sgd": ("momentum",), "adam": ("mean", "square"), "adamw": ("mean", "square"), "rmsprop": ("square",)}
+STATE_NAMES = {
+    "sgd": ("momentum",),
+    "adam": ("mean", "square"),
+    "adamw": ("mean", "square"),
+    "rmsprop": ("square",),
+    "lion": ("momentum",),
+}
+DECOUPLED = ("adamw", "lion")  # their weight decay shrinks the weight itself
 # Formula variant -> how it differs from torch's formula.
 VARIANTS = {
     "eps-hat": "eps is added before the bias correction of the second moment: torch adds it after",
     "eps-inside": "eps stands inside the square root: torch adds it to the root",
     "decoupled": "weight decay shrinks the weight itself: torch adds it to the gradient",
+    "corrected maximum": "AMSGrad keeps the largest of the corrected second moments: torch corrects the largest of the plain ones",
 }
 
 
@@ -35,8 +44,8 @@ class Optimizer:
     name: a key of STATE_NAMES.
     lr: learning rate.
     momentum, nesterov: used by sgd alone.
-    beta1, beta2: used by adam and adamw alone.
-    eps: used by all optimizers except sgd.
+    beta1, beta2: used by adam, adamw and lion alone.
+    eps: used by all optimizers except sgd and lion.
     alpha: used by rmsprop alone.
     variants: formula variants, keys of VARIANTS; () is torch's own formula. Those of a framework's own facilities for the recipe
         are keys of recipe.DIFFERENCES.
@@ -81,6 +90,8 @@ class Optimizer:
             parts.append(f"{'Nesterov ' if self.nesterov else ''}momentum {self.momentum:g}")
         if self.name in ("adam", "adamw"):
             parts.append(f"betas {self.beta1:g} and {self.beta2:g}, eps {self.eps:g}")
+        if self.name == "lion":
+            parts.append(f"betas {self.beta1:g} and {self.beta2:g}")
         if self.name == "rmsprop":
             parts.append(f"alpha {self.alpha:g}, eps {self.eps:g}")
         if self.weight_decay:
@@ -98,7 +109,7 @@ def optimizer(
     weight_decay: float | None = None,
     recipe: Recipe = NO_RECIPE,
 ) -> Optimizer:
-    """Check the options of the command line, and fill in torch's defaults.
+    """Check the options of the command line, and fill in torch's defaults; for lion, those of its authors.
 
     name: a key of STATE_NAMES.
     lr, momentum, weight_decay: torch's default when omitted.
@@ -107,7 +118,7 @@ def optimizer(
     """
     if name not in STATE_NAMES:
         raise UsageError(f"--optimizer is {name!r}{nearest(name, STATE_NAMES)} Known: {', '.join(STATE_NAMES)}")
-    rates = {"sgd": 0.01, "adam": 1e-3, "adamw": 1e-3, "rmsprop": 1e-2}
+    rates = {"sgd": 0.01, "adam": 1e-3, "adamw": 1e-3, "rmsprop": 1e-2, "lion": 1e-4}
     for option, value in (("lr", lr), ("momentum", momentum), ("weight-decay", weight_decay)):
         if value is not None and not (value >= 0 and math.isfinite(value)):
             raise UsageError(f"--{option} is {value:g}: it must be 0 or more")
@@ -118,8 +129,15 @@ def optimizer(
     if recipe.amsgrad and name not in ("adam", "adamw"):
         raise UsageError(f"AMSGrad belongs to adam and adamw; the optimizer is {name}")
     decay = weight_decay if weight_decay is not None else 0.01 if name == "adamw" else 0.0
-    rate = rates[name] if lr is None else lr
-    return Optimizer(name, rate, momentum=momentum or 0.0, nesterov=nesterov, weight_decay=decay, recipe=recipe)
+    found = Optimizer(
+        name,
+        rates[name] if lr is None else lr,
+        momentum=momentum or 0.0,
+        nesterov=nesterov,
+        weight_decay=decay,
+        recipe=recipe,
+    )
+    return replace(found, beta2=0.99) if name == "lion" else found
 
 
 def update(
@@ -131,6 +149,7 @@ def update(
     sqrt: Callable[[Tensor], Tensor],
     powers: tuple[float, float] | None = None,
     maximum: Callable[[Tensor, Tensor], Tensor] | None = None,
+    sign: Callable[[Tensor], Tensor] | None = None,
 ) -> tuple[Tensor, list[Tensor]]:
     """Make one step of an optimizer: (the new weight, its new state).
 
@@ -142,9 +161,10 @@ def update(
     sqrt: the square root of such a tensor.
     powers: (beta1**step, beta2**step); computed when omitted.
     maximum: the elementwise maximum of two such tensors; numpy's when omitted. Only AMSGrad needs it.
+    sign: -1, 0 or 1 for each value of such a tensor; numpy's when omitted. Only lion needs it.
     """
     o = settings
-    decoupled = o.name == "adamw" or "decoupled" in o.variants
+    decoupled = o.name in DECOUPLED or "decoupled" in o.variants
     if o.weight_decay:
         if decoupled:
             w = w - (o.lr * o.weight_decay) * w
@@ -155,20 +175,48 @@ def update(
             return w - o.lr * g, []
         v = o.momentum * optimizer_state[0] + g
         return w - o.lr * (g + o.momentum * v if o.nesterov else v), [v]
+    if o.name == "lion":
+        m = optimizer_state[0]
+        return w - o.lr * (sign or _numpy("sign"))(lion_mix(o, m, g)), [o.beta2 * m + (1 - o.beta2) * g]
     if o.name == "rmsprop":
         v = o.alpha * optimizer_state[0] + (1 - o.alpha) * (g * g)
         root = sqrt(v + o.eps) if "eps-inside" in o.variants else sqrt(v) + o.eps
         return w - o.lr * (g / root), [v]
+    return _adam(o, w, g, optimizer_state, powers or (o.beta1**step, o.beta2**step), sqrt, maximum)
+
+
+def _adam(
+    o: Optimizer,
+    w: Tensor,
+    g: Tensor,
+    optimizer_state: Sequence[Tensor],
+    powers: tuple[Any, Any],
+    sqrt: Callable[[Tensor], Tensor],
+    maximum: Callable[[Tensor, Tensor], Tensor] | None,
+) -> tuple[Tensor, list[Tensor]]:
+    """A step of Adam and of AdamW after the weight decay. The arguments are those of ``update``."""
     m = o.beta1 * optimizer_state[0] + (1 - o.beta1) * g
     v = o.beta2 * optimizer_state[1] + (1 - o.beta2) * (g * g)
-    power1, power2 = powers or (o.beta1**step, o.beta2**step)
-    first, second = 1 - power1, 1 - power2
+    first, second = 1 - powers[0], 1 - powers[1]
     after, divisor = [m, v], v
     if o.recipe.amsgrad:
-        import numpy as np  # late: `xverify run --help` needs no numpy
-
-        divisor = (maximum or np.maximum)(optimizer_state[2], v)
+        corrected = "corrected maximum" in o.variants
+        divisor = (maximum or _numpy("maximum"))(optimizer_state[2], v / second if corrected else v)
         after = [m, v, divisor]
+        if corrected:
+            return w - (o.lr / first) * (m / (sqrt(divisor) + o.eps)), after
     if "eps-hat" in o.variants:
         return w - (o.lr * second**0.5 / first) * (m / (sqrt(divisor) + o.eps)), after
     return w - (o.lr / first) * (m / (sqrt(divisor) / second**0.5 + o.eps)), after
+
+
+def _numpy(name: str) -> Any:
+    """A function of numpy, which is imported late: `xverify run --help` needs no numpy."""
+    import numpy as np
+
+    return getattr(np, name)
+
+
+def lion_mix(o: Optimizer, momentum: Tensor, gradient: Tensor) -> Tensor:
+    """What lion takes the sign of."""
+    return o.beta1 * momentum + (1 - o.beta1) * gradient

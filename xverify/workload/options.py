@@ -14,7 +14,8 @@ from typing import Any
 
 from ..errors import UsageError
 from .declaration import Option, declared, option
-from .recipe import KINDS
+from .recipe import LOSS_SCALES, PRECISIONS
+from .schedule import KINDS
 
 FilePath = str | Path
 # The headings of the help, in order.
@@ -25,7 +26,7 @@ EFFORTS = ("quick", "standard", "rigorous")
 DEVICES = ("cpu", "cuda")
 OWN_WEIGHTS = "own"  # in the place of a weight file: keep what the reference's build() makes
 ALLOCATORS = ("keep", "system")
-OPTIMIZERS = ("sgd", "adam", "adamw", "rmsprop")
+OPTIMIZERS = ("sgd", "adam", "adamw", "rmsprop", "lion")
 
 
 def _cores(text: str) -> tuple[int, ...]:
@@ -145,6 +146,14 @@ class OptimizerSettings:
     amsgrad: bool = option(
         False, "divide by the largest second moment so far (adam, adamw)", group=TRAINING, task="train"
     )
+    precision: str | None = option(
+        None, f"in which models compute, one of: {', '.join(PRECISIONS)}; weights stay in float32", group=TRAINING,
+        metavar="DTYPE", task="train", choices=PRECISIONS, unset="the spec's, else float32",
+    )  # fmt: skip
+    loss_scale: str | None = option(
+        None, "of float16, one of: dynamic, off", group=TRAINING, metavar="WHICH", task="train", choices=LOSS_SCALES,
+        unset="the spec's, else dynamic",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,6 +163,18 @@ class TrainingSettings:
     match_optimizer: bool = option(
         False, "compute torch's formula exactly in every framework, instead of the framework's own optimizer",
         group=TRAINING, task="train",
+    )  # fmt: skip
+    steps: int | None = option(
+        None, "steps of the loss curve, and of each training of --seeds", group=TRAINING, metavar="N", task="train",
+        least=2, unset="10 or 50 by --effort; with --seeds 100",
+    )  # fmt: skip
+    seeds: int | None = option(
+        None, "also train every subject from N seeds, and compare the end losses by statistics", group=TRAINING,
+        metavar="N", task="train", least=2, unset="no such trainings",
+    )  # fmt: skip
+    dropout_masks: bool = option(
+        False, "also check one pass with dropout, in which every framework is given the same masks", group=TRAINING,
+        task="train",
     )  # fmt: skip
     data: FilePath | None = option(
         None, "folder with MNIST (IDX), CIFAR-10 (binary) or PTB (text) files", group=TRAINING, metavar="DIR",

@@ -143,13 +143,19 @@ def first_items(arrays: Mapping[str, NDArray[Any]], spec: ModelSpec, items: int)
     return {key: np.ascontiguousarray(array[few[key]]) for key, array in arrays.items()}
 
 
-def perturb(arrays: Mapping[str, NDArray[Any]], seed: int) -> dict[str, NDArray[Any]]:
-    """Replace each float32 value by the next one above or below it, at random. Arrays of integers stay as they are."""
+def perturb(arrays: Mapping[str, NDArray[Any]], seed: int, unit: float = 0.0) -> dict[str, NDArray[Any]]:
+    """Replace each float32 value by the next one above or below it, at random. Arrays of integers stay as they are.
+
+    unit: unit roundoff of a lower precision, by which a value is then changed up or down; 0.0 for float32.
+    """
     result = {}
     for name, array in arrays.items():
         if array.dtype.kind == "f":
             up = generator(seed, name).integers(0, 2, array.shape).astype(bool)
-            array = np.where(up, np.nextafter(array, np.float32(np.inf)), np.nextafter(array, np.float32(-np.inf)))
+            if unit:
+                array = array * np.where(up, 1 + unit, 1 - unit).astype(np.float32)
+            else:
+                array = np.where(up, np.nextafter(array, np.float32(np.inf)), np.nextafter(array, np.float32(-np.inf)))
         result[name] = array
     return result
 

@@ -8,20 +8,20 @@ torch.optim.swa_utils.AveragedModel (documentation of 2.x). The checks use them 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
 from ..errors import SpecError, UsageError, nearest
+from .schedule import Schedule, is_number
 
 Tensor = Any  # an array of numpy, or a tensor of any framework
 
 CLIP_EPS = 1e-6  # torch adds it to the norm that it divides by
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")  # weights of a batch norm that are not trained
-KINDS = ("constant", "step", "cosine", "linear", "one-cycle")
-RISE, START, FALL = 0.3, 25.0, 1e4  # of OneCycleLR: pct_start, div_factor and final_div_factor
+PRECISIONS = ("float32", "bfloat16", "float16")
+LOSS_SCALES = ("dynamic", "off")
 # How gradients are clipped -> what is limited.
 CLIPS = {
     "clip_norm": "norm of all gradients",
@@ -32,10 +32,12 @@ CLIPS = {
 DIFFERENCES = {
     "clip eps": "gradients are divided by their norm itself: torch adds 1e-6 to the norm",
     "late schedule": "the schedule is one step behind: torch's second step has the second rate",
+    "late one-cycle": "the rate has its peak and its last value about one update later than torch's",
     "schedule of micro-batches": "the schedule counts micro-batches: torch's counts updates of the weights",
     "rates in momentum": "the momentum adds up learning rates times gradients: torch applies the present rate to all of it",
     "steps of micro-batches": "the bias correction counts micro-batches: torch's counts updates of the weights",
     "average of micro-batches": "the average takes in the weights after every micro-batch: torch's takes them in after an update",
+    "norm of groups": "each parameter group is clipped by its own norm, without torch's 1e-6: torch takes the norm of all groups",
 }
 
 
@@ -55,7 +57,7 @@ class Group:
 
     def __post_init__(self) -> None:
         for what, value in (("lr", self.lr), ("weight_decay", self.weight_decay)):
-            if value is not None and not (_is_number(value) and value >= 0):
+            if value is not None and not (is_number(value) and value >= 0):
                 raise SpecError(f"Group({self.pattern!r}): {what} is {value!r}: it must be a number, 0 or more")
         if self.lr is None and self.weight_decay is None:
             raise SpecError(f"Group({self.pattern!r}) changes nothing: give lr, weight_decay or both")
@@ -63,101 +65,6 @@ class Group:
     def has(self, name: str) -> bool:
         """Whether a parameter belongs to the group."""
         return fnmatchcase(name, self.pattern) if self.members is None else name in self.members
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """How the learning rate changes from one update to the next. Every rate is multiplied by the same factor.
-
-    kind: one of KINDS.
-    steps: number of updates until the last rate, the warm-up included. It is needed by cosine, linear and one-cycle.
-    warmup: number of updates in which the factor rises linearly from ``start`` to 1, before the schedule of this kind begins.
-    start: the factor of the first update of a warm-up.
-    end: the last factor of cosine and linear.
-    every, gamma: of step: after each ``every`` updates the factor is multiplied by ``gamma``.
-    Raises SpecError for values that contradict each other.
-    """
-
-    kind: str
-    steps: int | None = None
-    warmup: int = 0
-    start: float = 1 / 3
-    end: float = 0.0
-    every: int | None = None
-    gamma: float = 0.1
-
-    def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise SpecError(f"schedule is {self.kind!r}{nearest(str(self.kind), KINDS)} Known: {', '.join(KINDS)}")
-        for what in ("steps", "warmup", "every"):
-            value, least = getattr(self, what), 0 if what == "warmup" else 1
-            if value is not None and not (isinstance(value, int) and not isinstance(value, bool) and value >= least):
-                raise SpecError(
-                    f"{what} of the {self.kind} schedule is {value!r}: it must be a whole number, at least {least}"
-                )
-        for what in ("start", "end", "gamma"):
-            value = getattr(self, what)
-            if not (_is_number(value) and 0 <= value <= 1) or (what == "start" and not value):
-                raise SpecError(f"{what} of the {self.kind} schedule is {value!r}: it must be a number from 0 to 1")
-        self._check_lengths()
-
-    def _check_lengths(self) -> None:
-        kind, steps = self.kind, self.steps
-        if kind in ("cosine", "linear", "one-cycle") and steps is None:
-            raise SpecError(f"the {kind} schedule needs steps: the number of updates until its last rate")
-        if kind == "step" and self.every is None:
-            raise SpecError("the step schedule needs every: the number of updates between two rates")
-        if kind == "constant" and not self.warmup:
-            raise SpecError("the constant schedule has no warm-up, so it changes nothing: leave it out")
-        if kind == "one-cycle" and self.warmup:
-            raise SpecError(f"the one-cycle schedule rises by itself: leave warmup={self.warmup} out")
-        if kind == "one-cycle" and steps is not None and steps < 5:
-            raise SpecError(f"the one-cycle schedule has {steps} steps: it needs at least 5 to rise and to fall")
-        if steps is not None and self.warmup >= steps:
-            raise SpecError(
-                f"the warm-up of {self.warmup} steps is as long as the {kind} schedule of {steps} steps or longer: "
-                "it must leave a step for the schedule itself"
-            )
-        if kind == "step" and steps is not None and self.every is not None and self.warmup + self.every >= steps:
-            raise SpecError(
-                f"the step schedule changes its rate first after {self.warmup + self.every} steps, and has {steps}: it needs more"
-            )
-
-    def factor(self, step: int) -> float:
-        """What every learning rate is multiplied by in an update. step: number of updates before it.
-
-        After the last step of the schedule, the factor stays as it is.
-        """
-        if step < self.warmup:
-            return self.start + (1 - self.start) * step / self.warmup
-        step -= self.warmup
-        if self.kind == "constant":
-            return 1.0
-        if self.kind == "step":
-            assert self.every is not None
-            return self.gamma ** (step // self.every)
-        assert self.steps is not None
-        count = self.steps - self.warmup
-        if self.kind == "one-cycle":
-            return _one_cycle(min(step, count - 1), count)
-        share = min(step, count) / count
-        falling = (1 + math.cos(math.pi * share)) / 2 if self.kind == "cosine" else 1 - share
-        return self.end + (1 - self.end) * falling
-
-    def says(self) -> str:
-        """For example ``cosine schedule of 10 steps, warm-up 2``."""
-        length = f" of {self.steps} steps" if self.steps else ""
-        falls = f", x {self.gamma:g} every {self.every} steps" if self.kind == "step" else ""
-        ends = f", down to {self.end:g}" if self.end else ""
-        return f"{self.kind} schedule{length}{falls}{ends}" + (f", warm-up {self.warmup}" if self.warmup else "")
-
-
-def _one_cycle(step: int, steps: int) -> float:
-    """The factor of torch's OneCycleLR with its own shares: up to 1 from 1/START, and down to 1/(START·FALL)."""
-    top, low, lowest = RISE * steps - 1, 1 / START, 1 / (START * FALL)
-    rising = step <= top
-    begin, end, share = (low, 1.0, step / top) if rising else (1.0, lowest, (step - top) / (steps - 1 - top))
-    return end + (begin - end) / 2 * (1 + math.cos(math.pi * share))
 
 
 LISTED = {Group: "Group(...)", str: "patterns"}
@@ -175,6 +82,9 @@ class Recipe:
     accumulate: number of micro-batches into which a batch is split. The update uses the mean of their gradients.
     average: the decay of an exponential moving average of the weights, between 0 and 1.
     amsgrad: whether adam and adamw divide by the largest second moment so far.
+    precision: in which the model computes, one of PRECISIONS. Below float32 it is mixed precision: the weights stay in float32.
+    loss_scale: "dynamic" or "off": whether the loss is multiplied by a scale, so that small gradients do not become zero in
+        float16; None: dynamic for float16.
     Raises SpecError for values that contradict each other.
     """
 
@@ -187,6 +97,8 @@ class Recipe:
     accumulate: int = 1
     average: float | None = None
     amsgrad: bool = False
+    precision: str = "float32"
+    loss_scale: str | None = None
 
     def __post_init__(self) -> None:
         for what, of in (("groups", Group), ("frozen", str)):
@@ -198,7 +110,7 @@ class Recipe:
             object.__setattr__(self, what, tuple(value))
         given = [what for what in CLIPS if getattr(self, what) is not None]
         for what in given:
-            if not (_is_number(value := getattr(self, what)) and value > 0):
+            if not (is_number(value := getattr(self, what)) and value > 0):
                 raise SpecError(f"{what} is {value!r}: it must be a number above 0")
         if len(given) > 1:
             raise SpecError(f"{' and '.join(given)} are given: gradients are clipped in one way, so give one of them")
@@ -206,12 +118,36 @@ class Recipe:
             raise SpecError(f"schedule is {self.schedule!r}: write Schedule(kind, ...)")
         if not isinstance(self.accumulate, int) or isinstance(self.accumulate, bool) or self.accumulate < 1:
             raise SpecError(f"accumulate is {self.accumulate!r}: it must be a whole number, at least 1")
-        if self.average is not None and not (_is_number(self.average) and 0 < self.average < 1):
+        if self.average is not None and not (is_number(self.average) and 0 < self.average < 1):
             raise SpecError(f"average is {self.average!r}: it must be a number between 0 and 1, such as 0.99")
+        self._check_precision()
+
+    def _check_precision(self) -> None:
+        if self.precision not in PRECISIONS:
+            raise SpecError(
+                f"precision is {self.precision!r}{nearest(str(self.precision), PRECISIONS)} Known: {', '.join(PRECISIONS)}"
+            )
+        if self.loss_scale not in (None, *LOSS_SCALES):
+            raise SpecError(f"loss_scale is {self.loss_scale!r}: it must be one of {', '.join(LOSS_SCALES)}")
+        if self.loss_scale is not None and self.precision != "float16":
+            raise SpecError(
+                f"loss_scale is {self.loss_scale!r}, and precision is {self.precision!r}: only a float16 run scales its loss; "
+                "leave it out, or give the precision float16"
+            )
 
     def __bool__(self) -> bool:
         """Whether a step is more than the formula of the optimizer. AMSGrad belongs to that formula."""
         return replace(self, amsgrad=False) != NO_RECIPE
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether the model computes in a lower precision than that of its weights."""
+        return self.precision != "float32"
+
+    @property
+    def scales(self) -> bool:
+        """Whether the loss is multiplied by a scale."""
+        return self.precision == "float16" and self.loss_scale != "off"
 
     @property
     def clip(self) -> tuple[str, float] | None:
@@ -292,6 +228,9 @@ class Recipe:
             parts.append(f"{self.accumulate} micro-batches")
         if self.average is not None:
             parts.append(f"average of weights {self.average:g}")
+        if self.is_mixed:
+            unscaled = self.precision == "float16" and not self.scales
+            parts.append(f"computed in {self.precision}" + (" without loss scaling" if unscaled else ""))
         return parts
 
 
@@ -317,20 +256,6 @@ def averaged(decay: float, average: Tensor | None, weight: Tensor) -> Tensor:
     return weight if average is None else average + (1 - decay) * (weight - average)
 
 
-def parse_schedule(text: str) -> Schedule:
-    """A schedule of the command line: KIND:STEPS[:WARMUP], for example ``cosine:100:10``. For step, STEPS is ``every``."""
-    kind, *numbers = text.split(":")
-    try:
-        steps, warmup = [*map(int, numbers), 0][:2] if numbers else (None, 0)
-    except ValueError:
-        steps = warmup = None
-    if warmup is None or len(numbers) > 2 or (kind in KINDS and steps is None):
-        raise UsageError(f"--schedule is {text!r}: write KIND:STEPS or KIND:STEPS:WARMUP, e.g. cosine:100:10")
-    if kind == "constant":  # its only length is that of the warm-up
-        return Schedule(kind, warmup=steps or 0)
-    return Schedule(kind, every=steps, warmup=warmup) if kind == "step" else Schedule(kind, steps, warmup)
-
-
 def micro_batches(batch: Sequence[Any], count: int) -> list[tuple[Any, ...]]:
     """The parts of a batch, split along its first axis. batch: inputs and labels, which can be sliced, or mappings of such."""
     first = batch[0]
@@ -347,7 +272,3 @@ def micro_batches(batch: Sequence[Any], count: int) -> list[tuple[Any, ...]]:
 def _literal(name: str) -> str:
     """A pattern that matches this name alone."""
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,106 @@
+"""Normalisations whose mean and variance lose digits: they are told from other faults."""
+
+import pytest
+import torch
+from test_forward import failing, judged
+from torch import nn
+
+from xverify.replay.explained_roundings import output_changes
+from xverify.replay.stepping import Models
+
+
+class OnePassGroups(nn.GroupNorm):
+    """As Jittor computes it: E[x²] - E[x]², and one factor and one summand for each channel."""
+
+    def forward(self, x):
+        rows = x.reshape(x.shape[0], self.num_groups, -1)
+        mean = rows.mean(-1)
+        variance = (rows.square().mean(-1) - mean.square()).clamp(min=0)
+        each = x.shape[1] // self.num_groups
+        mean, deviation = (value.repeat_interleave(each, 1) for value in (mean, (variance + self.eps).sqrt()))
+        factor = self.weight / deviation
+        summand = self.bias - mean * factor
+        return x * factor[..., None, None] + summand[..., None, None]
+
+
+class OnePassInstances(nn.InstanceNorm2d):
+    def forward(self, x):
+        mean = x.mean((2, 3), keepdim=True)
+        variance = (x.square().mean((2, 3), keepdim=True) - mean.square()).clamp(min=0)
+        return (x - mean) / (variance + self.eps).sqrt() * self.weight[:, None, None] + self.bias[:, None, None]
+
+
+def model(norm, mean=0.0):
+    """A model whose normalisation is given about this mean."""
+    torch.manual_seed(1)
+    made = nn.Sequential(nn.Conv2d(3, 8, 3), norm).eval()
+    with torch.no_grad():
+        made[0].bias += mean
+        made[1].weight.uniform_(0.5, 1.5)
+        made[1].bias.uniform_(-1, 1)
+    return made
+
+
+PAIRS = {
+    "groups": (lambda: OnePassGroups(2, 8), lambda: nn.GroupNorm(2, 8)),
+    "instances": (lambda: OnePassInstances(8, affine=True), lambda: nn.InstanceNorm2d(8, affine=True)),
+}
+
+
+@pytest.mark.parametrize("kind", PAIRS)
+def test_rounded_sums_are_told(tmp_path, kind):
+    port, reference = PAIRS[kind]
+    done = judged(tmp_path, model(port(), 20.0), model(reference(), 20.0), torch.randn(4, 3, 12, 12))
+    assert {finding.layer for finding in failing(done)} == {"1"}
+    assert (done.explained["1"].kind, done.explained["1"].rounding) == ("rounded sums", True)
+
+
+@pytest.mark.parametrize("kind", PAIRS)
+@pytest.mark.parametrize(("what", "factor"), [("weight", 1.01), ("bias", 1.01), ("weight", 1 + 2e-4)])
+def test_another_weight_is_no_rounding(tmp_path, kind, what, factor):
+    port, reference = PAIRS[kind]
+    x = torch.randn(4, 3, 12, 12)
+    wrong = model(port())
+    with torch.no_grad():
+        getattr(wrong[1], what)[2:4] *= factor
+    done = judged(tmp_path, wrong, model(reference()), x)
+    assert {finding.layer for finding in failing(done)} == {"1"}
+    assert "1" not in done.explained or not done.explained["1"].rounding
+
+
+def test_another_eps_is_no_rounding(tmp_path):
+    wrong = model(nn.GroupNorm(2, 8, eps=1e-3))
+    done = judged(tmp_path, wrong, model(nn.GroupNorm(2, 8)), torch.randn(4, 3, 12, 12))
+    assert done.explained["1"].kind == "eps"
+
+
+def test_a_single_item_without_an_axis_of_items_is_judged(tmp_path):
+    wrong = nn.Sequential(nn.InstanceNorm2d(3, affine=True)).eval()
+    with torch.no_grad():
+        wrong[0].weight[1] *= 1.01
+    done = judged(tmp_path, wrong, nn.Sequential(nn.InstanceNorm2d(3, affine=True)).eval(), torch.randn(3, 9, 8))
+    assert {finding.layer for finding in failing(done)} == {"0"}
+    assert "0" not in done.explained or not done.explained["0"].rounding
+
+
+class WritesFloat32(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.first(x.float() * torch.arange(4, dtype=torch.float32))
+
+
+def test_what_roundings_come_to_is_measured_where_code_asks_for_float32():
+    torch.manual_seed(0)
+    reference = WritesFloat32().eval()
+    wide = WritesFloat32().eval().double()
+    wide.load_state_dict(reference.state_dict())
+    models = Models(wide, reference)
+    try:
+        found = output_changes(models, (), [torch.randn(2, 4)], ["y"])
+    finally:
+        models.release()
+    assert found["y"][0] == 0.0
+    assert found["y"][1] > 0.1

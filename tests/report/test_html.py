@@ -1,0 +1,172 @@
+"""The HTML page: what is on it, that it needs no network, and that no name of a model becomes markup."""
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+from sampleresults import FORWARD, HOSTILE, LAYERS, RESULT, SPEED, hostile, of_files, unusual
+
+from xverify.errors import printable
+from xverify.report import html
+from xverify.results.conditions import Settings
+from xverify.results.records import LayerError, Sample
+
+VOID = {"meta"}  # HTML has no end tag for them
+LARGEST = 3_000_000  # characters
+
+
+class Page(HTMLParser):
+    """Elements, attributes and texts of a page; every element must be closed where it should be."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.elements, self.attributes, self.text, self.struck = [], [], [], "", ""
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append(tag)
+        self.attributes += [(tag, name, value) for name, value in attributes]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.elements.append(tag)
+        self.attributes += [(tag, name, value) for name, value in attributes]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open[-1:] != ["style"]:
+            self.text += data
+        if "s" in self.open:
+            self.struck += data
+
+    def values(self, name):
+        return [value for _, attribute, value in self.attributes if attribute == name]
+
+
+def page(*results):
+    return Page(html.page(results))
+
+
+def known(result):
+    """The tags and attributes of a page about a harmless result of the same shape."""
+    found = page(result)
+    return set(found.elements), {(tag, name) for tag, name, _ in found.attributes}
+
+
+def test_a_page_has_the_verdict_a_card_for_each_row_and_the_reasons():
+    found = page(RESULT)
+    text = " ".join(found.text.split())
+    assert "FAIL mlp: 0 of 3 subjects EQUAL" in text
+    assert found.elements.count("article") == 3
+    assert "pip install tensorlayer" in text
+    assert "DRIFT eps-hat" in text
+    assert "1 weights and constants" not in text
+    assert "1 of 5 weights and constants: a fault in them would not show on these inputs: eps" in text
+    assert "sha256:3" in text
+    assert "xverify run mlp --task forward,train --subjects torch:eager,jittor" in text
+    assert found.elements.count("figure") == 6  # speed and error, losses, layers of two rows, memory, samples
+
+
+def test_a_page_needs_no_network_and_no_script():
+    text = html.page([RESULT, of_files()])
+    found = Page(text)
+    assert not {"script", "link", "img", "iframe", "object", "base", "form"} & set(found.elements)
+    assert not {"src", "style"} & {name for _, name, _ in found.attributes}
+    assert all(target.startswith("#") for target in found.values("href"))
+    assert "url(" not in text
+    assert "@import" not in text
+    assert "default-src 'none'" in text
+
+
+def test_every_link_leads_to_a_part_of_the_page_and_every_id_is_used_once():
+    found = page(RESULT, of_files(), RESULT)
+    ids = found.values("id")
+    assert len(ids) == len(set(ids))
+    targets = [target[1:] for target in found.values("href")]
+    assert targets
+    assert set(targets) <= set(ids)
+
+
+def test_the_first_faulty_layer_is_linked_to_its_explanation():
+    text = html.page([RESULT])
+    assert '<a href="#result1part1row1layer1" aria-label="fc2: DIFFERENT">' in text
+    assert re.search(r'<li id="result1part1row1layer1">fc2: output has shape \(4, 2\)</li>', text)
+
+
+def test_a_speed_that_does_not_count_is_struck_out_and_not_drawn():
+    refused = replace(FORWARD, speed=replace(SPEED, verdict="REFUSED", reason="noise", not_counted="TOO NOISY"))
+    found = page(replace(RESULT, rows=(refused, FORWARD)))
+    assert "132,500" in found.struck
+    assert "132,500 not counted" in found.text
+    assert "there is no ratio: 1." in " ".join(found.text.split())
+    assert page(RESULT).struck == ""
+
+
+def test_several_results_make_a_matrix_of_models_and_subjects():
+    found = page(RESULT, of_files())
+    text = " ".join(found.text.split())
+    assert "modelverdictjittorkeras-jaxtensorlayermodel.onnx" in text.replace(" ", "")
+    assert "#result2" in found.values("href")
+    assert "EQUAL, DIFFERENT" in text
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_are_text_and_nothing_else(name):
+    elements, attributes = known(hostile("harmless"))
+    found = page(hostile(HOSTILE[name]))
+    assert set(found.elements) <= elements
+    assert {(tag, attribute) for tag, attribute, _ in found.attributes} <= attributes
+    shown = printable(" ".join(HOSTILE[name][:400].split()))
+    assert shown[:300] in found.text
+    assert found.text.replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize("name", unusual())
+def test_unusual_results_have_a_page(name):
+    found = page(unusual()[name])
+    numbers = [
+        value for name in ("x", "y", "d", "cx", "cy", "width", "height", "x1", "x2") for value in found.values(name)
+    ]
+    assert not any("nan" in value or "inf" in value for value in numbers)
+    if name.startswith("no rows"):
+        assert "There are no rows: nothing was compared." in found.text
+
+
+def test_a_large_result_makes_a_page_of_less_than_three_megabytes():
+    layers = tuple(
+        LayerError(f"block{i}.conv", "Conv2d", 1, 99.0, 9.0, 0.5, "DIFFERENT" if i % 3 else "EQUAL")
+        for i in range(3000)
+    )
+    many = replace(FORWARD.error, layers=replace(LAYERS, layers=layers, compared=3000, known=3000))
+    samples = tuple(
+        Sample(i, 0, 1, 0.01 + i % 7 / 1e4, i // 9000, "delay" if i % 11 == 0 else None) for i in range(90_000)
+    )
+    rows = tuple(
+        replace(FORWARD, subject=f"torch:{i}", error=many, speed=replace(SPEED, samples=samples)) for i in range(12)
+    )
+    text = html.page([replace(RESULT, rows=rows)])
+    assert len(text) < LARGEST
+    assert text.count("<figure>") == 12 + 12 + 2
+
+
+def test_points_of_a_drawing_are_inside_of_it():
+    text = html.page([RESULT, unusual()["no numbers"]])
+    for x, y in re.findall(r"[ML](-?[0-9.]+) (-?[0-9.]+)", text):
+        assert 0 <= float(x) <= 640
+        assert 0 <= float(y) <= 260
+
+
+def test_the_command_says_every_setting_that_is_no_default():
+    settings = Settings(
+        model="/a b/port", subjects=("torch",), batch=3, threads=2, strict=True, pin=(0, 1), allocator="keep"
+    )
+    text = html.page([replace(RESULT, settings=settings, tasks=("forward",))])
+    assert (
+        "xverify run &#39;/a b/port&#39; --task forward --subjects torch --batch 3 --strict --threads 2 --pin 0,1"
+        in text
+    )

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ..report.options import Page, Tables
+from ..results.file import read
+from ..workload.declaration import declared
+from . import _outputs as outputs
+from ._arguments import Parser, add
+
+HELP = "make reports from result files: HTML, Markdown, JUnit XML, CSV"
+GROUP = "results"
+EXAMPLE = """examples:
+  xverify report result.json
+      print the report again
+  xverify report result.json --html report.html
+  xverify report a.json b.json --html matrix.html --junit results.xml
+      one page with all models and subjects
+  xverify report result.json --format markdown"""
+OPTIONS = (*declared(Page), *declared(Tables))
+
+
+def add_arguments(parser: Parser) -> None:
+    parser.add_argument("files", metavar="RESULT.json", nargs="+", help="result files of xverify run or check")
+    add(parser, OPTIONS)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Make the reports, and return the exit code of the worst result."""
+    from ..report import check, content, terminal
+
+    outputs.check(args, OPTIONS)
+    paths = [Path(name) for name in args.files]
+    results = [read(path) for path in paths]
+    makers = outputs.of_results(results)
+    if not outputs.printed(args, makers) and not any(
+        getattr(args, name) for name in ("html", "markdown", "junit", "csv")
+    ):
+        out = terminal.console()
+        for path, result in zip(paths, results):
+            if content.of_files(result):
+                check.render(result, out)
+            else:
+                terminal.render(result, out, file=str(path))
+    problem = outputs.written(args, makers)
+    if problem:
+        raise problem
+    return content.worst(results).exit_code

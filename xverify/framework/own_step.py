@@ -1,0 +1,127 @@
+"""The functions ``train_step`` and ``train_state`` of a model file: a whole training step as its author writes it.
+
+def train_state(model):               # optional: what a step needs besides the model, such as its optimizers
+    return {"d": Adam(...), "g": Adam(...)}
+
+def train_step(model, state, batch):  # batch: inputs and targets by the names of the spec
+    ...
+    return {"d_loss": ..., "g_loss": ...}
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import Failed
+from ..weights.canonical import Array
+from ..workload.imports import loaded_module
+from ..workload.objective import STEP
+from .adapter import Framework, Source
+from .structures import Natives, is_tensor, parts
+
+STATE = "train_state"
+DEPTH = 3  # containers and objects within a state in which optimizers are looked for
+
+# A step as a function of its batch: name of an input or target -> native tensor. It returns what the user's function returns.
+Step = Callable[[Natives], Any]
+
+
+@dataclass(frozen=True)
+class Update:
+    """One call of an optimizer.
+
+    optimizer: the object that was called. gradients: native name of a parameter -> the gradient that the optimizer was given, in
+        canonical layout.
+    """
+
+    optimizer: Any
+    gradients: dict[str, Array]
+
+
+@dataclass(frozen=True)
+class OwnStep:
+    """The functions of one model file. file: its name. step: ``train_step``. make: ``train_state``; None without one."""
+
+    file: str
+    step: Callable[[Any, Any, Natives], Any]
+    make: Callable[[Any], Any] | None
+
+    @classmethod
+    def of(cls, framework: Framework, source: Source) -> OwnStep:
+        """The functions of the file from which the model was built. Raises Failed when they cannot be called."""
+        file, module = f"{framework.reads()}.py", loaded_module(source.folder, framework.reads())
+        step, make = getattr(module, STEP, None), getattr(module, STATE, None)
+        for name, function in ((STEP, step), (STATE, make)):
+            if function is not None and not callable(function):
+                raise Failed(f"{source.folder / file} defines a name {name} that is no function")
+        if step is None:
+            raise Failed(f"{source.folder / file} defines no {STEP}(model, state, batch)")
+        return cls(file, step, make)
+
+    def start(self, model: Any) -> tuple[Any, Step]:
+        """(a new state for this model, the step with it)."""
+        state, step = self.make(model) if self.make else None, self.step
+        return state, lambda batch: step(model, state, batch)
+
+    def check(self, found: Any) -> None:
+        """Raise Failed unless a step returned a dictionary of numbers."""
+        must = f"{STEP} of {self.file} must return a dictionary of its losses: name -> one number"
+        if not isinstance(found, Mapping):
+            raise Failed(f"{must}; it returns {_a(found)}")
+        if not found:
+            raise Failed(f"{must}; it returns an empty one")
+        for name, value in found.items():
+            if not isinstance(name, str):
+                raise Failed(f"{must}; it has {name!r} for a name, which is {_a(name)}")
+            if not is_tensor(value) and (isinstance(value, bool) or not isinstance(value, (int, float))):
+                raise Failed(f"{must}; {name!r} is {_a(value)}")
+            shape = tuple(int(size) for size in getattr(value, "shape", ()))
+            if math.prod(shape) != 1:
+                raise Failed(f"{must}; {name!r} is a tensor of shape {shape}: return its mean or its sum")
+
+
+def numbered(gradients: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+    """The gradients of all updates of a step: "n/name" -> that of the n-th update of a parameter, from 0."""
+    found: dict[str, Array] = {}
+    counts: dict[str, int] = {}
+    for given in gradients:
+        for name, array in given.items():
+            found[f"{counts.setdefault(name, 0)}/{name}"] = array
+            counts[name] += 1
+    return found
+
+
+def _a(value: Any) -> str:
+    """The kind of a value, with its article."""
+    kind = type(value).__name__
+    return "None" if value is None else f"{'an' if kind[0] in 'aeiouAEIOU' else 'a'} {kind}"
+
+
+def optimizers_by_name(state: Any, model: Any, is_optimizer: Callable[[Any], bool]) -> dict[str, Any]:
+    """The optimizers of a state and of the attributes of a model, by their keys, fields or attributes there.
+
+    An optimizer that is the state itself is called "". The first name of each counts.
+    """
+    found: dict[str, Any] = {}
+    for name, value in _walk("", state, DEPTH, is_optimizer):
+        if not any(value is other for other in found.values()):
+            found[name] = value
+    for name, value in vars(model).items() if hasattr(model, "__dict__") else ():
+        if is_optimizer(value) and not any(value is other for other in found.values()):
+            found[name] = value
+    return found
+
+
+def _walk(path: str, value: Any, depth: int, wanted: Callable[[Any], bool]) -> Iterator[tuple[str, Any]]:
+    """(path, value) of everything wanted in nested containers and in attributes of plain objects."""
+    if wanted(value):
+        yield path, value
+        return
+    inner = parts(value)
+    if inner is None and hasattr(value, "__dict__") and not callable(value) and not is_tensor(value):
+        inner = list(vars(value).items())
+    for key, part in inner or () if depth else ():
+        yield from _walk(f"{path}.{key}" if path else key, part, depth - 1, wanted)

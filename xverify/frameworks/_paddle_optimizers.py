@@ -1,0 +1,86 @@
+"""Optimizers of Paddle, and exact equivalents of torch's formulas in its operations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from xverify.errors import Unsupported
+from xverify.workload.optimizers import Optimizer, update
+
+# Optimizer -> Paddle's names of what Optimizer.state_names names, in the same order.
+STATE_NAMES = {
+    "sgd": ("velocity",),
+    "adam": ("moment1", "moment2", "moment2_max"),
+    "adamw": ("moment1", "moment2", "moment2_max"),
+    "rmsprop": ("mean_square",),
+    "lion": ("momentum",),
+}
+
+
+def state_keys(o: Optimizer) -> tuple[str, ...]:
+    """Paddle's names of the state of an optimizer, in the order of Optimizer.state_names."""
+    return STATE_NAMES[o.name][: len(o.state_names)]
+
+
+def paddle_optimizer(
+    paddle: Any, o: Optimizer, parameters: list[Any], rate: Any = None, **more: Any
+) -> tuple[Optimizer, Any]:
+    """The settings with Paddle's formula variants, and Paddle's own optimizer.
+
+    rate: a scheduler in the place of the learning rate. more: further arguments of every optimizer of Paddle.
+    """
+    optim, rate, more = paddle.optimizer, o.lr if rate is None else rate, {"parameters": parameters, **more}
+    if o.name == "lion":
+        raise Unsupported("paddle.optimizer has no Lion; run with --match-optimizer")
+    if o.name in ("adam", "adamw"):
+        more = {"beta1": o.beta1, "beta2": o.beta2, "epsilon": o.eps, "amsgrad": o.recipe.amsgrad, **more}
+    if o.name == "adamw":
+        return o.plain, optim.AdamW(rate, weight_decay=o.weight_decay, **more)
+    more["weight_decay"] = o.weight_decay or None
+    if o.name == "adam":
+        return o.plain, optim.Adam(rate, **more)
+    if o.name == "rmsprop":
+        return replace(o, variants=("eps-inside",)), optim.RMSProp(rate, rho=o.alpha, epsilon=o.eps, **more)
+    if o.momentum:
+        return o.plain, optim.Momentum(rate, o.momentum, use_nesterov=o.nesterov, **more)
+    return o.plain, optim.SGD(rate, **more)
+
+
+class Equivalent:
+    """torch's formulas in Paddle's operations, with those methods of a Paddle optimizer that a Learner calls.
+
+    each: the settings of each parameter; (): all have those of ``settings``.
+    factor: of the schedule, which multiplies every learning rate.
+    """
+
+    def __init__(
+        self, paddle: Any, settings: Optimizer, parameters: Sequence[Any], each: Sequence[Optimizer] = ()
+    ) -> None:
+        self.paddle, self.parameters, self.steps, self.factor = paddle, parameters, 0, 1.0
+        self.each = each or [settings] * len(parameters)
+        self.state = {key: {id(part): paddle.zeros_like(part) for part in parameters} for key in state_keys(settings)}
+
+    def step(self) -> None:
+        self.steps += 1
+        with self.paddle.no_grad():
+            for part, own in zip(self.parameters, self.each):
+                if part.grad is None:
+                    continue
+                state = [of_parts[id(part)] for of_parts in self.state.values()]
+                new, values = self._updated(replace(own, lr=own.lr * self.factor), part, state)
+                for tensor, value in zip(state, values):
+                    tensor.set_value(value)
+                part.set_value(new)
+
+    def _updated(self, own: Optimizer, part: Any, state: Sequence[Any]) -> tuple[Any, list[Any]]:
+        number, paddle = float(self.steps), self.paddle
+        return update(own, part, part.grad, state, number, paddle.sqrt, maximum=paddle.maximum, sign=paddle.sign)
+
+    def clear_grad(self, set_to_zero: bool) -> None:
+        for part in self.parameters:
+            part.clear_gradient(set_to_zero)
+
+    def _get_accumulator(self, name: str, part: Any) -> Any:
+        return self.state[name][id(part)]

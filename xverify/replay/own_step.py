@@ -1,0 +1,381 @@
+"""A user's own training step in float64, and the noise floor of what it does.
+
+The step is driven from given weights: before each step the weights are set to those of the file of that step, and all else, such
+as the state of optimizers, is what the steps before it have left. Two frameworks that are driven over the same files start every
+step from equal weights, and from states that differ by no more than rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..errors import Failed
+from ..framework.own_step import Step, Update, numbered
+from ..frameworks._float64 import float64_arithmetic
+from ..verdict.limits import UNIT, growth
+from ..verdict.own_step import OwnStepTruth
+from ..weights import npz
+from ..weights.canonical import Array
+from .operations import perturbed_arithmetic
+from .perturbation import Noise
+from .structures import as_float32, as_float64
+from .training_step import perturbed_layers
+
+REPEATS = 2  # perturbed drives; with the error of float32 the floor has three measurements
+REPEATED = 1e-7  # two float64 runs of one step that differ by more than this share of a change are random
+
+Batch = Mapping[str, Tensor]
+Arrays = dict[str, Array]
+
+
+@dataclass(frozen=True)
+class Code:
+    """The user's model and step.
+
+    build: makes a model in training mode, without dropout; its argument is whether it is in float64.
+    start: makes a state for a model; returns the step with it, and the optimizers of the state by name.
+    load: sets the weights of a model to those of a file. read: the weights of a model by canonical name.
+    watch: the context that lists the updates of a model.
+    names: name of a parameter in updates -> its canonical name.
+    """
+
+    build: Callable[[bool], nn.Module]
+    start: Callable[[nn.Module], tuple[Step, dict[str, Any]]]
+    load: Callable[[nn.Module, str], None]
+    read: Callable[[nn.Module], Arrays]
+    watch: Callable[[nn.Module], AbstractContextManager[list[Update]]]
+    names: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Taken:
+    """One step that was made.
+
+    losses: as the step returned them. after: the weights after it. changes: these minus the weights before it.
+    gradients: by "n/name", see framework.own_step.numbered. optimizers, rates: see OwnStepTruth.
+    backwards: the values of the losses whose backward pass came before the update of a parameter.
+    """
+
+    losses: dict[str, float]
+    after: Arrays
+    changes: Arrays
+    gradients: Arrays
+    optimizers: dict[str, str] = field(default_factory=dict)
+    rates: dict[str, float] = field(default_factory=dict)
+    backwards: dict[str, list[float]] = field(default_factory=dict)
+
+
+Optimizers = Mapping[str, Any]  # by name
+# What changes the code of a drive: a context in which the steps are made, for the model and the optimizers.
+Change = Callable[[nn.Module, Optimizers], AbstractContextManager[object]]
+
+
+def drive(
+    code: Code,
+    files: Sequence[str],
+    batches: Sequence[Batch],
+    float64: bool = True,
+    noise: Noise | None = None,
+    times: float = 1.0,
+    change: Change | None = None,
+) -> Iterator[Taken]:
+    """Make a step from the weights of each file, with a new model and a new state.
+
+    noise: perturbs weights, inputs, layers and constants, ``times`` as much as rounding does. change: of the code.
+    """
+    model = code.build(float64)
+    with _arithmetic(float64, None, times):
+        step, optimizers = code.start(model)
+    with ExitStack() as contexts:
+        if change is not None:
+            contexts.enter_context(change(model, optimizers))
+        if noise is not None:
+            contexts.enter_context(_perturbed_constants(optimizers, noise, times))
+        for number, file in enumerate(files):
+            code.load(model, file)
+            batch = {name: _given(tensor, float64, noise, times) for name, tensor in batches[number].items()}
+            if noise is not None:
+                for parameter in model.parameters():
+                    noise.perturb_(parameter.data, times * UNIT)
+            layers = perturbed_layers(model, noise, times) if noise is not None else nullcontext()
+            before = code.read(model)
+            with (
+                _arithmetic(float64, noise, times),
+                layers,
+                code.watch(model) as updates,
+                _noted_backwards(updates) as backwards,
+            ):
+                returned = step(batch)
+            losses = {name: float(value) for name, value in returned.items()}
+            own = [Update(each.optimizer, _renamed(each.gradients, code.names)) for each in updates]
+            yield _taken(losses, before, code.read(model), own, optimizers, backwards)
+
+
+def _renamed(gradients: Mapping[str, Array], names: Mapping[str, str]) -> Arrays:
+    return {names[name]: array for name, array in gradients.items()}
+
+
+def _arithmetic(float64: bool, noise: Noise | None, times: float) -> AbstractContextManager[None]:
+    """The arithmetic of a step. Every operation of the user's code is perturbed where the noise is that of float32."""
+    if not float64:
+        return nullcontext()
+    return perturbed_arithmetic(noise) if noise is not None and times == 1.0 else float64_arithmetic()
+
+
+def _given(tensor: Tensor, float64: bool, noise: Noise | None, times: float) -> Tensor:
+    """A tensor of a batch in the arithmetic of a drive."""
+    if not float64:
+        return as_float32(tensor)
+    exact = as_float64(tensor)
+    return noise.perturbed(exact, times * UNIT) if noise is not None and tensor.is_floating_point() else exact
+
+
+def _taken(
+    losses: dict[str, float],
+    before: Arrays,
+    after: Arrays,
+    updates: Sequence[Update],
+    optimizers: Optimizers,
+    backwards: Sequence[tuple[int, float]],
+) -> Taken:
+    names = {id(optimizer): name for name, optimizer in optimizers.items()}
+    changes = {name: array.astype(np.float64) - before[name] for name, array in after.items()}
+    taken = Taken(losses, after, changes, numbered([update.gradients for update in updates]))
+    for index, update in enumerate(updates):
+        rates = [group.get("lr") for group in getattr(update.optimizer, "param_groups", ())]
+        for name in update.gradients:
+            taken.optimizers[name] = names.get(id(update.optimizer), type(update.optimizer).__name__)
+            if len(rates) == 1 and isinstance(rates[0], float):
+                taken.rates[name] = rates[0]
+            taken.backwards.setdefault(name, []).extend(value for place, value in backwards if place == index)
+    return taken
+
+
+@contextmanager
+def _noted_backwards(updates: Sequence[Update]) -> Iterator[list[tuple[int, float]]]:
+    """The value of every tensor whose backward pass is made, with the number of updates before it."""
+    found: list[tuple[int, float]] = []
+    backward = Tensor.backward
+
+    def noted(tensor: Tensor, *args: Any, **kwargs: Any) -> None:
+        found.append((len(updates), float(tensor.detach().sum())))
+        backward(tensor, *args, **kwargs)
+
+    Tensor.backward = noted
+    try:
+        yield found
+    finally:
+        Tensor.backward = backward
+
+
+@contextmanager
+def _perturbed_constants(optimizers: Optimizers, noise: Noise, times: float) -> Iterator[None]:
+    """Let the optimizers compute with constants as float32 has them.
+
+    A power of a beta in float32 is off by one unit roundoff, which 1 - beta**t multiplies. It is a factor of the learning rate.
+    """
+    hooks, rates, steps = [], dict[int, float](), dict[int, int]()
+
+    def sign() -> float:
+        return float(torch.randint(2, (1,), generator=noise.generator)) * 2 - 1
+
+    def before(optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        steps[id(optimizer)] = steps.get(id(optimizer), 0) + 1
+        for group in optimizer.param_groups:
+            error = 1.0 if "betas" not in group else 0.0
+            for beta, power in zip(group.get("betas", ()), (1.0, 0.5)):
+                left = 1 - beta ** steps[id(optimizer)]
+                error += sign() * power / left if left > UNIT else 0.0
+            if isinstance(group.get("lr"), float):
+                rates[id(group)] = group["lr"]
+                group["lr"] *= 1 + times * UNIT * error
+
+    def after(optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        for group in optimizer.param_groups:
+            if id(group) in rates:
+                group["lr"] = rates[id(group)]
+
+    for optimizer in optimizers.values():
+        hooks += [optimizer.register_step_pre_hook(before), optimizer.register_step_post_hook(after)]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+# -- states and truth -------------------------------------------------------------------------------------------------
+
+
+def trajectory(code: Code, start: str, batches: Sequence[Batch], folder: Path) -> list[str]:
+    """Train in float32 from the weights of a file. Returns the file of the weights before each step. Raises Failed for NaN."""
+    files = [start]
+    model = code.build(False)
+    step, _ = code.start(model)
+    code.load(model, start)
+    for number, batch in enumerate(batches):
+        losses = step({name: as_float32(tensor) for name, tensor in batch.items()})
+        _check_losses({name: float(value) for name, value in losses.items()}, number)
+        if number + 1 < len(batches):
+            path = folder / f"own-{number + 1}.npz"
+            after = {name: array.astype(np.float32) for name, array in code.read(model).items()}
+            _check_finite(after, f"weight {{name}} has NaN or infinity after step {number}")
+            npz.save_file(after, path)
+            files.append(str(path))
+    return files
+
+
+def _check_losses(losses: Mapping[str, float], number: int) -> None:
+    broken = next((name for name, loss in losses.items() if not math.isfinite(loss)), None)
+    if broken is not None:
+        raise Failed(f"the reference's own step is not finite: loss {broken!r} is {losses[broken]} at step {number}")
+
+
+def _check_finite(arrays: Mapping[str, Array], says: str) -> None:
+    broken = next((name for name, array in arrays.items() if not np.isfinite(array).all()), None)
+    if broken is not None:
+        raise Failed(f"the reference's own step is not finite: {says.format(name=broken)}")
+
+
+def truths(
+    code: Code,
+    files: Sequence[str],
+    batches: Sequence[Batch],
+    folder: Path,
+    seed: int,
+    repeats: int,
+    times: float = 1.0,
+) -> tuple[list[OwnStepTruth], str]:
+    """The exact steps from the weights of these files, and where two runs of them differ; "" when they do not.
+
+    The arrays are written to ``exact_file`` of each step: "after/name", "change/name" and "gradient/key".
+    """
+    found: list[_Measured] = []
+    for number, taken in enumerate(drive(code, files, batches)):
+        _check_losses(taken.losses, number)
+        _check_finite(taken.after, f"weight {{name}} has NaN or infinity after step {number}")
+        found.append(_Measured(taken, exact_file(folder, number), summed=_summed(batches[number])))
+    if not any(size for name, size in found[0].sizes.items() if not name.endswith(("running_mean", "running_var"))):
+        raise Failed(
+            "train_step of the reference changes no weight: compute the gradients, and call the step of an optimizer that has "
+            "the model's parameters"
+        )
+    for number, taken in enumerate(drive(code, files, batches)):
+        place = found[number].first_change(taken)
+        if place:
+            return [each.truth() for each in found], f"{place}, step {number}"
+    for number, taken in enumerate(drive(code, files, batches, float64=False)):
+        found[number].add(taken)
+    noise = Noise(seed)
+    for _ in range(repeats):
+        for number, taken in enumerate(drive(code, files, batches, noise=noise, times=times)):
+            found[number].add(taken, repeats)
+    return [each.truth() for each in found], ""
+
+
+def exact_file(folder: Path, number: int) -> Path:
+    """The file of the arrays of an exact step."""
+    return folder / f"own-exact-{number}.npz"
+
+
+def arrays_of(taken: Taken) -> Arrays:
+    """The arrays of a step in its file: "after/name", "change/name" and "gradient/n/name"."""
+    arrays = {f"after/{name}": array for name, array in taken.after.items()}
+    arrays |= {f"change/{name}": array for name, array in taken.changes.items()}
+    return arrays | {f"gradient/{key}": array for key, array in taken.gradients.items()}
+
+
+def _summed(batch: Batch) -> int:
+    """The number of values that a loss may sum up."""
+    return max(tensor.numel() for tensor in batch.values())
+
+
+class _Measured:
+    """An exact step, whose arrays are in a file, and the differences of other steps from it.
+
+    summed: number of values that a loss sums.
+    """
+
+    def __init__(self, exact: Taken, path: Path, summed: int) -> None:
+        self.exact = Taken(exact.losses, {}, {}, {}, exact.optimizers, exact.rates, exact.backwards)
+        npz.save_file(arrays_of(exact), path)
+        self.path, self.summed = path, summed
+        self.sizes = {name: _rms(array) for name, array in exact.changes.items()}
+        self.whole = {name: _rms(array) for name, array in exact.after.items()}
+        self.gradient_sizes = {key: _rms(array) for key, array in exact.gradients.items()}
+        self.losses = dict.fromkeys(exact.losses, 0.0)
+        self.changes = dict.fromkeys(exact.changes, 0.0)
+        self.gradients = dict.fromkeys(exact.gradients, 0.0)
+
+    def first_change(self, again: Taken) -> str:
+        """Where another float64 run of the step differs: a loss or a weight; "" when it does not."""
+        for name, loss in again.losses.items():
+            if abs(loss - self.exact.losses.get(name, math.nan)) > REPEATED * abs(loss):
+                return f"loss {name!r}"
+        exact = npz.OnDisk(self.path)
+        for name, array in again.changes.items():
+            if _rms(array - exact[f"change/{name}"]) > REPEATED * self.sizes[name] + 1e-12 * self.whole[name]:
+                return name
+        return ""
+
+    def add(self, taken: Taken, repeats: int = 1) -> None:
+        """Add a step. repeats: number of steps of the same kind; their mean is added to the sums."""
+        exact = npz.OnDisk(self.path)
+        for name in self.losses:
+            self.losses[name] = max(self.losses[name], abs(taken.losses[name] - self.exact.losses[name]))
+        for name in self.changes:
+            self.changes[name] += _square(taken.changes[name] - exact[f"change/{name}"]) / repeats
+        for key in self.gradients:
+            found = taken.gradients.get(key)
+            self.gradients[key] += math.inf if found is None else _square(found - exact[f"gradient/{key}"]) / repeats
+
+    def truth(self) -> OwnStepTruth:
+        """The record of the step."""
+        exact, rounding = self.exact, growth(self.summed) * UNIT / math.sqrt(3)
+        floors = {
+            name: math.sqrt(square + (UNIT * self.whole[name]) ** 2 / 3 + (2 * UNIT * self.sizes[name]) ** 2)
+            for name, square in self.changes.items()
+        }
+        gradient_floors = {
+            key: math.sqrt(square + (UNIT * self.gradient_sizes[key]) ** 2 / 3)
+            for key, square in self.gradients.items()
+        }
+        return OwnStepTruth(
+            losses=exact.losses,
+            loss_floors={name: max(self.losses[name], rounding * abs(loss)) for name, loss in exact.losses.items()},
+            sizes=self.sizes,
+            floors=floors,
+            gradient_sizes=self.gradient_sizes,
+            gradient_floors=gradient_floors,
+            optimizers=exact.optimizers,
+            rates=exact.rates,
+            trained_by={
+                name: found for name, values in exact.backwards.items() if (found := _named(values, exact.losses))
+            },
+        )
+
+
+def _named(values: Sequence[float], losses: Mapping[str, float]) -> str:
+    """The names of the returned losses that have one of these values."""
+    return ", ".join(
+        name for name, loss in losses.items() if any(abs(value - loss) <= 1e-12 * abs(loss) for value in values)
+    )
+
+
+def _square(array: Array) -> float:
+    """The mean square; infinity when a value is not finite."""
+    found = float(np.mean(np.square(array, dtype=np.float64)))
+    return found if math.isfinite(found) else math.inf
+
+
+def _rms(array: Array) -> float:
+    return math.sqrt(_square(array))

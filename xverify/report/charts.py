@@ -1,0 +1,378 @@
+"""The geometry of the charts of a page: places in a drawing of WIDTH units, computed from a result. The templates draw them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from ..results.records import Curve, LayerError, Layers, Result, Row, Sample
+from ..results.verdicts import Verdict
+from ..verdict import limits
+from ..verdict.judgement import OWN_EQUAL
+from . import numbers
+
+WIDTH, LEFT, RIGHT, TOP = 640.0, 64.0, 12.0, 14.0
+LOW, HIGH = 0.1, 1e6  # the ends of a logarithmic axis of residual / noise floor
+MOST_SAMPLES = 3000  # points of one row
+MOST_FAULTS = 60  # layers of one row that are drawn and linked by themselves
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A place on an axis, and the text beside it."""
+
+    place: float
+    label: str
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A row in the chart of speed and error. number: its number in the list of rows. low, high: the ends of its interval."""
+
+    x: float
+    y: float
+    low: float
+    high: float
+    number: int
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Speed on one axis, and error in units of the noise floor on the other.
+
+    bottom: place of the lower axis. corner: place of the limit of EQUAL; below it, rows are right.
+    error: what the vertical axis shows. left_out: numbers of the rows without a speed that counts, or without a ratio.
+    """
+
+    marks: tuple[Mark, ...]
+    across: tuple[Tick, ...]
+    down: tuple[Tick, ...]
+    limits: tuple[Tick, ...]
+    corner: float
+    bottom: float
+    error: str
+    left_out: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Bar:
+    """The memory of a row: the lengths of its peak and of its average, and both as text."""
+
+    subject: str
+    peak: float
+    average: float
+    says: str
+    y: float
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A layer that is not EQUAL. index: in the list of layers."""
+
+    x: float
+    width: float
+    y: float
+    verdict: str
+    name: str
+    index: int
+
+
+@dataclass(frozen=True)
+class Strip:
+    """R of every layer of a row in the order of computation.
+
+    equal: the path of the layers that are EQUAL. faults: the first layers that are not. others: the path of further ones.
+    """
+
+    subject: str
+    equal: str
+    others: str
+    faults: tuple[Fault, ...]
+    limits: tuple[Tick, ...]
+    down: tuple[Tick, ...]
+    width: float
+    bottom: float
+    count: int
+
+
+@dataclass(frozen=True)
+class Samples:
+    """The seconds of a call in every timed block of a row, in the order of time. dropped: those of rounds that do not count."""
+
+    subject: str
+    kept: str
+    dropped: str
+    down: tuple[Tick, ...]
+    bottom: float
+    says: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """The losses of a subject."""
+
+    subject: str
+    path: str
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Loss curves with the band of the reference's replicas. judged: place after which nothing is judged; None for the end."""
+
+    band: str
+    reference: str
+    lines: tuple[Line, ...]
+    across: tuple[Tick, ...]
+    down: tuple[Tick, ...]
+    judged: float | None
+    bottom: float
+
+
+# -- speed and error --------------------------------------------------------------------------------------------------
+
+
+def paired(result: Result) -> Paired | None:
+    """The chart of one task; None when no row has both a speed that counts and an error."""
+    bottom = 250.0
+    trains = any(row.training is not None for row in result.rows)
+    modelled = any(row.error is not None and row.error.noise_ratio is not None for row in result.rows)
+    found = [(number, row, _ratio(row, modelled)) for number, row in enumerate(result.rows, 1)]
+    shown = [(number, row, ratio) for number, row, ratio in found if ratio is not None and _fps(row) is not None]
+    if not shown:
+        return None
+    ends = [
+        end for _, row, _ in shown for end in (_fps(row), *_interval(row)) if end is not None and math.isfinite(end)
+    ]
+    across = _linear(0.0, max(ends) * 1.05, LEFT, WIDTH - RIGHT)
+    down = _logarithmic(LOW, HIGH, bottom, TOP)
+    if trains:
+        bounds, error = [limits.EQUAL_R, limits.DRIFT_R], "largest residual / noise floor of a check"
+    elif modelled:
+        bounds, error = [limits.EQUAL_RHO, limits.DRIFT_RHO], "residual / noise floor"
+    else:
+        bounds, error = [OWN_EQUAL], "residual / float32's"
+    drawn = tuple(number for number, _, _ in shown)
+    return Paired(
+        tuple(_mark(number, row, ratio, across, down) for number, row, ratio in shown),
+        tuple(Tick(across(value), numbers.figure(value)) for value in _steps(max(ends) * 1.05)),
+        tuple(Tick(down(10.0**power), _power(power)) for power in range(-1, 7)),
+        tuple(Tick(down(limit), f"{limit:g}") for limit in bounds),
+        down(bounds[0]),
+        bottom,
+        error,
+        tuple(number for number, _, _ in found if number not in drawn),
+    )
+
+
+def _mark(
+    number: int, row: Row, ratio: float, across: Callable[[float], float], down: Callable[[float], float]
+) -> Mark:
+    fps = _fps(row) or 0.0
+    low, high = (fps if end is None or not math.isfinite(end) else end for end in _interval(row))
+    return Mark(across(fps), down(ratio), across(max(low, 0.0)), across(high), number, _verdict(row))
+
+
+def _fps(row: Row) -> float | None:
+    """Items per second; None when they do not count."""
+    counts = row.speed is not None and row.speed.counted and math.isfinite(row.speed.fps) and row.speed.fps > 0
+    return row.speed.fps if row.speed is not None and counts else None
+
+
+def _interval(row: Row) -> tuple[float | None, float | None]:
+    return row.speed.fps_ci if row.speed is not None else (None, None)
+
+
+def _ratio(row: Row, modelled: bool) -> float | None:
+    """The error in units of the noise floor; infinity for NaN."""
+    if row.training is not None:
+        found = [check.ratio for check in row.training.checks if check.ratio is not None]
+        ratio = max((math.inf if math.isnan(each) else each for each in found), default=None)
+    elif row.error is None:
+        ratio = None
+    else:
+        ratio = row.error.noise_ratio if modelled else row.error.float32_ratio
+    return math.inf if ratio is not None and math.isnan(ratio) else ratio
+
+
+def _verdict(row: Row) -> str:
+    return row.error.verdict if row.error is not None else row.status
+
+
+# -- memory -----------------------------------------------------------------------------------------------------------
+
+
+def memory(rows: Sequence[Row]) -> tuple[Bar, ...]:
+    """A bar for each row whose peak is known."""
+    known = [(row, _size(row.memory.peak_rss_mib)) for row in rows]
+    most = max((peak for _, peak in known), default=0.0)
+    length = _linear(0.0, most, 0.0, WIDTH - RIGHT)
+    bars: list[Bar] = []
+    for row, peak in known:
+        if peak:
+            average = min(_size(row.memory.average_rss_mib), peak)
+            says = f"peak {numbers.whole(peak)} MiB" + (f", average {numbers.whole(average)} MiB" if average else "")
+            bars.append(Bar(row.subject, length(peak), length(average), says, 40.0 * len(bars)))
+    return tuple(bars)
+
+
+def _size(value: float | None) -> float:
+    return value if value is not None and math.isfinite(value) and value > 0 else 0.0
+
+
+# -- layers -----------------------------------------------------------------------------------------------------------
+
+
+def strip(row: Row) -> Strip | None:
+    """The layers of a row; None when none was compared."""
+    found = layers_of(row)
+    if found is None or not found.layers:
+        return None
+    bottom = 120.0
+    down = _logarithmic(LOW, HIGH, bottom, TOP)
+    width = (WIDTH - LEFT - RIGHT) / len(found.layers)
+    wide = min(max(width, 3.0), 24.0)
+    equal: list[str] = []
+    others: list[str] = []
+    faults: list[Fault] = []
+    for index, layer in enumerate(found.layers):
+        x, y = LEFT + index * width, down(_worst(layer))
+        if layer.verdict <= Verdict.EQUAL or len(faults) == MOST_FAULTS:
+            path = equal if layer.verdict <= Verdict.EQUAL else others
+            path.append(f"M{x + width / 2:.1f} {bottom:.0f}V{min(y, bottom - 1):.1f}")
+        else:
+            faults.append(Fault(x + (width - wide) / 2, wide, min(y, bottom - 3), layer.verdict, layer.layer, index))
+    return Strip(
+        row.subject,
+        "".join(equal),
+        "".join(others),
+        tuple(faults),
+        tuple(Tick(down(limit), f"{limit:g}") for limit in (limits.EQUAL_R, limits.DRIFT_R)),
+        tuple(Tick(down(10.0**power), _power(power)) for power in (0, 3, 6)),
+        max(min(0.8 * width, 12.0), 0.5),
+        bottom,
+        len(found.layers),
+    )
+
+
+def layers_of(row: Row) -> Layers | None:
+    """What a replay found about a row."""
+    return row.training.layers if row.training is not None else row.error.layers if row.error is not None else None
+
+
+def _worst(layer: LayerError) -> float:
+    """The larger of R and input R; infinity when one is unknown."""
+    ratios = (layer.ratio, layer.input_ratio)
+    return max(ratios) if all(map(math.isfinite, ratios)) else math.inf
+
+
+# -- samples ----------------------------------------------------------------------------------------------------------
+
+
+def samples(row: Row) -> Samples | None:
+    """The timed blocks of a row; None when there are none."""
+    found = [each for each in row.speed.samples if _is_known(each)] if row.speed is not None else []
+    if not found:
+        return None
+    ordered = sorted(found, key=lambda each: (each.launch, each.round))
+    shown = ordered[:: math.ceil(len(ordered) / MOST_SAMPLES)]
+    times = sorted(each.seconds / each.calls for each in shown)
+    top = min(times[-1], 3 * times[len(times) // 2]) * 1.05  # one interruption must not flatten all others
+    bottom = 96.0
+    across = _linear(0.0, max(len(shown) - 1, 1), LEFT + 4, WIDTH - RIGHT - 4)
+    down = _linear(0.0, top, bottom, TOP)
+    kept, dropped = [], []
+    for index, each in enumerate(shown):
+        x, y = across(index), down(min(each.seconds / each.calls, top))
+        if each.dropped is None:
+            kept.append(f"M{x:.1f} {y:.1f}h0")
+        else:
+            dropped.append(f"M{x - 3:.1f} {y - 3:.1f}l6 6m0 -6l-6 6")
+    says = f"{len(found)} blocks, {sum(each.dropped is not None for each in found)} of them in dropped rounds"
+    ticks = tuple(Tick(down(value), _time(value, top)) for value in (0.0, top / 2, top))
+    return Samples(row.subject, "".join(kept), "".join(dropped), ticks, bottom, says)
+
+
+def _time(value: float, top: float) -> str:
+    """Seconds, or milliseconds where the axis ends below one second."""
+    return f"{value:.3g} s" if top >= 1 else f"{1000 * value:.3g} ms"
+
+
+def _is_known(sample: Sample) -> bool:
+    return sample.calls > 0 and math.isfinite(sample.seconds) and sample.seconds > 0
+
+
+# -- loss curves ------------------------------------------------------------------------------------------------------
+
+
+def losses(rows: Iterable[Row]) -> Losses | None:
+    """The loss curves of all rows; None when there are none."""
+    curves = [(row.subject, row.training.curve) for row in rows if row.training is not None and row.training.curve]
+    if not curves:
+        return None
+    shared = curves[0][1]
+    right = [loss for part in (shared.reference, shared.low, shared.high) for loss in part if math.isfinite(loss)]
+    if not right:
+        return None
+    spread = (max(right) - min(right)) or abs(right[0]) or 1.0
+    low, high = min(right) - 0.2 * spread, max(right) + 0.2 * spread
+    last = max(1, *(len(curve.losses) - 1 for _, curve in curves), len(shared.reference) - 1)
+    bottom = 220.0
+    across, down = _linear(0.0, last, LEFT, WIDTH - RIGHT), _linear(low, high, bottom, TOP)
+
+    def path(values: Sequence[float], start: str = "M") -> str:
+        points = [(across(step), down(min(max(loss, low), high))) for step, loss in _finite(values)]
+        return start + "L".join(f"{x:.1f} {y:.1f}" for x, y in points) if points else ""
+
+    back = [(step, loss) for step, loss in _finite(shared.low)][::-1]
+    edge = "".join(f"L{across(step):.1f} {down(loss):.1f}" for step, loss in back)
+    upper = path(shared.high)
+    return Losses(
+        f"{upper}{edge}Z" if upper and edge else "",
+        path(shared.reference),
+        tuple(Line(subject, path(curve.losses), _said(curve)) for subject, curve in curves),
+        tuple(Tick(across(value), f"{value:g}") for value in _steps(last) if value == int(value)),
+        tuple(Tick(down(value), numbers.significant(value)) for value in (low, (low + high) / 2, high)),
+        across(shared.judged - 0.5) if 0 < shared.judged < len(shared.reference) else None,
+        bottom,
+    )
+
+
+def _finite(values: Sequence[float]) -> list[tuple[int, float]]:
+    return [(step, loss) for step, loss in enumerate(values) if math.isfinite(loss)]
+
+
+def _said(curve: Curve) -> str:
+    end = next((step for step, loss in enumerate(curve.losses) if not math.isfinite(loss)), None)
+    return curve.verdict + (f", not finite at step {end}" if end is not None else "")
+
+
+# -- axes -------------------------------------------------------------------------------------------------------------
+
+
+def _linear(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
+    span = high - low or 1.0
+    return lambda value: start + (value - low) / span * (end - start)
+
+
+def _logarithmic(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
+    """A place for every number; those outside of the ends, and NaN, are drawn at an end."""
+
+    def place(value: float) -> float:
+        inside = high if math.isnan(value) else min(max(value, low), high)
+        return start + math.log(inside / low) / math.log(high / low) * (end - start)
+
+    return place
+
+
+def _steps(most: float) -> list[float]:
+    """Three to six round numbers from 0 up to this one."""
+    size = 10.0 ** math.floor(math.log10(most)) if most > 0 else 1.0
+    step = next(each * size for each in (0.2, 0.5, 1.0, 2.0) if most / (each * size) <= 6)
+    return [index * step for index in range(int(most / step) + 1)]
+
+
+def _power(power: int) -> str:
+    return {-1: "0.1", 0: "1"}.get(power, f"10{str(power).translate(str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹'))}")

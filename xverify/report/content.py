@@ -1,0 +1,59 @@
+"""What a report of a result holds, whatever its format: columns, reasons, sentences, and the conclusion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ..results.records import Result, Row
+from ..results.verdicts import Outcome
+from . import check, notes, rows, terminal
+from .tables import Column
+
+SEVERITY = (Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.ERROR, Outcome.FAIL)
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a row is not EQUAL, or why its speed has no verdict. subject: the name of the row."""
+
+    subject: str
+    text: str
+
+
+def of_files(result: Result) -> bool:
+    """Whether the result is of a check of model files."""
+    return result.settings.task == "check"
+
+
+def columns(result: Result) -> list[Column[Row]]:
+    """All columns of the table of rows."""
+    return check.shown(result) if of_files(result) else list(rows.shown(result))
+
+
+def reasons(result: Result) -> Iterator[Reason]:
+    """The reasons of all rows, in order."""
+    found = check.reasons(result) if of_files(result) else terminal.reasons(result)
+    yield from (Reason(subject, text) for _, subject, text in found)
+
+
+def footer(result: Result) -> Iterator[str]:
+    """What was checked, against what, and what it means."""
+    yield from check.footer(result) if of_files(result) else notes.footer(result)
+
+
+def tally(result: Result) -> str:
+    """How many rows are EQUAL, and what the others are."""
+    return notes.tally(result.rows, "answers" if of_files(result) else "subjects")
+
+
+def worst(results: Sequence[Result]) -> Outcome:
+    """The worst verdict of several results; of none, nothing is known."""
+    return max((each.verdict for each in results), key=SEVERITY.index, default=Outcome.INCONCLUSIVE)
+
+
+def verdict(row: Row) -> str:
+    """The verdict of a row, or the status of a row without one."""
+    if row.error is not None:
+        return f"{row.error.verdict}{row.at_precision}"
+    return "no verdict" if row.status == "ok" else row.status

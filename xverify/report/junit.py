@@ -1,0 +1,185 @@
+"""Results as JUnit XML, which CI servers read: a case for each row, each training-parity check, and each layer that differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+from xml.etree import ElementTree as ET
+
+from ..errors import printable
+from ..results.records import Check, LayerError, Result, Row
+from ..results.verdicts import Outcome, Verdict
+from . import content
+from .text import one_line
+
+Ending = Literal["passed", "failure", "error", "skipped"]
+LONGEST_NAME = 200  # characters of the name of a case
+
+
+@dataclass(frozen=True)
+class Case:
+    """One test case.
+
+    name, group: what was tested, and what it belongs to.
+    ending: how it ended. kind: the verdict or status. says: why; "" when there is nothing to say.
+    seconds: duration of what was timed; None when nothing was.
+    properties: name -> figure.
+    """
+
+    name: str
+    group: str
+    ending: Ending
+    kind: str = ""
+    says: str = ""
+    seconds: float | None = None
+    properties: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Suite:
+    """The cases of one result, or of one comparison. created: time of the start, ISO 8601."""
+
+    name: str
+    cases: tuple[Case, ...]
+    created: str = ""
+    seconds: float | None = None
+    properties: dict[str, str] = field(default_factory=dict)
+
+
+def report(results: Sequence[Result]) -> str:
+    """These results as JUnit XML."""
+    return written(suite(result) for result in results)
+
+
+def suite(result: Result) -> Suite:
+    """The cases of a result. Some case fails exactly when the verdict on the run does."""
+    cases = [case for row in result.rows for case in _of_row(result, row)]
+    failing = result.verdict in (Outcome.FAIL, Outcome.ERROR)
+    if not failing:  # --accept decides instead of the verdicts of rows
+        cases = [replace(case, ending="passed") if case.ending in ("failure", "error") else case for case in cases]
+    if not result.rows or (failing and all(case.ending in ("passed", "skipped") for case in cases)):
+        says = "; ".join(result.notes) if result.rows else "there are no rows: nothing was compared"
+        cases.append(Case("the whole run", result.model, "error", result.verdict, says))
+    return Suite(
+        result.model,
+        tuple(cases),
+        result.created,
+        result.timeline.get("total_seconds"),
+        {
+            "verdict": result.verdict,
+            "xverify": result.xverify,
+            "cpu": result.host.cpu,
+            "system": result.host.system,
+            "weights": result.weights.digest or "",
+            "inputs": result.inputs.digest or "",
+            "rule": result.rule,
+        },
+    )
+
+
+def _of_row(result: Result, row: Row) -> Iterator[Case]:
+    """A case for a row, one for each of its checks, and one for each layer that differs."""
+    group = f"{result.model}.{row.task}"
+    says = row.reason or (row.error.reason if row.error is not None else None) or ""
+    timed = row.speed.elapsed_seconds if row.speed is not None else None
+    ending = _ending(row.error.verdict, result.settings.strict) if row.error is not None else _of_status(row)
+    if row.error is not None and row.status != "ok" and ending != "failure":
+        ending = "error"  # it has a verdict, and did not run to its end
+    yield Case(row.subject, group, ending, content.verdict(row), says, timed, _figures(row))
+    below = f"{group}.{row.subject}"
+    for check in row.training.checks if row.training is not None else ():
+        yield _of_check(check, below, result.settings.strict)
+    if ending == "failure":
+        found = row.training.layers if row.training is not None else row.error.layers if row.error else None
+        for layer in found.layers if found is not None else ():
+            if layer.verdict.fails:
+                yield _of_layer(layer, found.describe(layer) if found is not None else "", below)
+
+
+def _ending(verdict: Verdict, strict: bool) -> Ending:
+    if verdict.fails or (strict and verdict == Verdict.DRIFT):
+        return "failure"
+    return "skipped" if verdict == Verdict.UNTESTED else "passed"
+
+
+def _of_status(row: Row) -> Ending:
+    return "skipped" if row.status == "ok" else "error"
+
+
+def _of_check(check: Check, group: str, strict: bool) -> Case:
+    named = bool(check.difference)  # a known difference of the framework is no fault
+    figures = {} if check.ratio is None else {"ratio": repr(check.ratio)}
+    return Case(
+        f"{check.name}, step {check.step}", group, _ending(check.verdict, strict and not named), check.verdict,
+        check.says or check.difference, None, figures,
+    )  # fmt: skip
+
+
+def _of_layer(layer: LayerError, says: str, group: str) -> Case:
+    figures = {"R": repr(layer.ratio), "C": repr(layer.channel_ratio), "input R": repr(layer.input_ratio)}
+    return Case(f"layer {layer.layer}", group, "failure", layer.verdict, says, None, figures)
+
+
+def _figures(row: Row) -> dict[str, str]:
+    """The figures of a row that are known and count."""
+    error, speed = row.error, row.speed
+    found = {
+        "relative error": error.rel_rms if error is not None else None,
+        "residual / noise floor": error.noise_ratio if error is not None else None,
+        "fps": speed.fps if speed is not None and speed.counted else None,
+        "time ratio": speed.ratio if speed is not None and speed.counted else None,
+        "peak MiB": row.memory.peak_rss_mib,
+    }
+    return {name: repr(value) for name, value in found.items() if value is not None}
+
+
+# -- XML --------------------------------------------------------------------------------------------------------------
+
+
+def written(suites: Iterable[Suite]) -> str:
+    """Suites as XML."""
+    root = ET.Element("testsuites", name="xverify")
+    for each in suites:
+        root.append(_suite_element(each))
+    ET.indent(root)
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
+
+
+def _suite_element(suite: Suite) -> ET.Element:
+    counts = {name: sum(case.ending == name for case in suite.cases) for name in ("failure", "error", "skipped")}
+    element = ET.Element(
+        "testsuite", name=_short(suite.name), tests=str(len(suite.cases)), failures=str(counts["failure"]),
+        errors=str(counts["error"]), skipped=str(counts["skipped"]), timestamp=_short(suite.created),
+        time=_seconds(suite.seconds),
+    )  # fmt: skip
+    _add_properties(element, suite.properties)
+    for case in suite.cases:
+        made = ET.SubElement(
+            element, "testcase", name=_short(case.name), classname=_short(case.group), time=_seconds(case.seconds)
+        )
+        _add_properties(made, case.properties)
+        if case.ending != "passed":
+            told = ET.SubElement(made, case.ending, message=one_line(case.says) or case.kind)
+            if case.ending != "skipped":
+                told.set("type", _short(case.kind))
+                told.text = printable(case.says)
+        elif case.says:
+            ET.SubElement(made, "system-out").text = f"{case.kind}: {printable(case.says)}"
+    return element
+
+
+def _add_properties(element: ET.Element, properties: dict[str, str]) -> None:
+    if properties:
+        inside = ET.SubElement(element, "properties")
+        for name, value in properties.items():
+            ET.SubElement(inside, "property", name=_short(name), value=one_line(value))
+
+
+def _short(text: str) -> str:
+    return one_line(text, LONGEST_NAME)
+
+
+def _seconds(value: float | None) -> str:
+    """Seconds without an exponent; "0" when they are unknown or not finite."""
+    return f"{value:.6f}" if value is not None and 0 <= value < 1e9 else "0"

@@ -1,0 +1,86 @@
+"""Results as Markdown in GitHub's dialect."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from ..results.records import Result
+from . import content, training
+from .tables import Column, markdown
+from .text import LONGEST, one_line, pieces
+
+T = TypeVar("T")
+ACTIVE = re.compile(r"[\\`*_\[\]<>~$&]")  # characters that Markdown reads as marks; those of a table are escaped there
+LONGEST_NAME = 120  # characters of a name in a heading or a cell
+
+
+def literal(text: str, longest: int = LONGEST) -> str:
+    """A text of a result in one line that Markdown shows as it is. An @ mentions nobody."""
+    return ACTIVE.sub(lambda found: "\\" + found[0], one_line(text, longest)).replace("@", "@<!-- -->")
+
+
+def cell(markup: str) -> str:
+    """A cell in rich's markup as Markdown: what does not count is struck out."""
+    return " ".join(f"~~{literal(each.text)}~~" if each.struck else literal(each.text) for each in pieces(markup))
+
+
+def table(columns: Sequence[Column[T]], rows: Iterable[T]) -> list[str]:
+    """The lines of a table."""
+    titles = [literal(column.title) for column in columns]
+    lines = markdown(titles, ([cell(column.cell(row)) for column in columns] for row in rows))
+    lines[1] = "|" + "|".join("---" if column.left else "---:" for column in columns) + "|"
+    return lines
+
+
+def report(results: Sequence[Result]) -> str:
+    """The report of one or several results."""
+    blocks = list(_overview(results)) if len(results) != 1 else []
+    for result in results:
+        blocks += _of_result(result)
+    return "\n\n".join("\n".join(block) for block in blocks) + "\n"
+
+
+def _overview(results: Sequence[Result]) -> Iterator[list[str]]:
+    """A table of several results."""
+    yield [f"# {content.worst(results)}: {len(results)} results"]
+    head = ("model", "tasks", "verdict", "rows")
+    found = (
+        [literal(each.model, LONGEST_NAME), literal(", ".join(each.tasks)), each.verdict, literal(content.tally(each))]
+        for each in results
+    )
+    yield markdown(head, found, "---")
+
+
+def _of_result(result: Result) -> Iterator[list[str]]:
+    """The blocks of one result."""
+    tasks = literal(", ".join(result.tasks), LONGEST_NAME)
+    yield [f"## {result.verdict}: {literal(result.model, LONGEST_NAME)}, {tasks}"]
+    yield [f"{literal(content.tally(result))}."]
+    if result.rows:
+        yield table(content.columns(result), result.rows)
+    else:
+        yield ["There are no rows: nothing was compared."]
+    yield from _training(result)
+    said = [f"* **{literal(each.subject, LONGEST_NAME)}**: {literal(each.text)}" for each in content.reasons(result)]
+    if said:
+        yield said
+    lines = [f"* {literal(line)}" for line in content.footer(result)]
+    yield ["<details><summary>What was checked, against what, and what it means</summary>"]
+    yield lines or ["Nothing was checked."]
+    yield ["</details>"]
+
+
+def _training(result: Result) -> Iterator[list[str]]:
+    """The table of the training-parity checks, and the sentences on them."""
+    names, cells = training.checks_of(result.rows)
+    if names:
+        found = (
+            [literal(subject, LONGEST_NAME), *(literal(of[name].plain) if name in of else "-" for name in names)]
+            for subject, of in cells.items()
+        )
+        yield markdown(["training-parity checks", *map(literal, names)], found, "---")
+    said = [f"* {literal(text.plain)}" for text in training.sentences(result.rows)]
+    if said:
+        yield said

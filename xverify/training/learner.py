@@ -1,0 +1,50 @@
+"""A subject that is trained, and what was captured of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..worker.messages_training import StepTaken, TrainingCaptured
+from ..worker.process import Worker
+from ..workload.optimizers import Optimizer
+
+
+@dataclass(frozen=True)
+class Learner:
+    """A subject that is trained: its worker, and what the worker reported.
+
+    optimizer: the settings, with the variants in which the framework's own differs from torch's.
+    build_key: equal for subjects that build the same model, so that their layers are judged once.
+    """
+
+    label: str
+    worker: Worker
+    optimizer: Optimizer
+    dropout_disabled: tuple[str, ...]
+    fused_parameters: Mapping[str, tuple[str, ...]]
+    build_key: tuple[str, ...]
+
+    @property
+    def layer_folder(self) -> Path:
+        """The folder of the subject's captured layers."""
+        return self.worker.folder / "training-layers"
+
+    @property
+    def step_file(self) -> Path:
+        """The file of the subject's latest step."""
+        return self.worker.folder / "training-step.npz"
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What was captured when a subject started from the reference's first state.
+
+    captured: the calls of its layers; a string: why they could not be captured; None: the layers of another subject that builds
+        the same model are judged instead.
+    step: its first step.
+    """
+
+    captured: TrainingCaptured | str | None
+    step: StepTaken

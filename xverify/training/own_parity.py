@@ -1,0 +1,270 @@
+"""The checks of a run whose model files make their own training step (``train_step``).
+
+A subject and the reference are driven over the same weights: before each step the weights are set to the reference's, and the
+optimizers keep the state that their own steps before have left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from ..reference.build import Prepared, ReferenceProcess
+from ..results.records import Check, Error, Training
+from ..results.training import OWN_STEP
+from ..results.verdicts import Verdict
+from ..verdict.limits import EQUAL_RHO
+from ..verdict.own_step import OwnStepTruth
+from ..weights import npz
+from ..worker import messages
+from ..worker.messages_own_step import (
+    ComputeOwnTruth,
+    ExplainOwnStep,
+    OwnStepsTaken,
+    TakeOwnSteps,
+    TrainOwnSteps,
+    WriteOwnVariant,
+)
+from .checks import MORE_ROUNDING, iterated_vectors
+from .conclusion import training_error
+from .learner import Learner
+from .own_made import Made, Weight, compare_gradients
+from .own_step import Explain, Weights, judge_losses, judge_statistics, judge_update, losses_first
+from .parity import LONG_STEP
+from .step import Distance, rms
+
+STEPS = {"quick": 3, "standard": 6, "rigorous": 12}  # by effort: number of steps that are compared
+VARIANT = "eps-hat"  # a key of optimizers.VARIANTS
+EXACT = "own-exact-{}.npz"  # replay.own_step.exact_file, in a module that needs no torch
+KINKS = 2.0  # times the growth of the rounding: a floor that grows by more shows activations that cross their kinks
+
+
+@dataclass(frozen=True)
+class OwnObserved:
+    """The steps of a subject: timed is in the mode that is timed, watched is eager and lists what the optimizers were given."""
+
+    timed: OwnStepsTaken
+    watched: OwnStepsTaken
+
+
+class OwnStepParity:
+    """Runs the checks. The reference's states and exact steps are computed once and kept in files."""
+
+    def __init__(self, process: ReferenceProcess, prepared: Prepared) -> None:
+        self.process, self.prepared = process, prepared
+        self.request, self.worker, self.space = process.request, process.worker, process.space
+        self.layers: tuple[str, ...] = ()
+        self.files: tuple[str, ...] = ()
+        self.truths: tuple[OwnStepTruth, ...] = ()
+        self.random = ""
+        self._coarse: tuple[OwnStepTruth, ...] = ()
+        self._variant: bool | None = None
+
+    def prepare(self, seconds: float = 0.0, left: float | None = None) -> None:
+        """Train the reference, and compute its steps in float64.
+
+        seconds: duration of a step of the reference; 0.0 when it is not known. left: seconds until --max-seconds is over.
+        Raises Failed when the reference's step cannot be used.
+        """
+        count = STEPS[self.request.effort]
+        few = (self.request.effort == "quick" and seconds > LONG_STEP) or (left is not None and left < 20 * seconds)
+        self.process.phase("its own training steps in float32, then in float64, and their noise")
+        question = TrainOwnSteps(
+            weights=str(self.prepared.weights),
+            inputs=str(self.prepared.training),
+            steps=1 if few else count,
+            folder=str(self.space),
+        )
+        self.files = self.worker.ask(question).weights
+        found = self.worker.ask(self._truth(self.space, once=few))
+        self.truths = found.truths
+        if found.random:
+            self.random = (
+                f"the reference is random: two runs of its train_step from one state first differ in {found.random}. It draws "
+                "random numbers, or dropout is on in it; make the noise an input or a target of spec.py"
+            )
+        elif self.prepared.random:
+            self.random = self.prepared.random
+
+    def prepare_more(self, left: float | None) -> None:
+        """Nothing: --seeds and --dropout-masks are refused for such a step."""
+
+    def _truth(self, folder: Path, once: bool = False, times: float = 1.0) -> ComputeOwnTruth:
+        return ComputeOwnTruth(
+            weights=self.files,
+            inputs=str(self.prepared.training),
+            folder=str(folder),
+            seed=self.request.seed,
+            once=once,
+            times=times,
+        )
+
+    def observe(self, learner: Learner) -> OwnObserved:
+        """Drive a subject over the reference's weights. The reference's process is not used."""
+        timed = self._drive(learner, "timed")
+        watched = self._drive(learner, "watched")
+        learner.worker.ask(messages.ReleaseMemory())
+        return OwnObserved(timed, watched)
+
+    def _drive(self, learner: Learner, what: str) -> OwnStepsTaken:
+        """Let a subject make the steps. what: "timed", "watched" or "again"."""
+        self.process.listener.phase(learner.label, f"{len(self.files)} steps of its own from the reference's weights")
+        question = TakeOwnSteps(weights=self.files, path=str(_file(learner, what)), watched=what == "watched")
+        return learner.worker.ask(question)
+
+    def judge(self, learner: Learner, observed: OwnObserved) -> tuple[Error, Training]:
+        """Run all checks of a subject. Returns its verdict and the record of the checks."""
+        if self.random:
+            check = Check("update", 0, Verdict.INVALID, says=self.random)
+            return Error(Verdict.INVALID, self.random), Training(OWN_STEP, checks=(check,))
+        known = len(self.prepared.shapes)
+        checks = [Check("weights", 0, Verdict.EQUAL, compared=known, known=known)]
+        untested, distance = list[str](), Distance()
+        for number in range(len(self.files)):
+            found = self._judge_step(learner, observed, number, untested, distance)
+            checks += found
+            if any(check.verdict.fails for check in found):
+                break  # the state of the optimizers is another one after it
+        checks += iterated_vectors(self.prepared.shapes)
+        training = Training(
+            OWN_STEP,
+            checks=tuple(checks),
+            untested=tuple(dict.fromkeys(untested)),
+            dropout_disabled=learner.dropout_disabled,
+        )
+        error = training_error(training, distance)
+        updates = [check for check in checks if check.name in ("update", "loss") and check.step == 0]
+        compared = sum(check.compared for check in updates)
+        return replace(error, compared=compared, expected=sum(check.known for check in updates)), training
+
+    def wrong_weights(self, error: Error) -> Training:
+        """The record of a subject whose weights are not the reference's, so that no other check was made."""
+        return Training(OWN_STEP, checks=(Check("weights", 0, Verdict.INVALID, says=error.reason or ""),))
+
+    def judge_again(self, learner: Learner, error: Error) -> Error:
+        """Judge the steps of a later process run. Returns ``error``, or the error that the later process run shows."""
+        if self.random or error.verdict.fails:
+            return error
+        later, _ = self.judge(learner, self.observe(learner))
+        if not later.verdict.fails:
+            return error
+        return replace(error, verdict=later.verdict, reason=f"in a later process run: {later.reason}")
+
+    # -- one step -----------------------------------------------------------------------------------------------------
+
+    def _judge_step(
+        self, learner: Learner, observed: OwnObserved, number: int, untested: list[str], distance: Distance
+    ) -> list[Check]:
+        """The checks of one step. untested: gets parameters of which rounding alone is changed. distance: gets the changes."""
+        made = Made(
+            number=number,
+            losses=observed.timed.losses[number],
+            taken=npz.OnDisk(_file(learner, "timed")),
+            watched=npz.OnDisk(_file(learner, "watched")),
+            exact=npz.OnDisk(self.space / EXACT.format(number)),
+            truth=self.truths[number],
+            fused_parameters=learner.fused_parameters,
+        )
+        update, statistics = Weights.of(made, False), Weights.of(made, True)
+        if update.broken or statistics.broken:
+            return self._checks(learner, made, update, statistics, "")
+        update.add(distance)
+        random = self._random(learner, [*update.failing, *statistics.failing], number)
+        if random:
+            return [Check("update", number, Verdict.INVALID, says=random)]
+        made, update, variant = self._with_variant(made, update)
+        if update.failing and self._kinks(update, number):
+            untested += [each.name for each in update.failing]
+            update = replace(update, failing=())
+        untested += [each.name for each in update.every if each.rounding_alone]
+        return self._checks(learner, made, update, statistics, variant)
+
+    def _checks(self, learner: Learner, made: Made, update: Weights, statistics: Weights, variant: str) -> list[Check]:
+        """The checks of one step, of which the weights have been compared. variant: see ``_with_variant``."""
+        losses, said = judge_losses(made), list[str]()
+        explain = self._explain(learner, made, update, said, bool(variant))
+        checks = judge_update(made, update, compare_gradients(made), explain, variant)
+        if losses.verdict.fails and said:  # what explains the weights explains the loss, too
+            losses = replace(losses, says=f"{losses.says}; {said[0]}")
+        checks = [losses, *checks] if losses_first(made, losses, update) else [*checks, losses]
+        if statistics.every:
+            found = judge_statistics(made, statistics, self._explain(learner, made, statistics, [], False))
+            # Batch norms in inference mode make all that follows wrong.
+            checks = [found, *checks] if statistics.unchanged else [*checks, found]
+        return checks
+
+    def _with_variant(self, made: Made, update: Weights) -> tuple[Made, Weights, str]:
+        """The comparison with the variant of Adam that other frameworks have, where a port is nearer to that; and its name."""
+        if not update.failing:
+            return made, update, ""
+        folder = self.space / VARIANT
+        if self._variant is None:
+            folder.mkdir(exist_ok=True)
+            self.process.phase(f"its own steps with the variant {VARIANT}")
+            question = WriteOwnVariant(weights=self.files, inputs=str(self.prepared.training), folder=str(folder))
+            self._variant = self.worker.ask(question).exists
+        if not self._variant:
+            return made, update, ""
+        other = replace(made, exact=npz.OnDisk(folder / EXACT.format(made.number)))
+        nearer = Weights.of(other, False)
+        return (other, nearer, VARIANT) if nearer.badness < update.badness else (made, update, "")
+
+    def _explain(self, learner: Learner, made: Made, weights: Weights, said: list[str], variant: bool) -> Explain:
+        """A function that looks for the known mistake that explains these weights after a step. said: gets what it says."""
+
+        def explain(place: str) -> tuple[str, str]:
+            self.process.phase(f"looking for what the step of {learner.label} does instead")
+            question = ExplainOwnStep(
+                weights=self.files[: made.number + 1],
+                inputs=str(self.prepared.training),
+                taken=str(_file(learner, "timed")),
+                exact=str(self.space / VARIANT if variant else self.space),
+                floors=weights.floors(made),
+                place=place,
+                optimizer=made.optimizer(weights.failing[0].name),
+                variant=variant,
+            )
+            found = self.worker.ask(question)
+            if found.says and not found.difference:
+                said.append(found.says)
+            return found.says, found.difference
+
+        return explain
+
+    def _random(self, learner: Learner, failing: Sequence[Weight], number: int) -> str:
+        """Why nothing can be said of a subject that differs, because its step is random; "" when it is not."""
+        if not failing:
+            return ""
+        self._drive(learner, "again")
+        again = npz.OnDisk(_file(learner, "again"))
+        for each in failing:
+            apart = rms(again[f"{number}/weight/{each.name}"].astype(np.float64) - each.found)
+            if apart > 0.1 * each.residual:
+                return (
+                    f"its train_step is random: two runs from one state differ in {each.name} by {apart:.2g}. It draws random "
+                    "numbers, or dropout is on in it; make the noise an input or a target of spec.py"
+                )
+        return ""
+
+    def _kinks(self, update: Weights, number: int) -> bool:
+        """Whether activations that cross their kinks, such as the zero of a ReLU, explain every weight that differs."""
+        if not self._coarse:
+            self.process.phase(f"its own steps with {MORE_ROUNDING:g} times the rounding")
+            folder = self.space / "coarse"
+            folder.mkdir(exist_ok=True)
+            self._coarse = self.worker.ask(self._truth(folder, times=MORE_ROUNDING)).truths
+        coarse = self._coarse[number].floors
+        return all(
+            each.parts == (each.name,)
+            and each.residual <= EQUAL_RHO * coarse[each.name]
+            and coarse[each.name] > KINKS * MORE_ROUNDING * each.floor
+            for each in update.failing
+        )
+
+
+def _file(learner: Learner, what: str) -> Path:
+    """The file of the steps of a subject."""
+    return learner.worker.folder / f"own-steps-{what}.npz"

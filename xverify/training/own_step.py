@@ -1,0 +1,235 @@
+"""The checks of a user's own training step: its losses, the gradients that optimizers are given, and the weights after it.
+
+Pure functions. All of them compare one step of a subject with the exact step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..results.records import Check
+from ..results.verdicts import Verdict
+from ..verdict.judgement import OWN_DRIFT, OWN_EQUAL
+from ..workload.optimizers import VARIANTS
+from .own_made import SAME, Gradients, Made, Weight, factor_says, quotient, scale
+from .step import OWN, Distance, rms
+
+# Finds (a clause for the report, the name of a known difference) for a place of replay.own_mistakes.PLACES.
+Explain = Callable[[str], tuple[str, str]]
+
+
+def judge_losses(made: Made) -> Check:
+    """Judge every loss that the step returned."""
+    right, found, count = made.truth.losses, made.losses, len(made.truth.losses)
+
+    def check(verdict: Verdict, ratio: float, says: str = "") -> Check:
+        return Check("loss", made.number, verdict, ratio, says, compared=count, known=count)
+
+    if set(right) != set(found):
+        says = f"the step returns the losses {_listed(found)}; the reference's returns {_listed(right)}"
+        return check(Verdict.INVALID, math.inf, says)
+    broken = next((name for name, loss in found.items() if not math.isfinite(loss)), None)
+    if broken is not None:
+        says = f"loss {broken!r} is {found[broken]}; the reference's is {right[broken]:.6g}"
+        return check(Verdict.INVALID, math.inf, says)
+    ratios, failing = _loss_ratios(made), wrong_losses(made)
+    if not failing:
+        return check(Verdict.EQUAL, max(ratios.values()))
+    first, worst = failing[0], max(ratios.values())
+    away = f"{ratios[first]:.3g} x its noise floor away"
+    says = f"loss {first!r} is {found[first]:.8g}; the reference's is {right[first]:.8g}, {away}"
+    says += _multiple(found[first], right[first])
+    agree = [name for name in right if name not in failing]
+    says += f"; {_listed(agree)} {'agrees' if len(agree) == 1 else 'agree'}" if agree else ""
+    return check(Verdict.DIFFERENT if worst > OWN_DRIFT else Verdict.DRIFT, worst, says)
+
+
+def _loss_ratios(made: Made) -> dict[str, float]:
+    """Loss -> residual / noise floor."""
+    return {
+        name: quotient(abs(made.losses[name] - right), made.truth.loss_floors[name])
+        for name, right in made.truth.losses.items()
+    }
+
+
+def wrong_losses(made: Made) -> list[str]:
+    """The losses that differ."""
+    return [name for name, ratio in _loss_ratios(made).items() if not ratio <= OWN_EQUAL]
+
+
+def _listed(names: Sequence[str] | Mapping[str, float]) -> str:
+    return ", ".join(repr(name) for name in names)
+
+
+# -- weights ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The weights after a step: all of them, and those that differ."""
+
+    name: str
+    every: Sequence[Weight]
+    failing: Sequence[Weight]
+
+    @classmethod
+    def of(cls, made: Made, statistics: bool) -> Weights:
+        """Compare the parameters, or the running statistics, after a step."""
+        every = made.weights(statistics)
+        return cls(
+            "statistics" if statistics else "update", every, [each for each in every if not each.ratio <= OWN_EQUAL]
+        )
+
+    @property
+    def broken(self) -> Weight | None:
+        """The first weight that is not finite."""
+        return next((each for each in self.every if not each.finite), None)
+
+    def floors(self, made: Made) -> dict[str, float]:
+        """Weight -> rms of its noise, of the blamed weights that the reference has under the same name."""
+        return {each.name: each.floor for each in self.blamed(made) if each.parts == (each.name,)}
+
+    @property
+    def badness(self) -> tuple[int, float]:
+        """The number of weights that differ, and by how much."""
+        return len(self.failing), sum(each.ratio for each in self.failing)
+
+    def check(self, made: Made, verdict: Verdict, says: str = "", difference: str = "") -> Check:
+        """The check of these weights with this verdict."""
+        worst = max((each.ratio for each in self.every), default=0.0)
+        return Check(self.name, made.number, verdict, worst, says, difference, len(self.every), len(self.every))
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict by the worst ratio."""
+        if not self.failing:
+            return Verdict.EQUAL
+        return Verdict.DRIFT if all(each.ratio <= OWN_DRIFT for each in self.failing) else Verdict.DIFFERENT
+
+    def says(self, made: Made) -> str:
+        """What differs: the first weight, and what is common to all that do."""
+        first = self.failing[0]
+        plain = f"{made.whose(first.name)}: its error after the step is {first.ratio:.3g} x its noise floor"
+        if not first.moved and first.size:
+            plain = f"{made.whose(first.name)} is not changed by the step"
+            if not any(each.moved for each in self.every):
+                return "the step changes no weight"
+        elif not first.size:
+            plain = f"{made.whose(first.name)} is changed by the step; the reference's step leaves it as it is"
+        return plain + made.only([each.name for each in self.failing])
+
+    def blamed(self, made: Made) -> list[Weight]:
+        """The weights that differ and that the same optimizer updates as the first of them: others may differ because of these."""
+        first = made.optimizer(self.failing[0].name)
+        return [each for each in self.failing if made.optimizer(each.name) == first]
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether there are weights that differ, and the step has changed none of these."""
+        return bool(self.failing) and not any(each.moved for each in self.failing)
+
+    def one_bias(self) -> bool:
+        """Whether each weight that differs is a sum of the reference's, and changes as one of its parts does."""
+        return all(
+            len(each.parts) > 1 and rms(each.own_change - each.change / len(each.parts)) <= OWN_EQUAL * each.floor
+            for each in self.failing
+        )
+
+    def scaled(self, made: Made) -> str:
+        """How the changes of the blamed weights are multiples of the right ones; "" when they are not."""
+        blamed = self.blamed(made)
+        factors = [scale(each.own_change.astype(np.float64), each.change) for each in blamed if each.size]
+        if not factors or not all(factor and abs(factor - factors[0]) <= SAME * abs(factors[0]) for factor in factors):
+            return ""
+        rate = made.truth.rates.get(blamed[0].parts[0])
+        if rate is None or factors[0] < 0:
+            return factor_says(factors[0], "its change is {} times the right one").removeprefix(": ")
+        return f"behaves as learning rate {rate * factors[0]:.4g}; it should be {rate:g}"
+
+    def add(self, distance: Distance) -> None:
+        """Add the changes of all weights to a distance, without those that are rounding alone."""
+        for each in (each for each in self.every if not each.rounding_alone):
+            distance.add(each.own_change - each.change, each.change)
+
+
+def judge_update(
+    made: Made, weights: Weights, gradients: Gradients, explain: Explain, variant: str = ""
+) -> list[Check]:
+    """The checks of gradients and weights.
+
+    explain: called when weights differ.
+    variant: the name of the formula variant that the exact step has.
+    """
+    if weights.broken is not None:
+        says = f"{made.whose(weights.broken.name)} has NaN or infinity"
+        return [Check("update", made.number, Verdict.INVALID, math.inf, says, known=len(weights.every))]
+    if not weights.failing:
+        found = [gradients.check(made, Verdict.EQUAL)] if gradients.seen else []
+        if gradients.differing and gradients.share > SAME:  # less is rounding: the weights agree
+            says = f"other gradients: {gradients.says(made, list(gradients.differing))}"
+            says = f"{says}, and yet the weights after the step agree: the optimizer makes up for it".replace(
+                "; ", ", "
+            )
+            found = [gradients.check(made, Verdict.DRIFT, says, "other gradients")]
+        if variant:
+            return [*found, weights.check(made, Verdict.DRIFT, f"{variant}: {VARIANTS[variant]}", variant)]
+        return [*found, weights.check(made, Verdict.EQUAL)]
+    if weights.one_bias():
+        return [weights.check(made, Verdict.DRIFT, f"one bias: {OWN['one bias']}", "one bias")]
+    blamed = [each.name for each in weights.blamed(made)]
+    differing = [name for name in gradients.differing if name in blamed]
+    place = "gradients" if differing else "settings" if gradients.seen else "update"
+    rate = "" if differing else weights.scaled(made)
+    says, difference = (rate, "") if rate else explain(place)
+    if difference:
+        return [weights.check(made, Verdict.DRIFT, says, difference)]
+    clause = f": {says}" if says else ""
+    if differing:
+        of_gradients = f"{gradients.says(made, differing)}{f'; {says}' if says else ''}"
+        plain = weights.check(made, weights.verdict, weights.says(made))
+        return [gradients.check(made, Verdict.DIFFERENT, of_gradients), plain]
+    if not gradients.seen:
+        return [weights.check(made, weights.verdict, f"{weights.says(made)}{clause}")]
+    agree = "; the gradients that its optimizer is given agree, so the optimizer differs"
+    of_weights = weights.check(made, weights.verdict, f"{weights.says(made)}{agree}{clause}")
+    return [replace(gradients, ratio=0.0).check(made, Verdict.EQUAL), of_weights]
+
+
+def _multiple(found: float, right: float) -> str:
+    """What a report says of a loss with the opposite sign, or that is a whole multiple or part of the right one."""
+    factor = found / right if right else math.nan
+    whole = max(abs(factor), 1 / abs(factor)) if math.isfinite(factor) and factor else math.nan
+    if not math.isfinite(whole) or abs(whole - round(whole)) > SAME * whole:
+        return ""
+    return factor_says(factor, "it is {} times the right one")
+
+
+def losses_first(made: Made, losses: Check, update: Weights) -> bool:
+    """Whether a wrong loss comes before the wrong weights, and not after them.
+
+    A loss that is computed after an update is wrong because of that update when the loss that made the update is right.
+    """
+    if not update.failing or losses.verdict == Verdict.INVALID:
+        return True
+    trained_by = made.truth.trained_by.get(update.failing[0].parts[0])
+    return trained_by is None or trained_by in wrong_losses(made)
+
+
+def judge_statistics(made: Made, weights: Weights, explain: Explain) -> Check:
+    """The check of running statistics. explain: called when they differ."""
+    if weights.broken is not None:
+        return weights.check(made, Verdict.INVALID, f"{weights.broken.name} has NaN or infinity")
+    if not weights.failing:
+        return weights.check(made, Verdict.EQUAL)
+    says, difference = explain("statistics")
+    if difference:
+        return weights.check(made, Verdict.DRIFT, says, difference)
+    first = weights.failing[0]
+    if weights.unchanged:
+        says = "they do not change: batch norm is in inference mode"
+    plain = f"{first.name}: its error after the step is {first.ratio:.3g} x its noise floor"
+    return weights.check(made, weights.verdict, f"{plain}: {says}" if says else plain)

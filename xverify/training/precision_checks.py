@@ -1,0 +1,143 @@
+"""The checks of mixed precision: in which precision layers compute, where weights are kept, and how the loss is scaled.
+
+Pure functions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+import numpy as np
+
+from ..results.records import Check
+from ..results.verdicts import Verdict
+from ..weights.canonical import Array
+from ..worker.messages_training import Scaling, StepTaken, TrainingCaptured
+from ..workload.recipe import Recipe
+from .optimizer_check import EQUAL_RHO
+from .recipe_checks import trained
+from .step import Step, rms
+
+FLOAT32 = "float32"
+ALIKE = 0.1  # gradients that are all multiplied by one factor show it up to this share
+FACTOR = 2.0  # a factor of all gradients that is nearer to 1 may be chance
+UNDERFLOW = (
+    "float16 has no number between 0 and 6e-8, and this run does not scale its loss. Scale it: --loss-scale dynamic here, "
+    "torch.amp.GradScaler in torch, LossScaleOptimizer in Keras; or train in bfloat16"
+)
+
+
+def judge_layers(recipe: Recipe, captured: TrainingCaptured | str | None) -> Iterator[Check]:
+    """The dtypes of what the layers returned, in a run with mixed precision.
+
+    captured: a string where the layers could not be captured; None where they were captured in another mode.
+    """
+    if not recipe.is_mixed or not isinstance(captured, TrainingCaptured):
+        return
+    dtypes = {each.name: each.output_dtype or FLOAT32 for each in captured.records}
+    count, lower = len(dtypes), sum(dtype == recipe.precision for dtype in dtypes.values())
+    if lower:
+        others = f", the others {FLOAT32}" if lower < count else ""
+        says = f"{lower} of {count} layers return {recipe.precision}{others}"
+        yield Check("precision", 0, Verdict.EQUAL, says=says, compared=count, known=count)
+    else:
+        says = (
+            f"no layer returns {recipe.precision}: the model computes in {' and '.join(sorted(set(dtypes.values())))}"
+        )
+        yield Check("precision", 0, Verdict.DIFFERENT, says=says, compared=count, known=count)
+
+
+def judge_mixed(step: Step, taken: StepTaken) -> Iterator[Check]:
+    """The checks of a step in mixed precision; nothing for one in float32."""
+    if not step.recipe.is_mixed:
+        return
+    if taken.master:
+        yield _judge_master(step, taken)
+    if step.recipe.scales:
+        yield _judge_unscaled(step)
+    if taken.scaling is not None:
+        yield _judge_scaling(taken.scaling, step.number)
+
+
+def _judge_master(step: Step, taken: StepTaken) -> Check:
+    """The dtypes of the weights that a step updates."""
+    count = sum(taken.master.values())
+    for dtype, kept in taken.master.items():
+        if dtype != FLOAT32:
+            says = (
+                f"{kept} of {count} weights are kept in {dtype}, so that an update that is smaller than the rounding of its weight "
+                f"is lost: keep them in {FLOAT32} (torch.autocast, or the policy mixed_{step.recipe.precision} of Keras)"
+            )
+            return Check("master weights", step.number, Verdict.DIFFERENT, math.inf, says, compared=count, known=count)
+    return Check("master weights", step.number, Verdict.EQUAL, compared=count, known=count)
+
+
+def _judge_unscaled(step: Step) -> Check:
+    """The gradients before they are clipped, which must not contain the scale of the loss any more."""
+    names = trained(step)
+    found = {name: np.asarray(step.taken[f"accumulated/{name}"], np.float64) for name in names}
+    own = {name: _own_gradient(step, name) for name in names}
+    floors = {name: step.truth.floors[step.stored(name)] for name in names}
+    worst, place = max((rms(found[name] - own[name]) / floors[name] if floors[name] else 0.0, name) for name in names)
+    if worst <= EQUAL_RHO:
+        return Check("unscaling", step.number, Verdict.EQUAL, worst, compared=len(names), known=len(names))
+    says = f"{place}: the gradient that is clipped, or given to the optimizer, is {worst:.3g} x its noise floor away from its own"
+    factor = common_factor([(found[name], own[name]) for name in names])
+    if factor:
+        says = (
+            f"gradients are {factor:.6g} times too large when they are clipped or given to the optimizer: divide them by the scale "
+            "of the loss first (GradScaler.unscale_)"
+        )
+    return Check("unscaling", step.number, Verdict.DIFFERENT, worst, says, compared=len(names), known=len(names))
+
+
+def _own_gradient(step: Step, name: str) -> Array:
+    """The framework's own gradient, which is the mean of those of all micro-batches."""
+    count = step.recipe.accumulate
+    keys = [f"part/{index}/{name}" for index in range(count)] if count > 1 else [f"gradient/{name}"]
+    total: Array = np.mean([step.taken[key] for key in keys], axis=0, dtype=np.float64)
+    return total
+
+
+def common_factor(pairs: Sequence[tuple[Array, Array]]) -> float:
+    """The one factor by which all arrays differ from the others; 0.0 where there is none, or where it may be chance.
+
+    pairs: an array, and what it should be.
+    """
+    factors = []
+    for found, right in pairs:
+        size = float(np.square(right).sum())
+        if size:
+            factors.append(float((np.asarray(found, np.float64) * right).sum()) / size)
+    factor = median(factors) if factors else 0.0
+    alike = all(abs(each - factor) <= ALIKE * abs(factor) for each in factors)
+    return factor if alike and (factor >= FACTOR or 0 < factor <= 1 / FACTOR) else 0.0
+
+
+def _judge_scaling(found: Scaling, number: int) -> Check:
+    """The scale after a usual step, after gradients that are not finite, and at the end of an interval."""
+    wrong = ""
+    if found.after_step != found.scale or found.counted != 1:
+        wrong = (
+            f"after a step with finite gradients the scale is {found.after_step:g}, and {found.counted} steps are counted; "
+            f"{found.scale:g} and 1 are right"
+        )
+    elif found.moved:
+        wrong = f"a step with infinite gradients changes {found.moved} weights: it must be skipped"
+    elif found.after_overflow != found.overflow / 2 or found.overflow_counted:
+        wrong = (
+            f"after a step with infinite gradients the scale is {found.after_overflow:g}, and {found.overflow_counted} steps are "
+            f"counted; {found.overflow / 2:g} and 0 are right"
+        )
+    elif found.after_interval != found.scale * 2:
+        wrong = (
+            f"after {found.interval} steps with finite gradients the scale is {found.after_interval:g}; "
+            f"{found.scale * 2:g} is right"
+        )
+    if wrong:
+        return Check("scaling", number, Verdict.DIFFERENT, math.inf, wrong, compared=3, known=3)
+    return Check(
+        "scaling", number, Verdict.EQUAL, says=f"the loss is multiplied by {found.scale:g}", compared=3, known=3
+    )

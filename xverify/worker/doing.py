@@ -1,0 +1,28 @@
+"""What a worker does for a request, as a phrase for messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .codec import Request
+
+_DOING = {
+    "Start": "importing",
+    "Build": "building the model",
+    "Load": "loading the weights",
+    "Export": "exporting ONNX",
+    "Evaluate": "computing the reference",
+    "Prepare": "its first step",
+    "PrepareTraining": "its first training step",
+    "Warm": "warming up",
+    "Block": "a timed block",
+    "ReadFile": "reading the weight file",
+    "ReadGraph": "reading the weight file",
+    "WriteFile": "writing the weight file",
+}
+
+
+def doing_for(request: Request[Any]) -> str:
+    """What a worker does for this request, as a phrase for messages."""
+    name = type(request).__name__
+    return _DOING.get(name, f"the request {name}")

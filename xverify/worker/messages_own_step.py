@@ -1,0 +1,129 @@
+"""Requests to a worker whose model file makes its own training step; see ``messages``. Weights and arrays are in array files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..verdict.own_step import OwnStepTruth
+from .codec import Reply, Request
+from .messages_training import PrepareTraining as _PrepareTraining
+from .messages_training import TrainingPrepared
+
+
+@dataclass(frozen=True)
+class PrepareOwnStep(Request[TrainingPrepared]):
+    """Make the user's step in this mode, and time two calls. The fields are those of PrepareTraining."""
+
+    training: _PrepareTraining
+
+
+@dataclass(frozen=True)
+class OwnStepsTaken(Reply):
+    """Some steps were made. losses: of each step, by name. optimizers: parameter -> name of the optimizer that updated it."""
+
+    losses: tuple[dict[str, float], ...]
+    optimizers: dict[str, str]
+
+
+@dataclass(frozen=True)
+class TakeOwnSteps(Request[OwnStepsTaken]):
+    """Make a step from the weights of each file, with a new state; see replay.own_step.
+
+    path: the file for the results "step/weight/name" and, where they are watched, "step/gradient/n/name".
+    watched: whether to make the steps eagerly, and to list what the optimizers are given.
+    """
+
+    weights: tuple[str, ...]
+    path: str
+    watched: bool = False
+
+
+@dataclass(frozen=True)
+class OwnTrajectory(Reply):
+    """weights: the file of the weights before each step."""
+
+    weights: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TrainOwnSteps(Request[OwnTrajectory]):
+    """Train the reference from the weights of a file, and write the weights before each step into a folder.
+
+    inputs: an array file of batches.
+    """
+
+    weights: str
+    inputs: str
+    steps: int
+    folder: str
+
+
+@dataclass(frozen=True)
+class OwnTruthComputed(Reply):
+    """truths: of every step. random: where two runs of one step differ; "" when they do not."""
+
+    truths: tuple[OwnStepTruth, ...]
+    random: str
+
+
+@dataclass(frozen=True)
+class ComputeOwnTruth(Request[OwnTruthComputed]):
+    """Make the reference's steps in float64, and measure their noise floors.
+
+    weights: of each step. folder: for the arrays; see replay.own_step.truths. once: whether to perturb once only.
+    times: size of the perturbations, as a multiple of float32's.
+    """
+
+    weights: tuple[str, ...]
+    inputs: str
+    folder: str
+    seed: int
+    once: bool = False
+    times: float = 1.0
+
+
+@dataclass(frozen=True)
+class OwnVariantWritten(Reply):
+    """exists: whether an optimizer of the step has a known variant."""
+
+    exists: bool
+
+
+@dataclass(frozen=True)
+class WriteOwnVariant(Request[OwnVariantWritten]):
+    """Make the reference's steps in float64 with the known variant of its optimizers; see replay.own_mistakes.write_variant."""
+
+    weights: tuple[str, ...]
+    inputs: str
+    folder: str
+
+
+@dataclass(frozen=True)
+class OwnStepExplained(Reply):
+    """What a step does instead.
+
+    says: "" when no known mistake does it. difference: the name of a known difference of frameworks; "" for a mistake.
+    """
+
+    says: str
+    difference: str
+
+
+@dataclass(frozen=True)
+class ExplainOwnStep(Request[OwnStepExplained]):
+    """Find the known mistake with which the reference's step does what a port does.
+
+    weights: of the steps up to the one that differs. taken: the file of the port's steps. exact: the folder of the exact arrays.
+    floors: weight -> rms of its noise, of the weights that the mistake must explain.
+    place: where the mistake is: see replay.own_mistakes.PLACES. optimizer: the one that updates these weights; "" if not known.
+    variant: whether the port has the variant of WriteOwnVariant.
+    """
+
+    weights: tuple[str, ...]
+    inputs: str
+    taken: str
+    exact: str
+    floors: dict[str, float]
+    place: str
+    optimizer: str
+    variant: bool

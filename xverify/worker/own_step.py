@@ -1,0 +1,101 @@
+"""The work of a worker whose model file makes its own training step."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..framework.own_step import OwnStep, Step, numbered, optimizers_by_name
+from ..framework.structures import Natives
+from ..weights import npz
+from ..weights.canonical import Array
+from . import messages_own_step as messages
+from .messages_own_step import OwnStepsTaken
+from .messages_training import TrainingPrepared
+from .state import Handlers, State
+from .timing import time_calls
+from .training import labelled_batches
+
+
+def named_batch(state: State, batch: tuple[Array, ...]) -> Natives:
+    """A batch by the names of the spec, as the framework's own tensors. batch: the inputs, then the targets."""
+    layouts = {**state.inputs, **state.targets}
+    return {name: state.framework.to_native(array, layouts[name]) for name, array in zip(layouts, batch)}
+
+
+class OwnStepSession:
+    """Handlers of requests about a user's own training step.
+
+    mode: the mode in which it is timed. batches: by the names of the spec, as native tensors.
+    """
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.mode = ""
+        self.batches: list[Natives] = []
+
+    def handlers(self) -> Handlers:
+        """Class of request -> the method that answers it."""
+        return {messages.PrepareOwnStep: self.prepare, messages.TakeOwnSteps: self.take}
+
+    def prepare(self, request: messages.PrepareOwnStep) -> TrainingPrepared:
+        """Make the step in a mode, and time two calls."""
+        state, asked = self.state, request.training
+        state.context = nullcontext
+        arrays = labelled_batches(state, asked.inputs)
+        self.mode, self.batches = asked.mode, [named_batch(state, batch) for batch in arrays]
+        dropout_disabled = state.framework.disable_dropout(state.model)
+        begun = state.clock()
+        step, _ = self._start(asked.mode)
+        state.cases, state.call = [(batch,) for batch in self.batches], step
+        if asked.time_input:
+            state.cases, state.call = list(arrays), lambda *batch: step(named_batch(state, batch))
+        losses = state.call(*state.cases[0])
+        OwnStep.of(state.framework, state.source).check(losses)
+        state.framework.wait(losses)
+        state.framework.wait(())
+        first = state.clock() - begun
+        second = time_calls(state, 0, 1)[0]
+        return TrainingPrepared(first, second, asked.optimizer, (), tuple(dropout_disabled))
+
+    def take(self, request: messages.TakeOwnSteps) -> OwnStepsTaken:
+        """Make a step from the weights of each file. The timed step then has the state that these steps leave."""
+        state, framework = self.state, self.state.framework
+        state.write_weights(state.model, npz.load_file(Path(request.weights[0])))
+        step, optimizers = self._start("eager" if request.watched else self.mode)
+        names = {id(optimizer): name for name, optimizer in optimizers.items()}
+        own, arrays = state.canonical_names, dict[str, Array]()
+        losses, updated = list[dict[str, float]](), dict[str, str]()
+        for number, file in enumerate(request.weights):
+            state.write_weights(state.model, npz.load_file(Path(file)))
+            with framework.watched_updates(state.model) if request.watched else nullcontext([]) as updates:
+                returned = step(self.batches[number % len(self.batches)])
+                framework.wait(returned)
+                framework.wait(())
+            losses.append({name: self._number(value) for name, value in returned.items()})
+            for name, array in framework.save_weights(state.model).items():
+                arrays[f"{number}/weight/{own[name]}"] = np.asarray(array, np.float32)
+            gradients = [{own[name]: array for name, array in each.gradients.items()} for each in updates]
+            arrays |= {f"{number}/gradient/{key}": array for key, array in numbered(gradients).items()}
+            for update, given in zip(updates, gradients):
+                updated |= dict.fromkeys(given, names.get(id(update.optimizer), type(update.optimizer).__name__))
+        Path(request.path).unlink(missing_ok=True)  # a process that has mapped the earlier file keeps its content
+        npz.save_file(arrays, Path(request.path))
+        return OwnStepsTaken(tuple(losses), updated)
+
+    def _start(self, mode: str) -> tuple[Step, dict[str, Any]]:
+        """(the step in a mode with a new state, the optimizers of this state by name)."""
+        state = self.state
+        state.framework.train(state.model)
+        made, step = OwnStep.of(state.framework, state.source).start(state.model)
+        optimizers = optimizers_by_name(made, state.model, state.framework.is_optimizer)
+        return state.framework.own_step(step, mode), optimizers
+
+    def _number(self, value: Any) -> float:
+        """A loss as a number. value: a native tensor of one value, or a number."""
+        if isinstance(value, (int, float)):
+            return float(value)
+        return float(np.asarray(self.state.framework.to_numpy(value, None)).reshape(()))
