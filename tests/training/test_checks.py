@@ -110,6 +110,18 @@ def test_with_a_wrong_layer_gradients_are_judged_by_the_noise_alone():
     assert says.endswith("x the noise of all layers")
 
 
+def test_a_wrong_gradient_of_a_sum_of_parameters_is_named_with_its_factor():
+    """A framework may store the sum of two biases as one parameter. The report names the first of the two."""
+    right = step(off("a", 8, 1.0))
+    taken = {"gradient/a+c": right.taken["gradient/a"], "gradient/b": right.taken["gradient/b"]}
+    found = replace(right, taken=taken, fused_parameters={"a+c": ("a", "c")})
+    found.truth.floors["c"], found.truth.sizes["c"] = FLOOR, 1.0
+    check = judge_gradients(found, None, lambda times: {}, [], Distance())
+    assert (check.verdict, check.known) == ("DIFFERENT", 2)
+    assert check.says.startswith("a: ")
+    assert check.says.endswith("it is 2 times the right one")
+
+
 def test_gradients_across_a_kink_are_judged_with_more_rounding():
     far = off("a", 8, 100 * FLOOR)
     within = judged(far, floors={"a": 50 * FLOOR, "b": FLOOR})

@@ -118,12 +118,12 @@ class Gradients:
     @classmethod
     def of(cls, step: Step, distance: Distance) -> Gradients:
         """Sort the gradients of this step. distance: the distance of every judged gradient is added to it."""
-        found, fused = cls(), step.fused_parameters
+        found = cls()
         for name in step.truth.floors:
             if name in step.frozen:
                 continue
-            own = next((sum_ for sum_, parts in fused.items() if name in parts), name)
-            if fused.get(own, (name,))[0] != name:
+            own = step.own(name)
+            if step.stored(own) != name:
                 continue  # the second of several parameters that the framework stores as one
             found.known += 1
             found._add(step, name, own, distance)
@@ -204,7 +204,7 @@ def judge_gradients(
             return check(Verdict.EQUAL if compared else Verdict.UNTESTED, worst, says, compared)
         says = f"{place}: its error is {worst:.3g} x the noise of layers that round {more_rounding:.3g} times as much as float32"
     factor = common_factor(
-        [(step.taken[f"gradient/{name}"], step.exact[f"gradient/{step.stored(name)}"]) for name in away]
+        [(step.taken[f"gradient/{step.own(name)}"], step.exact[f"gradient/{name}"]) for name in away]
     )
     if factor:
         says += f"; every gradient is {factor:.6g} times the right one"
@@ -215,11 +215,10 @@ def judge_gradients(
 
 
 def _own_factor(step: Step, name: str) -> float:
-    """The factor by which a gradient is the right one, up to the noise; 0.0 where there is none."""
-    stored = step.stored(name)
-    found, right = step.taken[f"gradient/{name}"], step.exact[f"gradient/{stored}"]
+    """The factor by which a gradient is the right one, up to the noise; 0.0 where there is none. name: the reference's."""
+    found, right = step.taken[f"gradient/{step.own(name)}"], step.exact[f"gradient/{name}"]
     factor = float((found * right).sum() / np.square(right).sum())
-    near = rms(found - factor * right) <= limits.EQUAL_RHO * abs(factor) * step.truth.floors[stored]
+    near = rms(found - factor * right) <= limits.EQUAL_RHO * abs(factor) * step.truth.floors[name]
     return factor if near and abs(factor - 1) > ODD else 0.0
 
 

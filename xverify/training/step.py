@@ -61,6 +61,10 @@ class Step:
         """The reference's name of a parameter of the subject; of a sum of parameters, the name of the first."""
         return self.fused_parameters.get(name, (name,))[0]
 
+    def own(self, name: str) -> str:
+        """The subject's name of a parameter of the reference: of one that it stores in a sum, the name of that sum."""
+        return next((fused for fused, parts in self.fused_parameters.items() if name in parts), name)
+
 
 @dataclass
 class Distance:
