@@ -50,3 +50,21 @@ def test_a_page_is_drawn_without_an_error_and_without_scrolling_sideways(name, w
     )
     assert opened.evaluate(f"{small}.length") == 0
     opened.close()
+
+
+@pytest.mark.parametrize("colours", ["light", "dark"])
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_accessible(name, colours, browser, tmp_path):
+    """By the rules of axe-core. It cannot tell the contrast of text above a drawing, and says so."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    file = tmp_path / "page.html"
+    file.write_text(html.page(PAGES[name]))
+    opened = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme=colours)
+    opened.goto(file.as_uri())
+    opened.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+    found = axe.run(opened)
+    assert found.violations_count == 0, found.generate_report()
+    assert {each["id"] for each in found.response["incomplete"]} <= {"color-contrast"}
+    opened.evaluate("document.querySelector('h1').remove()")
+    assert axe.run(opened).violations_count > 0, "a page without its title was not found wrong"
+    opened.close()

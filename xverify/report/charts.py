@@ -231,7 +231,8 @@ def strip(row: Row) -> Strip | None:
     if found is None or not found.layers:
         return None
     bottom = 120.0
-    down = _logarithmic(LOW, HIGH, bottom, TOP)
+    right = all(layer.verdict <= Verdict.EQUAL for layer in found.layers)
+    down = _logarithmic(LOW, 100.0 if right else HIGH, bottom, TOP)
     width = (WIDTH - LEFT - RIGHT) / len(found.layers)
     wide = min(max(width, 3.0), 24.0)
     equal: list[str] = []
@@ -250,7 +251,7 @@ def strip(row: Row) -> Strip | None:
         "".join(others),
         tuple(faults),
         tuple(Tick(down(limit), f"{limit:g}") for limit in (limits.EQUAL_R, limits.DRIFT_R)),
-        tuple(Tick(down(10.0**power), _power(power)) for power in (0, 3, 6)),
+        tuple(Tick(down(10.0**power), _power(power)) for power in ((0, 1, 2) if right else (0, 3, 6))),
         max(min(0.8 * width, 12.0), 0.5),
         bottom,
         len(found.layers),

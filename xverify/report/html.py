@@ -128,7 +128,7 @@ def _shown(value: Any) -> Any:  # Any: whatever a template prints
 
 def _name(text: str) -> str:
     """The name of a model, a subject or a layer."""
-    return one_line(text, LONGEST_NAME)
+    return one_line(text, LONGEST_NAME).strip() or "(no name)"
 
 
 def _tone(verdict: str) -> str:
