@@ -1,4 +1,4 @@
-"""Mutated result files: `explain`, `diff` and `--resume` must read them, or refuse them in one line."""
+"""Mutated result files: `explain`, `diff`, `report` and `--resume` must read them, or refuse them in one line."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import damage
 
@@ -139,6 +140,23 @@ def _resumed(path: Path, port: Path) -> str:
     return ""
 
 
+def _reported(path: Path) -> str:
+    """What is wrong with the reports in files of a result file; "" when both are made, or the file is refused."""
+    page, cases = path.with_suffix(".html"), path.with_suffix(".xml")
+    for file in (page, cases):
+        file.unlink(missing_ok=True)
+    err = io.StringIO()
+    with contextlib.redirect_stderr(err):
+        code = command(["report", str(path), "--html", str(page), "--junit", str(cases)])
+    said = err.getvalue()
+    if code == 2 and len(said.splitlines()) == 1 and not page.exists() and not cases.exists():
+        return ""
+    if code not in (0, 1, 3, 4) or said:
+        return f"exit code {code} with {said!r}"
+    ElementTree.parse(cases)
+    return "" if page.read_text().count("<h1>") == 1 else "the page has no title, or two"
+
+
 def _ways(good: Path, path: Path, port: Path) -> Iterator[tuple[str, Callable[[], str]]]:
     for words in (
         ("explain", str(path)),
@@ -146,8 +164,11 @@ def _ways(good: Path, path: Path, port: Path) -> Iterator[tuple[str, Callable[[]
         ("diff", str(good), str(path), "--anyway"),
         ("diff", str(path), str(good), "--anyway", "--relative"),
         ("diff", str(path), str(path)),
+        ("report", str(path), "--format", "markdown"),
+        ("report", str(good), str(path), "--format", "csv"),
     ):
         yield " ".join((words[0], *words[3:])), lambda words=words: _called(*words)  # type: ignore[misc]
+    yield "report to files", lambda: _reported(path)
     yield "--resume", lambda: _resumed(path, port)
 
 
