@@ -197,10 +197,10 @@ def _files_and_limits() -> Iterator[Fault]:
         yield Fault(f"its array files are {name}", code, phase="first", statuses=(CRASHED, FAILED, OK))
     greedy = "held = []\nwhile True: held.append(np.ones(20_000_000))"
     for phase in ("build", "first", "timed"):
-        yield Fault(f"too much memory in {phase}", greedy, phase=phase, statuses=(FAILED, CRASHED), says="--memory 1 limits",
+        yield Fault(f"too much memory in {phase}", greedy, phase=phase, statuses=(FAILED, CRASHED), says="--memory 1",
                     options=("--memory", "1"))  # fmt: skip
     yield Fault(
-        "too little memory to start", "", statuses=(FAILED, CRASHED), options=("--memory", "0.02"), says="--memory"
+        "too little memory to start", "", statuses=(FAILED, CRASHED), options=("--memory", "0.005"), says="--memory"
     )
     for size in (0, 200, 800):
         yield Fault(f"no file of the run may be larger than {size} bytes", statuses=("",), limits=(("FSIZE", size),))

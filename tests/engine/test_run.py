@@ -118,7 +118,7 @@ def test_speeds_of_a_noisy_machine_are_struck_out(port, tmp_path, faulty_framewo
 @pytest.mark.parametrize(
     ("fault", "status", "says"),
     [
-        ("killed", "crashed", "killed by SIGKILL while a timed block"),
+        ("killed", "crashed", "killed by SIGKILL while running a timed block"),
         ("exits", "crashed", "exited with status 7 while importing; its last line: no licence found"),
         ("memory", "failed", "out of memory"),
         ("breaks", "crashed", "which is not the protocol"),
@@ -147,7 +147,7 @@ def test_a_subject_that_hangs_is_ended_after_the_timeout(xverify, tmp_path):
     assert time.monotonic() - begun < 60
     assert done.code == 3
     assert done.row("hangs")["status"] == "timeout"
-    assert "its first step took over 3 s; see --timeout" in done.row("hangs")["reason"]
+    assert "making its first step took over 3 s; see --timeout" in done.row("hangs")["reason"]
     assert done.row("honest")["error"]["verdict"] in ("EQUAL", "IDENTICAL")
 
 

@@ -208,7 +208,7 @@ def test_a_rebuild_that_fails_after_a_crash_of_the_compiler_is_a_row(tmp_path, m
 def test_a_request_to_a_closed_worker_is_a_crash(tmp_path):
     with Worker(frameworks.load("numpy"), sys.executable, tmp_path, 1, "cpu", 60.0) as worker:
         pass
-    with pytest.raises(Crashed, match="exited with status 0 while the request DeviceMemory"):
+    with pytest.raises(Crashed, match="exited with status 0 while answering the request DeviceMemory"):
         worker.ask(DeviceMemory())
 
 

@@ -49,16 +49,16 @@ def test_every_reply_is_of_the_type_that_its_request_names(start, tmp_path):
 
 
 SAYS = {
-    "wrong type": "answered 'Timed' to the request DeviceMemory, where 'DeviceMemoryRead' is the reply",
+    "wrong type": "answered 'Timed' while answering the request DeviceMemory, where 'DeviceMemoryRead' is the reply",
     "wrong field": "DeviceMemoryRead.peak_mib: expected float or null, got '99'",
-    "earlier number": "sent a reply of number 2 to request number 3, the request DeviceMemory",
-    "later number": "sent a reply of number 4 to request number 3, the request DeviceMemory",
+    "earlier number": "sent a reply of number 2 to request number 3, while answering the request DeviceMemory",
+    "later number": "sent a reply of number 4 to request number 3, while answering the request DeviceMemory",
     "no number": "which is not the protocol: it has no number",
     "earlier protocol": "which is not the protocol: it has no number",
     "hello": "which is not the protocol: it has no number",
     "a number": "which is not the protocol: it is not a JSON object",
     "half a line": "which is not the protocol: it is not JSON",
-    "text": "answered b'loading...' to the request DeviceMemory, which is not the protocol",
+    "text": "answered b'loading...' while answering the request DeviceMemory, which is not the protocol",
 }
 
 
@@ -90,7 +90,7 @@ def test_a_line_that_was_sent_without_a_request_ends_the_worker(start, tmp_path)
     worker = start("numpy")
     worker._lines.put(codec.encode_reply(2, DeviceMemoryRead(99.0)))
     with pytest.raises(
-        Crashed, match=r"sent b'.*DeviceMemoryRead.*' before the request DeviceMemory, without being asked"
+        Crashed, match=r"sent b'.*DeviceMemoryRead.*' before answering the request DeviceMemory, without being asked"
     ):
         worker.ask(DeviceMemory())
     assert dead(worker)
@@ -100,7 +100,7 @@ def test_a_request_to_a_dead_worker_fails_at_once(start, monkeypatch, tmp_path):
     worker = start("numpy")
     worker.kill()
     for _ in range(3):
-        with pytest.raises(Crashed, match="killed by SIGKILL while the request DeviceMemory"):
+        with pytest.raises(Crashed, match="killed by SIGKILL while answering the request DeviceMemory"):
             worker.ask(DeviceMemory())
 
 
@@ -125,12 +125,12 @@ def test_a_worker_that_hangs_is_ended_after_its_timeout(start, tmp_path):
     build(worker, tmp_path)
     inputs = tmp_path / "inputs.npz"
     npz.save_file(probe.inputs(load_folder(tmp_path / "port").spec, 4, 0, 1), inputs)
-    with pytest.raises(TimedOut, match=r"its first step took over 2.5 s; see --timeout"):
+    with pytest.raises(TimedOut, match=r"making its first step took over 2.5 s; see --timeout"):
         worker.ask(Prepare(str(inputs), "eager"))
     assert dead(worker)
     assert len(beats) >= 2
     # A later request tells why the worker was ended, and not that somebody killed it.
-    with pytest.raises(TimedOut, match=r"its first step took over 2.5 s; see --timeout"):
+    with pytest.raises(TimedOut, match=r"making its first step took over 2.5 s; see --timeout"):
         worker.ask(Prepare(str(inputs), "eager"))
 
 

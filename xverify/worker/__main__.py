@@ -1,5 +1,14 @@
 """Entry point of ``python -m xverify.worker``, which the parent process starts."""
 
-from .session import main
+from . import limits
+
+
+def main() -> None:
+    """Limit the memory, then import what answers requests: what imports need counts, too."""
+    limits.apply()
+    from .session import main
+
+    main()
+
 
 main()

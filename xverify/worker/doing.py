@@ -12,10 +12,10 @@ _DOING = {
     "Load": "loading the weights",
     "Export": "exporting ONNX",
     "Evaluate": "computing the reference",
-    "Prepare": "its first step",
-    "PrepareTraining": "its first training step",
+    "Prepare": "making its first step",
+    "PrepareTraining": "making its first training step",
     "Warm": "warming up",
-    "Block": "a timed block",
+    "Block": "running a timed block",
     "ReadFile": "reading the weight file",
     "ReadGraph": "reading the weight file",
     "WriteFile": "writing the weight file",
@@ -25,4 +25,4 @@ _DOING = {
 def doing_for(request: Request[Any]) -> str:
     """What a worker does for this request, as a phrase for messages."""
     name = type(request).__name__
-    return _DOING.get(name, f"the request {name}")
+    return _DOING.get(name, f"answering the request {name}")

@@ -242,7 +242,7 @@ class Worker:
             raise _STATUS.get(reply.status, Failed)(reply.reason + hint)
         if type(reply) is not request.reply_type:
             expected, got = request.reply_type.__name__, type(reply).__name__
-            raise self._broken(f"answered {got!r} to {doing}, where {expected!r} is the reply")
+            raise self._broken(f"answered {got!r} while {doing}, where {expected!r} is the reply")
         return cast(ReplyType, reply)
 
     def _send(self, line: bytes, doing: str) -> None:
@@ -282,9 +282,9 @@ class Worker:
         try:
             number, reply = codec.decode_reply(line)
         except MessageError as error:
-            raise self._broken(f"answered {_shown(line)} to {doing}, which is not the protocol: {error}") from None
+            raise self._broken(f"answered {_shown(line)} while {doing}, which is not the protocol: {error}") from None
         if number != self.asked:
-            raise self._broken(f"sent a reply of number {number} to request number {self.asked}, {doing}")
+            raise self._broken(f"sent a reply of number {number} to request number {self.asked}, while {doing}")
         return reply
 
     def _broken(self, reason: str) -> Crashed:

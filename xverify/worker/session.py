@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any, cast
 
 from ..errors import Failed, SubjectError, XverifyError, first_line, full_disk
-from . import codec, lifeline, limits
+from . import codec, lifeline
 from .building import Building
 from .codec import Hello, MessageError, Refusal, Reply, ReplyType, Request
 from .conversion import ConversionWork
@@ -100,7 +100,6 @@ class Session:
 def main() -> None:
     """Answer the requests of standard input, one per line, until it ends or the request is Stop."""
     lifeline.watch()
-    limits.apply()
     # The pipes are reserved for messages first. Everything that a framework or its compiler writes to the standard streams later
     # goes to the log.
     requests = os.fdopen(os.dup(0), "rb")
