@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from .canonical import MOST_LISTED, Array, Arrays
 from .room import Room
 
 SUFFIXES = (".pt", ".pth", ".bin")
+DOS_FOLDER = 0x10  # bit of a member's external attributes
 
 
 def load_file(path: Path, trust: bool = False, most: float | None = None) -> Arrays:
@@ -60,9 +62,14 @@ def load_file(path: Path, trust: bool = False, most: float | None = None) -> Arr
 
 
 def _check_archive(path: Path, most: float | None) -> None:
-    """Raise WeightsError for an archive that unpacks to more than there is room for, or with two members of one name."""
-    if not zipfile.is_zipfile(path):
-        return
+    """Raise WeightsError for an archive that unpacks to more than there is room for, or that torch would misread.
+
+    torch does not compare checksums, reads nothing of a member that is a folder or cannot be unpacked, and then shows as weights what
+    was in memory before; of two members with one name, it reads one.
+    """
+    with path.open("rb") as file:
+        if file.read(4) != b"PK\x03\x04":  # torch's own test of what is an archive
+            return
     room, names = Room(path, most), set[str]()
     with zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
@@ -70,6 +77,27 @@ def _check_archive(path: Path, most: float | None) -> None:
             if info.filename in names:
                 raise WeightsError(f"{path}: two members of the archive have the name {info.filename!r}")
             names.add(info.filename)
+        for info in archive.infolist():
+            _check_member(archive, info, path)
+
+
+def _check_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> None:
+    """Raise WeightsError unless a member can be unpacked and has its checksum."""
+    if info.file_size and (info.is_dir() or info.external_attr & DOS_FOLDER):
+        raise WeightsError(f"{path}: the member {info.filename!r} of the archive is a folder with content")
+    try:
+        with archive.open(info) as member:
+            while member.read(2**20):
+                pass
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError) as error:
+        hint = (
+            ""
+            if "CRC" not in str(error)
+            else "; it is damaged, or torch.serialization.set_crc32_options(False) was in use"
+        )
+        raise WeightsError(
+            f"{path}: the member {info.filename!r} of the archive cannot be read: {error or 'it ends too early'}{hint}"
+        ) from None
 
 
 def save_file(arrays: Arrays, path: Path) -> None:

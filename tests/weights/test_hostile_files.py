@@ -164,6 +164,27 @@ def test_a_tensor_of_torch_is_no_larger_than_it_may_be(tmp_path):
         load_file(tmp_path / "w.pt")
 
 
+@pytest.mark.parametrize(
+    ("place", "form", "value", "says"),
+    [
+        (38, "<I", 0x10, "is a folder with content"),  # torch reads nothing, and shows what was in memory before
+        (10, "<H", 8, "cannot be read: Error -3 while decompressing data"),  # it says so, and torch does not look
+        (16, "<I", 1, "cannot be read: Bad CRC-32"),
+        (20, "<I", 0, "cannot be read: Bad CRC-32"),
+    ],
+)
+def test_an_archive_that_torch_misreads_is_refused(tmp_path, place, form, value, says):
+    """place: of a changed field in the record of the archive's directory about the one tensor."""
+    path = tmp_path / "weights.pt"
+    save_file({"a": np.arange(5, dtype=np.float32)}, path)
+    content = bytearray(path.read_bytes())
+    record = content.rindex(b"PK\x01\x02", 0, content.rindex(b"/data/0"))
+    struct.pack_into(form, content, record + place, value)
+    path.write_bytes(content)
+    with pytest.raises(WeightsError, match=f"the member 'weights/data/0' of the archive {says}"):
+        load_file(path)
+
+
 def test_a_file_is_read_in_another_process(tmp_path):
     """Its end is an error like any other, and nothing that it does happens in this process."""
     import os
