@@ -60,6 +60,9 @@ def _sentences(result: Result) -> Iterator[str]:
 
 def speed_sentences(result: Result) -> Iterator[str]:
     """The sentences about speed and memory."""
+    if result.settings.no_timing:
+        yield "Speed: not measured, as --no-timing asks"
+        return
     yield _speed(result)
     yield from _allocation(result)
     yield "Time ratio: this row's time over the first row's, paired by round"
