@@ -8,17 +8,13 @@ from pathlib import Path
 
 import pytest
 from conftest import FAULTY, MODEL, SPEC, write_folder
+from installedplugin import as_installed
 from sampleresults import ABSENT, FORWARD, RESULT, TRAINED
 
 from xverify.errors import UsageError
 from xverify.results.records import Error
 from xverify.results.verdicts import Verdict
 from xverify.testing.failing import check_allowed, drifts, failures
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 ROOT = Path(__file__).parents[2]
 CALL = "from xverify.testing import assert_port_equal\n\ndef test_port():\n    assert_port_equal({})\n"
@@ -29,16 +25,6 @@ class Done:
     code: int
     out: str
     place: Path
-
-
-def as_installed(folder):
-    """A folder for the search path that declares the entry points of pyproject.toml, as an installed xverify does."""
-    points = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["pytest11"]
-    info = folder / "xverify_entry_points-0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: xverify-entry-points\nVersion: 0\n")
-    (info / "entry_points.txt").write_text("[pytest11]\n" + "".join(f"{name} = {at}\n" for name, at in points.items()))
-    return folder
 
 
 @pytest.fixture

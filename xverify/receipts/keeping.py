@@ -31,7 +31,7 @@ PASSED_OVER = ("__pycache__",)
 class Keeper:
     """Writes the receipt of one run.
 
-    place: a folder that does not exist, or that is empty. settings: what the user asked for.
+    place: a folder that does not exist, or that is empty (see writing.check_new_folder). settings: what the user asked for.
     Nothing of the receipt is left behind unless ``finish`` has written all of it.
     """
 
@@ -46,7 +46,6 @@ class Keeper:
         self.problem = ""  # why something that was measured could not be kept
 
     def __enter__(self) -> Keeper:
-        writing.check_new_folder("--receipt", self.place)
         self.made = not self.place.exists()
         with _told(self.place):
             self.place.mkdir(exist_ok=True)

@@ -48,7 +48,8 @@ class Collector:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take the results out of the report of a test, of this process or of another one."""
-        self.collected += [(report.nodeid, text) for text in getattr(report, ATTRIBUTE, ())]
+        if self.main:
+            self.collected += [(report.nodeid, text) for text in getattr(report, ATTRIBUTE, ())]
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the files. A file that cannot be written makes the exit code 3, unless tests failed."""
