@@ -40,6 +40,7 @@ def test_the_verdicts_are_known_and_nothing_is_timed(xverify, folder):
     assert done.result["settings"]["no_timing"] is True
     assert done.result["noise"]["rounds"] == 0
     assert "Speed: not measured, as --no-timing asks" in done.out
+    assert "timing" not in done.out.splitlines()[-1]
     for title in ("/s (95% interval)", "time ratio", "peak MiB", "Noise:"):
         assert title not in done.out
     assert "is warm" not in done.err
