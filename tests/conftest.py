@@ -93,6 +93,7 @@ LONG = (
     "test_mistakes_of_training_code_are_made_in_every_framework",
     "test_every_mistake_of_training_code_is_caught_and_named",
     "test_tensorlayer_computes_the_same[vgg16]",
+    "test_the_further_examples_pass",
     *(
         f"test_recipes_in_environments.py::test_{name}"
         for name in ("two_groups", "nesterov", "amsgrad", "lion", "a_loss_of_the_model_file")

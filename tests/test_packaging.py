@@ -76,6 +76,14 @@ def test_the_wheel_holds_every_file(wheel):
         assert f"xverify/{path}" in held
 
 
+def test_the_wheel_declares_the_command_and_the_plugin_of_pytest(wheel):
+    with zipfile.ZipFile(wheel) as file:
+        [name] = [name for name in file.namelist() if name.endswith(".dist-info/entry_points.txt")]
+        text = file.read(name).decode()
+    assert "[console_scripts]\nxverify = xverify.commands._main:main\n" in text
+    assert "[pytest11]\nxverify = xverify.testing.plugin\n" in text
+
+
 @pytest.mark.parametrize(
     ("file", "old", "new", "missing"),
     [

@@ -93,6 +93,25 @@ def check(flag: str, path: str | Path) -> None:
         raise UsageError(f"{flag} {path}: the folder {folder} cannot be written: {error.strerror or error}") from None
 
 
+def check_new_folder(flag: str, path: str | Path) -> None:
+    """Raise UsageError when no folder can be made at this path, unless it is an empty one that can be written."""
+    place = Path(path)
+    try:
+        if place.is_symlink() and not place.exists():
+            raise UsageError(f"{flag} {path} is a link that leads nowhere: name a new folder")
+        if place.exists() and not place.is_dir():
+            raise UsageError(f"{flag} {path} is a file: name a new folder")
+        if place.is_dir() and any(place.iterdir()):
+            raise UsageError(f"{flag} {path} exists and is not empty: name a new folder")
+        folder = place if place.is_dir() else place.absolute().parent
+        if not folder.is_dir():
+            raise UsageError(f"{flag} {path}: the folder {folder} does not exist")
+        with tempfile.TemporaryDirectory(prefix=".xverify-", dir=folder):
+            pass  # permissions alone do not tell: the disk may be read-only
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{flag} {path} cannot be written: {getattr(error, 'strerror', None) or error}") from None
+
+
 def sync(path: Path) -> None:
     """Flush a file or folder to the disk."""
     number = os.open(path, os.O_RDONLY)

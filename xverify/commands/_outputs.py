@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 from .. import writing
 from ..errors import NotWritten, UsageError
-from ..results.records import Result
+from ..report.outputs import Makers
 from ..workload.declaration import Option
 from . import _arguments
 
-Makers = Mapping[str, Callable[[], str]]  # name of an output -> makes its text
 SUMMARY = "GITHUB_STEP_SUMMARY"  # an environment variable: the Markdown file that GitHub shows with a workflow run
 
 
@@ -29,19 +27,6 @@ def check(args: argparse.Namespace, options: Sequence[Option]) -> None:
             if place in flags:
                 raise UsageError(f"{flags[place]} and {option.flag} name the same file, {path}: name another one")
             flags[place] = option.flag
-
-
-def of_results(results: Sequence[Result]) -> Makers:
-    """The outputs of results."""
-    from ..report import csv, junit, markdown
-
-    return {
-        "html": lambda: _page(results),
-        "markdown": lambda: markdown.report(results),
-        "junit": lambda: junit.report(results),
-        "csv": lambda: csv.report(results),
-        "json": lambda: _json(results),
-    }
 
 
 def printed(args: argparse.Namespace, makers: Makers) -> bool:
@@ -74,15 +59,3 @@ def summarize(args: argparse.Namespace, makers: Makers) -> None:
         writing.append_text(makers["markdown"]() + "\n", path)
     except NotWritten as error:
         print(f"xverify: {SUMMARY}: {error}", file=sys.stderr)
-
-
-def _page(results: Sequence[Result]) -> str:
-    from ..report import html
-
-    return html.page(results)
-
-
-def _json(results: Sequence[Result]) -> str:
-    """One result as a result file has it, or a list of several."""
-    values = [result.to_dict() for result in results]
-    return json.dumps(values[0] if len(values) == 1 else values, indent=1) + "\n"

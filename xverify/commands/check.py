@@ -4,6 +4,7 @@ import argparse
 
 from ..checking.options import GROUPS, WHAT, CheckDisplay, CheckSettings
 from ..report.options import Page, Tables
+from ..report.outputs import of_results
 from ..workload.declaration import declared
 from . import _arguments
 from . import _outputs as outputs
@@ -58,7 +59,7 @@ def main(args: argparse.Namespace) -> int:
     with progress_listener(args.quiet) as listener:
         settings = {option.name: asked[option.name] for option in SETTINGS}
         result, problem = measured(lambda: check(args.files, json=args.json, listener=listener, **settings))
-    makers = outputs.of_results([result])
+    makers = of_results([result])
     if not outputs.printed(args, makers):
         render(result, console(), quiet=args.quiet, by_node=args.nodes)
     outputs.summarize(args, makers)

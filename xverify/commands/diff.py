@@ -157,8 +157,13 @@ def _differences(old: Result, new: Result, timed: bool = True) -> list[str]:
     Models, weights and inputs are compared by their content: the folders that they were in do not matter.
     timed: whether speeds are compared, too.
     """
-    if timed and {"check"} == {old.settings.task, new.settings.task} and _timed(old) != _timed(new):
-        return [f"only {'the old' if _timed(old) else 'the new'} result has speeds (xverify check --time)"]
+    kinds = {result.settings.task == "check" for result in (old, new)}
+    if timed and len(kinds) == 1 and _judged_alone(old) != _judged_alone(new):
+        other = "has --no-timing" if old.settings.no_timing or new.settings.no_timing else "lacks --time"
+        return [
+            f"only {'the new' if _judged_alone(old) else 'the old'} result has speeds, because the other {other} (try "
+            "--errors-only)"
+        ]
     names = (*SETTINGS, *OF_SPEED) if timed else SETTINGS
     pairs = [
         ("task", ",".join(old.tasks), ",".join(new.tasks)),
@@ -183,15 +188,16 @@ def _base(reference: str) -> str:
     return reference.replace("\\", "/").rstrip("/").rpartition("/")[2]
 
 
-def _timed(result: Result) -> bool:
-    """Whether some row has a speed."""
-    return any(row.speed is not None for row in result.rows)
+def _judged_alone(result: Result) -> bool:
+    """Whether nothing was to be timed: a check without --time, or a run with --no-timing."""
+    checked = result.settings.task == "check" and all(row.speed is None for row in result.rows)
+    return result.settings.no_timing or checked
 
 
 def _machine(old: Result, new: Result) -> list[str]:
     """Sentences about a change of the machine's own speed, measured by a fixed piece of work in every round; [] without one."""
     before, after = old.noise.canary_seconds, new.noise.canary_seconds
-    if "check" in (old.settings.task, new.settings.task) and not (_timed(old) and _timed(new)):
+    if _judged_alone(old) or _judged_alone(new):
         return []  # what has no speed is compared by its outputs alone
     if not before or not after:
         return ["one of the results has no measurement of the machine's own speed"]
@@ -254,8 +260,8 @@ def _outputs(old: Row, new: Row) -> tuple[str, bool, bool]:
 
 
 def _untimed(rows: tuple[Row, Row]) -> bool:
-    """Whether neither row was to be timed, because it answers a question about the outputs of a model file alone."""
-    return all(row.speed is None and row.status == "ok" and row.task in ("runtime", "conversion") for row in rows)
+    """Whether neither row was to be timed: it answers a question about the outputs alone."""
+    return all(row.speed is None and row.status == "ok" for row in rows)
 
 
 def _interval(change: timing.Estimate) -> tuple[float, float, float]:

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from ..report.options import Page, Tables
+from ..report.outputs import of_results
 from ..results.file import read
 from ..workload.declaration import declared
 from . import _outputs as outputs
@@ -33,7 +34,7 @@ def main(args: argparse.Namespace) -> int:
     outputs.check(args, OPTIONS)
     paths = [Path(name) for name in args.files]
     results = [read(path) for path in paths]
-    makers = outputs.of_results(results)
+    makers = of_results(results)
     if not outputs.printed(args, makers) and not any(
         getattr(args, name) for name in ("html", "markdown", "junit", "csv")
     ):

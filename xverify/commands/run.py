@@ -5,6 +5,7 @@ from pathlib import Path
 
 from ..errors import UsageError
 from ..report.options import Page, Tables
+from ..report.outputs import of_results
 from ..workload.declaration import declared
 from ..workload.options import GROUPS, WHAT, Display, RunArguments, RunSettings
 from . import _arguments
@@ -33,6 +34,9 @@ EXAMPLE = """examples:
       the same dropout masks in every framework
   xverify run mlp --html report.html --junit results.xml
       the report for people, and for a CI server
+  xverify run ./my_port --no-timing    the verdict alone
+  xverify run ./my_port --receipt receipts/my_port
+      keep all that the run is made from, for xverify replay
   xverify run mlp --weights trained.pt --python jittor=envs/jittor/bin/python"""
 
 RUN = (*declared(RunArguments), *declared(RunSettings))
@@ -65,7 +69,7 @@ def main(args: argparse.Namespace) -> int:
     with progress_listener(args.quiet) as listener:
         chosen = {option.name: asked[option.name] for option in RUN}
         result, problem = measured(lambda: run(args.model, listener=listener, **chosen))
-    makers = outputs.of_results([result])
+    makers = of_results([result])
     if not outputs.printed(args, makers):
         render(
             result,

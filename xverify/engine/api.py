@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import replace
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import UsageError
+from ..errors import NotWritten, UsageError
 from ..progress import Listener
+from ..receipts.keeping import Keeper
 from ..reference.request import resolve
 from ..results.file import write, write_so_far
 from ..results.records import Result, overall
 from ..workload.declaration import build, check, declared, described, parameters
 from ..workload.options import RunArguments, RunSettings
+from ..workload.request import Request
+from ..workload.spec import ModelFolder
 from .budget import Clock, overrun
 from .resume import earlier_run
 from .run import Run
@@ -22,11 +27,21 @@ SETTINGS = declared(RunSettings)
 ARGUMENTS = declared(RunArguments)
 
 
+@dataclass(frozen=True)
+class Part:
+    """One task of a run. inputs: a file of input cases that takes the place of drawn ones; None draws them."""
+
+    request: Request
+    folder: ModelFolder
+    inputs: Path | None = None
+
+
 def run(
     model: str | Path,
     subjects: list[str] | tuple[str, ...] | None = None,
     *,
     json: str | Path | None = None,
+    receipt: str | Path | None = None,
     resume: bool = False,
     listener: Listener | None = None,
     **settings: Any,  # the fields of RunSettings, each with its own type
@@ -35,19 +50,47 @@ def run(
 
     A subject that cannot run becomes a row with its status and reason.
     Raises UsageError when the request cannot be run, TypeError for an unknown argument, and NotWritten, whose ``result`` is
-    what was measured, when the result file cannot be written.
+    what was measured, when the result file or the receipt cannot be written.
 
     model: a name of the zoo, or a model folder.
     listener: receives the progress of the run (xverify.progress.Listener); when omitted, nothing is shown.
     """
-    check(ARGUMENTS, {"subjects": subjects, "json": json, "resume": resume})
+    check(ARGUMENTS, {"subjects": subjects, "json": json, "receipt": receipt, "resume": resume})
     asked = build(RunSettings, SETTINGS, settings, "run", ("model", "listener", *(each.name for each in ARGUMENTS)))
     file = Path(json) if json is not None else None
+    listener = listener or Listener()
+    if receipt is None:
+        return _run(model, subjects, file, resume, listener, asked)
+    with Keeper(Path(receipt), asked) as keeper:
+        try:
+            result = _run(model, subjects, file, resume, listener, asked, keeper)
+        except NotWritten as error:  # the result file alone is missing
+            with suppress(NotWritten):
+                if isinstance(error.result, Result):
+                    keeper.finish(error.result)
+            raise
+        keeper.finish(result)
+        return result
+
+
+def _run(
+    model: str | Path,
+    subjects: Sequence[str] | None,
+    file: Path | None,
+    resume: bool,
+    listener: Listener,
+    asked: RunSettings,
+    keeper: Keeper | None = None,
+) -> Result:
+    """See ``run``. keeper: writes the receipt."""
     tasks = list(dict.fromkeys(task.strip() for task in asked.task.split(",") if task.strip()))
     if len(tasks) > 1:
         if resume:
             raise UsageError(f"--resume continues a run of one task; this run has the tasks {', '.join(tasks)}")
-        return _in_turn(tasks, model, subjects, file, listener or Listener(), asked)
+        parts = [Part(*resolve(model, subjects, asked.for_task(task))) for task in tasks]
+        return run_parts(parts, file, listener, asked.max_seconds, keeper)
+    if resume and asked.no_timing:
+        raise UsageError("--resume adds process runs, and --no-timing makes none: leave one of them out")
     request, folder = resolve(model, subjects, replace(asked, task=tasks[0] if tasks else ""))
     earlier = None
     if resume:
@@ -58,33 +101,41 @@ def run(
             raise UsageError(
                 f"{file} is complete: there is nothing to resume; a higher --effort would add process runs"
             )
-    return Run(request, folder, listener or Listener(), file, earlier).execute()
+    if keeper is not None:
+        keeper.begin(request, folder)
+    return Run(request, folder, listener, file, earlier, keeper=keeper).execute()
 
 
-def _in_turn(
-    tasks: list[str],
-    model: str | Path,
-    subjects: list[str] | tuple[str, ...] | None,
+def run_parts(
+    parts: Sequence[Part],
     file: Path | None,
     listener: Listener,
-    settings: RunSettings,
+    max_seconds: float | None,
+    keeper: Keeper | None = None,
 ) -> Result:
     """Run one task after another, and return one result with the rows of all.
 
     They share the seconds of --max-seconds: each gets an equal part of what those before it have left.
+
+    file: the result file. keeper: writes the receipt.
     """
-    whole_clock = Clock(settings.max_seconds)
-    requests = [resolve(model, subjects, settings.for_task(task)) for task in tasks]
+    if keeper is not None:
+        for part in parts:
+            keeper.begin(part.request, part.folder)
+    if len(parts) == 1:
+        [part] = parts
+        return Run(part.request, part.folder, listener, file, keeper=keeper, inputs=part.inputs).execute()
+    whole_clock = Clock(max_seconds)
     whole: Result | None = None
-    for index, (request, folder) in enumerate(requests):
-        clock = Clock(whole_clock.share(len(requests) - index))
-        done = Run(request, folder, listener, None, clock=clock).execute()
-        done = _joined(whole, done, request.strict)
-        whole = replace(done, complete=done.complete and request is requests[-1][0])
-        whole = replace(whole, notes=(*whole.notes, *overrun(settings.max_seconds, whole.timeline)))
+    for index, part in enumerate(parts):
+        clock = Clock(whole_clock.share(len(parts) - index))
+        run = Run(part.request, part.folder, listener, None, clock=clock, keeper=keeper, inputs=part.inputs)
+        done = _joined(whole, run.execute(), part.request.strict)
+        whole = replace(done, complete=done.complete and part is parts[-1])
+        whole = replace(whole, notes=(*whole.notes, *overrun(max_seconds, whole.timeline)))
         stopped = any(note.startswith("interrupted") for note in done.notes)
         if file is not None:
-            if stopped or request is requests[-1][0]:
+            if stopped or part is parts[-1]:
                 write(whole, file)
             else:
                 write_so_far(whole, file)

@@ -118,8 +118,8 @@ class Candidate(TimedCandidate):
         """
         if self.active and not truth.random:
             with self._stage():
-                case, second = self.timed.samples[-1].case, self.measured.repeated.second
-                calls = checking.further_calls(self.worker, self.timed.outputs, case, second, prepared, truth)
+                second = self.measured.repeated.second
+                calls = checking.further_calls(self.worker, self.timed.outputs, self.last_case, second, prepared, truth)
                 self.measured = replace(self.measured, calls=calls)
 
     def judge(self, prepared: Prepared, truth: Truth, replayed: ReplayedLayers | None) -> None:

@@ -52,12 +52,14 @@ class WarmUp:
 def warm_up(
     worker: Worker, request: Request, second_step_seconds: float, sample_memory: bool, most: float | None = None
 ) -> WarmUp:
-    """Warm up for ``--warmup`` calls, or until the speed is steady.
+    """Warm up for ``--warmup`` calls, or until the speed is steady; not at all when nothing is timed.
 
     second_step_seconds: the duration of a call, when no call is made.
     sample_memory: whether to sample resident memory during the first calls. No clock runs then, so sampling costs no speed.
     most: greatest number of seconds; None without a limit.
     """
+    if request.no_timing:
+        return WarmUp(0, 0.0, second_step_seconds, None)
     if request.warmup is not None:
         return _warm_literally(worker, request.warmup, request.cases, second_step_seconds, sample_memory, most)
     return _warm_until_steady(worker, request.cases, sample_memory, most)
@@ -146,12 +148,15 @@ def output_bytes(spec: ModelSpec, batch: int) -> int:
 def call_again(worker: Worker, cases: int, last: int, kept: set[int]) -> Repeated:
     """Call once more on each input, each time on another input than the call before; the last timed block's input comes last.
 
-    last: the input case of the last timed block. kept: the cases whose outputs a timed block kept; the outputs of all other
-    cases are kept here, and so are the second outputs of the last case.
+    last: the input case of the last timed block; any case when nothing was timed. kept: the cases whose outputs a timed block
+    kept; the outputs of all other cases are kept here, and so are the second outputs of the last case.
     """
     second = worker.folder / "again.npz"
     seconds: list[float] = []
     outputs: dict[int, Path] = {}
+    if last not in kept:  # nothing was timed: this is the first of its two calls
+        outputs[last] = worker.folder / f"outputs-{last}.npz"
+        worker.ask(messages.Block(case=last, calls=1, keep=str(outputs[last])))
     for case in [(last + step) % cases for step in range(1, cases + 1)]:
         path = second if case == last else worker.folder / f"outputs-{case}.npz"
         wanted = case == last or case not in kept

@@ -56,13 +56,16 @@ class ProcessRuns(Generic[Timed]):
         return speeds([each.measurements() for each in self.candidates], self.noise.refusal())
 
     def time(self) -> None:
-        """Warm up and time the processes that are ready. Nothing else may run on the machine."""
+        """Warm up and time the processes that are ready. Nothing else may run on the machine.
+
+        With --no-timing, every process makes its first steps and one call on each input.
+        """
         begun = time.monotonic()
         with self.clock.doing("warming"):
             self._warm()
         with self.clock.doing("timing"):
             active = [each for each in self.candidates if each.active]
-            if active:
+            if active and not self.request.no_timing:
                 timed = rounds.interleave(active, self.request, self.effort, self.clock.left, self.listener)
                 self.noise.add(timed.gate)
                 if timed.gate.rounds < timed.planned:
@@ -93,7 +96,7 @@ class ProcessRuns(Generic[Timed]):
     def report(self) -> None:
         """Tell the listener about the process run that was just timed."""
         done = max((len(each.process_runs) for each in self.candidates), default=0)
-        if done:
+        if done and not self.request.no_timing:
             self.listener.process_run_done(done, self.effort.least, "; ".join(self._figures()))
 
     def _figures(self) -> Iterator[str]:
@@ -120,6 +123,8 @@ class ProcessRuns(Generic[Timed]):
 
     def _wants_more(self, candidates: list[Timed]) -> bool:
         """Whether another process run of these candidates is useful, and there is time for it."""
+        if self.request.no_timing:
+            return False
         if not another_run_helps(candidates, self.candidates, self.effort, self.noise.refusal()):
             return False
         latest = [each.process_runs[-1] for each in candidates]

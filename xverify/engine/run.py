@@ -16,6 +16,7 @@ from ..errors import SubjectError
 from ..framework import discovery
 from ..framework.adapter import Framework
 from ..progress import Listener
+from ..receipts.keeping import Keeper
 from ..reference import build, summary, truth
 from ..reference.build import Export, Prepared, ReferenceProcess
 from ..reference.layers import LayerReplay
@@ -40,6 +41,8 @@ class Run:
     file: where the result is written after every process run, and at the end; None writes nothing.
     earlier: the result of a run that this one resumes.
     clock: when this run is one of several that share a budget: the clock of its part. The caller notes when the whole is exceeded.
+    keeper: writes the receipt of the run; None writes none.
+    inputs: a file of input cases, of training with their labels, that takes the place of drawn ones; None draws them.
     """
 
     def __init__(
@@ -50,7 +53,10 @@ class Run:
         file: Path | None,
         earlier: Earlier | None = None,
         clock: Clock | None = None,
+        keeper: Keeper | None = None,
+        inputs: Path | None = None,
     ) -> None:
+        self.keeper, self.inputs = keeper, inputs
         self.request, self.folder, self.listener, self.file = request, folder, listener, file
         self.settings = summary.settings(
             request, folder
@@ -100,7 +106,7 @@ class Run:
         request = self.request
         self.space = space
         worker = self._worker(discovery.load(request.reference), space / "reference", "reference")
-        self.process = ReferenceProcess(request, self.folder, worker, self.listener)
+        self.process = ReferenceProcess(request, self.folder, worker, self.listener, inputs=self.inputs)
         histories = self.earlier.histories() if self.earlier else {}
         for index, text in enumerate(request.subjects):
             subject = Subject(*discovery.parse_subject(text))
@@ -206,6 +212,9 @@ class Run:
             name: parts for each in self.candidates if each.built for name, parts in each.built.fused_parameters.items()
         }
         self.prepared = prepared.in_normal_form(fused)
+        if self.keeper is not None:
+            inputs = prepared.training if self.request.trains else prepared.inputs
+            self.keeper.keep(self.request.task, prepared.weights, inputs)
         if self.earlier is not None:
             check_weights(self.earlier, self._weights())
         for candidate in self.candidates:

@@ -73,6 +73,11 @@ class TimedCandidate:
         return self.run == self.history.next_run
 
     @property
+    def last_case(self) -> int:
+        """The input case of the last timed block; the last case of all when nothing was timed."""
+        return self.timed.samples[-1].case if self.timed.samples else self.request.cases - 1
+
+    @property
     def seconds_per_call(self) -> float:
         """The seconds of a call at the end of the warm-up."""
         assert self.warmed is not None
@@ -155,7 +160,7 @@ class TimedCandidate:
         """
         if not self.active:
             return
-        with self._stage("first step, warming up"):
+        with self._stage("first step" if self.request.no_timing else "first step, warming up"):
             steps = self._first_steps()
             trained = steps if isinstance(steps, TrainingPrepared) else None
             found = measuring.warm_up(self.worker, self.request, steps.second_step_seconds, self.first_run, most)
@@ -173,7 +178,8 @@ class TimedCandidate:
                 optimizer=trained.optimizer if trained else None,
                 dropout_disabled=trained.dropout_disabled if trained else (),
             )
-            self.listener.warm(self.label, self.request.batch / self.seconds_per_call)
+            if not self.request.no_timing:
+                self.listener.warm(self.label, self.request.batch / self.seconds_per_call)
 
     def _first_steps(self) -> messages.Prepared | TrainingPrepared:
         """Make the first two steps. When the framework's compiler crashes and asks for a restart, repeat them in a new process."""
@@ -224,7 +230,8 @@ class TimedCandidate:
         """After timing: measure memory, compute the input cases that no timed call computed, and record the process run."""
         if not self.active:
             return
-        with self._stage("measuring memory" if self.first_run else ""):
+        doing = "calling it on every input" if self.request.no_timing else "measuring memory"
+        with self._stage(doing if self.first_run else ""):
             assert self.warmed is not None
             faults = self.worker.page_faults()
             graphs = self.warmed.graph_count
@@ -233,7 +240,7 @@ class TimedCandidate:
                 self._measure(self.warmed)
             calls = sum(sample.calls for sample in self.timed.samples)
             before = self.warmed.page_faults
-            per_call = (faults - before) / calls if faults is not None and before is not None else None
+            per_call = (faults - before) / calls if calls and faults is not None and before is not None else None
             run = self.process_run()
             assert run is not None
             again = measure_again(self.worker, self.measurements(), self.run)
@@ -246,11 +253,12 @@ class TimedCandidate:
         timed, peak = self.timed, self.timed.peak_rss_mib or self.worker.peak_rss_mib()
         self.measured = Measured(timed_cases=len(timed.outputs))
         if not self.request.trains:  # a training step cannot be repeated, because it changes the weights
-            again = measuring.call_again(self.worker, self.request.cases, timed.samples[-1].case, set(timed.outputs))
+            again = measuring.call_again(self.worker, self.request.cases, self.last_case, set(timed.outputs))
             self.measured = replace(self.measured, repeated=again)
             self.timed = replace(timed, outputs={**timed.outputs, **again.outputs})
-        memory = measuring.memory(self.worker, peak, warmed.rss_mib, self.request.device)
-        self.measured = replace(self.measured, memory=memory)
+        if not self.request.no_timing:
+            memory = measuring.memory(self.worker, peak, warmed.rss_mib, self.request.device)
+            self.measured = replace(self.measured, memory=memory)
         self.worker.ask(messages.ReleaseMemory())
 
     # -- results ------------------------------------------------------------------------------------------------------

@@ -23,11 +23,12 @@ from ..worker.messages_soundness import BuildAgain
 from ..worker.messages_weights import ReadFile
 from ..worker.process import Worker
 from ..worker.reading import read_weights
-from ..workload import datasets, probe
+from ..workload import probe
 from ..workload.objective import objective_of
 from ..workload.options import OWN_WEIGHTS
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
+from .inputs import fewer_items, input_cases
 
 JUDGED_ITEMS = (
     4  # items of a batch whose layers are compared; a layer has thousands of values in each item, which is enough
@@ -40,6 +41,7 @@ class ReferenceProcess:
     """The worker of the reference, with the request and the model folder of the run.
 
     state: when the input cases are the steps of a sequence: input -> the output of the step before that it is given.
+    inputs: a file of input cases, of training with their labels, that takes the place of drawn ones; None: they are drawn.
     """
 
     request: Request
@@ -47,6 +49,7 @@ class ReferenceProcess:
     worker: Worker
     listener: Listener
     state: Mapping[str, str] = field(default_factory=dict)
+    inputs: Path | None = None
 
     @property
     def framework(self) -> str:
@@ -164,7 +167,7 @@ def prepare(process: ReferenceProcess, started: messages.Started | None = None) 
     if request.optimizer is not None:
         request.optimizer.recipe.check_model(shapes)
     training = space / "training.npz"
-    inputs, kind = _inputs(process, training)
+    inputs, kind = input_cases(process, training)
     npz.save_file(inputs, space / "inputs.npz")
     few_inputs, few_training = space / "inputs.npz", training
     if request.batch > JUDGED_ITEMS:
@@ -227,29 +230,6 @@ def _build_twice(process: ReferenceProcess, inputs: Path, known: int) -> tuple[s
             "or the model is random in every call; nothing can be compared until it is fixed"
         )
     return replaced, random
-
-
-def _inputs(process: ReferenceProcess, training: Path) -> tuple[dict[str, Array], str]:
-    """The input cases, and their kind for the report. Those of training are also written with their labels."""
-    request, spec = process.request, process.folder.spec
-    if not request.trains:
-        return probe.inputs(spec, request.batch, request.seed, request.cases), f"synthetic, seed {request.seed}"
-    if request.data is None:
-        batches = datasets.synthetic(spec, request.batch, request.seed, request.cases)
-    else:
-        process.phase(f"reading {request.data}")
-        batches = datasets.read(Path(request.data), spec, request.batch, request.seed, request.cases)
-    npz.save_file(batches.arrays, training)
-    return {key: array for key, array in batches.arrays.items() if key.split("/", 1)[1] in spec.inputs}, batches.kind
-
-
-def fewer_items(process: ReferenceProcess, training: Path, items: int) -> Path:
-    """A file of the first items of every training batch, with their labels."""
-    if items >= process.request.batch:
-        return training
-    path = process.space / f"training-{items}-items.npz"
-    npz.save_file(probe.first_items(npz.load_file(training), process.folder.spec, items), path)
-    return path
 
 
 def is_statistic(name: str, names: Collection[str]) -> bool:

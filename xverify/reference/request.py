@@ -14,7 +14,7 @@ from ..worker import allocator
 from ..workload import optimizers
 from ..workload.declaration import check, check_task, declared
 from ..workload.objective import has_own_step
-from ..workload.options import CommonSettings, OptimizerSettings, RunSettings, TrainingSettings
+from ..workload.options import OF_TIMING, CommonSettings, OptimizerSettings, RunSettings, TrainingSettings
 from ..workload.recipe import Recipe
 from ..workload.request import Request
 from ..workload.schedule import parse_schedule
@@ -115,6 +115,11 @@ def _check(asked: RunSettings) -> None:
     options = declared(type(asked))
     check(options, vars(asked))
     check_task(options, vars(asked), asked.task)
+    given = [each.flag for each in options if each.name in OF_TIMING and getattr(asked, each.name) != each.default]
+    if asked.no_timing and given:
+        raise UsageError(
+            f"{given[0]} says how subjects are timed, and --no-timing that they are not: leave one of them out"
+        )
     if asked.pin:
         check_cores(asked.pin)
 

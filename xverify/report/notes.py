@@ -60,6 +60,9 @@ def _sentences(result: Result) -> Iterator[str]:
 
 def speed_sentences(result: Result) -> Iterator[str]:
     """The sentences about speed and memory."""
+    if result.settings.no_timing:
+        yield "Speed: not measured, as --no-timing asks"
+        return
     yield _speed(result)
     yield from _allocation(result)
     yield "Time ratio: this row's time over the first row's, paired by round"
@@ -86,7 +89,8 @@ def coverage(layers: Layers) -> str:
 def where_time_went(result: Result) -> str:
     """The seconds of the run by phase, and the seconds that the subjects alone need; '' when they are not known."""
     spent = result.timeline
-    shares = [f"{spent[phase + '_seconds']:.0f} {phase}" for phase in PHASES if phase + "_seconds" in spent]
+    phases = [phase for phase in PHASES if not (phase == "timing" and result.settings.no_timing)]
+    shares = [f"{spent[phase + '_seconds']:.0f} {phase}" for phase in phases if phase + "_seconds" in spent]
     if not shares or not {"total_seconds", "unavoidable_seconds"} <= set(spent):
         return ""
     own = f"the subjects alone need {spent['unavoidable_seconds']:.0f} s"

@@ -68,7 +68,11 @@ def shown(result: Result) -> Iterator[Column[Row]]:
     literal = result.settings.rerun is not None
     modelled = any(row.error and row.error.noise_ratio is not None for row in result.rows)
     trained = all(row.task == "train" for row in result.rows)
+    timed = not result.settings.no_timing
     wanted = {
+        RATE: timed,
+        RATIO: timed,
+        "peak MiB": timed,
         "task": len(result.tasks) > 1,
         "elapsed s": literal,  # otherwise the number of timed calls differs between rows
         "s/batch": literal,
@@ -78,11 +82,13 @@ def shown(result: Result) -> Iterator[Column[Row]]:
         "layers": modelled and not trained,
     }
     for column in COLUMNS:
+        if not wanted.get(column.title, True):
+            continue
         if column.title == RATE:
             yield Column(RATE.format(rate=rate_unit(result.item)), column.cell)
         elif column.title == RATIO:
             yield Column(RATIO, _time_ratio(result))
-        elif wanted.get(column.title, True):
+        else:
             yield column
 
 

@@ -28,19 +28,23 @@ def read(path: Path) -> Result:
     a number that JSON cannot write: infinity for a ratio, NaN for any other.
     Raises UsageError when the file cannot be read, is no result file, or has a field of a wrong type or with an impossible value.
     """
-    values = _decoded(path)
+    return decoded(_decoded(path), path)
+
+
+def decoded(values: Any, source: str | Path) -> Result:  # Any: JSON values
+    """The result in JSON values. source: where they come from, for messages. Raises UsageError as ``read`` does."""
     if not isinstance(values, dict) or not set(values) >= NEEDED:
-        raise UsageError(f"{path} is no result of xverify run: name a file that xverify run MODEL --json FILE wrote")
+        raise UsageError(f"{source} is no result of xverify run: name a file that xverify run MODEL --json FILE wrote")
     version = values["schema_version"]
     if type(version) is not int or version != SCHEMA_VERSION:
-        raise UsageError(f"{path} has schema version {_short(version)}; this xverify reads {SCHEMA_VERSION}")
+        raise UsageError(f"{source} has schema version {_short(version)}; this xverify reads {SCHEMA_VERSION}")
     try:
         result = msgspec.convert(_prepared(values, Result), Result)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise UsageError(f"{path} is no result that this xverify can read: {_short(error)}") from None
+        raise UsageError(f"{source} is no result that this xverify can read: {_short(error)}") from None
     wrong = next(validation.problems(result), None)
     if wrong is not None:
-        raise UsageError(f"{path} is no result that this xverify can read: {wrong}")
+        raise UsageError(f"{source} is no result that this xverify can read: {wrong}")
     return result
 
 

@@ -15,7 +15,8 @@ from functools import partial
 from pathlib import Path
 
 from ..errors import Crashed, Failed, SubjectError, TimedOut
-from ..reference.build import Prepared, ReferenceProcess, fewer_items
+from ..reference.build import Prepared, ReferenceProcess
+from ..reference.inputs import fewer_items
 from ..reference.repeated import training_randomness
 from ..results.records import Check, Curve, Error, Layers, Training
 from ..results.verdicts import Verdict

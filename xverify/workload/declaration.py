@@ -30,7 +30,8 @@ class Option:
     choices: the allowed names; empty when every text is allowed.
     many: whether the value is a list of such names, separated by commas.
     task: the only task that has this setting; empty when all have it.
-    path: "read" or "folder" for a file or folder that must exist, "written" for a file that will be made; otherwise empty.
+    path: "read" or "folder" for a file or folder that must exist, "written" or "new folder" for one that will be made; otherwise
+        empty.
     instead: words that may stand in the place of such a file.
     parse: turns text of the command line into a value; int, float or str when it is omitted.
     repeatable: whether the option may be given several times; ``parse`` then returns the (key, value) of a mapping.
@@ -108,6 +109,8 @@ class Option:
             raise UsageError(f"{self.flag} {value}: no such folder ({self.help})")
         if self.path == "written":
             writing.check(self.flag, value)
+        if self.path == "new folder":
+            writing.check_new_folder(self.flag, value)
 
     def _check_number(self, value: Any) -> None:
         if isinstance(value, bool) or not isinstance(value, Integral if self.kind is int else Real):

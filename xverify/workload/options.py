@@ -27,6 +27,7 @@ DEVICES = ("cpu", "cuda")
 OWN_WEIGHTS = "own"  # in the place of a weight file: keep what the reference's build() makes
 ALLOCATORS = ("keep", "system")
 OPTIMIZERS = ("sgd", "adam", "adamw", "rmsprop", "lion")
+OF_TIMING = ("effort", "warmup", "rerun", "time_input")  # settings that have no meaning with no_timing
 
 
 def _cores(text: str) -> tuple[int, ...]:
@@ -69,6 +70,9 @@ class CommonSettings:
     )
     rerun: int | None = option(
         None, "make exactly N timed calls", group=HOW, metavar="N", least=1, unset="as many as fit the time"
+    )
+    no_timing: bool = option(
+        False, "give the verdict alone: no warm-up, no timed calls, no speed and no memory", group=HOW
     )
     effort: str = option(
         "quick",
@@ -206,6 +210,10 @@ class RunArguments:
     json: FilePath | None = option(
         None, "write the result file, after every process run and at the end", group=OUTPUT, metavar="FILE",
         path="written",
+    )  # fmt: skip
+    receipt: FilePath | None = option(
+        None, "keep weights, inputs, settings, versions, model files and result in this new folder, for xverify replay",
+        group=OUTPUT, metavar="DIR", path="new folder",
     )  # fmt: skip
     resume: bool = option(False, "continue the run of --json FILE: add the process runs that it lacks", group=OUTPUT)
 

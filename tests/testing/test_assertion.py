@@ -1,0 +1,188 @@
+"""assert_port_equal in a repository of its own, called by pytest as its user calls it."""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from conftest import FAULTY, MODEL, SPEC, write_folder
+from installedplugin import as_installed
+from sampleresults import ABSENT, FORWARD, RESULT, TRAINED
+
+from xverify.errors import UsageError
+from xverify.results.records import Error
+from xverify.results.verdicts import Verdict
+from xverify.testing.failing import check_allowed, drifts, failures
+
+ROOT = Path(__file__).parents[2]
+CALL = "from xverify.testing import assert_port_equal\n\ndef test_port():\n    assert_port_equal({})\n"
+
+
+@dataclass
+class Done:
+    code: int
+    out: str
+    place: Path
+
+
+@pytest.fixture
+def tested(tmp_path):
+    """Write a test beside a port of numpy's model, and run pytest there."""
+    place, site = tmp_path / "repository", as_installed(tmp_path / "site")
+    write_folder(place / "port", ("numpy", "honest", "swapped", "absent", "breaks"))
+
+    def run(test, *arguments, frameworks=FAULTY):
+        (place / "test_port.py").write_text(test)
+        variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "GITHUB_"))}
+        path = os.pathsep.join(filter(None, [str(site), str(ROOT), os.environ.get("PYTHONPATH")]))
+        variables |= {"PYTHONPATH": path, "XVERIFY_FRAMEWORKS": str(frameworks)}
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *map(str, arguments)]
+        done = subprocess.run(
+            command, cwd=place, env=variables, capture_output=True, text=True, timeout=300, check=False
+        )
+        return Done(done.returncode, done.stdout + done.stderr, place)
+
+    return run
+
+
+def test_an_equal_port_passes_and_is_not_timed(tested):
+    test = CALL.format('"port", ["numpy", "honest"]').replace("    assert", "    result = assert")
+    test += "    assert result.settings.no_timing\n    assert result.rows[1].error.verdict <= 'EQUAL'\n"
+    done = tested(test)
+    assert (done.code, "1 passed" in done.out) == (0, True), done.out
+
+
+def test_a_wrong_port_fails_with_its_row_its_cause_and_its_figures(tested):
+    done = tested(CALL.format('"port", subjects=["numpy", "honest", "swapped"], seed=3'))
+    assert done.code == 1
+    message = [line for line in done.out.splitlines() if line.startswith("E  ")]
+    assert message[0].endswith("AssertionError: port: 2 of 3 subjects EQUAL, 1 DIFFERENT")
+    text = "\n".join(message)
+    assert "swapped, forward: DIFFERENT" in text
+    assert "cause: " in text
+    assert "output y, case " in text
+    assert "and EQUAL is up to" in text
+    assert "--seed 3" in text
+    assert "honest" not in text.split("The same with every layer")[0]
+    assert len(message) <= 6
+    assert "assert_port_equal(" in done.out
+    assert "asserting.py" not in done.out, "the code of xverify says nothing about the port"
+
+
+def test_a_setting_of_timing_times_it(tested):
+    test = CALL.format('"port", ["numpy", "honest"], warmup=1, rerun=4').replace("    assert", "    result = assert")
+    done = tested(test + "    assert result.rows[0].speed.calls == 4\n")
+    assert done.code == 0, done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ('"port", ["numpy"]', "nothing was compared: no row other than the reference numpy itself"),
+        ('"port", ["numpy", "absent"]', "absent, forward: not-installed"),
+        ('"port", ["numpy", "absent"], allow=["not-installed"]', "nothing was compared"),
+        ('"port", ["numpy", "honest", "breaks"]', "breaks, forward: crashed"),
+        ('"prot", ["numpy", "honest"]', "prot"),
+        ('"port", ["numpy", "honest"], allow=["EQUAL"]', "allow is 'EQUAL'"),
+        ('"port", ["numpy", "honest"], bacth=2', "did you mean 'batch'?"),
+        ('"port", ["numpy", "honest"], batch=0', "--batch is 0: it must be at least 1"),
+    ],
+)
+def test_what_compares_nothing_or_cannot_run_fails(tested, arguments, says):
+    done = tested(CALL.format(arguments))
+    assert done.code == 1, done.out
+    assert says in "\n".join(line for line in done.out.splitlines() if line.startswith("E  "))
+    assert "Traceback" not in done.out
+
+
+def test_a_file_whose_framework_is_not_installed_fails_without_named_subjects(tested, tmp_path):
+    (tmp_path / "mine").mkdir()
+    for name in ("honest", "absent"):
+        text = (FAULTY / f"{name}.py").read_text()
+        (tmp_path / "mine" / f"{name}.py").write_text(text + '    default_modes = ("eager",)\n')
+    shown = (FAULTY.parents[1] / "xverify" / "frameworks" / "numpy.py").read_text()
+    (tmp_path / "mine" / "numpy.py").write_text(
+        shown.replace("    blocking =", '    default_modes = ("eager",)\n    blocking =')
+    )
+    done = tested(CALL.format('"port"'), frameworks=tmp_path / "mine")
+    assert done.code == 1
+    assert "absent.py was not compared: absent has no row, because it is not installed" in done.out
+    assert "honest, forward" not in done.out
+    assert tested(CALL.format('"port", allow=["not-installed"]'), frameworks=tmp_path / "mine").code == 0
+
+
+def test_what_is_allowed_passes(tested):
+    assert tested(CALL.format('"port", ["numpy", "honest", "absent"], allow=["not-installed"]')).code == 0
+
+
+def test_an_untested_port_fails_unless_it_is_allowed(tested):
+    done = tested("")
+    constant = MODEL.replace('return h @ w["fc2.weight"].T + w["fc2.bias"]', "return np.zeros((len(x), 3), np.float32)")
+    assert constant != MODEL
+    write_folder(done.place / "port", ("numpy", "honest"), SPEC, constant)
+    failed = tested(CALL.format('"port", ["numpy", "honest"]'))
+    assert (failed.code, "honest, forward: UNTESTED" in failed.out) == (1, True), failed.out
+    assert tested(CALL.format('"port", ["numpy", "honest"], allow=["UNTESTED"]')).code == 0
+
+
+def test_an_interrupt_ends_the_whole_test_run(tested, tmp_path):
+    (tmp_path / "mine").mkdir()
+    adapter = (FAULTY / "swapped.py").read_text().replace("swapped", "stops")
+    kills = (
+        "    import os, signal, time\n    os.kill(os.getppid(), signal.SIGINT)\n    time.sleep(30)\n    return lambda x"
+    )
+    (tmp_path / "mine" / "stops.py").write_text(adapter.replace("    return lambda x", kills))
+    done = tested("")
+    write_folder(done.place / "port", ("numpy", "stops"))
+    test = CALL.format('"port", ["numpy", "stops"]') + "\ndef test_later():\n    pass\n"
+    done = tested(test, "-v", frameworks=tmp_path / "mine")
+    assert done.code == 2, done.out
+    assert "KeyboardInterrupt" in done.out
+    assert "test_later" not in done.out
+
+
+def test_the_fixture_runs_a_model_and_asserts_nothing(tested):
+    done = tested(
+        "def test_port(xverify_run):\n"
+        "    result = xverify_run('port', ['numpy', 'swapped'])\n"
+        "    assert [row.error.verdict.fails for row in result.rows] == [False, True]\n"
+        "    assert result.settings.no_timing\n"
+    )
+    assert done.code == 0, done.out
+
+
+# -- the message ------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_wrong_layer_and_check_are_named():
+    text = failures(RESULT)
+    assert "jittor, forward: DIFFERENT" in text
+    assert "first wrong layer: fc2 (Linear): R is inf, and EQUAL is up to 4" in text
+    assert "tensorlayer, forward: not-installed" in text
+    assert "keras-jax" not in text.split("The same")[0]
+
+
+def test_drift_is_a_warning_and_fails_when_it_is_strict():
+    result = replace(RESULT, rows=(FORWARD, TRAINED))
+    assert list(drifts(result)) == ["mlp: keras-jax, train: DRIFT: eps-hat"]
+    strict = replace(result, settings=replace(result.settings, strict=True))
+    assert "keras-jax, train: DRIFT" in failures(strict)
+    assert "keras-jax, train" not in failures(result).split("The same")[0]
+
+
+def test_a_row_without_a_verdict_fails():
+    right = replace(FORWARD, error=Error(Verdict.EQUAL))
+    assert failures(replace(RESULT, rows=(right,))) == ""
+    assert "no verdict" in failures(replace(RESULT, rows=(right, replace(FORWARD, error=None))))
+    assert "INVALID" in failures(
+        replace(RESULT, rows=(right, replace(FORWARD, error=Error(Verdict.INVALID)))), ["UNTESTED"]
+    )
+    assert failures(replace(RESULT, rows=(right, ABSENT)), ["not-installed"]) == ""
+
+
+def test_only_known_words_can_be_allowed():
+    check_allowed(["UNTESTED", "not-installed"])
+    with pytest.raises(UsageError, match="did you mean 'unsupported'"):
+        check_allowed(["unsuported"])

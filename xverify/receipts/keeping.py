@@ -1,0 +1,184 @@
+"""Writes a receipt while its run works. receipt.json comes last, so that a folder without it is known to be incomplete."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from .. import __version__, writing
+from ..errors import NotWritten, UsageError, first_line
+from ..results.records import Result, plain
+from ..workload.digests import file_digest
+from ..workload.options import RunSettings
+from ..workload.request import Request
+from ..workload.spec import ModelFolder
+from .machine import adapters, packages
+from .records import FILES, INPUTS, RECEIPT, RESULT, VERSION, WEIGHTS
+
+LARGEST_FILE = 2**28  # bytes; a larger file of the model folder is not kept, because its weights are kept as arrays
+MOST_FILES, MOST_BYTES = 5000, 2**30  # of a model folder
+PASSED_OVER = ("__pycache__",)
+
+
+class Keeper:
+    """Writes the receipt of one run.
+
+    place: a folder that does not exist, or that is empty (see writing.check_new_folder). settings: what the user asked for.
+    Nothing of the receipt is left behind unless ``finish`` has written all of it.
+    """
+
+    def __init__(self, place: Path, settings: RunSettings) -> None:
+        self.place, self.settings = place, settings
+        self.made = False  # whether the folder was made by this keeper
+        self.complete = False
+        self.requests: list[Request] = []
+        self.folder: ModelFolder | None = None
+        self.left_out: list[str] = []
+        self.digests: dict[str, str] = {}  # path in the receipt -> digest of the file
+        self.problem = ""  # why something that was measured could not be kept
+
+    def __enter__(self) -> Keeper:
+        self.made = not self.place.exists()
+        with _told(self.place):
+            self.place.mkdir(exist_ok=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.complete:
+            return
+        for path in list(self.place.iterdir()) if self.place.is_dir() else []:
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+        if self.made:
+            with contextlib.suppress(OSError):
+                self.place.rmdir()
+
+    def begin(self, request: Request, folder: ModelFolder) -> None:
+        """Keep the files of the model, before anything is measured.
+
+        Raises UsageError for a folder that is too large, and NotWritten.
+        """
+        self.requests.append(request)
+        if self.folder is not None:
+            return
+        self.folder = folder
+        root = common_root(folder)
+        for path in _files(folder):
+            name = f"{FILES}/{path.relative_to(root).as_posix()}"
+            if path.stat().st_size > LARGEST_FILE:
+                self.left_out.append(name)
+                continue
+            with _told(self.place):
+                self._copy(path, name)
+
+    def keep(self, task: str, weights: Path, inputs: Path) -> None:
+        """Keep the weights and inputs of a task. A failure is told at the end, when nothing that was measured can be lost."""
+        try:
+            with _told(self.place):
+                self._copy(weights, f"{task}/{WEIGHTS}")
+                self._copy(inputs, f"{task}/{INPUTS}")
+        except NotWritten as error:
+            self.problem = self.problem or str(error)
+
+    def finish(self, result: Result) -> None:
+        """Write the result and what was noted on the way. Raises NotWritten, which holds the result."""
+        assert self.folder is not None
+        try:
+            if self.problem:
+                raise NotWritten(self.problem)
+            with _told(self.place):
+                writing.write_text(json.dumps(result.to_dict(), indent=1) + "\n", self.place / RESULT)
+                self.digests[RESULT] = file_digest(self.place / RESULT)
+                writing.write_text(json.dumps(self._noted(result), indent=1) + "\n", self.place / RECEIPT)
+        except NotWritten as error:
+            error.result = result
+            raise
+        self.complete = True
+
+    def _noted(self, result: Result) -> dict[str, Any]:
+        """The content of receipt.json, with a digest over all the rest of it."""
+        assert self.folder is not None
+        first = self.requests[0]
+        settings = replace(self.settings, batch=first.batch, threads=first.threads)
+        model = f"{FILES}/{self.folder.path.relative_to(common_root(self.folder)).as_posix()}"
+        python = {name: path for each in self.requests for name, path in each.python.items()}
+        noted = {
+            "receipt_version": VERSION,
+            "xverify": __version__,
+            "created": result.created,
+            "model": model,
+            "settings": plain({name: _simple(value) for name, value in vars(settings).items()}),
+            "tasks": {each.task: {"subjects": list(each.subjects)} for each in self.requests},
+            "packages": packages(python),
+            "adapters": adapters(text for each in self.requests for text in each.subjects),
+            "left_out": self.left_out,
+            "files": dict(sorted(self.digests.items())),
+        }
+        return {**noted, "digest": own_digest(noted)}
+
+    def _copy(self, source: Path, name: str) -> None:
+        target = self.place / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+        self.digests[name] = file_digest(target)
+
+
+def common_root(folder: ModelFolder) -> Path:
+    """The folder that holds the model folder and the folder of its code, so that one finds the other in a copy of both."""
+    return Path(os.path.commonpath([folder.path.parent, folder.code.parent]))
+
+
+def own_digest(noted: dict[str, Any]) -> str:
+    """The digest of the content of receipt.json, without that digest itself."""
+    rest = {name: value for name, value in noted.items() if name != "digest"}
+    return f"sha256:{hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()}"
+
+
+def _files(folder: ModelFolder) -> list[Path]:
+    """The files of the model folder and of its code, without hidden ones. Raises UsageError when there are too many to keep."""
+    found: dict[Path, None] = {}
+    size = 0
+    for place in dict.fromkeys((folder.path, folder.code)):
+        for here, folders, names in os.walk(place):
+            folders[:] = sorted(name for name in folders if name[0] != "." and name not in PASSED_OVER)
+            for path in (Path(here, name) for name in sorted(names) if name[0] != "."):
+                if path.is_file() and path not in found:
+                    found[path] = None
+                    bytes_of = path.stat().st_size
+                    size += bytes_of if bytes_of <= LARGEST_FILE else 0
+                if len(found) > MOST_FILES or size > MOST_BYTES:
+                    raise UsageError(
+                        f"--receipt: {place} has more than {MOST_FILES} files, or more than {MOST_BYTES >> 20} MiB of them: move "
+                        "what the model files do not read to another folder"
+                    )
+    return list(found)
+
+
+def _simple(value: Any) -> Any:
+    """A setting as a JSON value."""
+    if isinstance(value, Path):
+        return str(value)
+    return dict(value) if isinstance(value, dict) else list(value) if isinstance(value, tuple) else value
+
+
+@contextlib.contextmanager
+def _told(place: Path) -> Iterator[None]:
+    """Make an error of the system NotWritten, with the folder of the receipt."""
+    try:
+        yield
+    except NotWritten as error:
+        raise NotWritten(f"the receipt {place} is not written: {error}") from None
+    except OSError as error:
+        raise NotWritten(f"the receipt {place} is not written: {error.strerror or first_line(error)}") from None

@@ -1,0 +1,142 @@
+"""Reads a receipt, and tells which of its files are not as they were written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..errors import UsageError
+from ..results.file import read as read_result
+from ..workload.digests import file_digest
+from ..workload.options import RunSettings
+from .keeping import own_digest
+from .records import INPUTS, RECEIPT, RESULT, VERSION, WEIGHTS, Kept, KeptTask
+
+LARGEST = 2**26  # bytes of receipt.json
+
+
+class _Task(msgspec.Struct):
+    subjects: tuple[str, ...]
+
+
+class _Noted(msgspec.Struct):
+    """The content of receipt.json, as ``keeping`` writes it."""
+
+    model: str
+    settings: dict[str, Any]
+    tasks: dict[str, _Task]
+    packages: dict[str, dict[str, str]]
+    adapters: dict[str, str]
+    left_out: tuple[str, ...]
+    files: dict[str, str]
+    digest: str
+
+
+def read(place: Path) -> Kept:
+    """The receipt in a folder. What has changed in it is in ``changed``.
+
+    Raises UsageError when the folder is no receipt, was written by another version, or lacks what a run needs.
+    """
+    values = _decoded(place)
+    version = values.get("receipt_version")
+    if version != VERSION:
+        made = f" (xverify {values['xverify']})" if isinstance(values.get("xverify"), str) else ""
+        raise UsageError(f"{place} is a receipt of version {version!r}{made}; this xverify reads {VERSION}")
+    try:
+        noted = msgspec.convert(values, _Noted)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{place / RECEIPT} is no receipt that this xverify can read: {error}") from None
+    changed = list(_changed(place, values, noted.files))
+    model = place / noted.model
+    if not _inside(model, place) or not (model / "spec.py").is_file():
+        raise UsageError(f"{place} lacks {noted.model}/spec.py, the model of the run")
+    tasks = {
+        task: KeptTask(each.subjects, _file(place, task, WEIGHTS), _file(place, task, INPUTS))
+        for task, each in noted.tasks.items()
+    }
+    return Kept(
+        path=place,
+        model=model,
+        settings=_settings(place, noted.settings),
+        tasks=tasks,
+        packages=noted.packages,
+        adapters=noted.adapters,
+        left_out=noted.left_out,
+        result=read_result(place / RESULT),
+        changed=tuple(changed),
+    )
+
+
+def _decoded(place: Path) -> dict[str, Any]:
+    """The content of receipt.json. Raises UsageError."""
+    path = place / RECEIPT
+    if not place.is_dir():
+        raise UsageError(
+            f"{place}: {'a receipt is a folder' if place.exists() else 'no such folder'}; name one that "
+            "xverify run MODEL --receipt DIR wrote"
+        )
+    if not path.is_file():
+        raise UsageError(
+            f"{place} is no receipt: it has no {RECEIPT}, which a run writes last; name a folder that "
+            "xverify run MODEL --receipt DIR wrote to its end"
+        )
+    try:
+        if path.stat().st_size > LARGEST:
+            raise UsageError(f"{path} is no receipt: it is larger than {LARGEST >> 20} MiB")
+        values = msgspec.json.decode(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{path} is no JSON file, or only a part of one: {error}") from None
+    if not isinstance(values, dict) or "receipt_version" not in values:
+        raise UsageError(f"{path} is no receipt of xverify: it has no receipt_version")
+    return values
+
+
+def _changed(place: Path, values: dict[str, Any], files: Mapping[str, str]) -> Iterator[str]:
+    """A sentence about each file that is not as it was written."""
+    digest = own_digest(values)
+    if digest != values.get("digest"):
+        yield f"{RECEIPT} has changed: its digest was {_short(str(values.get('digest')))}, is {_short(digest)}"
+    for name, written in files.items():
+        path = place / name
+        if not _inside(path, place):
+            raise UsageError(f"{place / RECEIPT} names {name}, which is outside of the receipt")
+        try:
+            now = file_digest(path)
+        except OSError as error:
+            yield f"{name} cannot be read: {error.strerror}"
+            continue
+        if now != written:
+            yield f"{name} has changed: its digest was {_short(written)}, is {_short(now)}"
+    for path in sorted(place.glob("files/**/*.py")):  # a new file can hide one that is imported
+        name = path.relative_to(place).as_posix()
+        if name not in files:
+            yield f"{name} is new"
+
+
+def _short(digest: str) -> str:
+    return f"{digest[:19]}…"
+
+
+def _inside(path: Path, place: Path) -> bool:
+    return path.resolve().is_relative_to(place.resolve())
+
+
+def _file(place: Path, task: str, name: str) -> Path | None:
+    path = place / task / name
+    return path if path.is_file() else None
+
+
+def _settings(place: Path, values: dict[str, Any]) -> RunSettings:
+    """The settings of the run. Raises UsageError for one that this version does not know."""
+    known = {each.name for each in fields(RunSettings)}
+    strange = [name for name in values if name not in known]
+    if strange:
+        raise UsageError(f"{place / RECEIPT} has the setting {strange[0]!r}, which this xverify does not know")
+    given: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    return RunSettings(**given)

@@ -1,0 +1,72 @@
+"""Runs a port in a test, and fails unless every row is right."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..results.records import Result
+
+recorders: list[Callable[[Result], None]] = []  # each is given every result; the plugin has one when a report is wanted
+
+
+def assert_port_equal(
+    model: str | Path,
+    subjects: Sequence[str] | None = None,
+    *,
+    allow: Sequence[str] = (),
+    **settings: Any,  # the keyword arguments of xverify.run, each with its own type
+) -> Result:
+    """Verify a model as ``xverify run`` does, and raise AssertionError unless every row is IDENTICAL, EQUAL or DRIFT.
+
+    The message names each row that is wrong, its first wrong layer or training-parity check, the cause, and the measured value
+    beside its limit. A row that is UNTESTED or could not run fails, and so does a run that compared nothing with the reference.
+    DRIFT is a Python warning, and fails with ``strict=True``. Returns the result.
+
+    model: a name of the zoo, or a model folder; a relative path begins at the current directory.
+    subjects: the rows, as in ``xverify.run``; when omitted, every framework that has a file in the folder. One that is not
+        installed then fails, too.
+    allow: which of "UNTESTED", "unsupported" and "not-installed" does not fail.
+    settings: of ``xverify.run``, such as task, batch, optimizer or seed. Nothing is timed unless one of them says how.
+    Raises XverifyError when the model cannot be run at all.
+    """
+    __tracebackhide__ = True
+    from .failing import check_allowed, drifts, failures
+
+    check_allowed(allow)
+    result = run_port(model, subjects, **settings)
+    said = failures(result, allow, named=subjects is not None)
+    if said:
+        raise AssertionError(said)
+    for text in drifts(result):
+        warnings.warn(text, stacklevel=2)
+    return result
+
+
+def run_port(
+    model: str | Path,
+    subjects: Sequence[str] | None = None,
+    **settings: Any,  # the keyword arguments of xverify.run, each with its own type
+) -> Result:
+    """Run a model as ``xverify.run`` does, with the same arguments, and put the result into the report of the test run.
+
+    Nothing is timed unless a setting says how. Raises KeyboardInterrupt where ``xverify.run`` would return what it has by then.
+    """
+    __tracebackhide__ = True
+    from ..engine.api import run
+    from ..errors import XverifyError
+    from ..workload.options import OF_TIMING
+
+    settings.setdefault("no_timing", not any(settings.get(name) for name in OF_TIMING))
+    try:
+        result = run(model, None if subjects is None else list(subjects), **settings)
+    except XverifyError as error:
+        raise error.with_traceback(None) from None  # the frames of xverify say nothing about the port
+    if any(note.startswith("interrupted") for note in result.notes):
+        raise KeyboardInterrupt
+    for record in recorders:
+        record(result)
+    return result

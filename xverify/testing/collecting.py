@@ -1,0 +1,91 @@
+"""Collects the results of a test run, also from the processes of pytest-xdist, and writes them to the files of --xverify-report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .. import writing
+from ..errors import NotWritten, UsageError
+from ..report.outputs import ENDINGS, of_results
+from ..results.file import decoded
+from ..results.records import Result
+from . import asserting
+from .plugin import OPTION
+
+ATTRIBUTE = "xverify_results"  # of the report of a test, which pytest-xdist sends to the main process: results as JSON
+
+
+class Collector:
+    """The results of a test run. In a process of pytest-xdist, it hands them on with the reports of the tests.
+
+    files: the paths that the user gave; relative ones begin where pytest was started.
+    Raises pytest.UsageError for a file that cannot be written.
+    """
+
+    def __init__(self, config: pytest.Config, files: Sequence[str]) -> None:
+        self.main = not hasattr(config, "workerinput")
+        self.paths = [config.invocation_params.dir / file for file in files]
+        self.running: list[Result] = []  # of the test that runs
+        self.collected: list[tuple[str, str]] = []  # name of the test, result as JSON
+        self.lines: list[str] = []
+        for path in self.paths if self.main else []:
+            _check(path)
+        asserting.recorders.append(self.running.append)
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_makereport(self) -> Iterator[None]:
+        """Add the results of a test to its report."""
+        outcome: Any = yield  # pluggy sends its result
+        if self.running:
+            setattr(outcome.get_result(), ATTRIBUTE, [json.dumps(each.to_dict()) for each in self.running])
+            self.running.clear()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take the results out of the report of a test, of this process or of another one."""
+        if self.main:
+            self.collected += [(report.nodeid, text) for text in getattr(report, ATTRIBUTE, ())]
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Write the files. A file that cannot be written makes the exit code 3, unless tests failed."""
+        if not self.main:
+            return
+        results = [_named(test, text) for test, text in sorted(self.collected)]
+        made = of_results(results)
+        for path in self.paths:
+            try:
+                writing.write_text(made[ENDINGS[path.suffix]](), path)
+                self.lines.append(f"xverify: {len(results)} result{'s' * (len(results) != 1)} in {path}")
+            except NotWritten as error:
+                self.lines.append(f"xverify: {error}")
+                session.exitstatus = session.exitstatus or pytest.ExitCode.INTERNAL_ERROR
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:  # Any: the class is private in pytest
+        """Say which files were written."""
+        for line in self.lines:
+            terminalreporter.write_sep("-", line)
+
+    def pytest_unconfigure(self) -> None:
+        """Forget this test run."""
+        asserting.recorders.remove(self.running.append)
+
+
+def _check(path: Path) -> None:
+    """Raise pytest.UsageError for an unknown ending, or a file that cannot be written."""
+    if path.suffix not in ENDINGS:
+        raise pytest.UsageError(f"{OPTION}={path}: the ending tells the format; known: {', '.join(ENDINGS)}")
+    try:
+        writing.check(OPTION, path)
+    except UsageError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+def _named(test: str, text: str) -> Result:
+    """A result with the name of its test among the notes."""
+    result = decoded(json.loads(text), test)
+    return replace(result, notes=(*result.notes, f"test: {test}"))

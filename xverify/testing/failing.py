@@ -1,0 +1,144 @@
+"""What is wrong with a result, as the message of a test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ..environments import store as environments
+from ..errors import UsageError, nearest
+from ..framework import discovery
+from ..reference.subjects import offered
+from ..report.conditions import command
+from ..report.notes import tally
+from ..results.records import Error, LayerError, Result, Row
+from ..results.verdicts import Verdict
+from ..verdict import limits
+from ..verdict.judgement import OWN_EQUAL
+from ..workload.spec import load_folder
+
+ALLOWED = ("UNTESTED", "unsupported", "not-installed")
+LONGEST = 600  # characters of a reason
+
+
+def check_allowed(allow: Sequence[str]) -> None:
+    """Raise UsageError for what cannot be allowed."""
+    for name in [allow] if isinstance(allow, str) else allow:
+        if name not in ALLOWED:
+            raise UsageError(f"allow is {name!r}{nearest(name, ALLOWED)} Known: {', '.join(ALLOWED)}")
+
+
+def failures(result: Result, allow: Sequence[str] = (), named: bool = True) -> str:
+    """Why a test of this result fails; "" when it passes.
+
+    allow: what does not fail, of ALLOWED. named: whether the user named the subjects.
+    """
+    told = [line for row in result.rows if not _passes(row, result, allow) for line in _row(row)]
+    if not named and "not-installed" not in allow:
+        told += [f"  {says}" for says in _not_covered(result)]
+    if not any(_compares(row, result) for row in result.rows):
+        told.append(
+            f"  nothing was compared: no row other than the reference {result.settings.reference} itself has a verdict; "
+            "name another subject, or install its framework"
+        )
+    if not told:
+        return ""
+    head = f"{result.model}: {tally(result.rows, 'subjects')}"
+    return "\n".join([head, *told, f"  The same with every layer: {command(result)} --layers"])
+
+
+def drifts(result: Result) -> Iterator[str]:
+    """A sentence about each row that is DRIFT."""
+    for row in result.rows:
+        if row.error is not None and row.error.verdict == Verdict.DRIFT:
+            yield f"{result.model}: {row.subject}, {row.task}: DRIFT: {_reason(row)}"
+
+
+def _passes(row: Row, result: Result, allow: Sequence[str]) -> bool:
+    if row.status != "ok":
+        return row.status in allow and row.error is None
+    if row.error is None:
+        return False
+    verdict = row.error.verdict
+    return (
+        verdict <= Verdict.EQUAL
+        or (verdict == Verdict.DRIFT and not result.settings.strict)
+        or (verdict == Verdict.UNTESTED and verdict in allow)
+    )
+
+
+def _compares(row: Row, result: Result) -> bool:
+    """Whether the row shows anything about a port: it has a verdict, and is not the reference itself."""
+    own = (result.settings.reference, "eager")
+    return row.error is not None and (row.framework, row.mode) != own
+
+
+def _not_covered(result: Result) -> Iterator[str]:
+    """A sentence about each framework that has a file in the folder, and no row."""
+    folder = load_folder(Path(result.settings.model))
+    covered = {row.framework for row in result.rows}
+    for name, adapter in sorted(discovery.load_all().items()):
+        own = adapter.default_modes and not adapter.runs_export and adapter.reads() == name
+        if own and offered(folder, adapter) and name not in covered:
+            yield f"{name}.py was not compared: {name} has no row, because it is not installed ({environments.remedy(adapter)})"
+
+
+def _row(row: Row) -> Iterator[str]:
+    """The lines about one row."""
+    verdict = row.error.verdict if row.error is not None else "no verdict" if row.status == "ok" else row.status
+    yield f"  {row.subject}, {row.task}: {verdict}"
+    reason = _reason(row)
+    if reason:
+        yield f"    cause: {reason}"
+    if row.error is None:
+        return
+    check = row.training.first if row.training is not None else None
+    if check is not None:
+        ratio = f": {check.ratio:.3g} x its noise floor" if check.ratio is not None else ""
+        yield f"    first wrong check: {check.name}, step {check.step}{ratio}"
+    found = row.training.layers if row.training is not None else row.error.layers
+    if found is not None and found.first is not None:
+        yield f"    first wrong layer: {_layer(found.first)}"
+    if row.training is None:
+        yield from _outputs(row.error)
+
+
+def _reason(row: Row) -> str:
+    """Why a row is not EQUAL, in one line."""
+    check = row.training.first if row.training is not None else None
+    said = row.reason or (row.error.reason if row.error is not None else None) or (check.says if check else "") or ""
+    text = " ".join(said.split())
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
+
+
+def _layer(layer: LayerError) -> str:
+    """The name of a layer, and its worst figure beside the limit."""
+    name, what = f"{layer.layer} ({layer.kind})", ""
+    figures = (
+        ("R of its input", layer.input_ratio, limits.EQUAL_R),
+        ("R", layer.ratio, limits.EQUAL_R),
+        ("C", layer.channel_ratio, limits.EQUAL_C),
+    )
+    beyond = [(symbol, value, limit) for symbol, value, limit in figures if not value <= limit]
+    if beyond:
+        symbol, value, limit = max(beyond, key=lambda each: each[1] / each[2])
+        what = f": {symbol} is {value:.3g}, and EQUAL is up to {limit:g}"
+    if layer.max_abs is not None:
+        what += f"; max |Δ| {layer.max_abs:.3g}"
+    return name + what
+
+
+def _outputs(error: Error) -> Iterator[str]:
+    """The output with the largest error, and the limit."""
+    known = [each for each in error.tensors if each.rel_rms is not None and each.max_abs is not None]
+    if not known:
+        return
+    worst = max(known, key=lambda each: each.rel_rms or 0.0)
+    text = (
+        f"    output {worst.output}, case {worst.case}: max |Δ| {worst.max_abs:.3g}, relative error {worst.rel_rms:.3g}"
+    )
+    if worst.noise_ratio is not None:
+        text += f", {worst.noise_ratio:.3g} x the noise of all layers, and EQUAL is up to {limits.EQUAL_RHO:g}"
+    elif worst.float32_ratio is not None:
+        text += f", {worst.float32_ratio:.3g} x the reference's own float32 error, and EQUAL is up to {OWN_EQUAL:g}"
+    yield text

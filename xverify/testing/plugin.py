@@ -1,0 +1,45 @@
+"""The plugin of pytest. It is loaded in every test run, so it imports nothing of xverify before a test or an option needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from ..results.records import Result
+
+OPTION = "--xverify-report"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the option."""
+    parser.getgroup("xverify").addoption(
+        OPTION,
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="write the results of all tests that run a model with xverify to FILE: .html, .md, .json, .xml (JUnit) or .csv, "
+        "e.g. --xverify-report=report.html; may be repeated",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Collect the results of all tests when a report is wanted."""
+    files = config.getoption(OPTION)
+    if files:
+        from .collecting import Collector
+
+        config.pluginmanager.register(Collector(config, files), "xverify-report")
+
+
+@pytest.fixture
+def xverify_run() -> Callable[..., Result]:
+    """Run a model as xverify.run does, without timing, and return its result: xverify_run("my_port", ["torch:eager", "jittor"]).
+
+    Nothing is asserted. The result is in the report of --xverify-report.
+    """
+    from .asserting import run_port
+
+    return run_port
