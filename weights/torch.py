@@ -64,8 +64,8 @@ def load_file(path: Path, trust: bool = False, most: float | None = None) -> Arr
 def _check_archive(path: Path, most: float | None) -> None:
     """Raise WeightsError for an archive that unpacks to more than there is room for, or that torch would misread.
 
-    torch does not compare checksums, reads nothing of a member that is a folder or cannot be unpacked, and then shows as weights what
-    was in memory before; of two members with one name, it reads one.
+    torch does not compare checksums. Of a member that is a folder or cannot be unpacked it reads nothing, and shows as weights what
+    was in memory before. Of two members with one name it reads one.
     """
     with path.open("rb") as file:
         if file.read(4) != b"PK\x03\x04":  # torch's own test of what is an archive
