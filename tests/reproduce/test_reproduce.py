@@ -251,7 +251,7 @@ def test_a_row_that_computes_something_else_has_its_speed_struck_out():
     )
     found = done(result(row("torch:eager", 0.1), wrong))
     text = printed(found)
-    [line] = [line for line in text.splitlines() if line.startswith(" jittor ")]
+    [line] = [line for line in text.splitlines() if line.startswith("jittor ")]
     assert line.split()[4:9] == ["-", "-", "160", "not", "counted"]
     assert "jittor: fc differs first" in text
     assert "fastest first" not in text
@@ -267,7 +267,7 @@ def refused(made, reason, short, noisy):
 def test_a_refused_speed_is_struck_out_with_its_reason_and_takes_no_part_in_the_order(short, noisy):
     found = done(result(row("torch:eager", 0.1), refused(row("jittor", 0.05), "why it is refused", short, noisy)))
     text = printed(found)
-    [line] = [line for line in text.splitlines() if line.startswith(" jittor ")]
+    [line] = [line for line in text.splitlines() if line.startswith("jittor ")]
     assert line.split()[4:10] == ["-", "-", "160", "not", "counted:", short.split()[0]]
     assert "jittor: why it is refused" in text
     assert "fastest first" not in text
