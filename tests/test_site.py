@@ -1,6 +1,7 @@
 """The documentation as a site: it is built without a warning, has every page, and needs no network to be read."""
 
 import re
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -12,6 +13,7 @@ from xverify.commands._main import commands
 
 ROOT = Path(__file__).parent.parent
 NEEDED = ("mkdocs", "material", "mkdocstrings")
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 # What a browser fetches by itself: scripts, styles, fonts, pictures and frames.
 FETCHED = re.compile(
     r"<(?:script|img|iframe|source)\b[^>]*\bsrc=[\"']?(https?:)?//|<link\b[^>]*\bhref=[\"']?(https?:)?//[^>]*>"
@@ -79,6 +81,24 @@ def test_the_site_needs_no_network(site, tmp_path):
         '<link rel="stylesheet" href="https://fonts.example/css"><script src="//a.b/c.js">'
     )
     assert len(fetched(tmp_path)) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+def test_a_browser_finds_a_page_by_its_words_and_fetches_files_alone(site):
+    playwright = pytest.importorskip("playwright.sync_api")
+    requests, problems = [], []
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.on("request", lambda request: requests.append(request.url))
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.goto((site / "index.html").as_uri())
+        page.fill("input[name=query]", "noise floor")
+        page.wait_for_selector(".md-search-result__item a[href*=verdict]", state="attached", timeout=60_000)
+        browser.close()
+    assert problems == []
+    assert [url for url in requests if not url.startswith(("file:", "data:", "blob:", "about:"))] == []
 
 
 @pytest.mark.slow

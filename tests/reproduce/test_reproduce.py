@@ -365,8 +365,8 @@ def test_a_wrong_command_line_is_answered_in_one_line(xverify, arguments, says):
 
 
 def test_a_reproduction_is_measured_printed_and_written(tiny, tmp_path, capsys):
-    file, text = tmp_path / "r.json", tmp_path / "r.md"
-    options = ["--scale", "0.1", "--repeats", "2", "--json", str(file), "--markdown", str(text)]
+    file, text, page = tmp_path / "r.json", tmp_path / "r.md", tmp_path / "r.html"
+    options = ["--scale", "0.1", "--repeats", "2", "--json", str(file), "--markdown", str(text), "--html", str(page)]
     assert main(["reproduce", "tiny", *options]) == 0
     captured = capsys.readouterr()
     assert "part 1 of 1, repeat 2 of 2: " in captured.err
@@ -390,6 +390,7 @@ def test_a_reproduction_is_measured_printed_and_written(tiny, tmp_path, capsys):
         assert [each["speed"]["calls"] for each in run["result"]["rows"]] == [40, 40]
     assert "| numpy | off | 40 | 4 |" in text.read_text()
     assert "published, CPU: a core" in text.read_text()
+    assert page.read_text().count("<section") == 2, "a report for each of the two runs"
 
 
 def test_quiet_prints_one_line(tiny, capsys):

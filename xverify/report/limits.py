@@ -37,9 +37,10 @@ def _sentence(clauses: list[str]) -> str:
     return f"Limits: {'; '.join([*clauses, MORE])}"
 
 
-def _inputs(result: Result, what: str) -> str:
-    kind = f" ({result.inputs.kind})" if result.inputs.kind else ""
-    return f"{result.inputs.cases} {what}{kind}"
+def _inputs(result: Result, one: str, several: str) -> str:
+    inputs = result.inputs
+    kind = f" ({inputs.kind})" if inputs.kind else ""
+    return f"{inputs.cases} {one if inputs.cases == 1 else several}{kind}"
 
 
 def _of_task(result: Result) -> Iterator[str]:
@@ -47,7 +48,8 @@ def _of_task(result: Result) -> Iterator[str]:
     reference = result.reference
     trained = "train" in result.tasks
     if result.weights.digest:
-        yield f"{_inputs(result, 'batches' if trained else 'input cases')}; {result.weights.source}"
+        names = ("batch", "batches") if trained else ("input case", "input cases")
+        yield f"{_inputs(result, *names)}; {result.weights.source}"
     if not reference.random and reference.precision in ("float32", "mixed"):
         yield f"the reference is not in float64{' in every part' if reference.precision == 'mixed' else ''}"
     if result.weights.digest and not trained and not reference.random:
