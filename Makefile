@@ -31,7 +31,7 @@ fast: $(STAMP)
 
 docs: $(STAMP)                ## the documentation as a site in site/, which needs no network to be read
 	$(BIN)/python -c "import mkdocs, material, mkdocstrings" 2>/dev/null || $(BIN)/python -m pip install --quiet -c constraints.txt -e ".[docs]"
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "open site/index.html"
 
 bench: $(STAMP)               ## how fast a command starts; the harness beside loops written by hand; the cost of a replay

@@ -28,7 +28,7 @@ def steady(lines):
     """What is the same in every run: no figures, no columns that depend on the width of figures, nothing about noise."""
     kept, skipping = [], False
     for line in lines:
-        if line.startswith(FREE):
+        if line.startswith(FREE) or "NO_STEADY_STATE" in line:
             skipping = True
         elif line.startswith(("  ", "PASS", "FAIL", "training-parity")):
             skipping = False
