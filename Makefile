@@ -8,7 +8,7 @@ SUBJECTS := torch:eager,jittor,tensorflow:eager,tensorflow:graph,onnxruntime
 LOCK     := $(BIN)/uv --quiet pip compile pyproject.toml --extra all --extra dev --constraint constraints.txt \
             --universal --python-version 3.10 --no-python-downloads --no-annotate --custom-compile-command "make lock"
 
-.PHONY: run test long check ci fast bench faults ports onnx-suite torchvision formats environments lint types resolve lock clean
+.PHONY: run test long check ci fast bench faults ports onnx-suite torchvision formats environments lint types resolve lock docs clean
 run: $(STAMP) environments    ## verify and time ResNet-50 in four frameworks; leaves results/resnet50.json
 	@mkdir -p results
 	$(BIN)/xverify run resnet50 --subjects $(SUBJECTS) --effort quick --json results/resnet50.json
@@ -28,6 +28,11 @@ ci: lint types resolve test   ## what has to pass before a change is merged
 fast: $(STAMP)
 	$(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile -m "not slow and not timed"
 	$(BIN)/python -m pytest -q -m "timed and not slow" || $(BIN)/python -m pytest -q -m "timed and not slow" --last-failed
+
+docs: $(STAMP)                ## the documentation as a site in site/, which needs no network to be read
+	$(BIN)/python -c "import mkdocs, material, mkdocstrings" 2>/dev/null || $(BIN)/python -m pip install --quiet -c constraints.txt -e ".[docs]"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo "open site/index.html"
 
 bench: $(STAMP)               ## how fast a command starts; the harness beside loops written by hand; the cost of a replay
 	$(BIN)/python bench/start.py
@@ -76,7 +81,7 @@ lock: $(STAMP)                ## resolve again for all supported Pythons, keepin
 	mv $(VENV)/requirements.lock requirements.lock
 
 clean:
-	rm -rf $(VENV) results build *.egg-info
+	rm -rf $(VENV) results build site *.egg-info
 
 $(STAMP): pyproject.toml setup.py constraints.txt
 	@echo "== creating $(VENV) and installing xverify with torch, Jittor, TensorFlow and ONNX Runtime (minutes the first time)"

@@ -9,6 +9,9 @@ class Listener:
     def phase(self, subject: str, doing: str) -> None:
         """A step has begun. subject: a subject, or "reference". doing: what it does, as a phrase."""
 
+    def ended(self, subject: str, problem: str) -> None:
+        """The step is over. problem: the status of a subject that cannot go on, for example "crashed"; "" when it can."""
+
     def beat(self, subject: str, seconds: float, line: str) -> None:
         """The step continues. This is never called while a block of calls is timed.
 

@@ -87,7 +87,7 @@ def test_a_conversion_with_a_fault_fails_although_its_runtime_is_right(xverify, 
 
 def test_other_names_are_matched_by_content_and_the_matching_is_printed(xverify, good, tmp_path):
     other = write(tmp_path / "other.onnx", names=("image", "out_0", "out_1"), swap=True)
-    done = xverify("check", other, "--against", good)
+    done = xverify("check", other, "--against", good, "--details")
     assert done.code == 0, done.out + done.err
     assert "x = image" in done.out
     assert "scores = out_1" in done.out

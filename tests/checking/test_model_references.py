@@ -138,7 +138,7 @@ def test_a_file_with_channels_last_is_compared_with_code_whose_channels_come_sec
     shapes = {"image": [2, 9, 9, 3]}, {"features": [2, 7, 7, 4]}
     file = save_onnx(tmp_path / "nhwc.onnx", nodes, *shapes, {"weight": kernel})
     text = f"torch={tmp_path / 'conv.py'}"
-    done = xverify("check", file, "--against", text, "--weights", tmp_path / "kernel.npz")
+    done = xverify("check", file, "--against", text, "--weights", tmp_path / "kernel.npz", "--details")
     assert done.code == 0, done.out + done.err
     assert "input = image" in done.out
     assert "NCHW→NHWC" in done.out

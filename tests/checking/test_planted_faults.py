@@ -72,7 +72,7 @@ def test_one_fault_alone_ends_with_exit_code_1_and_its_sentence_and_a_right_file
 
 def test_the_layout_of_square_images_is_decided_by_the_outputs_or_by_the_user(tmp_path):
     reference, file = planted.square(tmp_path / "nchw.onnx"), planted.square(tmp_path / "nhwc.onnx", turned=True)
-    done = cli(tmp_path, "check", file, "--against", reference)
+    done = cli(tmp_path, "check", file, "--against", reference, "--details")
     out = " ".join(done.out.split())
     assert done.code == 0, done.out + done.err
     assert "the outputs decide" in out

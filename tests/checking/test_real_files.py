@@ -200,7 +200,7 @@ def test_torchscript_without_shapes_takes_images_in_the_order_that_it_can_comput
         torch.jit.trace(net, x).save(str(tmp_path / "net.pt"))
         recorded = {"input/x": x.permute(0, 2, 3, 1).numpy(), "output/y": net(x).numpy()}
     np.savez(tmp_path / "recorded.npz", **recorded)
-    done = xverify("check", tmp_path / "net.pt", "--against", tmp_path / "recorded.npz", *options)
+    done = xverify("check", tmp_path / "net.pt", "--against", tmp_path / "recorded.npz", *options, "--details")
     assert done.code == code, done.out + done.err
     assert ("axes NHWC→NCHW" in done.out) == (code == 0)
     if code:

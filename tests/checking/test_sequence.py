@@ -107,7 +107,7 @@ def test_the_noise_floor_of_a_step_is_that_of_the_sequence_before_it(xverify, tm
 
 def test_other_names_are_matched_and_the_state_goes_with_them(xverify, right, tmp_path):
     other = cell(tmp_path / "other.onnx", names=("output_0", "state"))
-    done = xverify("check", other, "--against", right, *SEQUENCE)
+    done = xverify("check", other, "--against", right, *SEQUENCE, "--details")
     assert done.code == 0, done.out + done.err
     assert "h_out = state" in done.out
 

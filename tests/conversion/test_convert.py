@@ -357,7 +357,8 @@ def test_openvino_and_litert_compute_the_same_and_a_bias_that_they_lose_is_caugh
     for name, text in FAULTY.items():
         (place / f"{name}.py").write_text(text)
     subjects = ",".join(["torch:eager", "openvino", "litert", *FAULTY])
-    done = xverify("run", folder, "--subjects", subjects, "--warmup", 1, "--rerun", 4, frameworks=place, timeout=600)
+    fast = ("--warmup", 1, "--rerun", 4, "--details")
+    done = xverify("run", folder, "--subjects", subjects, *fast, frameworks=place, timeout=600)
     assert done.code == 1, done.out + done.err
     for subject in ("openvino", "litert"):
         assert done.row(subject)["error"]["verdict"] in ("EQUAL", "IDENTICAL")

@@ -25,7 +25,7 @@ def compared(xverify, tmp_path, *others, extra=(), spec=SPEC, model=MODEL):
 
 
 def test_two_honest_frameworks_pass(xverify, tmp_path):
-    done = compared(xverify, tmp_path)
+    done = compared(xverify, tmp_path, extra=("--details",))
     assert done.code == 0, done.err
     assert done.result["verdict"] == "PASS"
     assert done.out.splitlines()[-1].startswith("PASS port: 2 of 2 subjects EQUAL")
@@ -159,7 +159,7 @@ def test_a_framework_that_prints_does_not_disturb_the_protocol(xverify, tmp_path
 
 def test_without_float64_the_floor_is_measured_by_perturbation(xverify, tmp_path):
     folder = write_folder(tmp_path / "port", ("single", "honest", "swapped"))
-    done = xverify("run", folder, "--subjects", "single,honest,swapped", *FAST)
+    done = xverify("run", folder, "--subjects", "single,honest,swapped", *FAST, "--details")
     assert done.result["reference"]["precision"] == "float32"
     assert "neighbouring float32" in done.out
     assert done.row("honest")["error"]["verdict"] in ("EQUAL", "IDENTICAL")

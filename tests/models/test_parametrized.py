@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "suites"))
 import ports
 
 pytestmark = pytest.mark.slow
-FLAGS = ("--warmup", 1, "--rerun", 1, "--cases", 2)
+FLAGS = ("--warmup", 1, "--rerun", 1, "--cases", 2, "--details")
 NAMES = ("weight_norm_decoder", "spectral_norm_critic")
 FOLDED = {
     "weight_norm_decoder": [

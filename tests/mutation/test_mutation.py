@@ -36,7 +36,7 @@ def build():
     return Net()
 """
 
-FAST = ("--subjects", "torch:eager,torch_port:eager", "--warmup", 1, "--rerun", 4, "--cases", 2)
+FAST = ("--subjects", "torch:eager,torch_port:eager", "--warmup", 1, "--rerun", 4, "--cases", 2, "--details")
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from conftest import MODEL, SPEC, write_folder
 
 from xverify.weights import digest
 
-FAST = ("--warmup", 2, "--rerun", 16)
+FAST = ("--warmup", 2, "--rerun", 16, "--details")
 NOISE = "h = ({} np.random.standard_normal(h.shape)).astype(h.dtype)\n        return h @"
 
 NET = """

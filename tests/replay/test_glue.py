@@ -105,7 +105,9 @@ def test_a_fault_in_an_embedding_by_the_command_line(xverify, tmp_path):
     done, error = run(xverify, tmp_path, TIMES, embedding(), FAULTS[0])
     assert (done.code, error["verdict"]) == (1, "DIFFERENT")
     assert error["reason"].startswith(f"Fault {PLACE}")
-    assert f"fc1: is given a wrong input: the fault is {PLACE}" in " ".join(done.out.split())
+    out = " ".join(done.out.split())
+    assert out.count(PLACE) == 1, "the fault is told once"
+    assert f"Fault {PLACE}: the input of `fc1` is already wrong" in out
 
 
 IMAGES = """

@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("greenlet")
 
-FAST = ("--subjects", "torch:eager,torch_port:eager", "--warmup", 1, "--rerun", 4, "--cases", 2)
+FAST = ("--subjects", "torch:eager,torch_port:eager", "--warmup", 1, "--rerun", 4, "--cases", 2, "--details")
 
 SPEC = """
 from xverify import ModelSpec, TensorSpec

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import FAULTY, write_folder
 from rich.console import Console
-from rich.progress import Progress
+from rich.live import Live
 
 from xverify.report.progress import LiveProgress, PlainProgress, progress_listener
 
@@ -44,19 +44,67 @@ def test_quiet_prints_nothing(capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_in_a_terminal_the_reference_has_a_line_of_its_own():
-    console = Console(file=io.StringIO(), width=100, force_terminal=True, highlight=False)
-    progress = Progress(console=console)
-    listener = LiveProgress(progress)
-    listener.phase("jittor", "warming up [fast]")
-    listener.phase("reference", "computing")
-    first, second = progress.tasks
-    assert (first.description, first.visible) == ("[bold]jittor[/] warming up \\[fast]", True)
-    assert (second.description, second.visible) == ("[bold]reference[/] computing", True)
-    listener.timing(3, 8, 2.0)
-    assert (first.completed, first.fields["left"], second.visible) == (3, "round 3 of 8, 2 s left", False)
-    listener.process_run_done(1, 6, "x")
-    assert "process run 1 of 6 or more" in console.file.getvalue()
+def shown(tell):
+    """What a terminal of 100 columns shows after these calls, without what was erased."""
+    console = Console(file=io.StringIO(), width=100, force_terminal=True, color_system=None, highlight=False)
+    display = Live(console=console, auto_refresh=False)
+    tell(LiveProgress(display))
+    console.file = io.StringIO()
+    console.print(display.get_renderable())
+    return [" ".join(line.split()) for line in console.file.getvalue().splitlines() if line.strip()]
+
+
+def test_every_subject_has_a_line_in_the_live_table():
+    def tell(listener):
+        listener.phase("reference", "computing")
+        listener.phase("jittor", "warming up [fast]")
+        listener.beat("jittor", 2.0, "compiling")
+        listener.beat("reference", 200.0, "reading :smile: [bold]")
+
+    head, rule, *lines = shown(tell)
+    assert head == "subject phase progress time left"
+    assert set(rule) == {"─"}
+    assert lines == ["reference computing 3 min: reading :smile: [bold]", "jittor warming up [fast] 2 s"]
+
+
+def test_while_blocks_are_timed_one_line_shows_the_rounds():
+    def tell(listener):
+        listener.phase("jittor", "first step, warming up")
+        listener.warm("jittor", 12.3456)
+        listener.ended("jittor", "")
+        listener.phase("torch:eager", "building the model")
+        listener.ended("torch:eager", "crashed")
+        listener.phase("reference", "computing")
+        listener.timing(8, 8, 2.0)
+        listener.process_run_done(1, 6, "jittor 12 a second")
+        listener.note("something")
+
+    assert shown(tell)[2:5] == ["jittor warm about 12.35 a second", "torch:eager crashed", "reference waiting"]
+    timed, run, note = shown(tell)[5:]
+    assert timed == "all subjects timing in alternation round 8 of 8 2 s"
+    assert run.startswith("process run 1 of 6 or more, ")
+    assert run.endswith(" left at least: jittor 12 a second")
+    assert note == "note: something"
+
+
+def test_the_next_step_takes_the_line_of_the_rounds_away():
+    def tell(listener):
+        listener.timing(8, 8, 0.0)
+        listener.phase("reference", "computing in float64")
+        listener.judged("a.onnx", "runtime", "EQUAL")
+        listener.judged("a.onnx", "conversion", "DRIFT")
+
+    assert shown(tell)[2:] == ["reference computing in float64", "a.onnx judged runtime: EQUAL, conversion: DRIFT"]
+
+
+def test_rounds_that_follow_each_other_quickly_are_not_all_drawn():
+    console = Console(file=io.StringIO(), width=100, force_terminal=True)
+    listener = LiveProgress(Live(console=console, auto_refresh=False))
+    drawn = []
+    listener.display.update = lambda *_, **__: drawn.append(1)
+    for done in range(1, 101):
+        listener.timing(done, 100, 1.0)
+    assert 1 <= len(drawn) <= 5
 
 
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="counts processor time with /proc")

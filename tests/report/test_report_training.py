@@ -51,8 +51,8 @@ def printed(*rows, width=WIDE, colours=False):
 
 def cells(text, subject):
     """Name of a column -> cell of a subject in the printed table."""
-    head = next(line for line in text.splitlines() if line.startswith(" subject"))
-    line = next(line for line in text.splitlines() if line.startswith(f" {subject} "))
+    head = next(line for line in text.splitlines() if line.startswith("subject"))
+    line = next(line for line in text.splitlines() if line.startswith(f"{subject} "))
     starts = [head.index(name) for name in head.split()] + [WIDE]
     return {name: line[a:b].strip() for name, a, b in zip(head.split(), starts, starts[1:])}
 

@@ -251,7 +251,7 @@ def test_a_row_that_computes_something_else_has_its_speed_struck_out():
     )
     found = done(result(row("torch:eager", 0.1), wrong))
     text = printed(found)
-    [line] = [line for line in text.splitlines() if line.startswith(" jittor ")]
+    [line] = [line for line in text.splitlines() if line.startswith("jittor ")]
     assert line.split()[4:9] == ["-", "-", "160", "not", "counted"]
     assert "jittor: fc differs first" in text
     assert "fastest first" not in text
@@ -267,7 +267,7 @@ def refused(made, reason, short, noisy):
 def test_a_refused_speed_is_struck_out_with_its_reason_and_takes_no_part_in_the_order(short, noisy):
     found = done(result(row("torch:eager", 0.1), refused(row("jittor", 0.05), "why it is refused", short, noisy)))
     text = printed(found)
-    [line] = [line for line in text.splitlines() if line.startswith(" jittor ")]
+    [line] = [line for line in text.splitlines() if line.startswith("jittor ")]
     assert line.split()[4:10] == ["-", "-", "160", "not", "counted:", short.split()[0]]
     assert "jittor: why it is refused" in text
     assert "fastest first" not in text
@@ -365,8 +365,8 @@ def test_a_wrong_command_line_is_answered_in_one_line(xverify, arguments, says):
 
 
 def test_a_reproduction_is_measured_printed_and_written(tiny, tmp_path, capsys):
-    file, text = tmp_path / "r.json", tmp_path / "r.md"
-    options = ["--scale", "0.1", "--repeats", "2", "--json", str(file), "--markdown", str(text)]
+    file, text, page = tmp_path / "r.json", tmp_path / "r.md", tmp_path / "r.html"
+    options = ["--scale", "0.1", "--repeats", "2", "--json", str(file), "--markdown", str(text), "--html", str(page)]
     assert main(["reproduce", "tiny", *options]) == 0
     captured = capsys.readouterr()
     assert "part 1 of 1, repeat 2 of 2: " in captured.err
@@ -390,6 +390,7 @@ def test_a_reproduction_is_measured_printed_and_written(tiny, tmp_path, capsys):
         assert [each["speed"]["calls"] for each in run["result"]["rows"]] == [40, 40]
     assert "| numpy | off | 40 | 4 |" in text.read_text()
     assert "published, CPU: a core" in text.read_text()
+    assert page.read_text().count("<section") == 2, "a report for each of the two runs"
 
 
 def test_quiet_prints_one_line(tiny, capsys):

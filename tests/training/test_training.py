@@ -65,7 +65,7 @@ def test_a_folder_without_torch_cannot_be_trained(xverify, tmp_path):
 
 
 def test_both_tasks_are_rows_of_one_result(xverify, tmp_path):
-    done, result = run(xverify, "mlp", "--task", "forward,train", "--subjects", "torch:eager,torch:trace")
+    done, result = run(xverify, "mlp", "--task", "forward,train", "--subjects", "torch:eager,torch:trace", "--details")
     assert done.code == 0, done.out + done.err
     assert result["tasks"] == ["forward", "train"]
     assert [row["task"] for row in result["rows"]] == ["forward", "forward", "train", "train"]

@@ -79,9 +79,8 @@ def test_kept_memory_has_no_faults_and_the_system_has_those_of_a_plain_script(xv
     faults = {}
     for policy in ("keep", "system"):
         file = tmp_path / f"{policy}.json"
-        done = xverify(
-            "run", folder, "--subjects", "numpy", "--warmup", 4, "--rerun", 16, "--allocator", policy, "--json", file
-        )
+        calls = ("--warmup", 4, "--rerun", 16, "--details")
+        done = xverify("run", folder, "--subjects", "numpy", *calls, "--allocator", policy, "--json", file)
         (run,) = json.loads(file.read_text())["rows"][0]["speed"]["launches"]
         faults[policy] = run["faults_per_call"]
         assert f"Memory: --allocator {policy}: " in done.out

@@ -62,6 +62,11 @@ class Candidate:
         except SubjectError as error:
             self.failure = self.failure or error
             self.worker.close()
+            listener.ended(self.label, error.status)
         except MemoryError:
             self.failure = self.failure or Failed("there is not enough memory to compare its outputs")
             self.worker.close()
+            listener.ended(self.label, self.failure.status)
+        else:
+            if self.failure is None:
+                listener.ended(self.label, "")

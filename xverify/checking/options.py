@@ -151,4 +151,7 @@ class CheckDisplay:
 
     json: FilePath | None = option(None, "write the result file", group=OUTPUT, metavar="FILE", path="written")
     nodes: bool = option(False, "also print the verdict on every node", group=OUTPUT)
+    details: bool = option(
+        False, "also print how inputs and outputs were matched, and every sentence on what was checked", group=OUTPUT
+    )
     quiet: bool = option(False, "print only the line of the verdict, and no progress", group=OUTPUT)

@@ -61,7 +61,7 @@ def main(args: argparse.Namespace) -> int:
         result, problem = measured(lambda: check(args.files, json=args.json, listener=listener, **settings))
     makers = of_results([result])
     if not outputs.printed(args, makers):
-        render(result, console(), quiet=args.quiet, by_node=args.nodes)
+        render(result, console(), quiet=args.quiet, by_node=args.nodes, details=args.details)
     outputs.summarize(args, makers)
     problem = outputs.written(args, makers) or problem
     if problem:

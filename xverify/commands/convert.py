@@ -44,7 +44,7 @@ def main(args: argparse.Namespace) -> int:
     """Convert, check, print the report of the check, and return the exit code of its verdict."""
     from ..conversion.api import convert
     from ..conversion.checked import conclusion
-    from ..report.check import render
+    from ..report.check import report
     from ..report.progress import progress_listener
     from ..report.style import coloured
     from ..report.terminal import console
@@ -55,7 +55,7 @@ def main(args: argparse.Namespace) -> int:
         result, problem = measured(lambda: convert(args.model, args.out, json=args.json, listener=listener, **settings))
     out = console()
     if not args.quiet:
-        render(result, out, by_node=args.nodes)
+        report(result, out, by_node=args.nodes, details=args.details)
     out.print(
         f"{coloured(result.verdict)} {escape(args.out)}: {escape(conclusion(result, args.accept))}", soft_wrap=True
     )

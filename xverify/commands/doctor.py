@@ -94,8 +94,7 @@ def _particulars(adapter: type[Framework]) -> list[str]:
             "[yellow]no oneDNN wheels: convolutions are slow.[/] Type: pip install onednn-cpu-gomp==2021.2.0 "
             "onednn-devel-cpu-gomp==2021.2.0"
         )
-    lines.append(adapter.slow_start())
-    return lines
+    return [*lines, *filter(None, [adapter.slow_start()])]
 
 
 def _torchvision() -> list[str]:

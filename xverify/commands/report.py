@@ -7,6 +7,7 @@ from ..report.options import Page, Tables
 from ..report.outputs import of_results
 from ..results.file import read
 from ..workload.declaration import declared
+from ..workload.options import named
 from . import _outputs as outputs
 from ._arguments import Parser, add
 
@@ -14,12 +15,12 @@ HELP = "make reports from result files: HTML, Markdown, JUnit XML, CSV"
 GROUP = "results"
 EXAMPLE = """examples:
   xverify report result.json
-      print the report again
+      print the report again; --details prints every sentence
   xverify report result.json --html report.html
   xverify report a.json b.json --html matrix.html --junit results.xml
       one page with all models and subjects
   xverify report result.json --format markdown"""
-OPTIONS = (*declared(Page), *declared(Tables))
+OPTIONS = (*declared(Page), *declared(Tables), named("details"))
 
 
 def add_arguments(parser: Parser) -> None:
@@ -41,9 +42,9 @@ def main(args: argparse.Namespace) -> int:
         out = terminal.console()
         for path, result in zip(paths, results):
             if content.of_files(result):
-                check.render(result, out)
+                check.render(result, out, details=args.details)
             else:
-                terminal.render(result, out, file=str(path))
+                terminal.render(result, out, file=str(path), details=args.details)
     problem = outputs.written(args, makers)
     if problem:
         raise problem

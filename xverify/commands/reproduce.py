@@ -5,6 +5,7 @@ import datetime
 from contextlib import suppress
 
 from ..errors import NotWritten, UsageError
+from ..report.options import Page
 from ..report.progress import progress_listener
 from ..report.terminal import console
 from ..reproduce import files
@@ -13,7 +14,7 @@ from ..reproduce.published import EXPERIMENTS, find
 from ..reproduce.records import Reproduction, check_scale
 from ..reproduce.run import find_data, run_part
 from ..reproduce.terminal import print_closing, print_part
-from ..workload.declaration import Option
+from ..workload.declaration import Option, declared
 from ..workload.options import HOW, OUTPUT, WHAT, named
 from ..writing import is_replaced
 from ._arguments import Parser, add, values
@@ -27,7 +28,7 @@ gives 3.
 
 examples:
   xverify reproduce                                     the experiments: question, rows, settings, hardware, duration
-  xverify reproduce jittor-method --json r.json
+  xverify reproduce jittor-method --json r.json --html r.html
   xverify reproduce lstm-ptb --scale 0.1                a tenth of the steps of the same models
   xverify reproduce mlp-mnist --data mnist --repeats 3 --markdown mlp.md"""
 
@@ -43,6 +44,7 @@ OPTIONS = (
         "markdown", str | None, None, "also write the tables as Markdown, after every part", group=OUTPUT,
         metavar="FILE", path="written",
     ),
+    *declared(Page),
     named("quiet"),
 )  # fmt: skip
 DEFAULTS = {"scale": 1.0, **{each.name: each.default for each in OPTIONS}}
@@ -79,7 +81,8 @@ def main(args: argparse.Namespace) -> int:
                 with suppress(NotWritten):  # the last write tells
                     write(done, path)
 
-    kept = {path: write for path, write in ((args.json, files.write), (args.markdown, files.write_markdown)) if path}
+    writers = ((args.json, files.write), (args.markdown, files.write_markdown), (args.html, files.write_html))
+    kept = {path: write for path, write in writers if path}
 
     out = console()
     for part in done.experiment.parts:

@@ -104,6 +104,10 @@ class TimedCandidate:
             yield
         except SubjectError as error:
             self._fail(error)
+            self.listener.ended(self.label, error.status)
+        else:
+            if doing:
+                self.listener.ended(self.label, "")
 
     def _fail(self, error: SubjectError) -> None:
         self.failure = self.failure or error

@@ -25,6 +25,9 @@ from xverify.weights import jittor as weights
 from xverify.workload.losses import Loss
 from xverify.workload.optimizers import Optimizer, update
 
+# Where Jittor keeps its compiled core: version, compiler, Python, system, processor, installation, and name of the cache.
+COMPILED = "jt*/*/py*/*/*/*/*/jittor_core*"
+
 
 def eager(framework: Framework, model: Any, example: tuple[Any, ...]) -> Any:
     """Call the module directly."""
@@ -73,6 +76,9 @@ class Adapter(Framework):
 
     @classmethod
     def slow_start(cls) -> str:
+        home = Path(os.environ.get("JITTOR_HOME", Path.home()))
+        if any((home / ".cache" / "jittor").glob(COMPILED)):
+            return ""
         return "compiling its core and operators: 2 to 6 minutes the first time on a machine, then cached"
 
     @classmethod

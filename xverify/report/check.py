@@ -11,37 +11,49 @@ from rich.markup import escape
 from ..results.figures import Figures
 from ..results.records import Result, Row
 from ..results.verdicts import Verdict
-from . import layers, numbers, quantisation
-from .notes import coverage, speed_sentences, tally
-from .rows import RATIO, speed_columns, why_not_counted
+from . import layers, limits, numbers, quantisation
+from .notes import coverage, notes, speed_sentences, tally
+from .rows import RATIO, fitting, speed_columns, why_not_counted
 from .style import STYLES, coloured
-from .tables import Column, FirstThatFits, narrower, table
-from .terminal import speed_reason
+from .tables import Column
+from .terminal import speed_reason, tell
 
 QUESTIONS = {"runtime": "computes what the file says", "conversion": "says what the reference says"}
 
 
-def render(result: Result, console: Console, quiet: bool = False, by_node: bool = False) -> None:
-    """Print a result. quiet: print the last line alone. by_node: also print every node."""
+def render(
+    result: Result,
+    console: Console,
+    quiet: bool = False,
+    by_node: bool = False,
+    details: bool = False,
+) -> None:
+    """Print a result.
+
+    quiet: print the last line alone.
+    by_node: also print every node.
+    details: also print every sentence on what was checked.
+    """
     if not quiet:
-        _print_report(result, console, by_node)
+        report(result, console, by_node, details)
     seconds = result.timeline.get("total_seconds", 0.0)
     text = f"{escape(result.model)}: {tally(result.rows, 'answers')}; {seconds:.1f} s"
-    console.print(f"{coloured(result.verdict)} {text}", soft_wrap=True)
+    tell(console, f"{coloured(result.verdict)} {text}")
 
 
-def _print_report(result: Result, console: Console, by_node: bool) -> None:
+def report(result: Result, console: Console, by_node: bool, details: bool) -> None:
+    """Print a result without its last line."""
     title = f"{result.model}, {result.inputs.cases} input cases ({result.inputs.kind})"
-    console.print(FirstThatFits(table(each, result.rows, title) for each in narrower(shown(result), DISPENSABLE)))
-    for style, label, reason in reasons(result):
-        console.print(f"  [{style}]{escape(label)}[/]: {escape(reason)}", soft_wrap=True)
+    console.print(fitting(shown(result), DISPENSABLE, result, title))
+    for style, label, reason in reasons(result, by_node):
+        tell(console, f"  [{style}]{escape(label)}[/]: {escape(reason)}")
     for row in result.rows:
         quantisation.render(row, console, everything=by_node)
     if by_node:
         for row in result.rows:
             layers.render(row, console)
-    for line in footer(result):
-        console.print(f"[dim]{escape(line)}[/]", soft_wrap=True)
+    for line in footer(result) if details else (limits.of_check(result), *_notes(result)):
+        tell(console, f"[dim]{escape(line)}[/]")
 
 
 def shown(result: Result) -> list[Column[Row]]:
@@ -49,12 +61,15 @@ def shown(result: Result) -> list[Column[Row]]:
     return [column for column in (*COLUMNS, *speed_columns(result)) if column.title in ALWAYS or _known(result, column)]
 
 
-def reasons(result: Result) -> Iterator[tuple[str, str, str]]:
-    """Why each row is not EQUAL, or why its speed has no verdict: a style, the name of the row, and a sentence."""
+def reasons(result: Result, by_node: bool = False) -> Iterator[tuple[str, str, str]]:
+    """Why each row is not EQUAL, or why its speed has no verdict: a style, the name of the row, and a sentence.
+
+    by_node: leave out what is told with the nodes of the row.
+    """
     for row in result.rows:
         differs = STYLES.get(row.error.verdict, "red") if row.error else "red"
         for style, reason in (("red", row.reason), (differs, row.error.reason if row.error else None)):
-            if reason:
+            if reason and not (by_node and layers.told(row)):
                 yield style, f"{row.subject}, {row.task}", reason
         slow = speed_reason(row, result.noise.refusal)
         if slow is not None and why_not_counted(row) != "":
@@ -72,7 +87,6 @@ def footer(result: Result) -> Iterator[str]:
             if row.precision is not None and row.precision.says != row.precision.name:
                 yield f"Precision: {row.subject}: {row.precision.says}"
             yield from (f"Matched: {row.subject}: {pair}" for pair in row.matched)
-            yield from (f"Note: {row.subject}: {note}" for note in row.notes)
         found = row.error.layers if row.error else None
         if found is not None and (found.known or found.stopped):
             yield f"Nodes: {row.subject}: {coverage(found) if found.known else found.stopped}"
@@ -80,7 +94,15 @@ def footer(result: Result) -> Iterator[str]:
         items = f", {result.settings.batch} images a call" if result.item == "image" else ""
         yield f"Timed: the first input case{items}"
         yield from speed_sentences(result)
-    yield from (f"Note: {note}" for note in result.notes)
+    yield from _notes(result)
+
+
+def _notes(result: Result) -> Iterator[str]:
+    """The notes on files, and on the check."""
+    for row in result.rows:
+        if row.task == result.tasks[-1]:
+            yield from (f"Note: {row.subject}: {note}" for note in row.notes)
+    yield from notes(result)
 
 
 def _known(result: Result, column: Column[Row]) -> bool:
@@ -155,17 +177,17 @@ COLUMNS: tuple[Column[Row], ...] = (
 )
 ALWAYS = ("file", "runtime", "question", "verdict")
 DISPENSABLE = (
+    "elapsed s",
+    "s/batch",
+    "peak MiB",
     "cosine",
     "KL",
     "top-5",
-    "max |Δ|",
-    "elapsed s",
-    "s/batch",
     "nodes",
-    "peak MiB",
-    "SQNR dB",
-    "top-1",
-    "speed",
     RATIO,
     "runtime",
+    "top-1",
+    "SQNR dB",
+    "max |Δ|",
+    "speed",
 )

@@ -3,78 +3,118 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from ..results.records import LayerError, Row
+from ..results.records import LayerError, Layers, Row
 from ..results.verdicts import Verdict
 from ..verdict import limits
 from . import numbers
 from .notes import coverage
-from .tables import Column, borderless
+from .tables import Column, FirstThatFits, borderless
 
 LOW, HIGH, WIDTH = 0.1, 1e6, 35  # R at the two ends of the bar, and the number of characters between them
+NARROWER = (20, 12)  # numbers of characters of the bar in narrower terminals
 STYLES: dict[str, str] = {Verdict.EQUAL: "green", Verdict.DRIFT: "yellow", Verdict.DIFFERENT: "red"}
 
 
-def bar(ratio: float | None, verdict: str) -> Text:
-    """Draw R from 0.1 to 10⁶ on a logarithmic scale, with marks at the limits. ratio: R; None when it is infinite."""
-    cells = list(" " * WIDTH)
+def bar(ratio: float | None, verdict: str, width: int = WIDTH) -> Text:
+    """Draw R from 0.1 to 10⁶ on a logarithmic scale, with marks at the limits.
+
+    ratio: R; None when it is infinite.
+    width: number of characters.
+    """
+    cells = list(" " * width)
     for limit in (limits.EQUAL_R, limits.DRIFT_R):
-        cells[_place(limit)] = "┊"
-    length = WIDTH if ratio is None else _place(ratio)
+        cells[_place(limit, width)] = "┊"
+    length = width if ratio is None else _place(ratio, width)
     text = Text("━" * length, style=STYLES.get(verdict, "red"))
     text.append("".join(cells[length:]), style="dim")
     return text
 
 
-def _place(ratio: float) -> int:
+def _place(ratio: float, width: int) -> int:
     if ratio <= LOW:
         return 0
     share = math.log(min(ratio, HIGH) / LOW) / math.log(HIGH / LOW)
-    return min(WIDTH - 1, round(share * WIDTH))
+    return min(width - 1, round(share * width))
 
 
-def render(row: Row, out: Console, only_faults: bool = False) -> None:
+def render(row: Row, out: Console, only_faults: bool = False, reasons: bool = True) -> None:
     """Print the layers of one row.
 
     only_faults: leave out the layers that are EQUAL.
+    reasons: also say why a row that was trained is not EQUAL.
     """
     layers = row.training.layers if row.training else row.error.layers if row.error else None
-    out.print(f"\n[bold]{escape(row.subject)}[/], {escape(row.task)}: {_headline(row)}")
+    reason = (row.error.reason if row.error and (reasons or row.training is None) else None) or ""
+    reason, lines = _told_once(layers, reason) if layers is not None else (reason, [])
+    out.print(f"\n[bold]{escape(row.subject)}[/], {escape(row.task)}: {_headline(row, reason)}")
     if layers is None or not layers.layers:
         out.print("  no layer was checked, because the framework does not show its layers; its outputs were checked")
         return
     shown = [layer for layer in layers.layers if not only_faults or layer.verdict != Verdict.EQUAL]
     if shown:
-        out.print(_table(shown))
-    for layer in layers.layers:
-        if layer.explanation or layer.reason:
-            out.print(f"  {escape(layer.layer)}: {escape(layer.explanation or layer.reason or '')}")
-        if layer.verdict != Verdict.EQUAL and layer.faulty == "input" and layer.source:
-            out.print(f"  {escape(layer.layer)}: is given a wrong input: the fault is {escape(layer.place())}")
-        elif layer.verdict != Verdict.EQUAL and layer.joined:
-            out.print(f"  {escape(layer.layer)}: {escape(layer.joined)}")
-        if layer.glue:
-            out.print(f"  {escape(layer.layer)}: {escape(layer.glue)}")
+        out.print(FirstThatFits(_tables(shown)))
+    for line in lines:
+        out.print(f"  {escape(line)}")
     out.print(f"  layers: {escape(coverage(layers))}")
     for note in layers.notes:
         out.print(f"  note: {escape(note)}")
 
 
-def _table(layers: list[LayerError]) -> Table:
+def told(row: Row) -> bool:
+    """Whether ``render`` says why the row is not EQUAL."""
+    return row.error is None or row.reason is None
+
+
+def _told_once(layers: Layers, reason: str) -> tuple[str, list[str]]:
+    """The reason for the heading, and the lines below the table. What one of them says the other leaves out."""
+    found = [(layers.describe(layer), list(_lines(layer))) for layer in layers.layers]
+    rest = reason
+    for clause, lines in found:
+        rest = rest.replace(clause, "") if clause in lines else rest
+    if not rest.strip("; "):
+        return "", [line for _, lines in found for line in lines]
+    return reason, [line for clause, lines in found if clause not in reason for line in lines]
+
+
+def _lines(layer: LayerError) -> Iterator[str]:
+    """What is known about a fault of a layer, or of the glue code before it."""
+    if layer.explanation or layer.reason:
+        yield f"{layer.layer}: {layer.explanation or layer.reason}"
+    if layer.verdict != Verdict.EQUAL and layer.faulty == "input" and layer.source:
+        yield f"{layer.layer}: is given a wrong input: the fault is {layer.place()}"
+    elif layer.verdict != Verdict.EQUAL and layer.joined:
+        yield f"{layer.layer}: {layer.joined}"
+    if layer.glue:
+        yield f"{layer.layer}: {layer.glue}"
+
+
+def _tables(layers: list[LayerError]) -> Iterator[Table]:
+    """Tables that need less and less width: with shorter bars, without bars, and without a column."""
+    for width in (WIDTH, *NARROWER, 0):
+        yield _table(layers, COLUMNS, width)
+    yield _table(layers, [column for column in COLUMNS if column.title != "bits lost"], 0)
+
+
+def _table(layers: list[LayerError], columns: Sequence[Column[LayerError]], width: int) -> Table:
+    """A row for each layer. width: characters of the bar; 0 for none."""
     table = borderless()
-    for column in COLUMNS:
+    for column in columns:
         table.add_column(column.title, justify="left" if column.left else "right", no_wrap=True)
-    table.add_column(f"R, marks at {limits.EQUAL_R:g} and {limits.DRIFT_R:g}")
-    table.add_column("")
+    marks = f"R, marks at {limits.EQUAL_R:g} and {limits.DRIFT_R:g}"
+    if width:
+        table.add_column(marks if width >= len(marks) else marks.replace(" at ", "\nat "), no_wrap=True)
+    table.add_column("", no_wrap=True)
     for layer in layers:
         table.add_row(
-            *(column.cell(layer) for column in COLUMNS),
-            bar(_worst(layer), layer.verdict),
+            *(column.cell(layer) for column in columns),
+            *([bar(_worst(layer), layer.verdict, width)] if width else []),
             "" if layer.verdict == Verdict.EQUAL else f"[{STYLES.get(layer.verdict, 'red')}]{layer.verdict}[/]",
         )
     return table
@@ -90,14 +130,14 @@ COLUMNS: tuple[Column[LayerError], ...] = (
 )
 
 
-def _headline(row: Row) -> str:
+def _headline(row: Row, reason: str) -> str:
     error = row.error
     if not error:
         return f"[red]{escape(row.status)}[/] {escape(row.reason or '')}"
     text = str(error.verdict)
     if error.noise_ratio is not None and math.isfinite(error.noise_ratio):
         text += f", ρ = {numbers.significant(error.noise_ratio, 2)} at the outputs"
-    return text + (f"; {escape(error.reason)}" if error.reason else "")
+    return text + (f"; {escape(reason)}" if reason else "")
 
 
 def _worst(layer: LayerError) -> float | None:

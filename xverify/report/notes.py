@@ -37,7 +37,13 @@ def footer(result: Result) -> Iterator[str]:
                 told.add(sentence)
             else:
                 yield f"{part.tasks[0]}: {sentence}"
+    yield from notes(result)
+
+
+def notes(result: Result) -> Iterator[str]:
+    """The notes on a run, one in each line."""
     yield from (f"Note: {note}" for note in result.notes)
+    yield from (_full_memory(row) for row in result.rows if row.memory.nearly_full)
 
 
 def _sentences(result: Result) -> Iterator[str]:
@@ -70,7 +76,6 @@ def speed_sentences(result: Result) -> Iterator[str]:
         yield "Elapsed: all timed rounds together, also noisy ones; the other figures of speed are medians of the quiet rounds"
     if result.noise.rounds:
         yield _noise(result)
-    yield from (_full_memory(row) for row in result.rows if row.memory.nearly_full)
 
 
 def coverage(layers: Layers) -> str:
@@ -95,6 +100,12 @@ def where_time_went(result: Result) -> str:
         return ""
     own = f"the subjects alone need {spent['unavoidable_seconds']:.0f} s"
     return f"{spent['total_seconds']:.0f} s = {' + '.join(shares)} ({own})"
+
+
+def duration(result: Result) -> str:
+    """The seconds of the whole run; '' when they are not known."""
+    seconds = result.timeline.get("total_seconds")
+    return "" if seconds is None else f"{seconds:.0f} s"
 
 
 def tally(rows: Sequence[Row], what: str) -> str:

@@ -1,21 +1,33 @@
-"""Progress on standard error while a run works: live in a terminal, plain lines elsewhere."""
+"""Progress on standard error while a command works: one live table in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import sys
+import threading
+import time
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
+from rich.console import Console, Group
+from rich.live import Live
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
 
 from ..errors import printable
 from ..progress import Listener
-from .style import coloured
+from . import numbers
+from .style import BROKEN, coloured
+from .tables import headed
 from .terminal import Output
 
 QUIET_SECONDS = 3.0  # the last line of the worker's log is shown only for steps that take longer
 REPEAT_SECONDS = 15.0  # seconds between two plain lines about the same long step
+REDRAW_SECONDS = 0.25  # least seconds between two drawings while blocks are timed in between
+TIMED = "all subjects"  # the name of the line about the timed rounds
+LONGEST_SUBJECT = 28  # characters of a subject in the table
 
 
 @contextmanager
@@ -24,61 +36,124 @@ def progress_listener(quiet: bool) -> Iterator[Listener]:
     console = Output(stderr=True)
     if quiet:
         yield Listener()
-    elif console.is_terminal:
-        progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[left]}"),
-            TimeElapsedColumn(),
-            console=console,
-            transient=True,
-            auto_refresh=False,  # a thread that redraws would use the processor while a block is timed
-        )
-        with progress:
-            yield LiveProgress(progress)
+    elif _can_redraw(console):
+        # A thread that redraws would use the processor while a block is timed.
+        with Live(console=console, transient=True, auto_refresh=False) as display:
+            yield LiveProgress(display)
     else:
         yield PlainProgress()
 
 
-class LiveProgress(Listener):
-    """One line for the candidates and one for the reference. They are drawn again when something happens, never in between."""
+def _can_redraw(console: Console) -> bool:
+    """Whether lines can be drawn again in place. The stream is asked, too: rich takes a pipe for a terminal with FORCE_COLOR."""
+    return console.is_terminal and not console.is_dumb_terminal and console.file.isatty()
 
-    def __init__(self, progress: Progress) -> None:
-        self.progress = progress
-        self.task = progress.add_task("starting", total=None, left="")
-        self.reference = progress.add_task("reference", total=None, left="", visible=False)
+
+@dataclass
+class _Line:
+    """A line of the table.
+
+    doing: the step of the subject, or what it waits for.
+    progress: how far the step is.
+    left: the time that it still takes.
+    rate: the speed during the warm-up; "" before.
+    verdicts: the verdicts so far, in rich's markup.
+    over: whether the subject cannot go on.
+    """
+
+    doing: str = ""
+    progress: str = ""
+    left: str = ""
+    rate: str = ""
+    verdicts: str = ""
+    over: bool = False
+
+    def wait(self) -> None:
+        """Show that the subject does nothing at present."""
+        self.doing, self.progress, self.left = "warm" if self.rate else "waiting", "", ""
+
+    @property
+    def cells(self) -> tuple[Text, Text, Text]:
+        """Phase, progress and time left."""
+        known = self.verdicts and not self.progress
+        progress = Text.from_markup(self.verdicts) if known else Text(self.progress or self.rate)
+        return Text(self.doing, style=BROKEN if self.over else ""), progress, Text(self.left)
+
+
+class LiveProgress(Listener):
+    """One table with a line for each subject. It is drawn again when something happens, and never while a block is timed."""
+
+    def __init__(self, display: Live) -> None:
+        self.display = display
+        self.lines: defaultdict[str, _Line] = defaultdict(_Line)
+        self.below: dict[str, str] = {}  # what a sentence below the table is about -> the sentence
+        self.begun, self.drawn = time.monotonic(), 0.0
+        self.lock = threading.RLock()  # subjects that start do so in several threads
 
     def phase(self, subject: str, doing: str) -> None:
-        text = f"[bold]{escape(subject)}[/] {escape(doing)}"
-        self.progress.reset(self._task(subject), total=None, description=text, left="", visible=True)
+        with self._changed():
+            self.lines.pop(TIMED, None)
+            line = self.lines[subject]
+            line.doing, line.progress, line.left = doing, "", ""
 
-    def _task(self, subject: str) -> TaskID:
-        return self.reference if subject == "reference" else self.task
+    def ended(self, subject: str, problem: str) -> None:
+        with self._changed():
+            line = self.lines[subject]
+            line.wait()
+            if problem:
+                line.doing, line.rate, line.over = problem, "", True
 
     def beat(self, subject: str, seconds: float, line: str) -> None:
-        if seconds > QUIET_SECONDS and line:
-            self.progress.update(self._task(subject), left=f"[dim]{escape(line[:60])}[/]")
-        self.progress.refresh()  # the time
-
-    def timing(self, done: int, total: int, seconds_left: float) -> None:
-        self.progress.update(self.reference, visible=False)
-        self.progress.update(
-            self.task, description="[bold]timing[/] all subjects, interleaved", total=total, completed=done,
-            left=_rounds(done, total, seconds_left), refresh=True,
-        )  # fmt: skip
-
-    def judged(self, subject: str, task: str, verdict: str) -> None:
-        self.progress.console.print(f"[bold]{escape(subject)}[/], {task}: {coloured(verdict)}")
+        with self._changed():
+            says = f": {line}" if seconds > QUIET_SECONDS and line else ""
+            self.lines[subject].progress = numbers.duration(seconds) + says
 
     def warm(self, subject: str, rate: float) -> None:
-        self.progress.console.print(f"[bold]{escape(subject)}[/] is warm: about {rate:,.4g} a second")
+        with self._changed():
+            self.lines[subject].rate = f"about {numbers.figure(rate)} a second"
+
+    def timing(self, done: int, total: int, seconds_left: float) -> None:
+        with self._changed(soon=done == total):
+            for line in self.lines.values():
+                if not line.over:
+                    line.wait()
+            self.lines[TIMED] = _Line("timing in alternation", f"round {done} of {total}", _left(seconds_left))
+
+    def judged(self, subject: str, task: str, verdict: str) -> None:
+        with self._changed():
+            line = self.lines[subject]
+            line.doing = "judged"
+            line.verdicts = ", ".join(filter(None, (line.verdicts, f"{escape(task)}: {coloured(verdict)}")))
 
     def process_run_done(self, done: int, least: int, figures: str) -> None:
-        self.progress.console.print(f"[bold]{_process_runs(done, least)}[/]: {escape(figures)}")
+        with self._changed():
+            seconds = (time.monotonic() - self.begun) / done * max(0, least - done)
+            left = f", {_left(seconds)} left at least" if seconds else ""
+            self.below["process runs"] = f"{_process_runs(done, least)}{left}: {figures}"
 
     def note(self, text: str) -> None:
-        self.progress.console.print(f"[yellow]note:[/] {escape(text)}")
+        with self._changed():
+            self.below[text] = f"note: {text}"
+
+    @contextmanager
+    def _changed(self, soon: bool = True) -> Iterator[None]:
+        """Draw the table again after a change. soon: even when it has only just been drawn."""
+        with self.lock:
+            yield
+            if soon or time.monotonic() - self.drawn >= REDRAW_SECONDS:
+                self.display.update(Group(self._table(), *map(Text, self.below.values())), refresh=True)
+                self.drawn = time.monotonic()
+
+    def _table(self) -> Table:
+        table = headed()
+        table.expand = True
+        table.add_column("subject", no_wrap=True, max_width=LONGEST_SUBJECT)
+        table.add_column("phase", ratio=1)
+        table.add_column("progress", no_wrap=True, ratio=1)
+        table.add_column("time left", no_wrap=True, justify="right")
+        for name, line in self.lines.items():
+            table.add_row(Text(name), *line.cells)
+        return table
 
 
 class PlainProgress(Listener):
@@ -102,7 +177,7 @@ class PlainProgress(Listener):
 
     def timing(self, done: int, total: int, seconds_left: float) -> None:
         if done == 1 or done == total or done * 4 // total != (done - 1) * 4 // total:
-            self.tell(f"timing: {_rounds(done, total, seconds_left)}")
+            self.tell(f"timing: round {done} of {total}, {seconds_left:.0f} s left")
 
     def judged(self, subject: str, task: str, verdict: str) -> None:
         self.tell(f"{subject}, {task}: {verdict}")
@@ -117,8 +192,9 @@ class PlainProgress(Listener):
         self.tell(f"note: {text}")
 
 
-def _rounds(done: int, total: int, seconds_left: float) -> str:
-    return f"round {done} of {total}, {seconds_left:.0f} s left"
+def _left(seconds: float) -> str:
+    """A duration that is still to come; "" when there is none."""
+    return numbers.duration(seconds) if seconds > 0 else ""
 
 
 def _process_runs(done: int, least: int) -> str:

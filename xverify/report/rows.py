@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from rich.markup import escape
 from rich.table import Table
@@ -15,20 +16,54 @@ from .tables import Column, FirstThatFits, narrower, table
 
 RATE = "{rate} (95% interval)"
 RATIO = "time ratio"
+MARK = "*"  # of a speed that does not count, in a narrow table
 NOISE, FLOAT32 = "residual / noise floor", "residual / float32's"
 
 
 def summary(result: Result) -> FirstThatFits:
     """The table of all rows, with as many columns as fit into the width of the console."""
-    columns = list(shown(result))
-    return FirstThatFits(table(each, result.rows, _title(result)) for each in narrower(columns, DISPENSABLE))
+    return fitting(list(shown(result)), DISPENSABLE, result, _title(result))
 
 
-def details(result: Result) -> Table:
-    """The table of the times before the timed calls, and of memory."""
-    title = "before the timed calls; memory in MiB: import is that after importing the framework; columns with + are added to it"
-    columns = [each for each in DETAILS if result.settings.device != "cpu" or "GPU" not in each.title]
-    return table(columns, result.rows, title)
+def fitting(columns: Sequence[Column[Row]], dispensable: Sequence[str], result: Result, title: str) -> FirstThatFits:
+    """A table of all rows, with as many of these columns as fit into the width of the console.
+
+    dispensable: titles of the columns to leave out when it is too narrow, in this order.
+    """
+    return FirstThatFits(_with_footnote(each, result.rows, title) for each in narrower(columns, dispensable))
+
+
+def _with_footnote(columns: Sequence[Column[Row]], rows: Sequence[Row], title: str) -> Table:
+    """A table that says below what the mark of a brief cell means."""
+    made = table(columns, rows, title)
+    if any(column.cell is _brief_rate for column in columns):
+        made.caption = _footnote(rows)
+    return made
+
+
+def _footnote(rows: Sequence[Row]) -> str | None:
+    """Why the speeds with a mark do not count; None when all count."""
+    reasons: dict[str, list[str]] = {}
+    for row in rows:
+        why = why_not_counted(row)
+        if why is not None:
+            reasons.setdefault(why or "does not compute the same", []).append(row.subject)
+    if not reasons:
+        return None
+    said = [why if len(reasons) == 1 else f"{', '.join(subjects)}: {why}" for why, subjects in reasons.items()]
+    return escape(f"{MARK} not counted: {'; '.join(said)}")
+
+
+def details(result: Result) -> Iterator[FirstThatFits]:
+    """The table of the times before the timed calls, and that of memory. Columns without any figure are left out."""
+    titles = (
+        "before and in the timed calls",
+        "memory in MiB: import is that after importing the framework; + is added to it",
+    )
+    for title, columns in zip(titles, (TIMES, MEMORY)):
+        known = [each for each in columns if any(each.cell(row) != numbers.ABSENT for row in result.rows)]
+        if len(known) > 1:
+            yield fitting(known, DISPENSABLE_TIMES, result, title)
 
 
 def speed_columns(result: Result) -> list[Column[Row]]:
@@ -85,9 +120,9 @@ def shown(result: Result) -> Iterator[Column[Row]]:
         if not wanted.get(column.title, True):
             continue
         if column.title == RATE:
-            yield Column(RATE.format(rate=rate_unit(result.item)), column.cell)
+            yield replace(column, title=RATE.format(rate=rate_unit(result.item)))
         elif column.title == RATIO:
-            yield Column(RATIO, _time_ratio(result))
+            yield replace(column, cell=_time_ratio(result), brief=_time_ratio(result, brief=True))
         else:
             yield column
 
@@ -109,19 +144,30 @@ def _rate(row: Row) -> str:
     return numbers.interval(text, numbers.figure(low), numbers.figure(high))
 
 
+def _brief_rate(row: Row) -> str:
+    """The speed without its interval. One that does not count has a mark."""
+    if row.speed is None:
+        return numbers.ABSENT
+    text = numbers.figure(row.speed.fps)
+    return text if why_not_counted(row) is None else f"[strike]{text}[/]{MARK}"
+
+
 def _seconds(value: Callable[[Speed], float | None], write: Callable[[float | None], str]) -> Callable[[Row], str]:
     """A cell with a duration of timed calls; a dash when the speed of the row does not count."""
     return lambda row: write(value(row.speed) if row.speed and row.speed.counted else None)
 
 
-def _time_ratio(result: Result) -> Callable[[Row], str]:
-    """A cell with the time ratio; a dash when the speed of the row, or that of the first row of its task, does not count."""
+def _time_ratio(result: Result, brief: bool = False) -> Callable[[Row], str]:
+    """A cell with the time ratio; a dash when the speed of the row, or that of the first row of its task, does not count.
+
+    brief: without its interval.
+    """
 
     def cell(row: Row) -> str:
         speed, first = row.speed, result.baseline(row).speed
         if not speed or speed.ratio is None or not speed.counted or not (first and first.counted):
             return numbers.ABSENT
-        if len(speed.launches) < 2 or row is result.baseline(row):
+        if brief or len(speed.launches) < 2 or row is result.baseline(row):
             return numbers.time_ratio(speed.ratio)
         return numbers.time_ratio(speed.ratio, *speed.ratio_ci)
 
@@ -180,7 +226,7 @@ def _beyond_import(value: Callable[[Memory], float | None]) -> Callable[[Row], s
 COLUMNS: tuple[Column[Row], ...] = (
     Column("subject", lambda row: escape(row.subject), left=True),
     Column("task", lambda row: escape(row.task), left=True),
-    Column(RATE, _rate),
+    Column(RATE, _rate, brief=_brief_rate),
     Column("elapsed s", _seconds(lambda speed: speed.elapsed_seconds, numbers.figure)),
     Column("s/batch", _seconds(lambda speed: speed.seconds_per_step, numbers.figure)),
     Column(RATIO, lambda row: numbers.ABSENT),  # made for each result, because it needs the first row
@@ -194,21 +240,22 @@ COLUMNS: tuple[Column[Row], ...] = (
     Column("verdict", _verdict, left=True),
     Column("peak MiB", _memory(lambda memory: memory.peak_rss_mib)),
 )
-# The order in which columns are left out of a table that is too wide.
+# The order in which columns are left out of a table that is too wide: those about errors last.
 DISPENSABLE = (
-    "max |Δ|",
-    "mean |Δ|",
-    FLOAT32,
     "peak MiB",
     "elapsed s",
     "s/batch",
     "layers",
-    "relative error",
-    "speed",
     RATIO,
+    "mean |Δ|",
+    "max |Δ|",
+    FLOAT32,
+    "speed",
+    "relative error",
 )
-DETAILS: tuple[Column[Row], ...] = (
-    Column("subject", lambda row: escape(row.subject), left=True),
+SUBJECT = Column[Row]("subject", lambda row: escape(row.subject), left=True)
+TIMES: tuple[Column[Row], ...] = (
+    SUBJECT,
     Column("process runs", lambda row: str(len(row.speed.launches)) if row.speed else numbers.ABSENT),
     Column("import s", _starting(lambda speed: speed.import_seconds)),
     Column("build s", _starting(lambda speed: speed.build_seconds)),
@@ -218,6 +265,10 @@ DETAILS: tuple[Column[Row], ...] = (
     Column("warm-up", _mean_over_process_runs("warmup_calls")),
     Column("p99 s", _seconds(lambda speed: speed.p99_seconds, numbers.significant)),
     Column("faults/call", _mean_over_process_runs("faults_per_call")),
+)
+DISPENSABLE_TIMES = ("compile s", "p99 s", "process runs")
+MEMORY: tuple[Column[Row], ...] = (
+    SUBJECT,
     Column("import", _memory(lambda memory: memory.import_rss_mib)),
     Column("+ peak", _beyond_import(lambda memory: memory.peak_rss_mib)),
     Column("+ average", _beyond_import(lambda memory: memory.average_rss_mib)),

@@ -23,12 +23,30 @@ class Column(Generic[T]):
     cell: makes the text of a row's cell, in rich's markup.
     left: whether cells are aligned to the left, as words are; numbers are aligned to the right.
     short: the text above the column when the table is too wide with ``title``; "" for the same.
+    brief: makes a shorter cell for a table that is still too wide; None for the same.
     """
 
     title: str
     cell: Callable[[T], str]
     left: bool = False
     short: str = ""
+    brief: Callable[[T], str] | None = None
+
+    def shortened(self) -> Column[T]:
+        """The same column with its short title."""
+        return replace(self, title=self.short or self.title)
+
+    def narrow(self) -> Column[T]:
+        """The same column with its short title on two lines."""
+        title = self.short or self.title
+        return replace(self, title=title if "\n" in title else title.replace(" ", "\n", 1))
+
+    def narrowest(self) -> Column[T]:
+        """The same column with its brief cell, which needs no remark in brackets in its title."""
+        if self.brief is None:
+            return self.narrow()
+        title = self.title.partition(" (")[0].replace("s/s", "s\n/s")
+        return replace(self, title=title, cell=self.brief).narrow()
 
 
 def table(columns: Sequence[Column[T]], rows: Iterable[T], title: str) -> Table:
@@ -43,7 +61,10 @@ def table(columns: Sequence[Column[T]], rows: Iterable[T], title: str) -> Table:
 
 def headed(title: str | None = None) -> Table:
     """An empty table with a title at the left and a line under the titles of its columns."""
-    return Table(title=_literal(title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    return Table(
+        title=_literal(title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True,
+        caption_justify="left", caption_style="",
+    )  # fmt: skip
 
 
 def borderless(title: str | None = None) -> Table:
@@ -71,12 +92,16 @@ class FirstThatFits:
 
 
 def narrower(columns: Sequence[Column[T]], dispensable: Sequence[str]) -> Iterator[list[Column[T]]]:
-    """Yield lists of columns that need less and less width: all columns, all with short titles, then fewer columns.
+    """Yield lists of columns that need less and less width.
+
+    All columns; with short titles; with titles on two lines; with brief cells; then fewer columns.
 
     dispensable: titles of the columns to leave out, in this order.
     """
     yield list(columns)
-    kept = {column.title: replace(column, title=column.short or column.title) for column in columns}
+    yield [column.shortened() for column in columns]
+    yield [column.narrow() for column in columns]
+    kept = {column.title: column.narrowest() for column in columns}
     yield list(kept.values())
     for title in dispensable:
         if kept.pop(title, None) is not None:

@@ -13,9 +13,9 @@ from rich.text import Text
 from ..errors import printable
 from ..results.records import Result, Row
 from ..results.verdicts import Verdict
-from . import curves, layers
-from .notes import footer, tally, warnings, where_time_went
-from .rows import details as details_table
+from . import curves, layers, limits
+from .notes import duration, footer, notes, tally, warnings, where_time_went
+from .rows import details as details_tables
 from .rows import summary
 from .style import STYLES, coloured
 from .training import training_tables
@@ -64,44 +64,62 @@ def render(
     quiet: print the last line alone.
     file: the path of the result file, for the last line.
     by_layer: also print every layer.
-    details: also print the times before the timed calls, and memory.
+    details: also print times and memory in detail, the loss curves, and every sentence on what was checked.
     """
     if not quiet:
         _print_report(result, console, by_layer, details)
-    parts = [tally(result.rows, "subjects"), file or "", "" if quiet else where_time_went(result)]
+    spent = "" if quiet else where_time_went(result) if details else duration(result)
+    parts = [tally(result.rows, "subjects"), file or "", spent]
     summary_line = f"{escape(result.model)}: {escape('; '.join(filter(None, parts)))}"
-    console.print(f"{coloured(result.verdict)} {summary_line}", soft_wrap=True)
+    tell(console, f"{coloured(result.verdict)} {summary_line}")
 
 
 def _print_report(result: Result, console: Console, by_layer: bool, details: bool) -> None:
     for warning in warnings(result):
-        console.print(f"[yellow]{escape(warning)}[/]", soft_wrap=True)
+        tell(console, f"[yellow]{escape(warning)}[/]")
     console.print(summary(result))
-    if details:
-        console.print(details_table(result))
+    for part in details_tables(result) if details else ():
+        console.print(part)
     for part in training_tables(result.rows):
-        console.print(part, soft_wrap=True)
-    plot = curves.in_terminal(result.rows, min(CURVE_WIDTH, console.width), plain=not console.is_terminal)
+        tell(console, part) if isinstance(part, Text) else console.print(part)
+    plot = (
+        curves.in_terminal(result.rows, min(CURVE_WIDTH, console.width), plain=not console.is_terminal)
+        if details
+        else ""
+    )
     if plot:
         console.print(Text.from_ansi(plot), soft_wrap=True)
-    for style, label, reason in reasons(result):
-        console.print(f"  [{style}]{escape(label)}[/]: {escape(reason)}", soft_wrap=True)
+    for style, label, reason in reasons(result, by_layer):
+        tell(console, f"  [{style}]{escape(label)}[/]: {escape(reason)}")
     if by_layer:
         for row in result.rows:
-            layers.render(row, console)
-    for line in footer(result):
-        console.print(f"[dim]{escape(line)}[/]", soft_wrap=True)
+            layers.render(row, console, reasons=False)
+    for line in footer(result) if details else (limits.of_run(result), *notes(result)):
+        tell(console, f"[dim]{escape(line)}[/]")
 
 
-def reasons(result: Result) -> Iterator[tuple[str, str, str]]:
-    """Why each row is not EQUAL, or why its speed has no verdict: a style, the name of the row, and a sentence."""
+def tell(console: Console, text: str | Text) -> None:
+    """Print a sentence. A terminal breaks it between words; elsewhere it is one line.
+
+    text: a text, or rich's markup.
+    """
+    console.print(text, soft_wrap=not console.is_terminal)
+
+
+def reasons(result: Result, by_layer: bool = False) -> Iterator[tuple[str, str, str]]:
+    """Why each row is not EQUAL, or why its speed has no verdict: a style, the name of the row, and a sentence.
+
+    by_layer: leave out what is told with the layers of the row.
+    """
     for of_task in result.by_task():
         task = f", {of_task.tasks[0]}" if len(result.tasks) > 1 else ""
         for row in of_task.rows:
-            yield from ((style, row.subject + task, reason) for style, reason in _reasons(row, of_task.noise.refusal))
+            yield from (
+                (style, row.subject + task, reason) for style, reason in _reasons(row, of_task.noise.refusal, by_layer)
+            )
 
 
-def _reasons(row: Row, too_noisy: str | None) -> Iterator[tuple[str, str]]:
+def _reasons(row: Row, too_noisy: str | None, by_layer: bool) -> Iterator[tuple[str, str]]:
     """Why the row is not EQUAL, or why its speed has no verdict: a style and a sentence.
 
     too_noisy: why the machine is too noisy; this is printed once for all rows, and not here.
@@ -109,7 +127,7 @@ def _reasons(row: Row, too_noisy: str | None) -> Iterator[tuple[str, str]]:
     reason = row.reason or (row.error.reason if row.error and row.training is None else None)
     drifts = row.error is not None and row.error.verdict == Verdict.DRIFT
     equal = row.error is not None and row.error.verdict <= Verdict.EQUAL and row.reason is None
-    if reason:
+    if reason and not (by_layer and layers.told(row)):
         yield ("dim" if equal else "yellow" if drifts else "red"), reason
     why = speed_reason(row, too_noisy)
     if why is not None and (drifts or equal or not reason):

@@ -1,4 +1,4 @@
-"""The files of a reproduced experiment: its result as JSON, and its tables as Markdown."""
+"""The files of a reproduced experiment: its result as JSON, its tables as Markdown, and the reports of its runs as a page."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from .. import __version__
-from ..report import tables
+from ..report import html, tables
 from ..results.file import write_json
 from ..writing import write_text
 from .columns import columns, rate
@@ -25,6 +25,11 @@ def write(done: Reproduction, path: str | Path) -> None:
 def write_markdown(done: Reproduction, path: str | Path) -> None:
     """Write the report as Markdown. An interrupted write leaves the earlier file unchanged."""
     write_text(markdown(done), path)
+
+
+def write_html(done: Reproduction, path: str | Path) -> None:
+    """Write the reports of all runs so far as one page. An interrupted write leaves the earlier file unchanged."""
+    write_text(html.page([run.result for run in done.part_runs if run.result is not None]), path)
 
 
 def to_dict(done: Reproduction) -> dict[str, object]:

@@ -63,4 +63,5 @@ def _marked(column: Column[TableRow], part: Part) -> Column[TableRow]:
             return not_counted(text, row.not_counted or "")
         return coloured(text) if column.title == "verdict" else text
 
-    return Column(column.title.replace(" ", "\n", 1), cell, column.left)
+    title = column.title if "\n" in column.title else column.title.replace(" ", "\n", 1)
+    return Column(title, cell, column.left)

@@ -226,7 +226,11 @@ class Display:
         None, "draw the loss curves to FILE.png or FILE.svg", group=TRAINING, metavar="FILE", task="train"
     )  # fmt: skip
     layers: bool = option(False, "also print the verdict on every layer", group=OUTPUT)
-    details: bool = option(False, "also print import, compile and memory figures", group=OUTPUT)
+    details: bool = option(
+        False,
+        "also print times and memory in detail, the loss curves, and every sentence on what was checked",
+        group=OUTPUT,
+    )
     quiet: bool = option(False, "print only the line of the verdict, and no progress", group=OUTPUT)
 
 

@@ -1,0 +1,68 @@
+"""Commands in a terminal, which is a pseudo-terminal here."""
+
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+import threading
+from fcntl import ioctl
+from types import SimpleNamespace
+
+from conftest import FAULTY
+
+COLUMNS, LINES = 80, 24
+TOKENS = re.compile(r"\x1b\[[?\d;]*[A-Za-z]|\r|\n|[^\x1b\r\n]+")
+
+
+def in_terminal(folder, *arguments, columns=COLUMNS, **environment):
+    """Run a command whose output goes to a terminal. Returns its code, all that it wrote, and the lines that stay on the screen."""
+    master, terminal = pty.openpty()
+    ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, columns, 0, 0))
+    written = []
+
+    def read():
+        try:
+            while text := os.read(master, 65536):
+                written.append(text)
+        except OSError:
+            pass  # the terminal is closed
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    kept = {
+        name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR")
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "xverify", *map(str, arguments)],
+        stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal, cwd=folder, check=False, timeout=300,
+        env={**kept, "XVERIFY_FRAMEWORKS": str(FAULTY), "TERM": "xterm-256color", **environment},
+    )  # fmt: skip
+    os.close(terminal)
+    reader.join(10)
+    os.close(master)
+    raw = b"".join(written).decode()
+    return SimpleNamespace(code=done.returncode, raw=raw, screen=screen(raw))
+
+
+def screen(raw):
+    """The lines that a terminal shows in the end. A line that is too long for it is not broken here."""
+    lines, row, column = [""], 0, 0
+    for token in TOKENS.findall(raw):
+        if token == "\n":
+            row += 1
+            lines += [""] * (row + 1 - len(lines))
+        elif token == "\r":
+            column = 0
+        elif token.startswith("\x1b["):
+            count, action = token[2:-1], token[-1]
+            row -= int(count or 1) if action == "A" else 0
+            if action == "K":
+                lines[row] = ""
+        else:
+            line = lines[row].ljust(column)
+            lines[row] = line[:column] + token + line[column + len(token) :]
+            column += len(token)
+    return [line.rstrip() for line in lines]

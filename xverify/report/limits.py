@@ -1,0 +1,89 @@
+"""What a run does not show, in one sentence under the table. The whole account is the footer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..results.records import Result
+
+MORE = "--details prints more"
+
+
+def of_run(result: Result) -> str:
+    """The sentence about a run. A clause that does not hold for all of its tasks begins with the name of the task."""
+    tasks_of: dict[str, list[str]] = {}
+    for part in result.by_task():
+        for clause in _of_task(part):
+            tasks_of.setdefault(clause, []).append(part.tasks[0])
+    shared = len(result.by_task())
+    clauses = [
+        clause if len(tasks) == shared else f"{', '.join(tasks)}: {clause}" for clause, tasks in tasks_of.items()
+    ]
+    return _sentence(clauses)
+
+
+def of_check(result: Result) -> str:
+    """The sentence about a check of model files."""
+    return _sentence(
+        [
+            f"compared with {result.reference.framework}",
+            *_nodes(result),
+            *(_speed(result) if any(row.speed for row in result.rows) else ()),
+        ]
+    )
+
+
+def _sentence(clauses: list[str]) -> str:
+    return f"Limits: {'; '.join([*clauses, MORE])}"
+
+
+def _inputs(result: Result, one: str, several: str) -> str:
+    inputs = result.inputs
+    kind = f" ({inputs.kind})" if inputs.kind else ""
+    return f"{inputs.cases} {one if inputs.cases == 1 else several}{kind}"
+
+
+def _of_task(result: Result) -> Iterator[str]:
+    """The clauses about one task."""
+    reference = result.reference
+    trained = "train" in result.tasks
+    if result.weights.digest:
+        names = ("batch", "batches") if trained else ("input case", "input cases")
+        yield f"{_inputs(result, *names)}; {result.weights.source}"
+    if not reference.random and reference.precision in ("float32", "mixed"):
+        yield f"the reference is not in float64{' in every part' if reference.precision == 'mixed' else ''}"
+    if result.weights.digest and not trained and not reference.random:
+        yield from _layers(result)
+    if reference.untested:
+        known = len(reference.untested) + reference.tested
+        yield f"a fault in {len(reference.untested)} of {known} weights and constants would not show (UNTESTED)"
+    yield from _speed(result)
+
+
+def _layers(result: Result) -> Iterator[str]:
+    """The subjects whose layers were not all judged one by one."""
+    judged = [row.error.layers for row in result.rows if row.error is not None]
+    complete = sum(found is not None and 0 < found.compared == found.known for found in judged)
+    if judged and not result.reference.layers:
+        yield f"no layer judged by itself{': ' * bool(result.reference.replay_problem)}{result.reference.replay_problem}"
+    elif complete < len(judged):
+        yield f"every layer judged by itself in {complete} of {len(judged)} subjects"
+
+
+def _nodes(result: Result) -> Iterator[str]:
+    """The files whose nodes were not all judged one by one."""
+    for row in result.rows:
+        found = row.error.layers if row.error else None
+        if found is not None and (found.stopped or found.compared < found.known):
+            yield f"{row.subject}: {found.compared} of {found.known} nodes judged by themselves"
+
+
+def _speed(result: Result) -> Iterator[str]:
+    """Why the speeds have no verdict."""
+    runs = max((len(row.speed.launches) or 1 for row in result.rows if row.speed), default=0)
+    if result.noise.dropped and result.noise.refusal:
+        yield f"TOO NOISY for a verdict on speed: {result.noise.refusal}"
+    elif runs == 0:
+        yield "no subject was timed"
+    elif runs == 1:
+        yield "one process run each, too few to call one faster (--effort standard makes more)"
