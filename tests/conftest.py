@@ -72,7 +72,7 @@ TIMED = (
 )
 
 
-# Slow tests that take half a minute and more, and of which shorter ones test the same code. `make long` runs them.
+# Slow tests that take half a minute and more, and of which shorter ones test the same code. `make long` runs them alone.
 LONG = (
     "test_named_losses_are_those_of_torch[jittor]",
     "test_mistakes_in_a_loss_are_planted_and_named",
@@ -101,13 +101,24 @@ LONG = (
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that judge a speed, and those that take long."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--every", type=int, default=1, metavar="N", help="of the slow tests of a file, run each N-th alone")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests that judge a speed, and those that take long. With --every, leave out slow tests."""
     for item in items:
         if any(name in item.nodeid for name in TIMED):
             item.add_marker(pytest.mark.timed)
         if any(name in item.nodeid for name in LONG):
             item.add_marker(pytest.mark.long)
+    every = config.getoption("every")
+    slow = [item for item in items if item.get_closest_marker("slow") and not item.get_closest_marker("long")]
+    places = {item: [each for each in slow if each.path == item.path].index(item) for item in slow if every > 1}
+    left_out = [item for item, place in places.items() if place % every]
+    if left_out:
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
 
 
 def write_folder(path: Path, frameworks: tuple[str, ...] = ("numpy",), spec: str = SPEC, model: str = MODEL) -> Path:
