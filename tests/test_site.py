@@ -13,6 +13,7 @@ from xverify.commands._main import commands
 
 ROOT = Path(__file__).parent.parent
 NEEDED = ("mkdocs", "material", "mkdocstrings")
+ADDED = ("overview", "contributing", "changelog", "commands", "python")  # pages that are made for the site
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 # What a browser fetches by itself: scripts, styles, fonts, pictures and frames.
 FETCHED = re.compile(
@@ -40,10 +41,15 @@ def pages():
     return sorted(page.stem for page in (ROOT / "docs").glob("*.md") if page.stem != "README")
 
 
+def test_the_navigation_has_every_page():
+    nav = (ROOT / "mkdocs.yml").read_text().split("\nnav:")[1]
+    assert sorted(re.findall(r": ([\w-]+)\.md$", nav, re.MULTILINE)) == sorted([*pages(), "README", *ADDED])
+
+
 @pytest.mark.slow
 def test_every_page_is_built_and_in_the_navigation(site):
     index = (site / "index.html").read_text()
-    for name in (*pages(), "overview", "contributing", "changelog", "commands", "python"):
+    for name in (*pages(), *ADDED):
         assert (site / f"{name}.html").is_file()
         assert f'href="{name}.html"' in index
 
