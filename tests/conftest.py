@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from installedplugin import as_installed
 
 from xverify.selftest.planted import _work as planted
 from xverify.workload.optimizers import optimizer
@@ -225,6 +226,36 @@ def xverify(tmp_path: Path):
         return cli(tmp_path, *arguments, timeout=timeout, frameworks=frameworks)
 
     return call
+
+
+@dataclass
+class TestRun:
+    """A run of pytest by a user. place: the folder in which it ran."""
+
+    __test__ = False
+    code: int
+    out: str
+    place: Path
+
+
+@pytest.fixture
+def tested(tmp_path: Path):
+    """Write a test beside a port of numpy's model, and run pytest there, which loads the plugin as that of an installed xverify."""
+    place, site = tmp_path / "repository", as_installed(tmp_path / "site")
+    write_folder(place / "port", ("numpy", "honest", "swapped", "absent", "breaks"))
+
+    def run(test: str, *arguments: object, frameworks: Path = FAULTY) -> TestRun:
+        (place / "test_port.py").write_text(test)
+        variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "GITHUB_"))}
+        path = os.pathsep.join(filter(None, [str(site), str(FAULTY.parents[1]), os.environ.get("PYTHONPATH")]))
+        variables |= {"PYTHONPATH": path, "XVERIFY_FRAMEWORKS": str(frameworks)}
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *map(str, arguments)]
+        done = subprocess.run(
+            command, cwd=place, env=variables, capture_output=True, text=True, timeout=300, check=False
+        )
+        return TestRun(done.returncode, done.stdout + done.stderr, place)
+
+    return run
 
 
 @pytest.fixture
