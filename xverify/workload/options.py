@@ -26,7 +26,7 @@ EFFORTS = ("quick", "standard", "rigorous")
 DEVICES = ("cpu", "cuda")
 OWN_WEIGHTS = "own"  # in the place of a weight file: keep what the reference's build() makes
 ALLOCATORS = ("keep", "system")
-OPTIMIZERS = ("sgd", "adam", "adamw", "rmsprop", "lion")
+OPTIMIZERS = ("sgd", "adam", "adamw", "rmsprop", "lion", "adafactor")
 
 
 def _cores(text: str) -> tuple[int, ...]:
