@@ -34,6 +34,8 @@ OPTIMIZERS = [
     optimizer("rmsprop", weight_decay=0.01),
     optimizer("lion"),
     optimizer("lion", weight_decay=0.1),
+    optimizer("adafactor"),
+    optimizer("adafactor", weight_decay=0.1),
 ]
 
 SPEC = """

@@ -12,7 +12,7 @@ from xverify.errors import Unsupported
 from xverify.framework.adapter import Array, Framework, Source
 from xverify.framework.capture import Recorder
 from xverify.framework.training import BackwardPass, Batch, Training
-from xverify.frameworks._paddle_optimizers import Equivalent, paddle_optimizer, state_keys
+from xverify.frameworks._paddle_optimizers import Equivalent, paddle_optimizer, state_keys, torch_axes
 from xverify.weights import paddle as weights
 from xverify.workload.losses import Loss
 from xverify.workload.optimizers import Optimizer
@@ -224,7 +224,7 @@ class Learner(Training):
     def _make_optimizer(self, o: Optimizer, match: bool) -> tuple[Optimizer, Any]:
         """The settings with the formula variants, and the optimizer."""
         if match:
-            return o.plain, Equivalent(self.paddle, o, self.parts)
+            return o.plain, Equivalent(self.paddle, o, self.parts, axes=torch_axes(o, self.weights))
         return paddle_optimizer(self.paddle, o, self.parts)
 
     def _make_state(self) -> None:
