@@ -105,7 +105,9 @@ LONG = (
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--every", type=int, default=1, metavar="N", help="of the slow tests of a file, run each N-th alone")
+    parser.addoption(
+        "--every", type=int, default=1, metavar="N", help="of the slow tests of a file, run each N-th alone"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

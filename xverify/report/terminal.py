@@ -80,8 +80,8 @@ def _print_report(result: Result, console: Console, by_layer: bool, details: boo
     console.print(summary(result))
     for part in details_tables(result) if details else ():
         console.print(part)
-    for part in training_tables(result.rows):
-        tell(console, part) if isinstance(part, Text) else console.print(part)
+    for table in training_tables(result.rows):
+        tell(console, table) if isinstance(table, Text) else console.print(table)
     plot = (
         curves.in_terminal(result.rows, min(CURVE_WIDTH, console.width), plain=not console.is_terminal)
         if details
