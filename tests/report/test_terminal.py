@@ -61,7 +61,7 @@ def detailed(result):
 def test_a_run_with_rerun_shows_seconds_a_batch_and_items_a_second():
     text = printed(result())
     assert "lstm, forward, batch 128: 50 batches timed after 10 to warm up" in text
-    head, _, first, refused, absent, *_ = text.splitlines()[2:]
+    head, _, first, refused, absent, *_ = text.splitlines()[1:]
     assert "sequences/s (95% interval)" in head
     assert all(
         column.title.format(rate="sequences/s") in head
@@ -130,8 +130,8 @@ def test_a_column_title_is_shortened_in_a_narrow_table():
     judged = Error("EQUAL", None, 1e-7, 1e-6, 1e-7, 1.25, noise_ratio=0.5)
     whole = replace(whole, rows=tuple(replace(row, error=judged) for row in whole.rows))
     assert NOISE in printed(whole)
-    assert "× floor" not in printed(whole).splitlines()[2]
-    narrow = printed(whole, 135).splitlines()[2]
+    assert "× floor" not in printed(whole).splitlines()[1]
+    narrow = printed(whole, 135).splitlines()[1]
     assert "× floor" in narrow
     assert "peak MiB" in narrow  # no column has to give way for it
 

@@ -78,10 +78,10 @@ def _print_report(result: Result, console: Console, by_layer: bool, details: boo
     for warning in warnings(result):
         tell(console, f"[yellow]{escape(warning)}[/]")
     console.print(summary(result))
-    for part in details_tables(result) if details else ():
-        console.print(part)
-    for table in training_tables(result.rows):
-        tell(console, table) if isinstance(table, Text) else console.print(table)
+    for shown in details_tables(result) if details else ():
+        console.print(shown)
+    for part in training_tables(result.rows):
+        tell(console, part) if isinstance(part, Text) else console.print(part)
     plot = (
         curves.in_terminal(result.rows, min(CURVE_WIDTH, console.width), plain=not console.is_terminal)
         if details
