@@ -138,6 +138,7 @@ class TrainingSession:
         if recipe.is_mixed and recipe.precision not in state.framework.mixed:
             raise Unsupported(
                 f"training with {state.framework.name} is compared in float32 only; the run has the precision {recipe.precision}"
+                + f". {state.framework.not_mixed}" * bool(state.framework.not_mixed)
             )
         if not state.framework.takes_recipe and (recipe or recipe.amsgrad):
             what = ", ".join(["AMSGrad"] * recipe.amsgrad + recipe.says())
