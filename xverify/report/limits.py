@@ -68,13 +68,16 @@ def _layers(result: Result) -> Iterator[str]:
         yield f"no layer judged by itself{': ' * bool(result.reference.replay_problem)}{result.reference.replay_problem}"
     elif complete < len(judged):
         yield f"every layer judged by itself in {complete} of {len(judged)} subjects"
+        yield from dict.fromkeys(found.stopped for found in judged if found is not None and found.stopped)
 
 
 def _nodes(result: Result) -> Iterator[str]:
     """The files whose nodes were not all judged one by one."""
     for row in result.rows:
         found = row.error.layers if row.error else None
-        if found is not None and (found.stopped or found.compared < found.known):
+        if found is not None and found.stopped:
+            yield f"{row.subject}: {found.stopped}"
+        elif found is not None and found.compared < found.known:
             yield f"{row.subject}: {found.compared} of {found.known} nodes judged by themselves"
 
 
@@ -83,6 +86,8 @@ def _speed(result: Result) -> Iterator[str]:
     runs = max((len(row.speed.launches) or 1 for row in result.rows if row.speed), default=0)
     if result.noise.dropped and result.noise.refusal:
         yield f"TOO NOISY for a verdict on speed: {result.noise.refusal}"
+    elif result.settings.no_timing:
+        yield "speed not measured, as --no-timing asks"
     elif runs == 0:
         yield "no subject was timed"
     elif runs == 1:
