@@ -8,12 +8,15 @@ SUBJECTS := torch:eager,jittor,tensorflow:eager,tensorflow:graph,onnxruntime
 LOCK     := $(BIN)/uv --quiet pip compile pyproject.toml --extra all --extra dev --constraint constraints.txt \
             --universal --python-version 3.10 --no-python-downloads --no-annotate --custom-compile-command "make lock"
 
-.PHONY: run test long check ci fast bench faults ports onnx-suite torchvision formats environments lint types resolve lock docs clean
+.PHONY: run test slow long check ci fast bench faults ports onnx-suite torchvision formats environments lint types resolve lock docs clean
 run: $(STAMP) environments    ## verify and time ResNet-50 in four frameworks; leaves results/resnet50.json
 	@mkdir -p results
 	$(BIN)/xverify run resnet50 --subjects $(SUBJECTS) --effort quick --json results/resnet50.json
 
-test: $(STAMP) fast           ## every test but the longest
+test: $(STAMP) fast           ## the fast tests, and a fourth of the slow ones of each file
+	$(BIN)/python -m pytest --durations=25 -m "slow and not long" --every 4
+
+slow: $(STAMP)                ## all slow tests but the longest; an hour
 	$(BIN)/python -m pytest --durations=25 -m "slow and not long"
 
 long: $(STAMP)                ## the longest tests, half a minute and more each

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from installedplugin import as_installed
 
 from xverify.selftest.planted import _work as planted
 from xverify.workload.optimizers import optimizer
@@ -33,6 +34,8 @@ OPTIMIZERS = [
     optimizer("rmsprop", weight_decay=0.01),
     optimizer("lion"),
     optimizer("lion", weight_decay=0.1),
+    optimizer("adafactor"),
+    optimizer("adafactor", weight_decay=0.1),
 ]
 
 SPEC = """
@@ -72,7 +75,7 @@ TIMED = (
 )
 
 
-# Slow tests that take half a minute and more, and of which shorter ones test the same code. `make long` runs them.
+# Slow tests that take half a minute and more, and of which shorter ones test the same code. `make long` runs them alone.
 LONG = (
     "test_named_losses_are_those_of_torch[jittor]",
     "test_mistakes_in_a_loss_are_planted_and_named",
@@ -101,13 +104,26 @@ LONG = (
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that judge a speed, and those that take long."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--every", type=int, default=1, metavar="N", help="of the slow tests of a file, run each N-th alone"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests that judge a speed, and those that take long. With --every, leave out slow tests."""
     for item in items:
         if any(name in item.nodeid for name in TIMED):
             item.add_marker(pytest.mark.timed)
         if any(name in item.nodeid for name in LONG):
             item.add_marker(pytest.mark.long)
+    every = config.getoption("every")
+    slow = [item for item in items if item.get_closest_marker("slow") and not item.get_closest_marker("long")]
+    places = {item: [each for each in slow if each.path == item.path].index(item) for item in slow if every > 1}
+    left_out = [item for item, place in places.items() if place % every]
+    if left_out:
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
 
 
 def write_folder(path: Path, frameworks: tuple[str, ...] = ("numpy",), spec: str = SPEC, model: str = MODEL) -> Path:
@@ -214,6 +230,36 @@ def xverify(tmp_path: Path):
         return cli(tmp_path, *arguments, timeout=timeout, frameworks=frameworks)
 
     return call
+
+
+@dataclass
+class TestRun:
+    """A run of pytest by a user. place: the folder in which it ran."""
+
+    __test__ = False
+    code: int
+    out: str
+    place: Path
+
+
+@pytest.fixture
+def tested(tmp_path: Path):
+    """Write a test beside a port of numpy's model, and run pytest there, which loads the plugin as that of an installed xverify."""
+    place, site = tmp_path / "repository", as_installed(tmp_path / "site")
+    write_folder(place / "port", ("numpy", "honest", "swapped", "absent", "breaks"))
+
+    def run(test: str, *arguments: object, frameworks: Path = FAULTY) -> TestRun:
+        (place / "test_port.py").write_text(test)
+        variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "GITHUB_"))}
+        path = os.pathsep.join(filter(None, [str(site), str(FAULTY.parents[1]), os.environ.get("PYTHONPATH")]))
+        variables |= {"PYTHONPATH": path, "XVERIFY_FRAMEWORKS": str(frameworks)}
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *map(str, arguments)]
+        done = subprocess.run(
+            command, cwd=place, env=variables, capture_output=True, text=True, timeout=300, check=False
+        )
+        return TestRun(done.returncode, done.stdout + done.stderr, place)
+
+    return run
 
 
 @pytest.fixture

@@ -295,5 +295,9 @@ def test_the_optimizers_of_optax_are_compared_with_those_of_torch(xverify, tmp_p
         else:
             own[settings["name"], settings["recipe"]["amsgrad"]] = (each["verdict"], each["difference"])
     named = {key: difference for key, (verdict, difference) in own.items() if verdict != "EQUAL"}
-    assert named == {("rmsprop", False): "eps-inside", ("adam", True): "corrected maximum"}
+    assert named == {
+        ("rmsprop", False): "eps-inside",
+        ("adam", True): "corrected maximum",
+        ("adafactor", False): "eps-added, other axes",
+    }
     assert ("lion", False) in own

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from conftest import FAULTY, MODEL, cli, small_disk, write_folder
 
-from xverify.receipts.keeping import own_digest
+from xverify.receipts.keeping import LARGEST_FILE, MOST_FILES, own_digest
 
 FAST = ("--warmup", 1, "--rerun", 8)
 
@@ -290,6 +290,28 @@ def test_a_run_whose_reference_fails_is_kept_too(xverify, tmp_path):
     done = xverify("replay", tmp_path / "kept")
     assert done.code == 4, done.out + done.err
     assert done.out.splitlines()[-1].startswith("INCONCLUSIVE port: 2 of 2 rows")
+
+
+def test_a_large_file_is_left_out_and_told(xverify, tmp_path):
+    folder = write_folder(tmp_path / "port", ("numpy", "honest"))
+    with (folder / "checkpoint.bin").open("wb") as file:
+        file.truncate(LARGEST_FILE + 1)  # it takes no room on the disk
+    kept = tmp_path / "kept"
+    assert xverify("run", folder, "--subjects", "numpy,honest", "--no-timing", "--receipt", kept).code == 0
+    assert not (kept / "files" / "port" / "checkpoint.bin").exists()
+    done = xverify("replay", kept)
+    assert done.code == 0
+    assert "Differs: receipt: files/port/checkpoint.bin was too large to be kept" in done.out
+
+
+def test_a_folder_with_too_many_files_is_refused(xverify, tmp_path):
+    folder = write_folder(tmp_path / "port", ("numpy",))
+    (folder / "data").mkdir()
+    for number in range(MOST_FILES):
+        (folder / "data" / f"{number}.txt").touch()
+    done = xverify("run", folder, "--subjects", "numpy", "--receipt", tmp_path / "kept")
+    assert (done.code, done.result, (tmp_path / "kept").exists()) == (2, None, False)
+    assert f"has more than {MOST_FILES} files" in done.err
 
 
 # -- real frameworks --------------------------------------------------------------------------------------------------

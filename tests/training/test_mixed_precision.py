@@ -165,6 +165,7 @@ def test_a_framework_that_does_not_compute_in_it_says_so(xverify, folder):
     done, rows = run(xverify, place, "--precision", "bfloat16", subjects=("torch:eager", "jittor"))
     assert rows["jittor"]["status"] == "unsupported"
     assert "training with jittor is compared in float32 only; the run has the precision bfloat16" in done.out
+    assert "its auto_mixed_precision_level never chooses bfloat16" in rows["jittor"]["reason"]
 
 
 def test_wrong_settings_are_refused(xverify, folder):

@@ -19,7 +19,8 @@ def state(settings, step, seed=0):
     optimizer_state = []
     for name in settings.state_names:
         value = np.square(g) * noise.uniform(0.1, 2, 5000) if name == "square" else g * noise.uniform(0.1, 2, 5000)
-        optimizer_state.append(np.zeros_like(w) if step == 1 else value.astype(np.float32))
+        none = step == 1 or name in ("row", "column")  # of adafactor, whose vectors have only "square"
+        optimizer_state.append(np.zeros_like(w) if none else value.astype(np.float32))
     return w, g, optimizer_state
 
 
@@ -59,6 +60,11 @@ def test_a_right_step_is_equal(settings, step):
         (optimizer("lion", weight_decay=0.1), {"weight_decay": 0.0}),
         (optimizer("lion"), {"beta2": 0.999}),
         (optimizer("lion"), {"lr": 1e-4 * (1 + 2e-4)}),
+        (optimizer("adafactor"), {"lr": 1e-2 * (1 + 2e-4)}),
+        (optimizer("adafactor"), {"threshold": 0.5}),
+        (optimizer("adafactor"), {"variants": ("eps-added",)}),
+        (optimizer("adafactor", weight_decay=0.1), {"weight_decay": 0.0}),
+        (optimizer("adafactor", weight_decay=0.1), {"variants": ("decayed scale",)}),
     ],
     ids=str,
 )
@@ -73,6 +79,8 @@ def test_one_alternative_explains_a_wrong_step():
         (optimizer("sgd", momentum=0.9, weight_decay=0.01), {"weight_decay": 0.0}),
         (optimizer("rmsprop"), {"variants": ("eps-inside",)}),
         (optimizer("lion"), {"beta2": 0.999}),
+        (optimizer("adafactor"), {"beta2_decay": -0.5}),
+        (optimizer("adafactor"), {"variants": ("eps-added",)}),
     ]:
         w, g, optimizer_state = state(settings, 2)
         after, state_after = float32(replace(settings, **change), w, g, optimizer_state, 2)

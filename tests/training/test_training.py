@@ -217,6 +217,8 @@ def test_every_framework_can_compute_the_formulas_of_torch(xverify, tmp_path):
     own = [each for each in table if not each["match"] and not each["settings"]["recipe"]["amsgrad"]]
     found = {(each["framework"], each["settings"]["name"]): each["difference"] for each in own}
     assert all(name != "lion" or not difference for (_, name), difference in found.items())
+    for framework in ("tensorflow", "keras-torch"):
+        assert found.get((framework, "adafactor"), "eps-added, decayed scale") == "eps-added, decayed scale"
     if ("jittor", "adam") in found:
         assert found["jittor", "adam"] == "eps-hat"
     if ("tensorflow", "rmsprop") in found:

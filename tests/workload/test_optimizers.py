@@ -25,6 +25,7 @@ def values(seed):
 @pytest.mark.parametrize("settings", OPTIMIZERS, ids=lambda o: o.says())
 def test_the_formula_is_torchs(settings):
     torch = pytest.importorskip("torch")
+    from xverify.frameworks._torch_adafactor import own_adafactor
     from xverify.frameworks._torch_lion import Lion
 
     w, _ = values(0)
@@ -37,6 +38,7 @@ def test_the_formula_is_torchs(settings):
         "adamw": lambda o: torch.optim.AdamW([parameter], o.lr, (o.beta1, o.beta2), o.eps, o.weight_decay),
         "rmsprop": lambda o: torch.optim.RMSprop([parameter], o.lr, o.alpha, o.eps, o.weight_decay),
         "lion": lambda o: Lion([parameter], o),
+        "adafactor": lambda o: own_adafactor([parameter], o),
     }[settings.name](settings)
     mine, optimizer_state = w.astype(np.float64), [np.zeros(w.shape) for _ in settings.state_names]
     for step in range(1, 5):

@@ -85,6 +85,8 @@ class Framework:
     takes_recipe: ClassVar[bool] = False
     # The precisions below float32 in which ``training`` can compute: "bfloat16", "float16".
     mixed: ClassVar[tuple[str, ...]] = ()
+    # Why ``mixed`` lacks a precision that the framework has a setting for, as a sentence; '' where there is nothing to say.
+    not_mixed: ClassVar[str] = ""
     # Whether a call returns computed outputs, so that timed blocks leave ``wait`` out. ``__init__`` may set it by the device.
     blocking: bool = False
     # Whether layers take and return images as N,H,W,C.
@@ -349,8 +351,8 @@ class Framework:
 
     # -- optional methods for a train_step of the model file (see own_step) ---------------------------------------------
 
-    def own_step(self, step: Callable[[Natives], Any], mode: str) -> Callable[[Natives], Any]:
-        """The user's own step as it runs in this mode. Raises Unsupported when it cannot run there."""
+    def own_step(self, step: Any, mode: str) -> Callable[[Natives], Any]:
+        """The user's own step as it runs in this mode. step: a BoundStep. Raises Unsupported when it cannot run there."""
         raise Unsupported(f"{self.name} does not run a train_step of the model file")
 
     def train(self, model: Any) -> None:

@@ -30,6 +30,19 @@ Step = Callable[[Natives], Any]
 
 
 @dataclass(frozen=True)
+class BoundStep:
+    """A step of a model with its state; it is called with a batch. function: ``train_step``. state: what ``train_state`` made."""
+
+    function: Callable[[Any, Any, Natives], Any]
+    model: Any
+    state: Any
+
+    def __call__(self, batch: Natives) -> Any:
+        """Make the step, and return what the user's function returns."""
+        return self.function(self.model, self.state, batch)
+
+
+@dataclass(frozen=True)
 class Update:
     """One call of an optimizer.
 
@@ -61,10 +74,10 @@ class OwnStep:
             raise Failed(f"{source.folder / file} defines no {STEP}(model, state, batch)")
         return cls(file, step, make)
 
-    def start(self, model: Any) -> tuple[Any, Step]:
+    def start(self, model: Any) -> tuple[Any, BoundStep]:
         """(a new state for this model, the step with it)."""
-        state, step = self.make(model) if self.make else None, self.step
-        return state, lambda batch: step(model, state, batch)
+        state = self.make(model) if self.make else None
+        return state, BoundStep(self.step, model, state)
 
     def check(self, found: Any) -> None:
         """Raise Failed unless a step returned a dictionary of numbers."""

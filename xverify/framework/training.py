@@ -63,6 +63,9 @@ class Training:
     optimizer: Optimizer
     # The names of parameters whose gradient is a list of rows (an embedding), in which one row may occur several times.
     sparse: Sequence[str] = ()
+    # With adafactor: the canonical axes that it takes (see workload.adafactor.Factored), for every parameter of which they are not
+    # the last two. The optimizer then has the variant "other axes".
+    factored: Mapping[str, tuple[int, ...]] = {}
 
     def step(self, *batch: Any) -> Any:
         """Make one complete training step: forward pass, loss, backward pass, update. This is the call that is timed.

@@ -13,7 +13,7 @@ from xverify.framework.adapter import Array, Framework
 from xverify.framework.capture import Recorder, TrainingRecorder, recording
 from xverify.framework.structures import leaves, without_classes
 from xverify.framework.training import Batch, Training
-from xverify.frameworks._jax_training import Around, Function, Learner, captured_step, cross_entropy
+from xverify.frameworks._jax_training import Around, Function, Learner, axes_of, captured_step, cross_entropy
 from xverify.frameworks._optax import Equivalent, Optax
 from xverify.workload.losses import Loss
 from xverify.workload.optimizers import Optimizer
@@ -93,7 +93,8 @@ class Jax(Framework):
 
             return recipe_learner(function, fused, wrap, optimizer, match, self.loss)
         sums = [len(fused.get(each.name, (each.name,))) for each in function.trained for _ in each.parts]
-        steps = Equivalent(optimizer, sums) if match else Optax(optimizer)
+        axes = axes_of(function, fused, optimizer, match)
+        steps = Equivalent(optimizer, sums, axes=axes) if match else Optax(optimizer, axes=axes)
         return Learner(function, steps, wrap, self.loss)
 
     def cross_entropy(self, logits: Any, target: Any) -> Any:

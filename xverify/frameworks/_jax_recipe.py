@@ -9,7 +9,7 @@ import numpy as np
 
 from xverify.framework.adapter import Array
 from xverify.framework.training import Used
-from xverify.frameworks._jax_training import Around, Function, Learner, LossOf, plainly
+from xverify.frameworks._jax_training import Around, Function, Learner, LossOf, axes_of, plainly
 from xverify.frameworks._optax_recipe import EquivalentRecipe, OptaxRecipe, RecipeSteps
 from xverify.workload.optimizers import Optimizer
 from xverify.workload.recipe import averaged, micro_batches
@@ -146,6 +146,8 @@ def recipe_learner(
     """
     partial = Partial(function, optimizer.recipe.freezes)
     sums = [len(fused.get(each.name, (each.name,))) for each in partial.trained for _ in each.parts]
+    axes = axes_of(partial, fused, optimizer, match)
     steps: RecipeSteps
-    steps = EquivalentRecipe(optimizer, sums, partial.trained) if match else OptaxRecipe(optimizer, partial.trained)
+    trained = partial.trained
+    steps = EquivalentRecipe(optimizer, sums, trained, axes) if match else OptaxRecipe(optimizer, trained, axes)
     return RecipeLearner(partial, steps, wrap, loss)

@@ -13,7 +13,10 @@ from xverify.framework.capture import TrainingRecorder
 from xverify.framework.structures import map_leaves, without_classes
 from xverify.framework.training import Batch, Training
 from xverify.frameworks._optax import Steps
+from xverify.frameworks._optax_adafactor import Axes
 from xverify.weights.flax_layout import NamedWeight, join, split
+from xverify.workload.adafactor import check_no_sums
+from xverify.workload.optimizers import Optimizer
 
 # A function of the outputs and targets; see Framework.loss.
 LossOf = Callable[[Any, Any], Any]
@@ -65,7 +68,7 @@ class Learner(Training):
         import jax
 
         self.jax, self.function, self.optim, self.loss_of = jax, function, steps, loss
-        self.optimizer = steps.optimizer
+        self.optimizer, self.factored = steps.optimizer, steps.factored
         self.names = [each.name for each in function.trained]
         self.state = steps.begin(function.present()[0])
         self.steps = 0
@@ -124,6 +127,15 @@ class Learner(Training):
             for each in self.function.trained
             for array in split(each, arrays[each.name], [next(shapes) for _ in each.parts])
         ]
+
+
+def axes_of(function: Function, fused: Mapping[str, Sequence[str]], optimizer: Optimizer, match: bool) -> Axes | None:
+    """The axes of the trained variables, where the optimizer needs them. The arguments are those of ``recipe_learner``."""
+    if optimizer.name != "adafactor":
+        return None
+    if match:
+        check_no_sums(fused)
+    return Axes(function.trained, [tuple(value.shape) for value in function.present()[0]])
 
 
 def cross_entropy(logits: Any, target: Any) -> Any:

@@ -72,7 +72,7 @@ class RecipeLearner(Learner):
         schedule = optimizer.recipe.schedule
         if self.match:
             rate = table(schedule) if schedule else 1.0
-            return equivalent_optimizer(optimizer, self._parts(model), self.settings, rate)
+            return equivalent_optimizer(optimizer, self._parts(model), self.settings, rate, self.torch_axes(model))
         self._check_groups(optimizer)
         return self._own_optimizer(optimizer)
 

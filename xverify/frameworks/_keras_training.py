@@ -15,7 +15,9 @@ import numpy as np
 from xverify.framework.adapter import Array
 from xverify.framework.training import Training
 from xverify.frameworks._keras import Gradients, Keras
+from xverify.frameworks._keras_adafactor import axes_of_weights, factors, keras_adafactor, own_axes
 from xverify.weights import tensorflow as weights
+from xverify.workload.adafactor import Factored, check_no_sums, last_two, native_axes, with_other_axes
 from xverify.workload.optimizers import DECOUPLED, Optimizer, update
 
 # Turns a Python function of native tensors into what the mode runs, e.g. tf.function. The second argument is all variables that the
@@ -33,6 +35,7 @@ class Learner(Training):
         "adamw": ("_momentums", "_velocities", "_velocity_hats"),
         "rmsprop": ("_velocities",),
         "lion": ("_momentums",),
+        "adafactor": ("_r", "_c", "_v"),
     }
 
     def __init__(
@@ -48,7 +51,11 @@ class Learner(Training):
         self.names = [each.name for each in self.trainable]
         self.variables = weights.variables(self.trainable)
         self.places = {id(variable): index for index, variable in enumerate(self.variables)}
+        self.orders = axes_of_weights(self.trainable) if optimizer.name == "adafactor" else {}
         self.optimizer, self.optim = self._make_optimizer(model, optimizer)
+        if self.orders and not match:
+            self.factored = own_axes(self.trainable, self.orders)
+            self.optimizer = with_other_axes(self.optimizer, self.factored)
         self.optim.build(self.variables)
         self.norms = _MatchedNorms(model) if match else None
         self.forward = framework.in_training(model)
@@ -66,7 +73,15 @@ class Learner(Training):
 
     def _make_optimizer(self, model: Any, optimizer: Optimizer) -> tuple[Optimizer, Any]:
         """The settings with the formula variants, and the optimizer, which is not built yet."""
-        return equivalent_optimizer(optimizer, self._parts(model)) if self.match else keras_optimizer(optimizer)
+        if self.match:
+            return equivalent_optimizer(optimizer, self._parts(model), axes=self.torch_axes(model))
+        return keras_optimizer(optimizer)
+
+    def torch_axes(self, model: Any) -> list[Factored]:
+        """For each variable, its axes that are the last two of torch's weight; [] when the optimizer needs none."""
+        if self.orders:
+            check_no_sums(self.framework.fused_parameters(model))
+        return [native_axes(order, last_two(len(order))) for order in self.orders.values()]
 
     def _parts(self, model: Any) -> list[int]:
         """For each variable, the number of torch's parameters that it is the sum of; 1 for most."""
@@ -142,6 +157,8 @@ class Learner(Training):
         """The optimizer state of the variable with this index, in the order of Optimizer.state_names."""
         if self.match:
             return [variables[index] for variables in self.optim.state_variables]
+        if self.orders:
+            return factors(self.optim, self.variables[index], index, self.orders[id(self.variables[index])])
         names = self.STATE_NAMES[self.optimizer.name][: len(self.optimizer.state_names)]
         return [getattr(self.optim, name)[index] for name in names]
 
@@ -193,6 +210,8 @@ def keras_optimizer(o: Optimizer, rate: Any = None, **more: Any) -> tuple[Optimi
         variants = ("eps-inside", *decoupled)
         made = optimizers.RMSprop(rate, o.alpha, epsilon=o.eps, weight_decay=decay, **more)
         return replace(o, variants=variants), made
+    if o.name == "adafactor":
+        return keras_adafactor(o, rate, **more)
     if o.name == "lion":
         return o.plain, optimizers.Lion(rate, o.beta1, o.beta2, weight_decay=decay, **more)
     kind = optimizers.Adam if o.name == "adam" else optimizers.AdamW
@@ -202,16 +221,24 @@ def keras_optimizer(o: Optimizer, rate: Any = None, **more: Any) -> tuple[Optimi
 
 
 def equivalent_optimizer(
-    o: Optimizer, parts: Sequence[int], each: Sequence[Optimizer] = (), rate: Any = None
+    o: Optimizer,
+    parts: Sequence[int],
+    each: Sequence[Optimizer] = (),
+    rate: Any = None,
+    axes: Sequence[Factored] = (),
 ) -> tuple[Optimizer, Any]:
     """The settings without variants, and torch's formulas in Keras' operations.
 
     parts: for each variable, the number of torch's parameters that it is the sum of; 1 for most.
     each: for each variable, its own settings, whose learning rate is multiplied by ``rate``; (): all have those of ``o``.
     rate: a schedule of factors.
+    axes: for each variable, those that adafactor takes; (): another optimizer.
     """
     import keras
     from keras import ops
+
+    def mean(x: Any, axis: int | None) -> Any:
+        return ops.mean(x, axis, keepdims=True)
 
     class Equivalent(keras.optimizers.Optimizer):
         def build(self, variables: Any) -> None:
@@ -225,7 +252,8 @@ def equivalent_optimizer(
             w, g, *state = (ops.convert_to_tensor(value) for value in (variable, gradient, *state_variables))
             step = ops.cast(self.iterations + 1, "float32")
             own = replace(each[index], lr=each[index].lr * learning_rate) if each else o
-            new_w, new_state = update(own, w, g, state, step, ops.sqrt, maximum=ops.maximum, sign=ops.sign)
+            more: dict[str, Any] = {"axes": axes[index], "mean": mean} if axes else {}
+            new_w, new_state = update(own, w, g, state, step, ops.sqrt, None, ops.maximum, ops.sign, **more)
             # Each of the parts changes by the same amount, so their sum changes by a multiple of it.
             self.assign(variable, new_w if parts[index] == 1 else w + parts[index] * (new_w - w))
             for state_variable, value in zip(state_variables, new_state):

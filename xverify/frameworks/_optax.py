@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from xverify.frameworks._optax_adafactor import Axes, adafactor_variants, own_adafactor
+from xverify.workload.adafactor import Factored, with_other_axes
 from xverify.workload.optimizers import Optimizer, update
 
 
@@ -13,9 +15,11 @@ class Steps:
     """An optimizer as pure functions of lists with one array for each variable.
 
     optimizer: its settings, with the variants of its formula.
+    factored: see Training.factored.
     """
 
     optimizer: Optimizer
+    factored: Mapping[str, Factored] = {}
 
     def begin(self, trained: Sequence[Any]) -> Any:
         """The state before the first step."""
@@ -38,17 +42,22 @@ class Optax(Steps):
     """An optimizer of optax.
 
     own: the transformation of gradients; None: ``own_optimizer(o)``.
+    axes: of the variables, which adafactor needs; None with another optimizer.
     """
 
     # Optimizer -> fields of optax's states that hold what Optimizer.state_names names, in the same order.
     ADAM = ("mu", "nu", "nu_max")
     STATE_NAMES = {"sgd": ("trace",), "adam": ADAM, "adamw": ADAM, "rmsprop": ("nu",), "lion": ("mu",)}
+    STATE_NAMES["adafactor"] = ("v_row", "v_col", "v")
 
-    def __init__(self, o: Optimizer, own: Any = None) -> None:
+    def __init__(self, o: Optimizer, own: Any = None, axes: Axes | None = None) -> None:
         import optax
 
         self.optax, self.own = optax, own or own_optimizer(o)
-        self.optimizer = replace(o, variants=variants(o))
+        self.optimizer, self.axes = replace(o, variants=variants(o)), axes
+        if axes is not None:
+            self.factored = axes.other_than_torch()
+            self.optimizer = with_other_axes(self.optimizer, self.factored)
         self.fields = self.STATE_NAMES[o.name][: len(o.state_names)]
 
     def begin(self, trained: Sequence[Any]) -> Any:
@@ -59,7 +68,8 @@ class Optax(Steps):
         return self.optax.apply_updates(trained, changes), state
 
     def read(self, state: Any) -> list[list[Any]]:
-        return [self._merged(list(found_fields(state, name))) for name in self.fields]
+        fields = [self._merged(list(found_fields(state, name))) for name in self.fields]
+        return fields if self.axes is None else self.axes.whole(fields)
 
     def _merged(self, found: Sequence[Sequence[Any]]) -> list[Any]:
         """One array for each variable. found: of each group of variables, with masks in the places of the others."""
@@ -70,6 +80,7 @@ class Optax(Steps):
         import jax.numpy as jnp
 
         count = jnp.asarray(steps, "int32")
+        fields = fields if self.axes is None else self.axes.kept(fields)
         values = {name: list(arrays) for name, arrays in zip(self.fields, fields)}
         return self._replaced(self.begin(trained), {"count": count, "gradient_step": count, **values})
 
@@ -98,6 +109,8 @@ def own_optimizer(o: Optimizer, rate: Any = None) -> Any:
     rate, decay = o.lr if rate is None else rate, optax.add_decayed_weights(o.weight_decay)
     if o.name == "adamw" and not o.recipe.amsgrad:
         return optax.adamw(rate, o.beta1, o.beta2, o.eps, weight_decay=o.weight_decay)
+    if o.name == "adafactor":
+        return own_adafactor(o, rate)
     if o.name == "lion":
         return optax.lion(rate, o.beta1, o.beta2, weight_decay=o.weight_decay)
     if o.name == "adamw":
@@ -113,6 +126,8 @@ def own_optimizer(o: Optimizer, rate: Any = None) -> Any:
 
 def variants(o: Optimizer) -> tuple[str, ...]:
     """The formula variants of optax's optimizer."""
+    if o.name == "adafactor":
+        return adafactor_variants(o)
     return ("eps-inside",) * (o.name == "rmsprop") + ("corrected maximum",) * o.recipe.amsgrad
 
 
@@ -130,10 +145,14 @@ class Equivalent(Steps):
 
     sums: for each variable, the number of torch's parameters that it is the sum of; 1 for most.
     each: for each variable, its own settings; (): all have those of ``o``.
+    axes: of the variables, which adafactor needs; None with another optimizer.
     """
 
-    def __init__(self, o: Optimizer, sums: Sequence[int], each: Sequence[Optimizer] = ()) -> None:
+    def __init__(
+        self, o: Optimizer, sums: Sequence[int], each: Sequence[Optimizer] = (), axes: Axes | None = None
+    ) -> None:
         self.optimizer, self.sums = o.plain, sums
+        self.torch_axes: Sequence[Factored] = () if axes is None else axes.of_torch()
         self.settings = each or [o] * len(sums)
 
     def begin(self, trained: Sequence[Any]) -> Any:
@@ -149,13 +168,17 @@ class Equivalent(Steps):
         """See ``Steps.apply``. factor: of the schedule, which multiplies every learning rate."""
         import jax.numpy as jnp
 
+        def mean(x: Any, axis: int | None) -> Any:
+            return jnp.mean(x, axis, keepdims=True)
+
         count, fields = state
         changed, after = [], [list[Any]() for _ in fields]
         for index, (value, gradient) in enumerate(zip(trained, gradients)):
             old, own = [field[index] for field in fields], self.settings[index]
             number = (count + 1).astype(value.dtype)
             own = replace(own, lr=own.lr * factor)
-            new, kept = update(own, value, gradient, old, number, jnp.sqrt, maximum=jnp.maximum, sign=jnp.sign)
+            more: dict[str, Any] = {"axes": self.torch_axes[index], "mean": mean} if self.torch_axes else {}
+            new, kept = update(own, value, gradient, old, number, jnp.sqrt, None, jnp.maximum, jnp.sign, **more)
             # Each of the parts of a sum changes by the same amount, so the sum changes by a multiple of it.
             times = self.sums[index]
             changed.append(new if times == 1 else value + times * (new - value))

@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from xverify.errors import Unsupported
-from xverify.frameworks._optax import Equivalent, Optax, Steps, found_fields, own_optimizer, variants
+from xverify.frameworks._optax import Equivalent, Optax, Steps, found_fields, own_optimizer
+from xverify.frameworks._optax_adafactor import Axes
 from xverify.weights.flax_layout import NamedWeight
 from xverify.workload.optimizers import Optimizer
 from xverify.workload.recipe import CLIPS, clip_factors
@@ -51,11 +52,11 @@ class RecipeSteps(Steps):
 class OptaxRecipe(Optax, RecipeSteps):
     """Optax's own transformations."""
 
-    def __init__(self, o: Optimizer, weights: Sequence[NamedWeight]) -> None:
+    def __init__(self, o: Optimizer, weights: Sequence[NamedWeight], axes: Axes | None = None) -> None:
         self.settings = [o.of(each.name) for each in weights for _ in each.parts]
-        super().__init__(o, _transformation(o, self.settings, recorded=False))
-        self.optimizer = _with_differences(o)
-        self.recorded = Optax(o, _transformation(o, self.settings, recorded=True))
+        super().__init__(o, _transformation(o, self.settings, recorded=False), axes)
+        self.optimizer = _with_differences(self.optimizer)
+        self.recorded = Optax(o, _transformation(o, self.settings, recorded=True), axes)
 
     def apply_parts(self, parts: Sequence[Sequence[Any]], state: Any, trained: Sequence[Any]) -> tuple[list[Any], Any]:
         after = list(trained)
@@ -75,8 +76,8 @@ class OptaxRecipe(Optax, RecipeSteps):
 
 
 def _with_differences(o: Optimizer) -> Optimizer:
-    """The settings with all variants of optax."""
-    known = [*variants(o), *["clip eps"] * (o.recipe.clip_norm is not None)]
+    """The settings with all differences of optax. o: those with the variants of the formula."""
+    known = [*o.variants, *["clip eps"] * (o.recipe.clip_norm is not None)]
     known += ["late one-cycle"] * bool(o.recipe.schedule and o.recipe.schedule.kind == "one-cycle")
     return replace(o, variants=tuple(known))
 
@@ -152,8 +153,10 @@ def _rate(o: Optimizer) -> Any:
 class EquivalentRecipe(Equivalent, RecipeSteps):
     """Torch's formulas in JAX's operations."""
 
-    def __init__(self, o: Optimizer, sums: Sequence[int], weights: Sequence[NamedWeight]) -> None:
-        super().__init__(o, sums, [o.of(each.name) for each in weights for _ in each.parts])
+    def __init__(
+        self, o: Optimizer, sums: Sequence[int], weights: Sequence[NamedWeight], axes: Axes | None = None
+    ) -> None:
+        super().__init__(o, sums, [o.of(each.name) for each in weights for _ in each.parts], axes)
         self.recipe = o.recipe
         self.owners = [index for index, each in enumerate(weights) for _ in each.parts]
 

@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from xverify.errors import Unsupported
+from xverify.weights import paddle as weights
+from xverify.workload.adafactor import NOT_COMPARED, Factored, last_two, native_axes, order_of_axes
 from xverify.workload.optimizers import Optimizer, update
 
 # Optimizer -> Paddle's names of what Optimizer.state_names names, in the same order.
@@ -16,6 +18,7 @@ STATE_NAMES = {
     "adamw": ("moment1", "moment2", "moment2_max"),
     "rmsprop": ("mean_square",),
     "lion": ("momentum",),
+    "adafactor": ("row", "column", "square"),
 }
 
 
@@ -32,8 +35,8 @@ def paddle_optimizer(
     rate: a scheduler in the place of the learning rate. more: further arguments of every optimizer of Paddle.
     """
     optim, rate, more = paddle.optimizer, o.lr if rate is None else rate, {"parameters": parameters, **more}
-    if o.name == "lion":
-        raise Unsupported("paddle.optimizer has no Lion; run with --match-optimizer")
+    if o.name in ("lion", "adafactor"):
+        raise Unsupported(f"paddle.optimizer has no {o.name.capitalize()}; run with --match-optimizer")
     if o.name in ("adam", "adamw"):
         more = {"beta1": o.beta1, "beta2": o.beta2, "epsilon": o.eps, "amsgrad": o.recipe.amsgrad, **more}
     if o.name == "adamw":
@@ -48,16 +51,42 @@ def paddle_optimizer(
     return o.plain, optim.SGD(rate, **more)
 
 
+def torch_axes(o: Optimizer, trained: Sequence[weights.NamedWeight]) -> list[Factored]:
+    """For each parameter, its axes that are the last two of torch's weight; [] when the optimizer needs none.
+
+    Raises Unsupported for a weight that is no parameter with the same axes.
+    """
+    if o.name != "adafactor":
+        return []
+    found = []
+    for each in trained:
+        order = None
+        if len(each.parts) == 1:
+            shape = tuple(each.parts[0].shape)
+            order = order_of_axes(lambda array: weights.to_canonical(each, [array]), shape)  # noqa: B023
+        if order is None:
+            raise Unsupported(NOT_COMPARED.format(each.name))
+        found.append(native_axes(order, last_two(len(order))))
+    return found
+
+
 class Equivalent:
     """torch's formulas in Paddle's operations, with those methods of a Paddle optimizer that a Learner calls.
 
     each: the settings of each parameter; (): all have those of ``settings``.
+    axes: of each parameter, those that adafactor takes; (): another optimizer.
     factor: of the schedule, which multiplies every learning rate.
     """
 
     def __init__(
-        self, paddle: Any, settings: Optimizer, parameters: Sequence[Any], each: Sequence[Optimizer] = ()
+        self,
+        paddle: Any,
+        settings: Optimizer,
+        parameters: Sequence[Any],
+        each: Sequence[Optimizer] = (),
+        axes: Sequence[Factored] = (),
     ) -> None:
+        self.axes = dict(zip(map(id, parameters), axes))
         self.paddle, self.parameters, self.steps, self.factor = paddle, parameters, 0, 1.0
         self.each = each or [settings] * len(parameters)
         self.state = {key: {id(part): paddle.zeros_like(part) for part in parameters} for key in state_keys(settings)}
@@ -75,8 +104,16 @@ class Equivalent:
                 part.set_value(new)
 
     def _updated(self, own: Optimizer, part: Any, state: Sequence[Any]) -> tuple[Any, list[Any]]:
-        number, paddle = float(self.steps), self.paddle
-        return update(own, part, part.grad, state, number, paddle.sqrt, maximum=paddle.maximum, sign=paddle.sign)
+        number, paddle, axes = float(self.steps), self.paddle, self.axes.get(id(part))
+        return update(
+            own, part, part.grad, state, number, paddle.sqrt, None, self._maximum, paddle.sign, self._mean, axes
+        )
+
+    def _maximum(self, x: Any, y: Any) -> Any:
+        return self.paddle.clip(x, min=y) if isinstance(y, float) else self.paddle.maximum(x, y)
+
+    def _mean(self, x: Any, axis: int | None) -> Any:
+        return x.mean(axis, keepdim=True)
 
     def clear_grad(self, set_to_zero: bool) -> None:
         for part in self.parameters:

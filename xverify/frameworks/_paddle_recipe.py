@@ -12,7 +12,7 @@ import numpy as np
 from xverify.errors import Unsupported
 from xverify.framework.adapter import Array
 from xverify.framework.training import Batch, Used
-from xverify.frameworks._paddle_optimizers import Equivalent, paddle_optimizer
+from xverify.frameworks._paddle_optimizers import Equivalent, paddle_optimizer, torch_axes
 from xverify.frameworks.paddle import Adapter, Learner, gathered, trainable_weights
 from xverify.weights import paddle as weights
 from xverify.workload.optimizers import Optimizer
@@ -47,7 +47,9 @@ class RecipeLearner(Learner):
     def _make_optimizer(self, o: Optimizer, match: bool) -> tuple[Optimizer, Any]:
         self.settings = {id(part): o.of(each.name) for each in self.weights for part in each.parts}
         if match:
-            return o.plain, Equivalent(self.paddle, o, self.parts, list(self.settings.values()))
+            return o.plain, Equivalent(
+                self.paddle, o, self.parts, list(self.settings.values()), torch_axes(o, self.weights)
+            )
         groups = self._groups(o)
         listed = groups if o.recipe.groups else self.parts
         settings, made = paddle_optimizer(self.paddle, o, listed, self._make_scheduler(o), grad_clip=self.own_clip)

@@ -6,12 +6,14 @@ A model is a ``flax.nnx.Module`` whose attributes have the names of torch's modu
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
 from xverify.errors import Failed
 from xverify.framework.adapter import Array, Source
+from xverify.framework.own_step import BoundStep, Step
 from xverify.framework.training import Batch, Training
 from xverify.frameworks._flax import Pure, match_norms
 from xverify.frameworks._jax import Jax
@@ -123,6 +125,22 @@ class Adapter(Jax):
         if match:
             match_norms(model)
         return super().training(model, mode, batch, optimizer, match)
+
+    def own_step(self, step: BoundStep, mode: str) -> Step:
+        from xverify.frameworks._flax_own_step import computed
+
+        return computed(step, mode)
+
+    def train(self, model: Any) -> None:
+        model.train()
+
+    def is_optimizer(self, value: Any) -> bool:
+        return isinstance(value, self.nnx.Optimizer)
+
+    def watched_updates(self, model: Any) -> AbstractContextManager[list[Any]]:
+        from xverify.frameworks._flax_own_step import watched_updates
+
+        return watched_updates(model)
 
     def pure(self, model: Any) -> Function:
         return Pure(model)

@@ -22,6 +22,7 @@ import numpy as np
 
 from xverify.errors import Unsupported
 from xverify.framework.adapter import Array, Source
+from xverify.framework.own_step import BoundStep, Step
 from xverify.frameworks._jax import Jax
 from xverify.frameworks._jax_training import Around, Function, plainly
 from xverify.weights.flax_layout import NamedWeight, Part
@@ -61,6 +62,11 @@ class Adapter(Jax):
 
     def precisions(self, model: Any) -> dict[str, str]:
         return {name: str(array.dtype) for name, array in model.weights.items()}
+
+    def own_step(self, step: BoundStep, mode: str) -> Step:
+        from xverify.frameworks._jax_own_step import computed
+
+        return computed(step, mode)
 
     def pure(self, model: Any) -> Function:
         return Pure(model)

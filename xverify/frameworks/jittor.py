@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from xverify.framework.structures import leaves, only_output
 from xverify.framework.training import BackwardPass, Batch, Training
 from xverify.weights import jittor as weights
 from xverify.workload.losses import Loss
-from xverify.workload.optimizers import Optimizer, update
+from xverify.workload.optimizers import Optimizer
 
 # Where Jittor keeps its compiled core: version, compiler, Python, system, processor, installation, and name of the cache.
 COMPILED = "jt*/*/py*/*/*/*/*/jittor_core*"
@@ -43,6 +42,10 @@ class Adapter(Framework):
     default_modes = ("eager",)
     trains = True
     takes_recipe = True
+    not_mixed = (
+        "Jittor 1.3.11 was tried: its auto_mixed_precision_level never chooses bfloat16, and in float16 its matrix product of "
+        "float32 values stops with an error on a CPU"
+    )
     devices = ("cpu", "cuda")
     # Whether the loss is an exact equivalent of torch's: the argument ``match`` of ``training``.
     matched = False
@@ -238,6 +241,7 @@ class Learner(Training):
     # Optimizer -> lists of Jittor's parameter group that hold what Optimizer.state_names names, in the same order.
     ADAM = ("m", "values", "largest")
     STATE_NAMES = {"sgd": ("values",), "adam": ADAM, "adamw": ADAM, "rmsprop": ("values",), "lion": ("values",)}
+    STATE_NAMES["adafactor"] = ("row", "column", "square")
 
     def __init__(self, framework: Adapter, model: Any, batch: Batch, optimizer: Optimizer, match: bool) -> None:
         self.framework, self.jt, self.model = framework, framework.jt, model
@@ -250,7 +254,9 @@ class Learner(Training):
         make = self._equivalent_optimizer if match else self._jittor_optimizer
         self.optimizer, self.optim = make(optimizer, list(self.parameters.values()))
         if match:
-            _match_norms(framework.jt, model)
+            from xverify.frameworks._jittor_matched import match_norms
+
+            match_norms(model)
 
     def _trained(self, parameters: dict[str, Any], optimizer: Optimizer) -> dict[str, Any]:
         """The parameters that a step changes. parameters: those that can be trained."""
@@ -261,8 +267,8 @@ class Learner(Training):
         optim = self.jt.optim
         if o.recipe.amsgrad:
             raise Unsupported("jittor.optim has no AMSGrad; run with --match-optimizer")
-        if o.name == "lion":
-            raise Unsupported("jittor.optim has no Lion; run with --match-optimizer")
+        if o.name in ("lion", "adafactor"):
+            raise Unsupported(f"jittor.optim has no {o.name.capitalize()}; run with --match-optimizer")
         if o.name == "sgd":
             return o.plain, optim.SGD(parameters, o.lr, o.momentum, o.weight_decay, nesterov=o.nesterov)
         if o.name == "rmsprop":
@@ -275,30 +281,9 @@ class Learner(Training):
 
     def _equivalent_optimizer(self, o: Optimizer, parameters: list[Any]) -> tuple[Optimizer, Any]:
         """The settings without variants, and torch's formulas in Jittor's operations."""
-        jt, keys = self.jt, self.STATE_NAMES[o.name][: len(o.state_names)]
+        from xverify.frameworks._jittor_matched import Equivalent
 
-        base: Any = jt.optim.Optimizer
-
-        class Equivalent(base):
-            def __init__(self) -> None:
-                super().__init__(parameters, o.lr)
-                for group in self.param_groups:
-                    for key in keys:
-                        group[key] = [jt.zeros(p.shape, p.dtype).stop_grad() for p in group["params"]]
-
-            def step(self, loss: Any = None, retain_graph: bool = False) -> None:
-                self.pre_step(loss, retain_graph)
-                number = float(self.n_step)
-                for group in self.param_groups:
-                    own = group.get("settings", o)  # with a recipe, each group has its own
-                    for p, g, *state in zip(group["params"], group["grads"], *(group[key] for key in keys)):
-                        new_p, new_state = update(own, p, g, state, number, jt.sqrt, maximum=jt.maximum, sign=_sign)
-                        for variable, value in zip(state, new_state):
-                            variable.update(value)
-                        p.update(new_p)
-                self.post_step()
-
-        return o.plain, Equivalent()
+        return o.plain, Equivalent(parameters, o, self.STATE_NAMES[o.name][: len(o.state_names)])
 
     def _loss(self, *batch: Any) -> Any:
         outputs, objective = self.model(*batch[:-1]), self.framework.objective
@@ -337,42 +322,6 @@ class Learner(Training):
         (group,) = self.optim.param_groups
         keys = self.STATE_NAMES[self.optimizer.name][: len(self.optimizer.state_names)]
         return [group[key][index] for key in keys]
-
-
-def _sign(x: Any) -> Any:
-    """-1, 0 or 1 for each value."""
-    return (x > 0).float32() - (x < 0).float32()
-
-
-def _match_norms(jt: Any, model: Any) -> None:
-    """Make batch norms compute as torch's do.
-
-    Jittor computes the variance as E[x²] - E[x]², and its running variance lacks the factor n/(n - 1).
-    """
-    for norm in model.modules():
-        if isinstance(norm, jt.nn.BatchNorm):
-            norm.execute = partial(_batch_norm, jt, norm)
-
-
-def _batch_norm(jt: Any, norm: Any, x: Any) -> Any:
-    """torch's batch norm in training mode. x: (N, C, ...)."""
-    axes = [0, *range(2, x.ndim)]
-    terms = x.numel() // x.shape[1]
-    mean = _mean_over(jt, x, axes)
-    centred = x - mean.broadcast(x, axes)
-    variance = _mean_over(jt, centred * centred, axes)
-    scale = norm.weight / jt.sqrt(variance + norm.eps)
-    unbiased = variance * (terms / max(1, terms - 1))
-    for running, new in ((norm.running_mean, mean), (norm.running_var, unbiased)):
-        running.update(running + (new.reshape((-1,)) - running) * norm.momentum)
-    return centred * scale.broadcast(x, axes) + norm.bias.broadcast(x, axes)
-
-
-def _mean_over(jt: Any, x: Any, axes: list[int]) -> Any:
-    """The mean over these axes, one after the other: a single float32 sum over all of them loses digits."""
-    for axis in reversed(axes):
-        x = jt.mean(x, dims=[axis])
-    return x
 
 
 def jittor_home() -> Path:

@@ -11,8 +11,9 @@ import numpy as np
 from xverify.errors import Unsupported
 from xverify.framework.adapter import Array, Framework, Source
 from xverify.framework.capture import Recorder
+from xverify.framework.own_step import Step
 from xverify.framework.training import BackwardPass, Batch, Training
-from xverify.frameworks._paddle_optimizers import Equivalent, paddle_optimizer, state_keys
+from xverify.frameworks._paddle_optimizers import Equivalent, paddle_optimizer, state_keys, torch_axes
 from xverify.weights import paddle as weights
 from xverify.workload.losses import Loss
 from xverify.workload.optimizers import Optimizer
@@ -133,6 +134,24 @@ class Adapter(Framework):
             return RecipeLearner(self, model, mode, batch, optimizer, match)
         return Learner(self, model, mode, batch, optimizer, match)
 
+    def own_step(self, step: Step, mode: str) -> Step:
+        if mode != "eager":
+            raise Unsupported("a train_step of paddle.py runs as it is written: name paddle:eager")
+        return step
+
+    def train(self, model: Any) -> None:
+        model.train()
+        for part in model.parameters():
+            part.clear_gradient(False)  # no gradient of an earlier state is left
+
+    def is_optimizer(self, value: Any) -> bool:
+        return isinstance(value, self.paddle.optimizer.Optimizer)
+
+    def watched_updates(self, model: Any) -> AbstractContextManager[list[Any]]:
+        from xverify.frameworks._paddle_own_step import watched_updates
+
+        return watched_updates(model)
+
     def disable_dropout(self, model: Any) -> list[str]:
         changed = []
         for name, layer in model.named_sublayers():
@@ -224,7 +243,7 @@ class Learner(Training):
     def _make_optimizer(self, o: Optimizer, match: bool) -> tuple[Optimizer, Any]:
         """The settings with the formula variants, and the optimizer."""
         if match:
-            return o.plain, Equivalent(self.paddle, o, self.parts)
+            return o.plain, Equivalent(self.paddle, o, self.parts, axes=torch_axes(o, self.weights))
         return paddle_optimizer(self.paddle, o, self.parts)
 
     def _make_state(self) -> None:

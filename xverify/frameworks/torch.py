@@ -268,8 +268,7 @@ def _array_or_zeros(tensor: Any, parameter: Any) -> Array:
     """A copy of the tensor as an array; for None zeros of the parameter's shape."""
     if tensor is None:
         return np.zeros(tuple(parameter.shape), np.float32)
-    array: Array = tensor.detach().cpu().numpy().copy()
-    return array
+    return tensor.detach().expand(parameter.shape).cpu().numpy().copy()  # a mean of adafactor has fewer values
 
 
 class Learner(Training):
@@ -282,6 +281,7 @@ class Learner(Training):
         "adamw": ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"),
         "rmsprop": ("square_avg",),
         "lion": ("momentum",),
+        "adafactor": ("row_var", "col_var", "variance"),
     }
 
     def __init__(self, framework: Adapter, model: Any, mode: str, batch: Batch, optimizer: Optimizer) -> None:
@@ -307,6 +307,10 @@ class Learner(Training):
             from xverify.frameworks._torch_lion import Lion
 
             return Lion(parameters, o)
+        if o.name == "adafactor":
+            from xverify.frameworks._torch_adafactor import own_adafactor
+
+            return own_adafactor(parameters, o)
         kind = optim.Adam if o.name == "adam" else optim.AdamW
         return kind(parameters, o.lr, (o.beta1, o.beta2), o.eps, o.weight_decay, o.recipe.amsgrad)
 
@@ -383,6 +387,10 @@ class Learner(Training):
             return
         for name, arrays in state.items():
             native = {key: self.framework.to_native(array, None) for key, array in zip(self._state_keys(), arrays)}
+            if self.optimizer.name == "adafactor":
+                from xverify.frameworks._torch_adafactor import kept
+
+                native = kept(native)
             if self.optimizer.name != "sgd":
                 native["step"] = self.torch.tensor(float(steps))
             self.optim.state[self.parameters[name]] = native

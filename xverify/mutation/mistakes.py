@@ -43,7 +43,7 @@ class Mistake:
 def _mistakes() -> list[Mistake]:
     adam, rms = optimizer("adam"), optimizer("rmsprop")
     nesterov, decay = optimizer("sgd", momentum=0.9, nesterov=True), optimizer("sgd", momentum=0.9, weight_decay=0.01)
-    adamw = optimizer("adamw", weight_decay=0.1)
+    adamw, adafactor = optimizer("adamw", weight_decay=0.1), optimizer("adafactor")
     return [
         Mistake("batch-norm momentum convention", "statistics", "momentum weighs the old value", adam, None, "momentum", True),
         Mistake("no Bessel correction", "statistics", "biased variance", nesterov, None, "bessel", True),
@@ -58,6 +58,8 @@ def _mistakes() -> list[Mistake]:
         Mistake("other eps", "update", "eps=1e-05", adam, replace(adam, eps=1e-5)),
         Mistake("Nesterov off", "update", "without Nesterov", nesterov, replace(nesterov, nesterov=False)),
         Mistake("momentum missing", "update", "momentum 0.9 is missing", decay, None, "no momentum"),
+        Mistake("decay rate of Adafactor", "update", "beta2_decay=-0.5;", adafactor, replace(adafactor, beta2_decay=-0.5)),
+        Mistake("clipping of Adafactor", "update", "threshold=0.5;", adafactor, replace(adafactor, threshold=0.5)),
         Mistake("frozen layer", "gradients", "frozen", adam, None, "frozen"),
     ]  # fmt: skip
 

@@ -75,13 +75,13 @@ class Keeper:
             return
         self.folder = folder
         root = common_root(folder)
-        for path in _files(folder):
-            name = f"{FILES}/{path.relative_to(root).as_posix()}"
-            if path.stat().st_size > LARGEST_FILE:
-                self.left_out.append(name)
-                continue
-            with _told(self.place):
-                self._copy(path, name)
+        with _told(self.place):
+            for path in _files(folder):
+                name = f"{FILES}/{path.relative_to(root).as_posix()}"
+                if path.stat().st_size > LARGEST_FILE:
+                    self.left_out.append(name)
+                else:
+                    self._copy(path, name)
 
     def keep(self, task: str, weights: Path, inputs: Path) -> None:
         """Keep the weights and inputs of a task. A failure is told at the end, when nothing that was measured can be lost."""
@@ -181,4 +181,7 @@ def _told(place: Path) -> Iterator[None]:
     except NotWritten as error:
         raise NotWritten(f"the receipt {place} is not written: {error}") from None
     except OSError as error:
-        raise NotWritten(f"the receipt {place} is not written: {error.strerror or first_line(error)}") from None
+        says = error.strerror or first_line(error)
+        if isinstance(error, (PermissionError, FileNotFoundError)) and error.filename:
+            says = f"{error.filename}: {says}"
+        raise NotWritten(f"the receipt {place} is not written: {says}") from None

@@ -14,7 +14,7 @@ from ..results.file import read as read_result
 from ..workload.digests import file_digest
 from ..workload.options import RunSettings
 from .keeping import own_digest
-from .records import INPUTS, RECEIPT, RESULT, VERSION, WEIGHTS, Kept, KeptTask
+from .records import FILES, INPUTS, RECEIPT, RESULT, VERSION, WEIGHTS, Kept, KeptTask
 
 LARGEST = 2**26  # bytes of receipt.json
 
@@ -113,9 +113,9 @@ def _changed(place: Path, values: dict[str, Any], files: Mapping[str, str]) -> I
             continue
         if now != written:
             yield f"{name} has changed: its digest was {_short(written)}, is {_short(now)}"
-    for path in sorted(place.glob("files/**/*.py")):  # a new file can hide one that is imported
+    for path in sorted(each for suffix in ("py", "toml") for each in place.glob(f"{FILES}/**/*.{suffix}")):
         name = path.relative_to(place).as_posix()
-        if name not in files:
+        if name not in files:  # it could hide a file that is imported
             yield f"{name} is new"
 
 

@@ -69,6 +69,11 @@ class Part:
     samples: tuple[charts.Samples, ...]
     losses: charts.Losses | None
 
+    @property
+    def timed(self) -> bool:
+        """Whether a row of it was timed."""
+        return bool(self.samples)
+
 
 @dataclass(frozen=True)
 class Section:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from ..results.records import Result
@@ -56,13 +56,17 @@ def run_port(
     Nothing is timed unless a setting says how. Raises KeyboardInterrupt where ``xverify.run`` would return what it has by then.
     """
     __tracebackhide__ = True
-    from ..engine.api import run
-    from ..errors import XverifyError
+    from ..engine.api import ARGUMENTS, SETTINGS, run
+    from ..errors import XverifyError, nearest
     from ..workload.options import OF_TIMING
 
+    known = [*(each.name for each in (*ARGUMENTS, *SETTINGS)), "listener"]
+    strange = next((name for name in settings if name not in known), None)
+    if strange is not None:
+        raise TypeError(f"unknown setting {strange!r}{nearest(strange, known)}")
     settings.setdefault("no_timing", not any(settings.get(name) for name in OF_TIMING))
     try:
-        result = run(model, None if subjects is None else list(subjects), **settings)
+        result = run(model, cast("list[str] | None", subjects), **settings)
     except XverifyError as error:
         raise error.with_traceback(None) from None  # the frames of xverify say nothing about the port
     if any(note.startswith("interrupted") for note in result.notes):

@@ -53,9 +53,9 @@ class Collector:
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the files. A file that cannot be written makes the exit code 3, unless tests failed."""
-        if not self.main:
+        if not self.main or session.config.option.collectonly:
             return
-        results = [_named(test, text) for test, text in sorted(self.collected)]
+        results = [_named(test, text) for test, text in sorted(self.collected, key=lambda each: each[0])]
         made = of_results(results)
         for path in self.paths:
             try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from .. import host
 from ..environments import store as environments
 from ..errors import UsageError, nearest
 from ..framework import discovery
@@ -79,7 +80,7 @@ def _not_covered(result: Result) -> Iterator[str]:
     covered = {row.framework for row in result.rows}
     for name, adapter in sorted(discovery.load_all().items()):
         own = adapter.default_modes and not adapter.runs_export and adapter.reads() == name
-        if own and offered(folder, adapter) and name not in covered:
+        if own and offered(folder, adapter) and name not in covered and host.missing(adapter):
             yield f"{name}.py was not compared: {name} has no row, because it is not installed ({environments.remedy(adapter)})"
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..verdict.limits import UNIT
+from ..verdict.limits import UNIT, growth
 from ..weights.canonical import Array
+from ..workload.adafactor import OTHER_AXES, Factored, refactored
 from ..workload.optimizers import VARIANTS, Optimizer, lion_mix, update
 
 SAMPLE = 2**16  # values of a tensor on which its noise floor is measured
@@ -40,13 +41,14 @@ def judge(
     times: int = 1,
     gradient_noise: float = 0.0,
     seed: int = 0,
+    axes: Factored | None = None,
 ) -> tuple[float, str]:
     """Compare the step of one weight with the exact step: (rho, name of the worst array).
 
     rho is residual / noise floor, of the change of the weight and of each array of its state; the largest of them is returned. It
     is computed as an rms, and also as a median over values, so that small gradients, for which eps matters, count as much as large
     ones. The exact step is computed in float64 from the framework's own weight, gradient and state. All arrays are float32 and have
-    the same shape.
+    the same shape, which only adafactor looks at.
 
     settings: the optimizer that should have made the step.
     before, gradient, optimizer_state: the weight, its gradient and its state before the step.
@@ -55,14 +57,25 @@ def judge(
     times: number of equal steps that the weight makes at once, because it is the sum of this number of parameters.
     gradient_noise: rms by which the gradient that was used may differ from ``gradient``.
     seed: of the random noise.
+    axes: of the weight that the framework's own adafactor takes; None: torch's. Only settings with the variant for it use them.
     """
-    w, g, *state = (array.astype(np.float64).ravel() for array in (before, gradient, *optimizer_state))
-    exact_w, exact_state = update(settings, w, g, state, step, np.sqrt)
+    w, g, *state = (array.astype(np.float64) for array in (before, gradient, *optimizer_state))
     picked = np.random.default_rng(seed).integers(0, w.size, SAMPLE) if w.size > SAMPLE else np.arange(w.size)
+    if settings.name == "adafactor":  # its step of one value depends on the others
+        axes = axes if OTHER_AXES in settings.variants else None
+        state = state if axes is None else refactored(state, axes)
+        given = [w, g, *state]
+    else:
+        given = [array.ravel()[picked] for array in (w, g, *state)]
+    exact_w, exact_state = update(settings, w, g, state, step, np.sqrt, axes=axes)
+    w, g, exact_w = w.ravel(), g.ravel(), exact_w.ravel()
+    state, exact_state = [each.ravel() for each in state], [each.ravel() for each in exact_state]
     errors: list[list[Array]] = [[] for _ in range(1 + len(exact_state))]
-    part = [array[picked] for array in (w, g, *state)]
     decided = _decided(settings, g, state, gradient_noise)
-    for start, new_w, new_state in _noisy_steps(settings, part, step, gradient_noise, np.random.default_rng(seed + 1)):
+    noise = np.random.default_rng(seed + 1)
+    for start, new_w, new_state in _noisy_steps(settings, given, step, gradient_noise, noise, axes):
+        if settings.name == "adafactor":
+            start, new_w, *new_state = (each.ravel()[picked] for each in (start, new_w, *new_state))
         # The weight before the step is exact, so its change is what counts.
         errors[0].append(np.where(decided[picked], times * ((new_w - start) - (exact_w - w)[picked]), 0.0))
         for kept, new, exact in zip(errors[1:], new_state, exact_state):
@@ -93,25 +106,48 @@ def _decided(settings: Optimizer, g: Array, state: Sequence[Array], gradient_noi
 
 
 def _noisy_steps(
-    settings: Optimizer, given: Sequence[Array], step: int, gradient_noise: float, noise: np.random.Generator
+    settings: Optimizer,
+    given: Sequence[Array],
+    step: int,
+    gradient_noise: float,
+    noise: np.random.Generator,
+    axes: Factored | None,
 ) -> Iterator[tuple[Array, Array, list[Array]]]:
     """The step, perturbed by as much as float32 may round: (weight before, weight after, state after), REPEATS times.
 
-    given: weight, gradient and state, (values,) float64.
+    given: weight, gradient and state, float64: (values,), and for adafactor in the shape of the weight. axes: see ``judge``.
     """
     # A framework keeps its constants in float64, or rounded to float32. Any other value of a constant is wrong.
     constants: dict[str, Any] = {  # Any: the fields of settings have several types
         name: float(np.float32(v)) for name, v in asdict(settings).items() if isinstance(v, float)
     }
     rounded = replace(settings, **constants)
+    sqrt, mean = (_noisy_sqrt(noise), _noisy_mean(noise)) if settings.name == "adafactor" else (np.sqrt, None)
     for _ in range(REPEATS):
         w, g, *state = (array * (1 + UNIT * noise.uniform(-1, 1, array.shape)) for array in given)
         g += gradient_noise * math.sqrt(3) * noise.uniform(-1, 1, g.shape)
         # A power of a beta in float32 is off by one unit roundoff; also the first power, where it is computed by a logarithm.
         offsets = noise.choice((-1.0, 1.0), 2) * UNIT
         power1, power2 = (beta**step + offset for beta, offset in zip((rounded.beta1, rounded.beta2), offsets))
-        new_w, new_state = update(rounded, w, g, state, step, np.sqrt, (power1, power2))
+        new_w, new_state = update(rounded, w, g, state, step, sqrt, (power1, power2), mean=mean, axes=axes)
         yield w, new_w, new_state
+
+
+def _noisy_sqrt(noise: np.random.Generator) -> Callable[[Array], Array]:
+    """The square root with the rounding of what is computed with it: where a gradient is divided by its own size, that of the
+    gradient itself cancels."""
+    return lambda x: np.sqrt(x) * (1 + 2 * UNIT * noise.uniform(-1, 1, x.shape))
+
+
+def _noisy_mean(noise: np.random.Generator) -> Callable[[Array, int | None], Array]:
+    """The mean with the rounding of its sum. Of a single value, a few small draws would make no floor."""
+
+    def mean(x: Array, axis: int | None) -> Array:
+        exact = np.asarray(x.mean(axis, keepdims=True))
+        draws = noise.choice((-1.0, 1.0), exact.shape) if axis is None else noise.uniform(-1, 1, exact.shape)
+        return np.asarray(exact * (1 + growth(x.size // exact.size) * UNIT * draws))
+
+    return mean
 
 
 def _rho(residual: Array, picked: Array, floor: Array) -> float:
@@ -149,7 +185,10 @@ def alternatives(settings: Optimizer) -> list[Alternative]:
     if o.recipe.amsgrad:
         add("AMSGrad is missing", recipe=replace(o.recipe, amsgrad=False))
     constants: dict[str, tuple[float, ...]] = {}
-    if o.name not in ("sgd", "lion"):
+    if o.name == "adafactor":
+        constants["eps"] = (1e-15, 1e-8, 1e-6, 1e-3)
+        constants |= {"eps2": (1e-8, 1e-4, 1e-2), "threshold": (0.5, 2.0), "beta2_decay": (-0.5, -0.7, -0.9, -1.0)}
+    elif o.name not in ("sgd", "lion"):
         constants["eps"] = (1e-10, 1e-8, 1e-7, 1e-6, 1e-5, 1e-3)
     if o.name in ("adam", "adamw"):
         constants |= {"beta2": (0.9, 0.95, 0.98, 0.99, 0.9999), "beta1": (0.0, 0.5, 0.8, 0.95, 0.99)}
@@ -172,4 +211,8 @@ def _has_variant(settings: Optimizer, variant: str) -> bool:
         "eps-inside": settings.name == "rmsprop",
         "decoupled": bool(settings.weight_decay),
         "corrected maximum": settings.recipe.amsgrad,
+        "eps-added": settings.name == "adafactor",
+        OTHER_AXES: False,  # it has no meaning without the axes
+        "decayed scale": settings.name == "adafactor" and bool(settings.weight_decay),
+        "unlimited rate": settings.name == "adafactor",
     }[variant]

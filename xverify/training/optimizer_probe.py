@@ -40,6 +40,7 @@ PROBED = (
     optimizer("adamw"),
     optimizer("rmsprop"),
     optimizer("lion", weight_decay=0.01),
+    optimizer("adafactor", weight_decay=0.01),
 )
 UNSUPPORTED = "UNSUPPORTED"
 
@@ -79,10 +80,11 @@ class Before:
 
 @dataclass(frozen=True)
 class After:
-    """The weights and the state after a step of a framework's optimizer."""
+    """The weights and the state after a step of a framework's optimizer. axes: see Training.factored."""
 
     weights: Arrays
     state: States
+    axes: dict[str, tuple[int, ...]]
 
 
 def probe(adapter: type[Framework], space: Path, seed: int, listener: Listener) -> list[Probed]:
@@ -175,13 +177,15 @@ def _step(worker: Worker, before: Before) -> After:
             key: [found[f"state/{state_key(key, index)}"] for index in range(len(arrays))]
             for key, arrays in before.state.items()
         },
+        {key: tuple(map(int, found[f"axes/{key}"])) for key in before.weights if f"axes/{key}" in found},
     )
 
 
 def _judged(settings: Optimizer, key: str, before: Before, after: After) -> float:
     """Rho of one parameter's step."""
     given = before.weights[key], before.gradients[key], before.state[key]
-    return judge(settings, *given, before.number + 1, after.weights[key], after.state[key])[0]
+    moved = after.weights[key], after.state[key]
+    return judge(settings, *given, before.number + 1, *moved, axes=after.axes.get(key))[0]
 
 
 def _following(settings: Optimizer, before: Before) -> tuple[Arrays, States]:

@@ -35,8 +35,8 @@ class Step:
     """A step from one of the reference's states.
 
     index: of the state. number: of steps before this one.
-    taken: the results of the subject: "gradient/name", "weight/name", "state/name/index"; with a recipe also what
-        messages_training.TrainingStep lists.
+    taken: the results of the subject: "gradient/name", "weight/name", "state/name/index", "axes/name" (see
+        framework.training.Training.factored); with a recipe also what messages_training.TrainingStep lists.
     before: the weights before the step, as the subject stores them. optimizer_state: of the reference before the step.
     exact: gradients and statistics in float64. truth: the noise floors of these.
     fused_parameters: see Framework.fused_parameters. recipe: of the run, with canonical names.
@@ -96,7 +96,7 @@ class Distance:
 
 
 class Parameter:
-    """The step of one parameter as the framework stores it. Of a large parameter, SAMPLE random values are used.
+    """The step of one parameter as the framework stores it. Of a large one, SAMPLE random values are used; with adafactor, all.
 
     parts: number of torch's parameters whose sum it is. noise: rms by which two computations of its gradient may differ.
     """
@@ -106,13 +106,15 @@ class Parameter:
         parts = step.fused_parameters.get(name, (name,))
         self.parts, stored = len(parts), parts[0]
         self.noise = _noise(step, name, stored)
-        whole = step.before[name]
+        whole, together = step.before[name], settings.name == "adafactor"
+        axes = step.taken.get(f"axes/{name}")
+        self.axes = None if axes is None else tuple(int(axis) for axis in axes)
         picked = (
             np.random.default_rng(step.number).integers(0, whole.size, SAMPLE) if whole.size > SAMPLE else slice(None)
         )
 
         def part(array: Array) -> Array:
-            return np.asarray(array).reshape(-1)[picked]
+            return np.asarray(array) if together else np.asarray(array).reshape(-1)[picked]
 
         given = f"clipped/{name}" if f"clipped/{name}" in step.taken else f"gradient/{name}"
         self.before, self.gradient = part(whole), part(step.taken[given])
@@ -156,6 +158,7 @@ class Parameter:
             self.state_after[:count],
             times,
             self.noise,
+            axes=self.axes,
         )
 
     def scale(self, settings: Optimizer) -> float:

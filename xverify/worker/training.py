@@ -22,6 +22,7 @@ from ..framework.training import Training
 from ..weights import canonical, npz
 from ..weights.canonical import Array
 from ..weights.names import rename_layers
+from ..workload.adafactor import refactored
 from ..workload.keys import average_key, case_key, state_key
 from ..workload.optimizers import Optimizer
 from ..workload.recipe import micro_batches
@@ -137,6 +138,7 @@ class TrainingSession:
         if recipe.is_mixed and recipe.precision not in state.framework.mixed:
             raise Unsupported(
                 f"training with {state.framework.name} is compared in float32 only; the run has the precision {recipe.precision}"
+                + f". {state.framework.not_mixed}" * bool(state.framework.not_mixed)
             )
         if not state.framework.takes_recipe and (recipe or recipe.amsgrad):
             what = ", ".join(["AMSGrad"] * recipe.amsgrad + recipe.says())
@@ -301,6 +303,8 @@ class TrainingSession:
             stored = name if state_key(name, 0) in found else state.fused_parameters.get(name, (name,))[0]
             keys = [state_key(stored, index) for index in range(count)]
             values[own] = [found[key] if key in found else np.zeros(state.shapes[name], np.float32) for key in keys]
+            if own in learner.factored:
+                values[own] = refactored(values[own], learner.factored[own])
         learner.set_optimizer_state(begin.steps, values)
         if learner.optimizer.recipe.average is not None:
             learner.set_averages(begin.steps, self._averages(found))
@@ -322,9 +326,11 @@ class TrainingSession:
         return TrainingState(weights, optimizer_state, steps)
 
     def _after_step(self) -> dict[str, Array]:
-        """The present weights and optimizer state: "weight/name" and "state/name/index" -> array."""
+        """The present weights and optimizer state: "weight/name", "state/name/index", and "axes/name" (Training.factored)."""
         _, optimizer_state = self._optimizer_state()
         arrays = {f"weight/{name}": array for name, array in self.weights_now().items()}
+        names = self.state.canonical_names
+        arrays |= {f"axes/{names[own]}": np.array(axes, np.int32) for own, axes in self.learner.factored.items()}
         return {**arrays, **{f"state/{key}": array for key, array in optimizer_state.items()}}
 
     def weights_now(self) -> canonical.Arrays:

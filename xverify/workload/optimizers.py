@@ -2,8 +2,9 @@
 
 The formulas are those of torch.optim (documentation of 2.x): SGD with momentum and Nesterov (Sutskever et al. 2013), Adam (Kingma &
 Ba 2015), AdamW (Loshchilov & Hutter 2019), RMSprop (Hinton 2012). Lion, which torch does not have, is that of Chen et al. 2023,
-"Symbolic Discovery of Optimization Algorithms", with the defaults of their code. The same function computes the exact step in
-float64, and the step in a framework's own tensors where the user asks for torch's mathematics.
+"Symbolic Discovery of Optimization Algorithms", with the defaults of their code. The formula of Adafactor is in adafactor.py. The
+same function computes the exact step in float64, and the step in a framework's own tensors where the user asks for torch's
+mathematics.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import UsageError, nearest
+from . import adafactor
 from .recipe import NO_RECIPE, Recipe
 
 Tensor = Any  # an array of numpy, or a tensor of any framework
@@ -26,14 +28,21 @@ STATE_NAMES = {
     "adamw": ("mean", "square"),
     "rmsprop": ("square",),
     "lion": ("momentum",),
+    "adafactor": ("row", "column", "square"),
 }
-DECOUPLED = ("adamw", "lion")  # their weight decay shrinks the weight itself
+DECOUPLED = ("adamw", "lion", "adafactor")  # their weight decay shrinks the weight itself
 # Formula variant -> how it differs from torch's formula.
 VARIANTS = {
     "eps-hat": "eps is added before the bias correction of the second moment: torch adds it after",
     "eps-inside": "eps stands inside the square root: torch adds it to the root",
     "decoupled": "weight decay shrinks the weight itself: torch adds it to the gradient",
     "corrected maximum": "AMSGrad keeps the largest of the corrected second moments: torch corrects the largest of the plain ones",
+    "eps-added": "eps² is added to the squares of the gradients: torch keeps their estimate from falling below eps², and the mean "
+    "by which it divides below eps",
+    adafactor.OTHER_AXES: "the means of the squares are taken over other axes of a kernel, or it is too small to have them: torch "
+    "takes the last two axes",
+    "decayed scale": "the step is scaled with the size of the weight after its decay: torch takes the size before it",
+    "unlimited rate": "the learning rate may be larger than 1/√step: torch limits it",
 }
 
 
@@ -47,6 +56,8 @@ class Optimizer:
     beta1, beta2: used by adam, adamw and lion alone.
     eps: used by all optimizers except sgd and lion.
     alpha: used by rmsprop alone.
+    eps2, threshold, beta2_decay: used by adafactor alone: the smallest size of a weight that scales its step, the rms to which a
+        step is clipped, and the power of the number of the step that weighs its gradient.
     variants: formula variants, keys of VARIANTS; () is torch's own formula. Those of a framework's own facilities for the recipe
         are keys of recipe.DIFFERENCES.
     recipe: what is set around the formula. Its groups have learning rates and weight decays of their own.
@@ -61,6 +72,9 @@ class Optimizer:
     beta2: float = 0.999
     eps: float = 1e-8
     alpha: float = 0.99
+    eps2: float = 1e-3
+    threshold: float = 1.0
+    beta2_decay: float = -0.8
     variants: tuple[str, ...] = ()
     recipe: Recipe = NO_RECIPE
 
@@ -94,6 +108,10 @@ class Optimizer:
             parts.append(f"betas {self.beta1:g} and {self.beta2:g}")
         if self.name == "rmsprop":
             parts.append(f"alpha {self.alpha:g}, eps {self.eps:g}")
+        if self.name == "adafactor":
+            parts.append(
+                f"decay {self.beta2_decay:g}, threshold {self.threshold:g}, eps {self.eps:g} and {self.eps2:g}"
+            )
         if self.weight_decay:
             parts.append(f"weight decay {self.weight_decay:g}")
         if self.recipe.amsgrad:
@@ -118,7 +136,7 @@ def optimizer(
     """
     if name not in STATE_NAMES:
         raise UsageError(f"--optimizer is {name!r}{nearest(name, STATE_NAMES)} Known: {', '.join(STATE_NAMES)}")
-    rates = {"sgd": 0.01, "adam": 1e-3, "adamw": 1e-3, "rmsprop": 1e-2, "lion": 1e-4}
+    rates = {"sgd": 0.01, "adam": 1e-3, "adamw": 1e-3, "rmsprop": 1e-2, "lion": 1e-4, "adafactor": 1e-2}
     for option, value in (("lr", lr), ("momentum", momentum), ("weight-decay", weight_decay)):
         if value is not None and not (value >= 0 and math.isfinite(value)):
             raise UsageError(f"--{option} is {value:g}: it must be 0 or more")
@@ -137,7 +155,8 @@ def optimizer(
         weight_decay=decay,
         recipe=recipe,
     )
-    return replace(found, beta2=0.99) if name == "lion" else found
+    changes: dict[str, dict[str, float]] = {"lion": {"beta2": 0.99}, "adafactor": {"eps": adafactor.EPS}}
+    return replace(found, **changes.get(name, {}))  # type: ignore[arg-type]
 
 
 def update(
@@ -150,6 +169,8 @@ def update(
     powers: tuple[float, float] | None = None,
     maximum: Callable[[Tensor, Tensor], Tensor] | None = None,
     sign: Callable[[Tensor], Tensor] | None = None,
+    mean: adafactor.Mean | None = None,
+    axes: adafactor.Factored | None = None,
 ) -> tuple[Tensor, list[Tensor]]:
     """Make one step of an optimizer: (the new weight, its new state).
 
@@ -160,10 +181,18 @@ def update(
     step: number of this step, from 1.
     sqrt: the square root of such a tensor.
     powers: (beta1**step, beta2**step); computed when omitted.
-    maximum: the elementwise maximum of two such tensors; numpy's when omitted. Only AMSGrad needs it.
+    maximum: the elementwise maximum of two such tensors; numpy's when omitted. Only AMSGrad and adafactor need it; for adafactor,
+        the second one may be a number.
     sign: -1, 0 or 1 for each value of such a tensor; numpy's when omitted. Only lion needs it.
+    mean: see adafactor.Mean; numpy's when omitted. Only adafactor needs it.
+    axes: see adafactor.Factored; torch's when omitted. Only adafactor needs them.
     """
     o = settings
+    if o.name == "adafactor":
+        taken = adafactor.last_two(len(w.shape)) if axes is None else axes
+        return adafactor.update(
+            o, w, g, optimizer_state, step, taken, sqrt, maximum or _numpy("maximum"), mean or _numpy_mean
+        )
     decoupled = o.name in DECOUPLED or "decoupled" in o.variants
     if o.weight_decay:
         if decoupled:
@@ -215,6 +244,10 @@ def _numpy(name: str) -> Any:
     import numpy as np
 
     return getattr(np, name)
+
+
+def _numpy_mean(x: Any, axis: int | None) -> Any:
+    return x.mean(axis, keepdims=True)
 
 
 def lion_mix(o: Optimizer, momentum: Tensor, gradient: Tensor) -> Tensor:

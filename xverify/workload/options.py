@@ -26,7 +26,7 @@ EFFORTS = ("quick", "standard", "rigorous")
 DEVICES = ("cpu", "cuda")
 OWN_WEIGHTS = "own"  # in the place of a weight file: keep what the reference's build() makes
 ALLOCATORS = ("keep", "system")
-OPTIMIZERS = ("sgd", "adam", "adamw", "rmsprop", "lion")
+OPTIMIZERS = ("sgd", "adam", "adamw", "rmsprop", "lion", "adafactor")
 OF_TIMING = ("effort", "warmup", "rerun", "time_input")  # settings that have no meaning with no_timing
 
 

@@ -1,0 +1,72 @@
+"""A user's own training step in Flax, and what it gives to the optimizers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+
+from xverify.framework.own_step import BoundStep, Step, Update
+from xverify.framework.structures import Natives
+from xverify.weights import flax as weights
+from xverify.weights.flax_layout import join
+
+
+def computed(step: BoundStep, mode: str) -> Step:
+    """The step in a mode, with everything computed that it changes.
+
+    In the mode jit, ``nnx.jit`` compiles the whole step: it takes the variables out of the model and of the optimizers, and writes
+    them back.
+    """
+    function = nnx.jit(step.function) if mode == "jit" else step.function
+    variables = [part.variable for each in weights.named_weights(step.model) for part in each.parts]
+
+    def call(batch: Natives) -> Any:
+        losses = function(step.model, step.state, batch)
+        jax.block_until_ready([variable[...] for variable in variables])
+        return losses
+
+    return call
+
+
+@contextmanager
+def watched_updates(model: Any) -> Iterator[list[Update]]:
+    """The gradients that every nnx.Optimizer is given within the context, in the order of its calls. Nothing is compiled in it."""
+    found: list[Update] = []
+    update = nnx.Optimizer.update
+    places = {id(node.value): node.path for node in weights.nodes(model)}
+    named = weights.named_weights(model)
+
+    def watched(optimizer: Any, trained: Any, grads: Any, /, **more: Any) -> Any:
+        if id(trained) in places:
+            found.append(Update(optimizer, _by_name(named, _by_path(places[id(trained)], grads))))
+        return update(optimizer, trained, grads, **more)
+
+    nnx.Optimizer.update = watched
+    try:
+        with jax.disable_jit():
+            yield found
+    finally:
+        nnx.Optimizer.update = update
+
+
+def _by_path(place: str, grads: Any) -> dict[str, np.ndarray[Any, Any]]:
+    """Gradients by the paths of their variables in the whole model. place: the path of the module that they are of."""
+    found = {}
+    for path, value in nnx.to_flat_state(nnx.state(grads)):
+        array = value[...] if isinstance(value, nnx.Variable) else value
+        found[".".join(map(str, (*[place] * bool(place), *path)))] = np.asarray(array)
+    return found
+
+
+def _by_name(named: list[Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    """Gradients by the names of weights, in canonical layout; those of a weight of which a variable has none are left out."""
+    return {
+        each.name: join(each, [found[part.path] for part in each.parts])
+        for each in named
+        if all(part.path in found for part in each.parts)
+    }

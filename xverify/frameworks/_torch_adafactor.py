@@ -1,0 +1,28 @@
+"""torch.optim.Adafactor, and its state, whose arrays have fewer values than a weight."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from xverify.errors import Unsupported
+from xverify.workload.optimizers import Optimizer
+
+
+def own_adafactor(parameters: Sequence[Any], o: Optimizer) -> Any:
+    """torch's optimizer. parameters: tensors, or parameter groups. Raises Unsupported where this torch has none."""
+    kind = getattr(torch.optim, "Adafactor", None)
+    if kind is None:
+        raise Unsupported(f"torch {torch.__version__} has no torch.optim.Adafactor: it needs torch 2.5 or later")
+    return kind(
+        parameters, o.lr, beta2_decay=o.beta2_decay, eps=(o.eps, o.eps2), d=o.threshold, weight_decay=o.weight_decay
+    )
+
+
+def kept(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The state of a parameter as torch keeps it. state: by torch's names, all in the shape of the parameter."""
+    if state["variance"].dim() < 2:
+        return {"variance": state["variance"]}
+    return {"row_var": state["row_var"][..., :1].clone(), "col_var": state["col_var"][..., :1, :].clone()}
