@@ -35,14 +35,15 @@ def _compiled(step: BoundStep) -> Step:
             "arrays, or name jax:eager and put jax.jit around a part of the step"
         )
 
-    @jax.jit
     def pure(weights: Any, state: Any, batch: Natives) -> Any:
         own = copy(model)
         own.weights = weights
         return step.function(own, state, batch), own.weights, state
 
+    compiled = jax.jit(pure)
+
     def call(batch: Natives) -> Any:
-        losses, model.weights, after = pure(model.weights, state, batch)
+        losses, model.weights, after = compiled(model.weights, state, batch)
         if state is not None:
             state.clear()
             state.update(after)
