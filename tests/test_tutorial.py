@@ -36,7 +36,7 @@ def steady(lines):
         if skipping or not words or words[0][0] in "─━":
             continue
         if words[0] in SUBJECTS:
-            kept.append(f"{words[0]} {words[-1]}")
+            kept.append(f"{words[0]} {NUMBER.sub('#', words[-1])}")
         else:
             kept.append(NUMBER.sub("#", " ".join(words)))
     return kept

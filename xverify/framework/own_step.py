@@ -29,7 +29,9 @@ DEPTH = 3  # containers and objects within a state in which optimizers are looke
 Step = Callable[[Natives], Any]
 
 
-@dataclass(frozen=True)
+@dataclass(
+    frozen=True, eq=False
+)  # hashed by identity: compilers keep functions in tables, and a state may be a dictionary
 class BoundStep:
     """A step of a model with its state; it is called with a batch. function: ``train_step``. state: what ``train_state`` made."""
 
