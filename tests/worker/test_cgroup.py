@@ -43,11 +43,9 @@ import subprocess, sys
 started = [subprocess.Popen([sys.executable, "-c", {child!r}], stdout=subprocess.PIPE) for _ in range(2)]
 said = [process.stdout.readline() for process in started]
 [process.kill() for process in started]
-sys.exit(said.count(b""))
 """
-    done = python(ENTERS + code, **{cgroup.VARIABLE: str(group.folder)})
-    assert done.returncode != 0, done.stderr
-    assert group.kills() >= 1
+    python(ENTERS + code, **{cgroup.VARIABLE: str(group.folder)})
+    assert group.kills() >= 1, "the kernel may kill either of the two, also the one that had its memory first"
 
 
 def test_memory_that_is_only_reserved_does_not_count(group):
