@@ -155,6 +155,41 @@ def test_a_deleted_temporary_folder_is_one_clear_line(temporary):
         use()
 
 
+HOLDS_ALL = """
+import os, resource, threading, time
+from xverify.worker.space import temporary_folder
+
+held = []
+
+def hold_all():
+    try:
+        while True:
+            held.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        pass
+
+def hold_for_a_while():
+    ends = time.monotonic() + 0.5
+    while time.monotonic() < ends:
+        hold_all()
+    for each in held:
+        os.close(each)
+
+with temporary_folder() as folder:
+    (folder / "weights").mkdir()
+    (folder / "weights" / "a.npz").write_bytes(b"")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+    hold_all()
+    threading.Thread(target=hold_for_a_while).start()
+"""
+
+
+def test_the_folder_is_deleted_although_a_thread_holds_the_last_descriptors_for_a_while(temporary):
+    done = subprocess.run([sys.executable, "-c", HOLDS_ALL], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert list(temporary.iterdir()) == []
+
+
 def test_signals_are_taken_only_where_nobody_else_does(temporary):
     def handler(*_):
         pass

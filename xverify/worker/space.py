@@ -12,6 +12,7 @@ import shutil
 import signal
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -23,6 +24,7 @@ from .ending import kill_marked
 PREFIX, LOCK = "xverify-", "owner.lock"
 # Signals that end a program, and that Python does not turn into an exception by itself.
 ENDING = ("SIGTERM", "SIGHUP")
+REMOVAL_SECONDS = 3.0  # that the removal of a folder is tried again
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
@@ -47,9 +49,30 @@ def temporary_folder() -> Iterator[Path]:
             ) from None
         raise
     finally:
-        kill_marked(folder)
         lock.close()  # before the folder is read: its descriptor may be the last one that this process can have
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """Kill what was left running, and delete the folder.
+
+    A thread that starts a worker may hold the last descriptors of this process, or still write a file: then it is tried again.
+    """
+    deadline = time.monotonic() + REMOVAL_SECONDS
+    while True:
+        try:
+            kill_marked(folder)
+            shutil.rmtree(folder)
+            return
+        except FileNotFoundError:
+            if not folder.exists():  # somebody else deleted it
+                return
+        except OSError:
+            pass
+        if time.monotonic() > deadline:
+            shutil.rmtree(folder, ignore_errors=True)
+            return
+        time.sleep(0.05)
 
 
 def remove_stale() -> None:
