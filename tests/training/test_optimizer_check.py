@@ -123,3 +123,29 @@ def test_a_weight_that_is_not_finite_is_never_equal():
     new, values = float32(settings, w, g, optimizer_state, 1)
     new[7] = np.nan
     assert optimizer_check.judge(settings, w, g, optimizer_state, 1, new, values) == (float("inf"), "its change")
+
+
+def mean_in_float32(x, axis):
+    """A sum in the order of its values, in which float32 rounds most."""
+    if axis is None:
+        return (np.add.accumulate(x.ravel(), dtype=np.float32)[-1] / np.float32(x.size)).reshape((1,) * x.ndim)
+    return np.add.accumulate(x, axis=axis, dtype=np.float32).take([-1], axis) / np.float32(x.shape[axis])
+
+
+@pytest.mark.parametrize("shape", [(2,), (2, 16), (16, 2), (1, 16), (2, 2), (16, 12)], ids=str)
+@pytest.mark.parametrize("settings", OPTIMIZERS, ids=lambda o: o.says())
+def test_right_steps_of_small_weights_are_equal(settings, shape):
+    """Few values have few roundings: their noise floor must not be left to the chance of a few draws."""
+    worst = 0.0
+    for seed in range(60):
+        noise = np.random.default_rng(seed)
+        w = noise.normal(size=shape).astype(np.float32)
+        state = [np.zeros(shape, np.float32) for _ in settings.state_names]
+        for step in (1, 2, 3):
+            g = (noise.normal(size=shape) * 10.0 ** noise.uniform(-4, 0)).astype(np.float32)
+            more = {"mean": mean_in_float32} if settings.name == "adafactor" else {}
+            after, made = optimizers.update(settings, w, g, state, step, np.sqrt, **more)
+            after, made = after.astype(np.float32), [np.broadcast_to(each, shape).astype(np.float32) for each in made]
+            rho, _ = optimizer_check.judge(settings, w, g, state, step, after, made, seed=seed)
+            worst, w, state = max(worst, rho), after, made
+    assert worst <= optimizer_check.EQUAL_RHO

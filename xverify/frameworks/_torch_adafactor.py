@@ -16,9 +16,10 @@ def own_adafactor(parameters: Sequence[Any], o: Optimizer) -> Any:
     kind = getattr(torch.optim, "Adafactor", None)
     if kind is None:
         raise Unsupported(f"torch {torch.__version__} has no torch.optim.Adafactor: it needs torch 2.5 or later")
-    return kind(
-        parameters, o.lr, beta2_decay=o.beta2_decay, eps=(o.eps, o.eps2), d=o.threshold, weight_decay=o.weight_decay
-    )
+    made = kind(parameters, o.lr, beta2_decay=o.beta2_decay, eps=(o.eps, o.eps2), weight_decay=o.weight_decay)
+    for group in made.param_groups:
+        group["d"] = o.threshold  # torch takes none below 1 as an argument, and a wrong port may have one
+    return made
 
 
 def kept(state: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,11 +11,15 @@ import numpy as np
 
 from ..verdict.limits import UNIT, growth
 from ..weights.canonical import Array
-from ..workload.adafactor import OTHER_AXES, Factored, refactored
+from ..workload.adafactor import OTHER_AXES, Factored, last_two, refactored
 from ..workload.optimizers import VARIANTS, Optimizer, lion_mix, update
 
 SAMPLE = 2**16  # values of a tensor on which its noise floor is measured
 REPEATS = 4  # number of noisy steps over which the noise floor is averaged
+FEW, REPEATS_OF_FEW = (
+    16,
+    32,
+)  # an array with fewer values than this, and its noisy steps: four would leave its noise floor to chance
 EQUAL_RHO, DRIFT_RHO = 3.0, 10.0  # of rho: residual of a step / its noise floor
 MEDIAN = 0.25  # median of the squared residual / squared noise floor of one value, in clean steps
 
@@ -73,7 +77,9 @@ def judge(
     errors: list[list[Array]] = [[] for _ in range(1 + len(exact_state))]
     decided = _decided(settings, g, state, gradient_noise)
     noise = np.random.default_rng(seed + 1)
-    for start, new_w, new_state in _noisy_steps(settings, given, step, gradient_noise, noise, axes):
+    own_values = _own_values(settings, before.shape, axes)
+    repeats = REPEATS if min(own_values) >= FEW else REPEATS_OF_FEW
+    for start, new_w, new_state in _noisy_steps(settings, given, step, gradient_noise, noise, axes, repeats):
         if settings.name == "adafactor":
             start, new_w, *new_state = (each.ravel()[picked] for each in (start, new_w, *new_state))
         # The weight before the step is exact, so its change is what counts.
@@ -83,7 +89,9 @@ def judge(
     names = ("its change", *settings.state_names)
     exact_w = w + times * (exact_w - w)
     worst = (0.0, names[0])
-    for name, theirs, exact, error in zip(names, (after, *state_after), (exact_w, *exact_state), errors):
+    for name, theirs, exact, error, count in zip(
+        names, (after, *state_after), (exact_w, *exact_state), errors, own_values
+    ):
         residual = theirs.astype(np.float64).ravel() - exact
         if not np.isfinite(residual).all():
             return math.inf, name
@@ -91,8 +99,22 @@ def judge(
             residual = np.where(decided, residual, 0.0)
         # The result itself is rounded, too.
         floor = np.mean(np.square(error), axis=0) + np.square(UNIT * exact[picked]) / 3
-        worst = max(worst, (_rho(residual, residual[picked], floor), name))
+        worst = max(worst, (_rho(residual, residual[picked], floor, count), name))
     return worst
+
+
+def _own_values(settings: Optimizer, shape: Sequence[int], axes: Factored | None) -> list[int]:
+    """The number of values of the change of a weight and of each array of its state that do not repeat another one.
+
+    A row or column of adafactor has the shape of the weight, and the same value along one axis.
+    """
+    size = math.prod(shape)
+    found = [size] * (1 + len(settings.state_names))
+    if settings.name == "adafactor":
+        taken = last_two(len(shape)) if axes is None else axes
+        for name, axis in zip(("column", "row"), taken):
+            found[1 + settings.state_names.index(name)] = size // shape[axis]
+    return found
 
 
 def _decided(settings: Optimizer, g: Array, state: Sequence[Array], gradient_noise: float) -> Array:
@@ -112,8 +134,9 @@ def _noisy_steps(
     gradient_noise: float,
     noise: np.random.Generator,
     axes: Factored | None,
+    repeats: int,
 ) -> Iterator[tuple[Array, Array, list[Array]]]:
-    """The step, perturbed by as much as float32 may round: (weight before, weight after, state after), REPEATS times.
+    """The step, perturbed by as much as float32 may round: (weight before, weight after, state after), several times.
 
     given: weight, gradient and state, float64: (values,), and for adafactor in the shape of the weight. axes: see ``judge``.
     """
@@ -123,7 +146,7 @@ def _noisy_steps(
     }
     rounded = replace(settings, **constants)
     sqrt, mean = (_noisy_sqrt(noise), _noisy_mean(noise)) if settings.name == "adafactor" else (np.sqrt, None)
-    for _ in range(REPEATS):
+    for _ in range(repeats):
         w, g, *state = (array * (1 + UNIT * noise.uniform(-1, 1, array.shape)) for array in given)
         g += gradient_noise * math.sqrt(3) * noise.uniform(-1, 1, g.shape)
         # A power of a beta in float32 is off by one unit roundoff; also the first power, where it is computed by a logarithm.
@@ -140,23 +163,27 @@ def _noisy_sqrt(noise: np.random.Generator) -> Callable[[Array], Array]:
 
 
 def _noisy_mean(noise: np.random.Generator) -> Callable[[Array, int | None], Array]:
-    """The mean with the rounding of its sum. Of a single value, a few small draws would make no floor."""
+    """The mean with the rounding of its sum. Where there are few values, small draws would make no floor."""
 
     def mean(x: Array, axis: int | None) -> Array:
         exact = np.asarray(x.mean(axis, keepdims=True))
-        draws = noise.choice((-1.0, 1.0), exact.shape) if axis is None else noise.uniform(-1, 1, exact.shape)
+        few = exact.size < FEW
+        draws = noise.choice((-1.0, 1.0), exact.shape) if few else noise.uniform(-1, 1, exact.shape)
         return np.asarray(exact * (1 + growth(x.size // exact.size) * UNIT * draws))
 
     return mean
 
 
-def _rho(residual: Array, picked: Array, floor: Array) -> float:
-    """Residual / noise floor, in rms or as a median over values, whichever is larger.
+def _rho(residual: Array, picked: Array, floor: Array, count: int) -> float:
+    """Residual / noise floor, in rms or as a median over values, whichever is larger. A median of FEW values says nothing.
 
     residual: of all values. picked: of those whose noise floor is known. floor: mean square of the noise of each of them.
+    count: number of values that do not repeat another one.
     """
     whole = math.sqrt(float(np.mean(floor)))
     rho = math.sqrt(float(np.mean(np.square(residual)))) / whole if whole else math.inf * bool(residual.any())
+    if count < FEW:
+        return rho
     by_value = np.divide(np.square(picked), floor, out=np.zeros_like(floor), where=floor > 0)
     # The noise floor of a single value is a mean of four repeats, which is sometimes much too small. The median is not.
     typical = math.sqrt(float(np.median(by_value)) / MEDIAN) if by_value.size else 0.0
