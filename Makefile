@@ -42,7 +42,7 @@ bench: $(STAMP)               ## how fast a command starts; the harness beside l
 	$(BIN)/xverify selftest timing --only overhead
 	$(BIN)/python bench/replay.py
 
-faults: $(STAMP)              ## inject faults of processes, weight files, model files, result files and model folders; 40 minutes
+faults: $(STAMP)              ## inject faults of processes, weight files, model files, result files and model folders; 15 minutes
 	$(BIN)/python suites/faults.py
 
 ports: $(STAMP)               ## the ports of tests/ports as they are, and with planted faults; half an hour
