@@ -42,6 +42,7 @@ def describe() -> dict[str, Any]:  # Any: JSON values of several types
         "system": platform.platform(),
         "python": sys.version.split()[0],
         "load": load,
+        "name": platform.node(),
     }
 
 

@@ -76,7 +76,7 @@ class Keeper:
         self.folder = folder
         root = common_root(folder)
         with _told(self.place):
-            for path in _files(folder):
+            for path in model_files(folder):
                 name = f"{FILES}/{path.relative_to(root).as_posix()}"
                 if path.stat().st_size > LARGEST_FILE:
                     self.left_out.append(name)
@@ -146,7 +146,7 @@ def own_digest(noted: dict[str, Any]) -> str:
     return f"sha256:{hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()}"
 
 
-def _files(folder: ModelFolder) -> list[Path]:
+def model_files(folder: ModelFolder) -> list[Path]:
     """The files of the model folder and of its code, without hidden ones. Raises UsageError when there are too many to keep."""
     found: dict[Path, None] = {}
     size = 0

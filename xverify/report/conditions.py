@@ -63,6 +63,8 @@ def _of_row(row: Row) -> Iterator[str]:
 def machine(result: Result) -> Iterator[tuple[str, str]]:
     """Name -> value: the machine, versions and digests."""
     host = result.host
+    if host.name:
+        yield "name", host.name
     yield "processor", f"{host.cpu}, {host.cores} cores, {host.memory_gib:.1f} GiB"
     yield "system", f"{host.system}, Python {host.python}"
     yield "xverify", f"{result.xverify}, {result.created}"

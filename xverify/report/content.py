@@ -26,6 +26,12 @@ def of_files(result: Result) -> bool:
     return result.settings.task == "check"
 
 
+def label(result: Result) -> str:
+    """What tells a result from others: ``resnet50, forward, batch 8``."""
+    batches = () if of_files(result) else dict.fromkeys(f"batch {row.batch}" for row in result.rows)
+    return ", ".join([result.model, *result.tasks, *batches])
+
+
 def columns(result: Result) -> list[Column[Row]]:
     """All columns of the table of rows."""
     return check.shown(result) if of_files(result) else list(rows.shown(result))

@@ -100,6 +100,7 @@ def page(results: Sequence[Result]) -> str:
     subjects = tuple(dict.fromkeys(row.subject for result in results for row in result.rows))
     return _template().render(
         results=results,
+        labels=[content.label(result) for result in results],
         sections=[_section(result) for result in results],
         verdict=content.worst(results),
         subjects=subjects,

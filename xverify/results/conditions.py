@@ -23,6 +23,7 @@ class Host:
     system: name and release of the operating system.
     python: version of the interpreter of the parent process.
     load: load averages over 1, 5 and 15 minutes; None where the system has none.
+    name: of the machine in its network; "" in an earlier result file.
     """
 
     cpu: str = ""
@@ -31,6 +32,7 @@ class Host:
     system: str = ""
     python: str = ""
     load: tuple[float, ...] | None = None
+    name: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,162 @@
+"""Files that travel between the machines of a cluster: model folders and weight files to a worker, results from it.
+
+They travel through a place that all machines can reach: a shared folder, or a URL of fsspec such as ``s3://bucket/xverify``. What
+is sent has its digest as its name, so it travels once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..errors import UsageError, XverifyError, first_line
+from ..receipts.keeping import common_root, model_files
+from ..workload.digests import file_digest
+from ..workload.options import OWN_WEIGHTS
+from ..workload.spec import find_model, zoo
+from .matrix import Cell
+
+CACHE = "sweep"  # the folder below the user's cache of xverify
+SENT, RESULTS = "sent", "results"
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A cell whose files were sent.
+
+    folder: digest of its model folder -> and the folder's name below it; None for a model of the zoo.
+    weights: the name of its weight file in the place; None without one.
+    """
+
+    cell: Cell
+    folder: str | None = None
+    weights: str | None = None
+
+
+class Place:
+    """A folder or URL that all machines of a cluster can reach. Raises UsageError when fsspec does not know such URLs."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            import fsspec
+        except ModuleNotFoundError:
+            raise UsageError("--share needs fsspec: pip install 'xverify[cluster]'") from None
+        self.url = url if "://" in url else Path(url).resolve().as_uri()
+        try:
+            self.files, self.root = fsspec.core.url_to_fs(self.url)
+        except (ImportError, ValueError) as error:
+            raise UsageError(f"--share {url}: {first_line(error)}") from None
+
+    def path(self, *names: str) -> str:
+        """A path below the place, in the words of its file system."""
+        return "/".join([self.root.rstrip("/"), *names])
+
+    def put(self, file: Path, *names: str) -> None:
+        """Copy a file to the place, under a name of its own until it is whole. Raises XverifyError."""
+        target = self.path(*names)
+        with _told(f"{self.url}/{'/'.join(names)} cannot be written"):
+            self.files.makedirs(target.rpartition("/")[0], exist_ok=True)
+            partial = f"{target}.{os.getpid()}.partial"
+            self.files.put_file(str(file), partial)
+            self.files.mv(partial, target)
+
+    def get(self, target: Path, *names: str) -> None:
+        """Copy a file from the place. Raises XverifyError."""
+        with _told(f"{self.url}/{'/'.join(names)} cannot be read"):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            handle, partial = tempfile.mkstemp(dir=target.parent)
+            os.close(handle)
+            self.files.get_file(self.path(*names), partial)
+            os.replace(partial, target)
+
+    def has(self, *names: str) -> bool:
+        """Whether the place has this file."""
+        with _told(f"{self.url} cannot be read"):
+            found = self.files.exists(self.path(*names))
+        return bool(found)
+
+    def names(self, *names: str) -> list[str]:
+        """The files below a folder of the place, relative to it."""
+        folder = self.path(*names)
+        with _told(f"{self.url}/{'/'.join(names)} cannot be read"):
+            found = self.files.find(folder)
+        return [path[path.index(folder) + len(folder) + 1 :] for path in found]
+
+
+def send(cell: Cell, place: Place) -> Sent:
+    """Send the model folder and the weight file of a cell. Raises XverifyError."""
+    folder = weights = None
+    if cell.model not in zoo():
+        model = find_model(cell.model)
+        root = common_root(model)
+        digest = model.digest().partition(":")[2]
+        inside = model.path.relative_to(root).as_posix()
+        for file in model_files(model):
+            name = file.relative_to(root).as_posix()
+            if not place.has(SENT, digest, name):
+                place.put(file, SENT, digest, name)
+        folder = f"{digest}/{inside}"
+    given = cell.settings.weights
+    if given is not None and given != OWN_WEIGHTS:
+        file = Path(given)
+        weights = f"{file_digest(file).partition(':')[2]}/{file.name}"
+        if not place.has(SENT, weights):
+            place.put(file, SENT, weights)
+    return Sent(cell, folder, weights)
+
+
+def fetch(sent: Sent, place: Place) -> Cell:
+    """The cell with its files on this machine. Raises XverifyError."""
+    cell = sent.cell
+    if sent.folder is not None:
+        digest, _, inside = sent.folder.partition("/")
+        target = cache() / digest
+        if not target.is_dir():
+            with tempfile.TemporaryDirectory(dir=_made(cache())) as partial:
+                for name in place.names(SENT, digest):
+                    place.get(Path(partial, "files", name), SENT, digest, name)
+                _rename(Path(partial, "files"), target)
+        cell = replace(cell, model=str(target / inside))
+    if sent.weights is not None:
+        file = cache() / sent.weights
+        if not file.is_file():
+            place.get(file, SENT, sent.weights)
+        cell = replace(cell, settings=replace(cell.settings, weights=str(file)))
+    return cell
+
+
+def cache() -> Path:
+    """The folder on this machine that keeps what was fetched."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    return base.absolute() / "xverify" / CACHE
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _rename(folder: Path, target: Path) -> None:
+    """Rename a folder that is whole, unless another process has done so."""
+    try:
+        folder.rename(target)
+    except OSError:
+        if not target.is_dir():
+            raise
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Make whatever goes wrong with a file system an XverifyError. Each has errors of its own."""
+    try:
+        yield
+    except XverifyError:
+        raise
+    except Exception as error:
+        raise XverifyError(f"{what}: {first_line(error)}") from None
