@@ -32,11 +32,12 @@ PEAK, PEAK_OF_DEVICE = "peak memory", "peak memory of the device"
 NO_RESULT = len(Verdict)  # the rank of a row that did not run: worse than every verdict
 RANKS = {str(verdict): verdict.rank for verdict in Verdict}
 RULE = (
-    f"A verdict changed when it is another one; IDENTICAL and EQUAL are as good as each other. A time ratio changed when its 95% "
-    f"interval and the earlier one do not overlap, and it is more than {math.expm1(SAME):.0%} away; ratios of one process run and "
-    f"ratios to different baselines are not compared. Memory changed when the peak is {MEMORY_FACTOR - 1:.0%} and {MEMORY_MIB:g} MiB "
-    f"away, and residual / noise floor when it is {RHO_FACTOR:g} times the earlier one or its part, and one of them is above "
-    f"{RHO_LEAST:g}. Each is compared with the result at which its present level began."
+    "A verdict changed when it is another one; IDENTICAL and EQUAL are as good as each other. "
+    "A time ratio changed when its 95% interval and the earlier one do not overlap, and it is more than "
+    f"{math.expm1(SAME):.0%} away; ratios of one process run and ratios to different baselines are not compared. "
+    f"Memory changed when the peak is {MEMORY_FACTOR - 1:.0%} and {MEMORY_MIB:g} MiB away, and residual / noise floor "
+    f"when it is {RHO_FACTOR:g} times the earlier one or its part, and one of them is above {RHO_LEAST:g}. "
+    "Each is compared with the result at which its present level began."
 )
 
 
@@ -147,11 +148,15 @@ def _rho(old: Point, new: Point) -> tuple[str, str, str, float] | None:
 
 def differing(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, ...]:
     """The conditions that differ, each as a phrase: those of the row first, then those of the baseline and the reference."""
-    said: dict[tuple[str, str | None, str | None], str] = {}  # the reference and the baseline often have the row's own version
+    said: dict[
+        tuple[str, str | None, str | None], str
+    ] = {}  # the reference and the baseline often have the row's own version
     for name in sorted({*old, *new}, key=lambda name: (" of the " in name, name)):
         was, now = old.get(name), new.get(name)
         if was != now:
-            said.setdefault((name.partition(" of the ")[0], was, now), f"{name} {was or 'nothing'} → {now or 'nothing'}")
+            said.setdefault(
+                (name.partition(" of the ")[0], was, now), f"{name} {was or 'nothing'} → {now or 'nothing'}"
+            )
     return tuple(_shortened(phrase) for phrase in said.values())
 
 

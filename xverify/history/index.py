@@ -1,8 +1,8 @@
 """The index of a folder: a file of DuckDB that is never changed in place.
 
-A new index is made as a copy of the old one, and takes its place when it is whole. So a reader always sees a whole index, two processes
-never wait for each other, and an interruption leaves the old index. When two processes bring it up to date at once, the later one
-stays; what it lacks is read at the next call.
+A new index is made as a copy of the old one, and takes its place when it is whole. So a reader always sees a whole index, two
+processes never wait for each other, and an interruption leaves the old index. When two processes bring it up to date at once, the
+later one stays; what it lacks is read at the next call.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .. import writing
 from ..errors import NotWritten, UsageError, XverifyError, first_line
 from ..progress import Listener
 from .files import Files
-from .tables import VERSION, Connection
+from .tables import Connection
 from .update import Known, begin, bring_up_to_date
 
 NAME = ".xverify-history.duckdb"

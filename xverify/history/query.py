@@ -80,7 +80,9 @@ def _where(connection: Any, asked: Asked, results: int) -> tuple[str, list[Any]]
         known = _known(connection, "subject")
         for name in asked.subjects:
             if not any(each == name or each.startswith(f"{name}:") for each in known):
-                raise UsageError(f"--subjects: no result of {name[:200]!r} is in the folder{nearest(name[:200], known)}")
+                raise UsageError(
+                    f"--subjects: no result of {name[:200]!r} is in the folder{nearest(name[:200], known)}"
+                )
         taken = [each for each in known if {each, each.partition(":")[0]} & set(asked.subjects)]
         conditions.append("s.subject IN (SELECT unnest(?::VARCHAR[]))")
         values.append(taken)

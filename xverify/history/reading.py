@@ -20,7 +20,7 @@ from ..results.verdicts import Outcome, SpeedVerdict, Verdict
 from ..workload.declaration import declared
 from ..workload.optimizers import Optimizer
 from ..workload.options import CommonSettings, TrainingSettings
-from .records import Entry, Key, Measurement
+from .records import EPOCH, MICROSECOND, Entry, Key, Measurement
 
 # Settings that do not change what is measured, or that are columns of their own. The weights and the files of a model are
 # conditions, which may be why something changed. Every other setting, also one that a later version adds, separates two series.
@@ -35,8 +35,6 @@ LONGEST_VALUE = 200  # characters of a value of an environment
 MOST_VALUES = 60  # of an environment
 COMPARED = (SpeedVerdict.FASTER, SpeedVerdict.SAME, SpeedVerdict.SLOWER, SpeedVerdict.AMBIGUOUS)
 RENAMED = {old: new for new, old in EARLIER_NAMES.items()}
-EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
-MICROSECOND = datetime.timedelta(microseconds=1)
 
 
 class NotAResult(Exception):

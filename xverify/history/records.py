@@ -8,6 +8,13 @@ from typing import NamedTuple
 
 WORSE, BETTER, OTHER = "worse", "better", "other"  # the effects of a change
 REGRESSED, IMPROVED, CHANGED, SAME = "regressed", "improved", "changed", "same"  # the standing of a series
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+MICROSECOND = datetime.timedelta(microseconds=1)
+
+
+def time_of(microseconds: int) -> datetime.datetime:
+    """A time in UTC without a zone, as DuckDB has it. microseconds: since 1970."""
+    return (EPOCH + microseconds * MICROSECOND).replace(tzinfo=None)
 
 
 class Key(NamedTuple):

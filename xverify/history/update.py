@@ -35,7 +35,9 @@ class Known:
     def read(cls, connection: Connection, folder: Path, path: Path) -> Known | None:
         """What the index at this path holds; None for an index of another version or of another folder."""
         about = dict(connection.execute("SELECT name, value FROM about").fetchall())
-        if any(about.get(name) != value for name, value in ABOUT.items()) or about.get("folder") != _place(folder, path):
+        if any(about.get(name) != value for name, value in ABOUT.items()) or about.get("folder") != _place(
+            folder, path
+        ):
             return None
         found = connection.execute("SELECT path, file, size, modified FROM files").fetchall()
         return cls({path: (number, size, modified) for path, number, size, modified in found})
