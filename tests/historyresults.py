@@ -17,7 +17,15 @@ BASELINE = replace(
 
 
 def row(
-    verdict="EQUAL", ratio=1.10, width=0.02, speed="SLOWER", rho=0.5, memory=270.0, device=None, jittor="1.3.10", **others
+    verdict="EQUAL",
+    ratio=1.10,
+    width=0.02,
+    speed="SLOWER",
+    rho=0.5,
+    memory=270.0,
+    device=None,
+    jittor="1.3.10",
+    **others,
 ):
     """A row of jittor. width: half the width of the interval of its time ratio. device: peak memory of the device."""
     made = replace(

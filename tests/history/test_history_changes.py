@@ -102,9 +102,7 @@ def test_the_order_is_that_of_the_results_and_not_of_the_files(asked):
 def test_a_ratio_changed_when_the_intervals_do_not_overlap(asked):
     code, history = asked(result(1, ratio=1.10, width=0.02), result(2, ratio=1.15, width=0.02))
     assert code == 1
-    assert found(history) == [
-        ("jittor", "time ratio", "worse", "1.100 (1.080–1.120)", "1.150 (1.130–1.170)", True)
-    ]
+    assert found(history) == [("jittor", "time ratio", "worse", "1.100 (1.080–1.120)", "1.150 (1.130–1.170)", True)]
     assert asked(result(1, ratio=1.15), result(2, ratio=1.10))[0] == 0
 
 
@@ -190,7 +188,9 @@ def test_the_residual_of_a_training_run_is_that_of_its_worst_check(asked):
     ]
     checks = (Check("loss", 0, "EQUAL", 0.1), Check("update", 0, "EQUAL", 1.5))
     [made] = [each for each in trained(2).rows if each.training]
-    changed = replace(trained(2), rows=(trained(2).rows[0], replace(made, training=replace(made.training, checks=checks))))
+    changed = replace(
+        trained(2), rows=(trained(2).rows[0], replace(made, training=replace(made.training, checks=checks)))
+    )
     assert found(asked(trained(1, ratio=1.5), changed)[1]) == []
 
 
@@ -199,7 +199,15 @@ def test_the_residual_of_a_training_run_is_that_of_its_worst_check(asked):
 
 @pytest.mark.parametrize(
     "setting",
-    [{"threads": 4}, {"seed": 9}, {"warmup": 7}, {"pin": (2,)}, {"allocator": "keep"}, {"cases": 9}, {"reference": "jax"}],
+    [
+        {"threads": 4},
+        {"seed": 9},
+        {"warmup": 7},
+        {"pin": (2,)},
+        {"allocator": "keep"},
+        {"cases": 9},
+        {"reference": "jax"},
+    ],
     ids=lambda setting: next(iter(setting)),
 )
 def test_a_setting_that_changes_what_is_measured_makes_another_series(setting, asked):

@@ -132,7 +132,7 @@ def test_an_index_can_be_kept_elsewhere_and_for_one_folder_at_a_time(folder, rea
     assert len(reads) == 2
     other = keep(tmp_path / "other", result(1), result(2, verdict="DIFFERENT"))
     for number in (1, 2):
-        os.utime(other / f"r{number}.json", ns=[(folder / f"r{number}.json").stat().st_mtime_ns] * 2)
+        os.utime(other / f"r{number}.json", ns=((folder / f"r{number}.json").stat().st_mtime_ns,) * 2)
     assert ask(other, capsys, "--index", str(index))[0] == 1
 
 
@@ -194,7 +194,9 @@ def test_an_interruption_leaves_the_old_index(folder, capsys, monkeypatch):
 def test_an_index_that_another_program_has_open_is_waited_for(folder, capsys, monkeypatch):
     ask(folder, capsys)
     monkeypatch.setattr("xverify.history.index.LOCK_SECONDS", 0.5)
-    program = f"import duckdb, time; c = duckdb.connect({str(folder / NAME)!r}); print('open', flush=True); time.sleep(60)"
+    program = (
+        f"import duckdb, time; c = duckdb.connect({str(folder / NAME)!r}); print('open', flush=True); time.sleep(60)"
+    )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout.readline() == "open\n"
         code, _, err = ask(folder, capsys)
@@ -210,7 +212,9 @@ def test_several_processes_at_once_all_answer_and_leave_a_whole_index(folder, tm
     environment = {**os.environ, "XVERIFY_FRAMEWORKS": str(FAULTY)}
     for day in range(3, 6):
         asked = [
-            subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
             for _ in range(4)
         ]
         time.sleep(0.05 * day)

@@ -11,6 +11,7 @@ from historyresults import keep, result
 from sampleresults import HOSTILE, RESULT, of_files, unusual
 
 from xverify.commands._main import main
+from xverify.errors import UsageError
 from xverify.history import reading
 from xverify.results.file import write
 
@@ -40,8 +41,8 @@ def folder(tmp_path):
         (("--since", "2026-13-01"), "--since 2026-13-01: write a day or a time"),
         (("--since", "0001-01-01T00:00+14:00"), "write a day or a time"),
         (("--format", "xml"), "--format is 'xml'"),
-        (("--html", "nowhere/page.html"), "the folder nowhere does not exist"),
-        (("--index", "nowhere/index"), "the folder nowhere does not exist"),
+        (("--html", "nowhere/page.html"), "nowhere does not exist"),
+        (("--index", "nowhere/index"), "nowhere does not exist"),
         (("--csv", "a", "--index", "a"), "--csv and --index name the same file, a"),
     ],
     ids=str,
@@ -100,22 +101,24 @@ def damaged(change):
     return json.dumps(values)
 
 
+VERSION = '"schema_version": '
 DAMAGED = {
     "half": (lambda text: text[: len(text) // 2], "it is no JSON file, or only a part of one"),
     "empty": (lambda text: "", "it is no JSON file, or only a part of one"),
     "NaN": (lambda text: re.sub(r'"ratio": [0-9.]+', '"ratio": NaN', text), "it is no JSON file"),
-    "deep": (lambda text: "[" * 100_000, "it is no JSON file"),
+    "deep": (lambda text: text.replace('"host": {', '"host": {"x": ' + "[" * 100_000), "it is no JSON file"),
     "text for a number": (lambda text: text.replace('"batch": 32', '"batch": "many"'), "Expected `int`, got `str`"),
     "another verdict": (lambda text: text.replace('"DIFFERENT"', '"FINE"'), "Invalid enum value 'FINE'"),
     "negative memory": (lambda text: text.replace('"peak_rss_mib": 270.0', '"peak_rss_mib": -1'), "must not be negative"),
     "negative batch": (lambda text: text.replace('"batch": 32', '"batch": -1'), "between 0 and 2**53"),
     "huge batch": (lambda text: text.replace('"batch": 32', f'"batch": {10**18}'), "between 0 and 2**53"),
-    "another version": (lambda text: text.replace('"schema_version": 1', '"schema_version": 7'), "it has schema version 7; this xverify reads 1"),
-    "no version": (lambda text: text.replace('"schema_version": 1', '"schema_version": "\\u001b[31m"'), "it has schema version"),
+    "another version": (lambda text: text.replace(f"{VERSION}1", f"{VERSION}7"), "it has schema version 7; this xverify reads 1"),
+    "no version": (lambda text: text.replace(f"{VERSION}1", f'{VERSION}"\\u001b[31m"'), "it has schema version"),
     "another version with other fields": (
-        lambda text: text.replace('"schema_version": 1', '"schema_version": 2').replace('"model": "mlp"', '"model": {"name": "mlp"}'),
+        lambda text: text.replace(f"{VERSION}1", f"{VERSION}2").replace('"model": "mlp"', '"model": {"name": "mlp"}'),
         "it has schema version 2; this xverify reads 1",
     ),
+    "infinity": (lambda text: re.sub(r'"noise_ratio": [0-9.]+', '"noise_ratio": 1e999', text), "Number out of range"),
     "no rows": (lambda text: re.sub(r'"rows": .*?, "created"', '"rows": [], "created"', text), "it has no row"),
     "no text": (lambda text: "\x00\x01", "it is no JSON file"),
 }  # fmt: skip
@@ -138,11 +141,9 @@ def test_a_damaged_result_is_left_out_and_named(name, folder, capsys):
     assert ask(capsys, "--results", folder)[0] == 1, "it is whole now"
 
 
-@pytest.mark.parametrize(
-    ("field", "value"), [("ratio", "1e999"), ("ratio", "null"), ("noise_ratio", "1e999"), ("peak_rss_mib", "1e400")]
-)
-def test_numbers_that_are_none_are_unknown(field, value, folder, capsys):
-    text = re.sub(rf'"{field}": [0-9.]+', f'"{field}": {value}', json.dumps(result(3).to_dict()))
+@pytest.mark.parametrize("field", ["ratio", "noise_ratio", "peak_rss_mib", "fps"])
+def test_numbers_that_json_cannot_write_are_unknown(field, folder, capsys):
+    text = re.sub(rf'"{field}": [0-9.]+', f'"{field}": null', json.dumps(result(3).to_dict()))
     (folder / "r3.json").write_text(text)
     code, out, err = ask(capsys, "--results", folder)
     assert (code, err) == (0, "")
@@ -155,7 +156,7 @@ def test_a_result_without_a_time_has_that_of_its_file(created, folder, capsys):
     os.utime(folder / "r3.json", (4e9, 4e9))  # in the year 2096
     code, out, _ = ask(capsys, "--results", folder)
     assert code == 1
-    assert ("2096-10-02" in out) == (created in ("", "soon"))
+    assert "2096-10-02" in out
 
 
 def test_hidden_files_and_folders_and_what_is_no_file_are_not_read(folder, capsys):
@@ -181,7 +182,7 @@ def test_names_of_files_that_are_no_text(folder, capsys):
     write(result(3, verdict="DIFFERENT"), folder / os.fsdecode(b"\xff\x1b[31m.json"))
     code, out, err = ask(capsys, "--results", folder)
     assert (code, err) == (1, "")
-    assert "\\xff\\x1b[31m.json" in out
+    assert "\\udcff\\x1b[31m.json" in out
     assert ask(capsys, "--results", folder)[0] == 1
 
 
@@ -211,8 +212,9 @@ def test_a_file_and_a_folder_that_may_not_be_read_are_told(folder, capsys):
 @pytest.mark.parametrize("name", sorted({*HOSTILE} - {"surrogate"}))
 def test_hostile_names_are_printed_as_text_in_every_format(name, tmp_path, capsys):
     hostile = HOSTILE[name]
-    rows = [replace(each, subject=hostile or "x", reason=hostile) for each in result(verdict="DIFFERENT").rows]
-    before = [replace(each, error=replace(each.error, verdict="EQUAL")) for each in rows]
+    baseline, changed = result(verdict="DIFFERENT").rows
+    rows = [replace(baseline, task=f"1{hostile}"), replace(changed, subject=hostile, reason=hostile)]
+    before = [rows[0], replace(rows[1], error=replace(changed.error, verdict="EQUAL"))]
     keep(
         tmp_path / "r",
         replace(result(1, model=hostile), rows=tuple(before), xverify=hostile, host=replace(RESULT.host, cpu=hostile)),
@@ -235,7 +237,7 @@ def run_json(folder, capsys):
 def test_results_with_little_or_no_numbers_are_read(tmp_path, capsys):
     made = [each for name, each in unusual().items() if not name.startswith("no rows")]
     code, _, err = ask(capsys, "--results", keep(tmp_path, *made, of_files(), RESULT))
-    assert code in (0, 1)
+    assert code == 4
     assert err == ""
 
 
@@ -250,7 +252,11 @@ def test_the_partial_reader_reads_what_the_whole_one_does(tmp_path):
             with pytest.raises(reading.Unreadable, match="it has no row"):
                 reading.read(file, 0)
             continue
-        whole, part = read(file), reading.read(file, 0)
+        try:
+            whole = read(file)
+        except UsageError:  # of what it skips, the partial reader cannot tell
+            continue
+        part = reading.read(file, 0)
         assert (part.model, part.verdict, part.xverify, part.complete) == (
             whole.model, whole.verdict, whole.xverify, whole.complete,
         )  # fmt: skip

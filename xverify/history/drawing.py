@@ -77,7 +77,7 @@ Places = Callable[[float], float]
 def chart(series: Series, points: Sequence[Point]) -> Chart:
     """The chart of a series. points: in the order of time."""
     drawn = points[-MOST_POINTS:]
-    across = linear(0.0, max(len(drawn) - 1, 1), LEFT + 10, WIDTH - RIGHT - 10)
+    across = linear(0.0, max(len(drawn) - 1, 1), LEFT + 10, WIDTH - RIGHT - 30)
     verdicts = _verdicts(drawn, across)
     panels: list[Panel] = []
     bottom = verdicts.bottom

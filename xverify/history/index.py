@@ -70,7 +70,7 @@ def opened(files: Files, named: str | Path | None, listener: Listener) -> Iterat
         _refuse_other_files(path)
     notes: list[str] = []
     with ExitStack() as stack:
-        connection = _present(path, files, notes)
+        connection = _present(path, files, notes, named is not None)
         if connection is None:
             place = path
             try:
@@ -102,8 +102,11 @@ def _head(path: Path, size: int) -> bytes:
         return file.read(size)
 
 
-def _present(path: Path, files: Files, notes: list[str]) -> Connection | None:
-    """The index at this path when it is up to date, to be read alone; otherwise None."""
+def _present(path: Path, files: Files, notes: list[str], is_named: bool) -> Connection | None:
+    """The index at this path when it is up to date, to be read alone; otherwise None.
+
+    is_named: whether the user named the file. Then it may be something else, and UsageError is raised when it is.
+    """
     if not path.exists():
         return None
     try:
@@ -114,6 +117,11 @@ def _present(path: Path, files: Files, notes: list[str]) -> Connection | None:
             connection.close()
             raise
     except duckdb().Error:
+        if is_named:
+            raise UsageError(
+                f"--index {path} is damaged, or no index of xverify history, and is not replaced: remove it, or name "
+                "another file"
+            ) from None
         notes.append("the index was damaged, and has been made again")
         return None
     if known is not None and known.is_up_to_date(files):
@@ -131,6 +139,7 @@ def _replace(path: Path, files: Files, listener: Listener, copied: Path | None =
                 if known is None:
                     begin(connection, files.folder, path)
                 bring_up_to_date(connection, known or Known(), files, listener)
+                connection.execute("CHECKPOINT")  # closing would do it, too, but does not tell of a full disk
         except duckdb().Error as error:
             raise NotWritten(f"{path} cannot be written: {first_line(error)}") from None
 

@@ -17,6 +17,7 @@ MOST_PROBLEMS = 3  # files that cannot be read and are named
 MOST_ROWS = 1_000_000  # rows of an answer
 ORDER = (REGRESSED, IMPROVED, CHANGED, SAME)
 FIELDS = ", ".join("epoch_us(m.created)" if name == "created" else f"m.{name}" for name in Point._fields)
+CHANGE = ("measure", "effect", "created", "path", "newest", "before", "after", "factor", "reason")
 KEY = ", ".join(f's."{name}"' for name in Key._fields)
 
 
@@ -98,14 +99,15 @@ def _changes(
 ) -> dict[int, list[Change]]:
     """Series -> its changes, the newest first."""
     rows = connection.execute(
-        "SELECT c.series, c.measure, c.effect, c.created, f.path, c.newest, c.before, c.after, c.factor, c.reason, c.meanwhile "
+        f"SELECT c.series, {', '.join('f.path' if name == 'path' else f'c.{name}' for name in CHANGE)}, c.meanwhile "
         f"FROM changes c JOIN series s USING (series) JOIN files f USING (file) WHERE {where} "
         f"{'AND c.created >= ?' if since is not None else ''} ORDER BY c.created DESC, c.measure DESC",
         [*values, *([since] if since is not None else [])],
     ).fetchall()
     found: dict[int, list[Change]] = {}
-    for series, *fields, meanwhile in rows:
-        found.setdefault(series, []).append(Change(*fields, tuple(json.loads(meanwhile))))
+    for series, *values, meanwhile in rows:
+        named = dict(zip(CHANGE, values))
+        found.setdefault(series, []).append(Change(**named, meanwhile=tuple(json.loads(meanwhile))))
     return found
 
 
@@ -135,6 +137,7 @@ def answer(index: Index, query: str) -> Answer:
     """The answer of one SELECT. Raises UsageError for anything else, for a mistake in it, and for an answer without end."""
     found = duckdb()
     try:
+        query.encode()
         statements = found.extract_statements(query)
         if len(statements) != 1 or statements[0].type not in (found.StatementType.SELECT, found.StatementType.EXPLAIN):
             raise UsageError("--sql takes one SELECT, which reads the index and changes nothing")

@@ -20,7 +20,7 @@ from ..results.verdicts import Outcome, SpeedVerdict, Verdict
 from ..workload.declaration import declared
 from ..workload.optimizers import Optimizer
 from ..workload.options import CommonSettings, TrainingSettings
-from .records import EPOCH, MICROSECOND, Entry, Key, Measurement
+from .records import EPOCH, MICROSECOND, Entry, Key, Measurement, time_of
 
 # Settings that do not change what is measured, or that are columns of their own. The weights and the files of a model are
 # conditions, which may be why something changed. Every other setting, also one that a later version adds, separates two series.
@@ -34,6 +34,7 @@ PATHS = ("reference", "data")  # settings that may be paths, of which only the l
 LONGEST_VALUE = 200  # characters of a value of an environment
 MOST_VALUES = 60  # of an environment
 COMPARED = (SpeedVerdict.FASTER, SpeedVerdict.SAME, SpeedVerdict.SLOWER, SpeedVerdict.AMBIGUOUS)
+LAST = 253_402_300_799_000_000  # microseconds from 1970 to the last second of the year 9999
 RENAMED = {old: new for new, old in EARLIER_NAMES.items()}
 
 
@@ -140,11 +141,11 @@ class _Result(msgspec.Struct, frozen=True):
 class _Named(msgspec.Struct, frozen=True):
     """The names that a result file has, when it cannot be read otherwise."""
 
-    schema_version: msgspec.Raw | None = None
-    model: msgspec.Raw | None = None
-    verdict: msgspec.Raw | None = None
-    rows: msgspec.Raw | None = None
-    reference: msgspec.Raw | None = None
+    schema_version: msgspec.Raw = msgspec.Raw()
+    model: msgspec.Raw = msgspec.Raw()
+    verdict: msgspec.Raw = msgspec.Raw()
+    rows: msgspec.Raw = msgspec.Raw()
+    reference: msgspec.Raw = msgspec.Raw()
 
 
 _DECODER = msgspec.json.Decoder(_Result)
@@ -185,9 +186,9 @@ def _problem(content: bytes, error: msgspec.ValidationError) -> NotAResult | Unr
         named = msgspec.json.decode(content, type=_Named)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return NotAResult()
-    if any(getattr(named, name) is None for name in NEEDED):
+    if not all(bytes(getattr(named, name)) for name in NEEDED):
         return NotAResult()
-    version = bytes(named.schema_version or b"")
+    version = bytes(named.schema_version)
     return Unreadable(_short(error)) if version == str(SCHEMA_VERSION).encode() else _other_version(version.decode())
 
 
@@ -228,9 +229,11 @@ def _microseconds(created: str, otherwise: int) -> int:
         made = datetime.datetime.fromisoformat(created.removesuffix("Z") + ("+00:00" if created.endswith("Z") else ""))
         if made.tzinfo is None:
             made = made.replace(tzinfo=datetime.timezone.utc)
-        return (made - EPOCH) // MICROSECOND
+        microseconds = (made - EPOCH) // MICROSECOND
+        time_of(microseconds)  # in UTC, it may be before the first year or after the last
+        return microseconds
     except (ValueError, OverflowError):
-        return otherwise
+        return min(max(otherwise, 0), LAST)
 
 
 def _measurement(found: _Result, row: _Row, baseline: _Row, receipt: _Receipt) -> Measurement:

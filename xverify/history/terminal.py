@@ -28,10 +28,11 @@ def render(found: History, out: Console, everything: bool = False, quiet: bool =
     """
     if not quiet:
         machines = {words.machine(each.key) for each in found.series}
+        several = len(machines) > 1
         if len(machines) == 1:
-            tell(out, f"All results are of one machine: {escape(*machines)}")
+            tell(out, f"All results are of one machine: {escape(''.join(machines))}")
         for standing in (REGRESSED, IMPROVED, CHANGED, *([SAME] if everything else [])):
-            _section(standing, found.of(standing), out, everything, len(machines) > 1)
+            _section(standing, found.of(standing), out, everything, several)
         same = len(found.of(SAME))
         if same and not everything:
             tell(out, f"{same:,} series without a change" if same != len(found.series) else "No series has changed")

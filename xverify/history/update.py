@@ -14,7 +14,7 @@ from .. import __version__
 from ..progress import Listener
 from ..report import numbers
 from . import reading, tables
-from .changes import changes, differing
+from .changes import VERDICT, Found, changes, differing
 from .files import Files
 from .records import Measurement, Point
 from .tables import Connection, insert
@@ -207,7 +207,7 @@ def _compare(connection: Connection) -> None:
         "ORDER BY m.series, m.created, f.modified, m.file"
     )
     copies: list[tuple[int, int]] = []
-    found: list[Sequence[Any]] = []
+    found: list[tuple[int, bool, Found]] = []
     wanted: set[int] = set()
     for series, rows in groupby(_fetched(connection), key=lambda row: row[0]):
         points: list[Point] = []
@@ -220,7 +220,7 @@ def _compare(connection: Connection) -> None:
             wanted |= {change.previous.conditions, change.point.conditions}
             found.append((series, points[-1].file == change.point.file, change))
     conditions = _conditions(connection, wanted)
-    insert(connection, "changes", [_change(*each, conditions) for each in found])
+    insert(connection, "changes", [_change(series, newest, change, conditions) for series, newest, change in found])
     if copies:
         columns = [list(each) for each in zip(*copies)]
         pairs = "(SELECT unnest(?::BIGINT[]), unnest(?::BIGINT[]))"
@@ -240,9 +240,9 @@ def _conditions(connection: Connection, wanted: set[int]) -> dict[int, dict[str,
     return found
 
 
-def _change(series: int, newest: bool, found: Any, conditions: dict[int, dict[str, str]]) -> Sequence[Any]:
+def _change(series: int, newest: bool, found: Found, conditions: dict[int, dict[str, str]]) -> Sequence[Any]:
     before, after = (conditions.get(each.conditions, {}) for each in (found.previous, found.point))
-    reason = found.point.reason if found.measure == "verdict" else ""
+    reason = found.point.reason if found.measure == VERDICT else ""
     meanwhile = json.dumps(differing(before, after), ensure_ascii=False)
     return (
         *(series, found.point.file, found.point.created, newest, found.measure, found.effect, found.before),
