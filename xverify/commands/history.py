@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import argparse
 import datetime
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
@@ -13,8 +15,7 @@ from . import _outputs as outputs
 from ._arguments import Parser, add
 
 if TYPE_CHECKING:
-    from ..history.index import Index
-    from ..history.records import History
+    from ..history.tables import Connection
     from ..report.outputs import Makers
 
 HELP = "what changed from result to result of a folder: verdicts, errors, time ratios, memory"
@@ -82,22 +83,42 @@ def main(args: argparse.Namespace) -> int:
     """Bring the index up to date, print what changed, and return a code of EXIT_CODES."""
     _check(args)
     from ..history.files import scan
-    from ..history.index import opened
+    from ..history.index import asked
     from ..report.progress import progress_listener
-    from ..report.terminal import Output
 
     files = scan(args.results)
-    with progress_listener(args.quiet) as listener, opened(files, args.index, listener) as index:
-        if args.sql is not None:
-            return _ask(args, index)
-        code, notes = _show(args, index)
-    if files.closed:
-        notes = [*notes, f"{files.closed} folders cannot be read"]
-    if not args.quiet:
-        errors = Output(stderr=True)
-        for note in notes:
-            errors.print(f"note: {note}", markup=False, soft_wrap=True)
-    return code
+    question = partial(_look if args.sql is None else _ask, args)
+    with progress_listener(args.quiet) as listener:
+        shown, notes = asked(files, args.index, listener, question)
+    if not outputs.printed(args, shown.makers):
+        shown.render()
+    if args.sql is None:
+        outputs.summarize(args, shown.makers)
+    problem = outputs.written(args, shown.makers)
+    closed = [f"{files.closed} folders cannot be read"] if files.closed else []
+    _tell([] if args.quiet else [*shown.notes, *notes, *closed])
+    if problem:
+        raise problem
+    return shown.code
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What the index says. render: prints it. makers: the same in every format. code: the exit code."""
+
+    render: Callable[[], None]
+    makers: Makers
+    notes: tuple[str, ...]
+    code: int
+
+
+def _tell(notes: Sequence[str]) -> None:
+    """Print notes on standard error."""
+    from ..report.terminal import Output
+
+    errors = Output(stderr=True)
+    for note in notes:
+        errors.print(f"note: {note}", markup=False, soft_wrap=True)
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -111,51 +132,37 @@ def _check(args: argparse.Namespace) -> None:
             raise UsageError(f"--sql is the whole question: leave {name} out, and write it into the query")
 
 
-def _show(args: argparse.Namespace, index: Index) -> tuple[int, Sequence[str]]:
-    """Print and write the history. Returns the exit code, and notes for the user."""
-    from ..history import terminal, words
+def _look(args: argparse.Namespace, connection: Connection) -> Shown:
+    """The history."""
+    from ..history import page, terminal, text, words
     from ..history.query import Asked, history
     from ..report.terminal import console
 
     asked = Asked(tuple(args.models), tuple(args.subjects or ()), args.since)
-    found = history(index, args.results, asked)
-    makers = _makers(found, index, args.all)
-    if not outputs.printed(args, makers):
-        terminal.render(found, console(), args.all, args.quiet)
-    outputs.summarize(args, makers)
-    problem = outputs.written(args, makers)
-    if problem:
-        raise problem
-    return words.outcome(found).exit_code, [*words.skipped(found), *index.notes]
-
-
-def _makers(found: History, index: Index, everything: bool) -> Makers:
-    """The history in every format."""
-    from ..history import page, text
-
-    return {
-        "html": lambda: page.page(found, index),
-        "markdown": lambda: text.as_markdown(found, everything),
-        "csv": lambda: text.as_csv(found, everything),
-        "json": lambda: text.as_json(found, everything),
+    found = history(connection, args.results, asked)
+    drawn = page.page(found, connection) if args.html is not None else ""
+    makers = {
+        "html": lambda: drawn,
+        "markdown": lambda: text.as_markdown(found, args.all),
+        "csv": lambda: text.as_csv(found, args.all),
+        "json": lambda: text.as_json(found, args.all),
     }
+    return Shown(
+        lambda: terminal.render(found, console(), args.all, args.quiet), makers, tuple(words.skipped(found)),
+        words.outcome(found).exit_code,
+    )  # fmt: skip
 
 
-def _ask(args: argparse.Namespace, index: Index) -> int:
-    """Print the answer of the query of the user."""
+def _ask(args: argparse.Namespace, connection: Connection) -> Shown:
+    """The answer of the query of the user."""
     from ..history import terminal, text
     from ..history.query import answer
     from ..report.terminal import console
 
-    found = answer(index, args.sql)
+    found = answer(connection, args.sql)
     makers = {
         "markdown": lambda: text.answer_as_markdown(found),
         "csv": lambda: text.answer_as_csv(found),
         "json": lambda: text.answer_as_json(found),
     }
-    if not outputs.printed(args, makers):
-        terminal.answer(found, console())
-    problem = outputs.written(args, makers)
-    if problem:
-        raise problem
-    return 0
+    return Shown(lambda: terminal.answer(found, console()), makers, (), 0)

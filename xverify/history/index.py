@@ -10,11 +10,10 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from .. import writing
 from ..errors import NotWritten, UsageError, XverifyError, first_line
@@ -23,9 +22,11 @@ from .files import Files
 from .tables import Connection
 from .update import Known, begin, bring_up_to_date
 
+Answer = TypeVar("Answer")
 NAME = ".xverify-history.duckdb"
 LOCK_SECONDS = 10.0  # a program that changes the index in place keeps others from reading it
 MAGIC = (8, b"DUCK")  # the place and the beginning of every file of DuckDB
+REMADE = "the index was damaged, and has been made again"
 LOCKED = ("Could not set lock", "used by another process")  # on Linux and macOS, and on Windows
 # What a question of a user may do: read these tables, and nothing else.
 CLOSED = {
@@ -37,17 +38,6 @@ CLOSED = {
 }
 
 
-@dataclass(frozen=True)
-class Index:
-    """An index that is up to date and can be read.
-
-    notes: what the user should know about it.
-    """
-
-    connection: Connection
-    notes: tuple[str, ...] = ()
-
-
 def duckdb() -> Any:
     """The module of DuckDB. Raises UsageError where it is not installed."""
     try:
@@ -57,33 +47,56 @@ def duckdb() -> Any:
     return found
 
 
-@contextmanager
-def opened(files: Files, named: str | Path | None, listener: Listener) -> Iterator[Index]:
-    """The index of these files, brought up to date.
+def asked(
+    files: Files, named: str | Path | None, listener: Listener, question: Callable[[Connection], Answer]
+) -> tuple[Answer, tuple[str, ...]]:
+    """Ask a question to the index of these files, brought up to date. Returns the answer, and notes for the user.
 
     named: the file that the user named for it; None for NAME in the folder. When that cannot be written, the index is temporary.
+    question: may be asked a second time, when the index is found to be damaged.
     Raises UsageError for a named file that is something else, and NotWritten for one that cannot be written.
     """
-    duckdb()
+    try:
+        with _opened(files, named, listener) as (connection, notes):
+            return question(connection), notes
+    except duckdb().Error as error:
+        if not is_damage(error):
+            raise
+    with _opened(files, named, listener, afresh=True) as (connection, notes):
+        return question(connection), notes
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether an error of DuckDB is about its file, and not about the question."""
+    found = duckdb()
+    kinds = (found.IOException, found.InternalException, found.FatalException, found.SerializationException)
+    return type(error) is found.Error or isinstance(error, kinds)
+
+
+@contextmanager
+def _opened(
+    files: Files, named: str | Path | None, listener: Listener, afresh: bool = False
+) -> Iterator[tuple[Connection, tuple[str, ...]]]:
+    """The index as a connection that can only read, and notes. afresh: make it again, whatever there is."""
     path = Path(named) if named is not None else files.folder / NAME
     if named is not None:
         _refuse_other_files(path)
-    notes: list[str] = []
+    notes = [REMADE] if afresh else []
     with ExitStack() as stack:
-        connection = _present(path, files, notes, named is not None)
+        connection = None if afresh else _present(path, files, notes, named is not None)
         if connection is None:
-            place = path
+            place, copied = path, None if afresh else path
             try:
-                _replace(path, files, listener)
+                _replace(path, files, listener, copied)
             except NotWritten as error:
                 if named is not None:
                     raise
                 place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="xverify-")), NAME)
-                _replace(place, files, listener, copied=path)
+                _replace(place, files, listener, copied)
                 notes.append(f"the index is not kept, so the next call reads new files again: {error}")
             connection = _connect(place, read_only=True, config=CLOSED)
         stack.callback(connection.close)
-        yield Index(connection, tuple(notes))
+        yield connection, tuple(notes)
 
 
 def _refuse_other_files(path: Path) -> None:
@@ -122,7 +135,7 @@ def _present(path: Path, files: Files, notes: list[str], is_named: bool) -> Conn
                 f"--index {path} is damaged, or no index of xverify history, and is not replaced: remove it, or name "
                 "another file"
             ) from None
-        notes.append("the index was damaged, and has been made again")
+        notes.append(REMADE)
         return None
     if known is not None and known.is_up_to_date(files):
         return connection
@@ -130,27 +143,38 @@ def _present(path: Path, files: Files, notes: list[str], is_named: bool) -> Conn
     return None
 
 
-def _replace(path: Path, files: Files, listener: Listener, copied: Path | None = None) -> None:
-    """Write an up-to-date index. copied: where the present one is; None for the same path. Raises NotWritten."""
+def _replace(path: Path, files: Files, listener: Listener, copied: Path | None) -> None:
+    """Write an up-to-date index. copied: the present one, from which it is made; None for none. Raises NotWritten."""
     with writing.replacing(path) as made:
         try:
-            known = _copy(copied or path, made, files)
-            with _connect(made) as connection:
+            known = _copy(copied, path, made, files) if copied is not None else None
+            try:
+                _write(made, path, known, files, listener)
+            except duckdb().Error:
                 if known is None:
-                    begin(connection, files.folder, path)
-                bring_up_to_date(connection, known or Known(), files, listener)
-                connection.execute("CHECKPOINT")  # closing would do it, too, but does not tell of a full disk
+                    raise
+                made.unlink(missing_ok=True)  # the present one may be damaged where nobody has looked
+                _write(made, path, None, files, listener)
         except duckdb().Error as error:
             raise NotWritten(f"{path} cannot be written: {first_line(error)}") from None
 
 
-def _copy(path: Path, made: Path, files: Files) -> Known | None:
+def _write(made: Path, path: Path, known: Known | None, files: Files, listener: Listener) -> None:
+    """Bring a file up to date that will be the index at this path. known: what it holds; None when there is no such file yet."""
+    with _connect(made) as connection:
+        if known is None:
+            begin(connection, files.folder, path)
+        bring_up_to_date(connection, known or Known(), files, listener)
+        connection.execute("CHECKPOINT")  # closing would do it, too, but does not tell of a full disk
+
+
+def _copy(copied: Path, path: Path, made: Path, files: Files) -> Known | None:
     """Copy the present index. Returns what it holds; None, without a copy, when there is none that can be used.
 
     Another process may have replaced it since it was looked at.
     """
     try:
-        shutil.copyfile(path, made)
+        shutil.copyfile(copied, made)
         with _connect(made) as connection:
             known = Known.read(connection, files.folder, path)
     except (OSError, duckdb().Error):

@@ -9,8 +9,8 @@ from ..report.html import template
 from . import query, words
 from .changes import RULE
 from .drawing import Chart, chart, tone
-from .index import Index
 from .records import CHANGED, IMPROVED, REGRESSED, SAME, Change, History, Series
+from .tables import Connection
 
 MOST_DRAWN = 60  # series with a chart
 MOST_LISTED = 1000  # series in the table
@@ -48,10 +48,10 @@ class Section:
     chart: Chart | None
 
 
-def page(found: History, index: Index) -> str:
+def page(found: History, connection: Connection) -> str:
     """The page. Series with changes are drawn first, then those without, up to MOST_DRAWN."""
     drawn = found.series[:MOST_DRAWN]
-    points = query.points(index, [each.number for each in drawn])
+    points = query.points(connection, [each.number for each in drawn])
     sections = [
         _section(number, each, chart(each, points[each.number]) if number <= len(drawn) else None)
         for number, each in enumerate(found.series[:MOST_LISTED], 1)

@@ -10,8 +10,9 @@ from typing import Any
 
 from ..errors import UsageError, nearest
 from . import tables
-from .index import Index, duckdb
+from .index import duckdb, is_damage
 from .records import CHANGED, IMPROVED, REGRESSED, SAME, Change, History, Key, Point, Series, Skipped
+from .tables import Connection
 
 MOST_PROBLEMS = 3  # files that cannot be read and are named
 MOST_ROWS = 1_000_000  # rows of an answer
@@ -43,9 +44,8 @@ class Answer:
     rows: tuple[tuple[Any, ...], ...]
 
 
-def history(index: Index, folder: str, asked: Asked) -> History:
+def history(connection: Connection, folder: str, asked: Asked) -> History:
     """What changed in the series that were asked for. Raises UsageError for a model or a subject that is not there."""
-    connection = index.connection
     [(results,)] = connection.execute("SELECT count(*) FROM results").fetchall()
     where, values = _where(connection, asked, results)
     found = connection.execute(
@@ -67,7 +67,7 @@ def _rank(of: Series) -> tuple[Any, ...]:
     return (not of.newly_worse, ORDER.index(of.standing), latest, of.key)
 
 
-def _where(connection: Any, asked: Asked, results: int) -> tuple[str, list[Any]]:
+def _where(connection: Connection, asked: Asked, results: int) -> tuple[str, list[Any]]:
     """The condition on series ``s``, and its values."""
     conditions, values = ["true"], []
     if asked.models and results:
@@ -90,12 +90,12 @@ def _where(connection: Any, asked: Asked, results: int) -> tuple[str, list[Any]]
     return " AND ".join(conditions), values
 
 
-def _known(connection: Any, column: str) -> list[str]:
+def _known(connection: Connection, column: str) -> list[str]:
     return [name for (name,) in connection.execute(f"SELECT DISTINCT {column} FROM series ORDER BY 1").fetchall()]
 
 
 def _changes(
-    connection: Any, where: str, values: Sequence[Any], since: datetime.datetime | None
+    connection: Connection, where: str, values: Sequence[Any], since: datetime.datetime | None
 ) -> dict[int, list[Change]]:
     """Series -> its changes, the newest first."""
     rows = connection.execute(
@@ -111,7 +111,7 @@ def _changes(
     return found
 
 
-def _skipped(connection: Any) -> Skipped:
+def _skipped(connection: Connection) -> Skipped:
     counts = dict(connection.execute("SELECT kind, count(*) FROM files GROUP BY kind").fetchall())
     problems = connection.execute(
         "SELECT path, problem FROM files WHERE kind = ? ORDER BY modified DESC, path LIMIT ?",
@@ -120,9 +120,9 @@ def _skipped(connection: Any) -> Skipped:
     return Skipped(counts.get(tables.OTHER, 0), counts.get(tables.UNREADABLE, 0), tuple(problems))
 
 
-def points(index: Index, series: Sequence[int]) -> dict[int, list[Point]]:
+def points(connection: Connection, series: Sequence[int]) -> dict[int, list[Point]]:
     """Series -> all of its points in the order of time."""
-    rows = index.connection.execute(
+    rows = connection.execute(
         f"SELECT m.series, {FIELDS} FROM measurements m WHERE m.counted AND m.series IN (SELECT unnest(?::BIGINT[])) "
         "ORDER BY m.series, m.created",
         [list(series)],
@@ -133,7 +133,7 @@ def points(index: Index, series: Sequence[int]) -> dict[int, list[Point]]:
     return found
 
 
-def answer(index: Index, query: str) -> Answer:
+def answer(connection: Connection, query: str) -> Answer:
     """The answer of one SELECT. Raises UsageError for anything else, for a mistake in it, and for an answer without end."""
     found = duckdb()
     try:
@@ -141,10 +141,12 @@ def answer(index: Index, query: str) -> Answer:
         statements = found.extract_statements(query)
         if len(statements) != 1 or statements[0].type not in (found.StatementType.SELECT, found.StatementType.EXPLAIN):
             raise UsageError("--sql takes one SELECT, which reads the index and changes nothing")
-        done = index.connection.execute(statements[0])
+        done = connection.execute(statements[0])
         rows = done.fetchmany(MOST_ROWS + 1)
         columns = tuple(each[0] for each in done.description)
     except found.Error as error:
+        if is_damage(error):
+            raise
         raise UsageError(f"--sql: {_message(error)}") from None
     except UnicodeError:
         raise UsageError("--sql is no text in UTF-8") from None

@@ -223,8 +223,12 @@ def _compare(connection: Connection) -> None:
     insert(connection, "changes", [_change(series, newest, change, conditions) for series, newest, change in found])
     if copies:
         columns = [list(each) for each in zip(*copies)]
-        pairs = "(SELECT unnest(?::BIGINT[]), unnest(?::BIGINT[]))"
-        connection.execute(f"UPDATE measurements SET counted = false WHERE (series, file) IN {pairs}", columns)
+        listed = "(SELECT unnest(?::BIGINT[]) AS series, unnest(?::BIGINT[]) AS file) copy"
+        connection.execute(
+            f"UPDATE measurements SET counted = false FROM {listed} "
+            "WHERE measurements.series = copy.series AND measurements.file = copy.file",
+            columns,
+        )
 
 
 def _fetched(connection: Connection) -> Iterator[tuple[Any, ...]]:
