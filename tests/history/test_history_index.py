@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import subprocess
 import sys
 import time
@@ -121,6 +122,36 @@ def test_a_damaged_index_is_made_again(damage, folder, capsys):
     assert (code, history) == expected[:2]
     assert err in ("", "note: the index was damaged, and has been made again\n")
     assert ask(folder, capsys) == expected
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_damage_that_is_found_late_is_repaired_too(seed, folder, capsys):
+    """DuckDB checks a block when it reads it, which may be after the index was found to be up to date."""
+    expected = ask(folder, capsys, "--html", str(folder / "page.html"))
+    index = folder / NAME
+    drawn = random.Random(seed)
+    content = bytearray(index.read_bytes())
+    start = drawn.randrange(12288, len(content))
+    content[start : start + 4096] = drawn.randbytes(len(content[start : start + 4096]))
+    index.write_bytes(content)
+    if seed % 2:  # and what is new must be added
+        keep(folder / "sub", result(3))
+        expected = (expected[0], {**expected[1], "results": 3})
+    code, history, _ = ask(folder, capsys, "--html", str(folder / "page.html"))
+    assert (code, history) == expected[:2]
+    assert ask(folder, capsys) == (*expected[:2], "")
+
+
+def test_a_question_in_sql_to_a_damaged_index_is_answered(folder, capsys):
+    ask(folder, capsys)
+    index = folder / NAME
+    content = index.read_bytes()
+    index.write_bytes(content[: len(content) - 8192])
+    assert (
+        main(["history", "--results", str(folder), "--sql", "SELECT count(*) FROM measurements", "--format", "csv"])
+        == 0
+    )
+    assert capsys.readouterr().out.splitlines()[1:] == ["4"]
 
 
 def test_an_index_can_be_kept_elsewhere_and_for_one_folder_at_a_time(folder, reads, tmp_path, capsys):

@@ -3,13 +3,18 @@
 import csv
 import io
 import json
+import math
+import re
+from pathlib import Path
 
 import pytest
 from historyresults import keep, result
 
 from xverify.commands._main import main
+from xverify.history import changes, page
 from xverify.history.index import NAME
 from xverify.history.tables import TABLES
+from xverify.timing.statistics import SAME
 
 pytest.importorskip("duckdb")
 
@@ -154,3 +159,24 @@ def test_a_question_in_sql_takes_no_other_question(options, folder, capsys, monk
 
 def test_a_folder_without_results_has_empty_tables(tmp_path, capsys):
     assert rows(tmp_path, "SELECT count(*) FROM results", capsys) == [[0]]
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "history.md").read_text()
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_the_page_of_documentation_has_every_column(table):
+    [line] = re.findall(rf"^\| `{table}` \| .*$", PAGE, re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", line)) >= {table, *TABLES[table]}
+
+
+def test_the_page_of_documentation_has_the_limits():
+    table = PAGE[PAGE.index("## What a change is") : PAGE.index("## What to ask")]
+    for limit in (
+        f"more than {math.expm1(SAME):.0%} away",
+        f"{changes.MEMORY_FACTOR - 1:.0%} and {changes.MEMORY_MIB:g} MiB away",
+        f"one of them is above {changes.RHO_LEAST:g} ",
+    ):
+        assert limit in table
+    assert changes.RHO_FACTOR == 2
+    assert f"the first {page.MOST_DRAWN} series" in PAGE
