@@ -77,7 +77,7 @@ def test_a_folder_without_results_is_inconclusive(kept, tmp_path, capsys):
     code, out, err = ask(capsys, "--results", tmp_path)
     assert code == 4
     assert out == f"INCONCLUSIVE no result of xverify is in the folder {tmp_path}\n"
-    assert err == ("note: 1 JSON files are no results of xverify\n" if "a.json" in kept else "")
+    assert err == ("note: 1 JSON file is no result of xverify\n" if "a.json" in kept else "")
 
 
 def test_one_result_is_nothing_to_compare(tmp_path, capsys):
@@ -92,7 +92,7 @@ def test_one_result_is_nothing_to_compare(tmp_path, capsys):
 def test_a_json_file_that_is_no_result_is_counted(text, folder, capsys):
     (folder / "other.json").write_text(text)
     code, _, err = ask(capsys, "--results", folder)
-    assert (code, err) == (0, "note: 1 JSON files are no results of xverify\n")
+    assert (code, err) == (0, "note: 1 JSON file is no result of xverify\n")
 
 
 def damaged(change):
@@ -133,7 +133,7 @@ def test_a_damaged_result_is_left_out_and_named(name, folder, capsys):
     code, out, err = ask(capsys, "--results", folder)
     assert code == 0
     assert out.endswith("NOT WORSE 2 series of 2 results\n")
-    assert err.startswith("note: 1 files cannot be read, and are left out\nnote: bad.json: ")
+    assert err.startswith("note: 1 file cannot be read, and is left out\nnote: bad.json: ")
     assert says in err
     assert len(err.splitlines()) == 2
     assert "\x1b" not in err
@@ -206,7 +206,7 @@ def test_a_file_and_a_folder_that_may_not_be_read_are_told(folder, capsys):
     code, _, err = ask(capsys, "--results", folder)
     assert code == 4
     assert "r2.json: it cannot be read: Permission denied" in err
-    assert "1 folders cannot be read" in err
+    assert "1 folder cannot be read" in err
 
 
 @pytest.mark.parametrize("name", sorted({*HOSTILE} - {"surrogate"}))

@@ -95,7 +95,7 @@ def main(args: argparse.Namespace) -> int:
     if args.sql is None:
         outputs.summarize(args, shown.makers)
     problem = outputs.written(args, shown.makers)
-    closed = [f"{files.closed} folders cannot be read"] if files.closed else []
+    closed = [f"{files.closed} folder{'s' * (files.closed > 1)} cannot be read"] if files.closed else []
     _tell([] if args.quiet else [*shown.notes, *notes, *closed])
     if problem:
         raise problem

@@ -145,9 +145,11 @@ def _results(count: int) -> str:
 def skipped(found: History) -> Iterator[str]:
     """Sentences about the files that are not in the history."""
     if found.skipped.others:
-        yield f"{found.skipped.others:,} JSON files are no results of xverify"
+        one = found.skipped.others == 1
+        yield f"{found.skipped.others:,} JSON {'file is no result' if one else 'files are no results'} of xverify"
     if found.skipped.unreadable:
-        yield f"{found.skipped.unreadable:,} files cannot be read, and are left out"
+        one = found.skipped.unreadable == 1
+        yield f"{found.skipped.unreadable:,} {'file' if one else 'files'} cannot be read, and {'is' if one else 'are'} left out"
         for path, why in found.skipped.problems:
             yield f"{one_line(path, LONGEST_NAME)}: {why}"
         more = found.skipped.unreadable - len(found.skipped.problems)
