@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 # What the README shows, also where one of them cannot run: then its row says why.
 SUBJECTS := torch:eager,jittor,tensorflow:eager,tensorflow:graph,onnxruntime
-LOCK     := $(BIN)/uv --quiet pip compile pyproject.toml --extra all --extra dev --constraint constraints.txt \
+LOCK     := $(BIN)/uv --quiet pip compile pyproject.toml --extra all --extra cluster --extra docs --extra dev --constraint constraints.txt \
             --universal --python-version 3.10 --no-python-downloads --no-annotate --custom-compile-command "make lock"
 
 .PHONY: run test slow long check ci fast bench faults ports onnx-suite torchvision formats environments lint types resolve lock docs clean
@@ -33,7 +33,6 @@ fast: $(STAMP)
 	$(BIN)/python -m pytest -q -m "timed and not slow" || $(BIN)/python -m pytest -q -m "timed and not slow" --last-failed
 
 docs: $(STAMP)                ## the documentation as a site in site/, which needs no network to be read
-	$(BIN)/python -c "import mkdocs, material, mkdocstrings" 2>/dev/null || $(BIN)/python -m pip install --quiet -c constraints.txt -e ".[docs]"
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "open site/index.html"
 
@@ -93,5 +92,5 @@ $(STAMP): pyproject.toml setup.py constraints.txt
 	@config=$$($(BIN)/python -c 'import sysconfig as s; print(s.get_config_var("BINDIR"), s.get_python_version(), sep="/python")')-config; \
 	  script=$(BIN)/$$(basename "$$config"); \
 	  test ! -x "$$config" || { printf '#!/bin/sh\nexec "%s" "$$@"\n' "$$config" >$$script && chmod +x $$script; }
-	$(BIN)/python -m pip install --disable-pip-version-check --progress-bar on -c constraints.txt -e ".[all,dev]"
+	$(BIN)/python -m pip install --disable-pip-version-check --progress-bar on -c constraints.txt -e ".[all,cluster,docs,dev]"
 	@touch $@

@@ -6,7 +6,7 @@ harm: model files that are made to harm, each by the command line: see hostile.p
 mutated: mutated model files of every format, and of files with code that are refused without --trust. Each has a whole check.
 processes: processes that crash, hang, stay or break the protocol, in every phase of a run: see process_faults.py.
 weights: mutated weight files of every format, and those of hostile_weights.py.
-results: mutated result files, read by `explain`, `diff`, `report` and `--resume`: see hostile_results.py.
+results: mutated result files, read by `explain`, `diff`, `report`, `history` and `--resume`: see hostile_results.py.
 folders: model folders that end the program, cannot be read or shadow modules, by the command line: see hostile_folders.py.
 
 Every process that reads a file has a limit of memory (--gib), so that a file cannot take the memory of the machine. The exit code

@@ -1,9 +1,13 @@
-"""Mutated result files: `explain`, `diff`, `report` and `--resume` must read them, or refuse them in one line."""
+"""Mutated result files: `explain`, `diff`, `report` and `--resume` must read them, or refuse them in one line.
+
+`history` must read a folder with all of them.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import copy
+import importlib.util
 import io
 import json
 import random
@@ -172,6 +176,19 @@ def _ways(good: Path, path: Path, port: Path) -> Iterator[tuple[str, Callable[[]
     yield "--resume", lambda: _resumed(path, port)
 
 
+def _history(folder: Path) -> str:
+    """What is wrong with the history of a folder of mutated files; "" when it has every format, or DuckDB is not installed."""
+    if importlib.util.find_spec("duckdb") is None:
+        return ""
+    written = [word for name in ("html", "markdown", "csv") for word in (f"--{name}", str(folder / f"history.{name}"))]
+    try:
+        return _called("history", "--results", str(folder), "--all", "--quiet", *written) or _called(
+            "history", "--results", str(folder), "--all", "--format", "markdown", "--quiet"
+        )
+    except BaseException as error:
+        return f"{type(error).__name__}: {error}"
+
+
 def run(files: int, seed: str) -> tuple[dict[str, Counter[str]], list[str]]:
     """Read so many mutated files in every way. Returns the counts of each seed, and what was wrong."""
     counts, wrong = {}, []
@@ -181,9 +198,12 @@ def run(files: int, seed: str) -> tuple[dict[str, Counter[str]], list[str]]:
         for index, (kind, good) in enumerate(made.items()):
             counts[kind] = Counter[str]()
             original, path = good.read_bytes(), folder / "mutant.json"
+            mutants = folder / f"mutants {index}"
+            mutants.mkdir()
             for number in range(files // len(made) + (index < files % len(made))):
                 content = mutant(original, random.Random(f"{seed} {kind} {number}"))
                 path.write_bytes(content)
+                (mutants / f"{number}.json").write_bytes(content)
                 faults = []
                 for way, call in _ways(good, path, folder / "port"):
                     try:
@@ -196,4 +216,8 @@ def run(files: int, seed: str) -> tuple[dict[str, Counter[str]], list[str]]:
                 for each in faults:
                     print(each.encode(errors="backslashreplace").decode(), flush=True)
                 wrong += faults[:1]
+            fault = _history(mutants)
+            if fault:
+                wrong.append(f"result {kind}, all files, history: {fault[:300]}")
+                print(wrong[-1].encode(errors="backslashreplace").decode(), flush=True)
     return counts, wrong

@@ -66,6 +66,7 @@ def build():
 # Tests that judge how fast something is, by file or by name. Nothing may run beside them, so the makefile runs them by themselves.
 TIMED = (
     "tests/engine/",
+    "tests/history/test_history_speed.py",
     "tests/selftest/",
     "tests/timing/",
     "test_a_graph_compiled_while_it_is_timed_is_refused",
@@ -97,6 +98,7 @@ LONG = (
     "test_every_mistake_of_training_code_is_caught_and_named",
     "test_tensorlayer_computes_the_same[vgg16]",
     "test_the_further_examples_pass",
+    "test_a_question_to_many_results_is_answered_within_two_seconds[100000]",
     *(
         f"test_recipes_in_environments.py::test_{name}"
         for name in ("two_groups", "nesterov", "amsgrad", "lion", "a_loss_of_the_model_file")

@@ -192,6 +192,6 @@ def test_a_full_disk_loses_no_result_that_was_written(xverify, folder, tmp_path)
         done = xverify("sweep", folder, "--subjects", "numpy", "--batch", "1,2,3,4,5,6,7,8", "--results", disk, *FAST)
         assert done.code == 3
         assert "no space left" in done.err.lower()
-        kept = sorted(disk.glob("*.json"))
-        assert kept
-        assert all(read(path).complete for path in kept)
+        kept = [read(path).complete for path in disk.glob("*.json")]
+        assert sum(kept) >= 1
+        assert kept.count(False) <= 1  # the beginning of the cell that was running

@@ -57,7 +57,7 @@ class Parser(argparse.ArgumentParser):
         places = []
         for action in self._get_positional_actions():
             name = str(action.metavar or action.dest.upper())
-            more = {"+": f"{name} [{name} ...]", "?": f"[{name}]", argparse.PARSER: f"{name} ..."}
+            more = {"+": f"{name} [{name} ...]", "*": f"[{name} ...]", "?": f"[{name}]", argparse.PARSER: f"{name} ..."}
             places.append(more.get(str(action.nargs), name))
         return " ".join([self.prog, *places, "[OPTION ...]"])
 

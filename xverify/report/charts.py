@@ -11,19 +11,11 @@ from ..results.verdicts import Verdict
 from ..verdict import limits
 from ..verdict.judgement import OWN_EQUAL
 from . import numbers
+from .axes import LEFT, RIGHT, TOP, WIDTH, Tick, linear, logarithmic, power_label, steps
 
-WIDTH, LEFT, RIGHT, TOP = 640.0, 64.0, 12.0, 14.0
 LOW, HIGH = 0.1, 1e6  # the ends of a logarithmic axis of residual / noise floor
 MOST_SAMPLES = 3000  # points of one row
 MOST_FAULTS = 60  # layers of one row that are drawn and linked by themselves
-
-
-@dataclass(frozen=True)
-class Tick:
-    """A place on an axis, and the text beside it."""
-
-    place: float
-    label: str
 
 
 @dataclass(frozen=True)
@@ -146,8 +138,8 @@ def paired(result: Result) -> Paired | None:
     ends = [
         end for _, row, _ in shown for end in (_fps(row), *_interval(row)) if end is not None and math.isfinite(end)
     ]
-    across = _linear(0.0, max(ends) * 1.05, LEFT, WIDTH - RIGHT)
-    down = _logarithmic(LOW, HIGH, bottom, TOP)
+    across = linear(0.0, max(ends) * 1.05, LEFT, WIDTH - RIGHT)
+    down = logarithmic(LOW, HIGH, bottom, TOP)
     if trains:
         bounds, error = [limits.EQUAL_R, limits.DRIFT_R], "largest residual / noise floor of a check"
     elif modelled:
@@ -157,8 +149,8 @@ def paired(result: Result) -> Paired | None:
     drawn = tuple(number for number, _, _ in shown)
     return Paired(
         tuple(_mark(number, row, ratio, across, down) for number, row, ratio in shown),
-        tuple(Tick(across(value), numbers.figure(value)) for value in _steps(max(ends) * 1.05)),
-        tuple(Tick(down(10.0**power), _power(power)) for power in range(-1, 7)),
+        tuple(Tick(across(value), numbers.figure(value)) for value in steps(max(ends) * 1.05)),
+        tuple(Tick(down(10.0**power), power_label(power)) for power in range(-1, 7)),
         tuple(Tick(down(limit), f"{limit:g}") for limit in bounds),
         down(bounds[0]),
         bottom,
@@ -208,7 +200,7 @@ def memory(rows: Sequence[Row]) -> tuple[Bar, ...]:
     """A bar for each row whose peak is known."""
     known = [(row, _size(row.memory.peak_rss_mib)) for row in rows]
     most = max((peak for _, peak in known), default=0.0)
-    length = _linear(0.0, most, 0.0, WIDTH - RIGHT)
+    length = linear(0.0, most, 0.0, WIDTH - RIGHT)
     bars: list[Bar] = []
     for row, peak in known:
         if peak:
@@ -232,7 +224,7 @@ def strip(row: Row) -> Strip | None:
         return None
     bottom = 120.0
     right = all(layer.verdict <= Verdict.EQUAL for layer in found.layers)
-    down = _logarithmic(LOW, 100.0 if right else HIGH, bottom, TOP)
+    down = logarithmic(LOW, 100.0 if right else HIGH, bottom, TOP)
     width = (WIDTH - LEFT - RIGHT) / len(found.layers)
     wide = min(max(width, 3.0), 24.0)
     equal: list[str] = []
@@ -251,7 +243,7 @@ def strip(row: Row) -> Strip | None:
         "".join(others),
         tuple(faults),
         tuple(Tick(down(limit), f"{limit:g}") for limit in (limits.EQUAL_R, limits.DRIFT_R)),
-        tuple(Tick(down(10.0**power), _power(power)) for power in ((0, 1, 2) if right else (0, 3, 6))),
+        tuple(Tick(down(10.0**power), power_label(power)) for power in ((0, 1, 2) if right else (0, 3, 6))),
         max(min(0.8 * width, 12.0), 0.5),
         bottom,
         len(found.layers),
@@ -282,8 +274,8 @@ def samples(row: Row) -> Samples | None:
     times = sorted(each.seconds / each.calls for each in shown)
     top = min(times[-1], 3 * times[len(times) // 2]) * 1.05  # one interruption must not flatten all others
     bottom = 96.0
-    across = _linear(0.0, max(len(shown) - 1, 1), LEFT + 4, WIDTH - RIGHT - 4)
-    down = _linear(0.0, top, bottom, TOP)
+    across = linear(0.0, max(len(shown) - 1, 1), LEFT + 4, WIDTH - RIGHT - 4)
+    down = linear(0.0, top, bottom, TOP)
     kept, dropped = [], []
     for index, each in enumerate(shown):
         x, y = across(index), down(min(each.seconds / each.calls, top))
@@ -321,7 +313,7 @@ def losses(rows: Iterable[Row]) -> Losses | None:
     low, high = min(right) - 0.2 * spread, max(right) + 0.2 * spread
     last = max(1, *(len(curve.losses) - 1 for _, curve in curves), len(shared.reference) - 1)
     bottom = 220.0
-    across, down = _linear(0.0, last, LEFT, WIDTH - RIGHT), _linear(low, high, bottom, TOP)
+    across, down = linear(0.0, last, LEFT, WIDTH - RIGHT), linear(low, high, bottom, TOP)
 
     def path(values: Sequence[float], start: str = "M") -> str:
         points = [(across(step), down(min(max(loss, low), high))) for step, loss in _finite(values)]
@@ -334,7 +326,7 @@ def losses(rows: Iterable[Row]) -> Losses | None:
         f"{upper}{edge}Z" if upper and edge else "",
         path(shared.reference),
         tuple(Line(subject, path(curve.losses), _said(curve)) for subject, curve in curves),
-        tuple(Tick(across(value), f"{value:g}") for value in _steps(last) if value == int(value)),
+        tuple(Tick(across(value), f"{value:g}") for value in steps(last) if value == int(value)),
         tuple(Tick(down(value), numbers.significant(value)) for value in (low, (low + high) / 2, high)),
         across(shared.judged - 0.5) if 0 < shared.judged < len(shared.reference) else None,
         bottom,
@@ -348,32 +340,3 @@ def _finite(values: Sequence[float]) -> list[tuple[int, float]]:
 def _said(curve: Curve) -> str:
     end = next((step for step, loss in enumerate(curve.losses) if not math.isfinite(loss)), None)
     return curve.verdict + (f", not finite at step {end}" if end is not None else "")
-
-
-# -- axes -------------------------------------------------------------------------------------------------------------
-
-
-def _linear(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
-    span = high - low or 1.0
-    return lambda value: start + (value - low) / span * (end - start)
-
-
-def _logarithmic(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
-    """A place for every number; those outside of the ends, and NaN, are drawn at an end."""
-
-    def place(value: float) -> float:
-        inside = high if math.isnan(value) else min(max(value, low), high)
-        return start + math.log(inside / low) / math.log(high / low) * (end - start)
-
-    return place
-
-
-def _steps(most: float) -> list[float]:
-    """Three to six round numbers from 0 up to this one."""
-    size = 10.0 ** math.floor(math.log10(most)) if most > 0 else 1.0
-    step = next(each * size for each in (0.2, 0.5, 1.0, 2.0) if most / (each * size) <= 6)
-    return [index * step for index in range(int(most / step) + 1)]
-
-
-def _power(power: int) -> str:
-    return {-1: "0.1", 0: "1"}.get(power, f"10{str(power).translate(str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹'))}")

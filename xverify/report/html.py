@@ -98,7 +98,7 @@ class Section:
 def page(results: Sequence[Result]) -> str:
     """The page of one or several results."""
     subjects = tuple(dict.fromkeys(row.subject for result in results for row in result.rows))
-    return _template().render(
+    return template("page.html").render(
         results=results,
         labels=[content.label(result) for result in results],
         sections=[_section(result) for result in results],
@@ -114,7 +114,8 @@ def framed(results: Sequence[Result]) -> str:
 
 
 @cache
-def _template() -> Template:
+def template(name: str) -> Template:
+    """A template of a page, which escapes every text that it prints."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     made = Environment(
@@ -122,7 +123,7 @@ def _template() -> Template:
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     made.filters.update(tone=_tone, drawing=_drawing, name=_name)
-    return made.get_template("page.html")
+    return made.get_template(name)
 
 
 def _shown(value: Any) -> Any:  # Any: whatever a template prints

@@ -1,0 +1,210 @@
+"""The geometry of the charts of a series: its verdicts, time ratios, residuals and memory, one above the other, by result."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ..report import numbers
+from ..report.axes import LEFT, RIGHT, TOP, WIDTH, Tick, linear, logarithmic, power_label
+from ..report.html import TONES
+from .changes import LIMITS, RATIO, VERDICT
+from .records import BETTER, WORSE, Point, Series, time_of
+from .words import moment
+
+MOST_POINTS = 200  # the newest of a series
+HEIGHT, GAP = 96.0, 30.0  # of a panel, and between two panels: its title is there
+LANES = 40.0  # the height of the panel of verdicts
+LOW, HIGH, RIGHT_HIGH = 0.1, 1e6, 100.0  # the ends of the axis of residuals; the last where every one is below it
+DATES = 4  # labels below a chart
+PLACES = {"good": 2, "warn": 1, "bad": 0}  # the lanes of verdicts, from above
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One measure. top, bottom: of its area. title: what it shows. limits: dashed lines. down: the labels of its axis."""
+
+    title: str
+    top: float
+    bottom: float
+    down: tuple[Tick, ...]
+    limits: tuple[Tick, ...]
+    whiskers: str
+    dots: str
+    crosses: str
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """The marks of verdicts, by tone: circles, triangles and squares."""
+
+    title: str
+    bottom: float
+    good: str
+    warn: str
+    bad: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """The place of a change, and its effect."""
+
+    place: float
+    effect: str
+
+
+@dataclass(frozen=True)
+class Chart:
+    """The panels of one series.
+
+    across: labels of some results. lines: the changes for the worse and for the better.
+    left_out: number of results that are older than the first that is drawn.
+    """
+
+    verdicts: Verdicts
+    panels: tuple[Panel, ...]
+    across: tuple[Tick, ...]
+    lines: tuple[Line, ...]
+    bottom: float
+    drawn: int
+    left_out: int
+
+
+Places = Callable[[float], float]
+
+
+def chart(series: Series, points: Sequence[Point]) -> Chart:
+    """The chart of a series. points: in the order of time."""
+    drawn = points[-MOST_POINTS:]
+    across = linear(0.0, max(len(drawn) - 1, 1), LEFT + 10, WIDTH - RIGHT - 30)
+    verdicts = _verdicts(drawn, across)
+    panels: list[Panel] = []
+    bottom = verdicts.bottom
+    for make in (_ratios, _residuals, _peaks, _peaks_of_device):
+        panel = make(drawn, across, bottom + GAP)
+        if panel is not None:
+            panels.append(panel)
+            bottom = panel.bottom
+    lines = _lines(series, drawn, across)
+    return Chart(
+        verdicts, tuple(panels), _dates(drawn, across), tuple(lines), bottom, len(drawn), len(points) - len(drawn)
+    )
+
+
+def tone(outcome: str) -> str:
+    """The colour of a verdict or of a status."""
+    return TONES.get(outcome, "bad")
+
+
+def _verdicts(points: Sequence[Point], across: Places) -> Verdicts:
+    paths: dict[str, list[str]] = {"good": [], "warn": [], "bad": []}
+    top = TOP + 8
+    for index, point in enumerate(points):
+        judged = "-" if point.outcome == "ok" else point.outcome
+        which = tone(judged)
+        x, y = across(index), top + 12.0 * (2 - PLACES[which])
+        shape = {
+            "good": f"M{x:.1f} {y:.1f}h0",
+            "warn": f"M{x:.1f} {y - 5:.1f}l5 9h-10Z",
+            "bad": f"M{x - 4:.1f} {y - 4:.1f}h8l0 8h-8Z",
+        }
+        paths[which].append(shape[which])
+    return Verdicts(VERDICT, top + LANES, *("".join(paths[each]) for each in ("good", "warn", "bad")))
+
+
+def _ratios(points: Sequence[Point], across: Places, top: float) -> Panel | None:
+    known = [(index, each, each.ratio) for index, each in enumerate(points) if each.ratio is not None]
+    if not known:
+        return None
+    ends = [
+        end for _, each, ratio in known for end in (ratio, *((each.low, each.high) if each.compared else ())) if end
+    ]
+    low, high = (
+        min(ends),
+        min(max(ends), 3 * sorted(ends)[len(ends) // 2]),
+    )  # one wide interval must not flatten all others
+    room = 0.08 * (high - low) or 0.05 * high
+    down = _clipped(linear(low - room, high + room, top + HEIGHT, top), top, top + HEIGHT)
+    baselines = list(dict.fromkeys(each.baseline for _, each, _ in known))
+    beside = (
+        baselines[0] if len(baselines) == 1 else f"{len(baselines)} baselines, of which each is compared with itself"
+    )
+    whiskers = "".join(
+        f"M{across(index):.1f} {down(each.low):.1f}V{down(each.high):.1f}"
+        for index, each, _ in known
+        if each.compared and each.low is not None and each.high is not None
+    )
+    dots = "".join(f"M{across(index):.1f} {down(ratio):.1f}h0" for index, each, ratio in known if each.compared)
+    crosses = "".join(_cross(across(index), down(ratio)) for index, each, ratio in known if not each.compared)
+    labels = tuple(Tick(down(value), numbers.significant(value)) for value in (low, (low + high) / 2, high))
+    return Panel(f"{RATIO}: time / time of {beside}", top, top + HEIGHT, labels, (), whiskers, dots, crosses)
+
+
+def _residuals(points: Sequence[Point], across: Places, top: float) -> Panel | None:
+    known = [(index, each.rho) for index, each in enumerate(points) if each.rho is not None]
+    if not known:
+        return None
+    high = RIGHT_HIGH if max(rho for _, rho in known) < RIGHT_HIGH else HIGH
+    down = logarithmic(LOW, high, top + HEIGHT, top)
+    floor = next(each.floor for each in reversed(points) if each.rho is not None)
+    labels = tuple(
+        Tick(down(10.0**power), power_label(power)) for power in ((-1, 0, 1, 2) if high < HIGH else (0, 3, 6))
+    )
+    bounds = tuple(Tick(down(limit), f"{limit:g}") for limit in LIMITS.get(floor, ()))
+    dots = "".join(f"M{across(index):.1f} {down(rho):.1f}h0" for index, rho in known)
+    return Panel(
+        "residual / noise floor, with the limits of EQUAL and DRIFT", top, top + HEIGHT, labels, bounds, "", dots, ""
+    )
+
+
+def _peaks(points: Sequence[Point], across: Places, top: float) -> Panel | None:
+    return _memory("peak memory, MiB", [each.peak_rss_mib for each in points], across, top)
+
+
+def _peaks_of_device(points: Sequence[Point], across: Places, top: float) -> Panel | None:
+    return _memory("peak memory of the device, MiB", [each.gpu_peak_mib for each in points], across, top)
+
+
+def _memory(title: str, sizes: Sequence[float | None], across: Places, top: float) -> Panel | None:
+    known = [(index, size) for index, size in enumerate(sizes) if size]
+    if not known:
+        return None
+    most = max(size for _, size in known)
+    down = linear(0.0, most * 1.08, top + HEIGHT, top)
+    dots = "".join(f"M{across(index):.1f} {down(size):.1f}h0" for index, size in known)
+    labels = tuple(Tick(down(value), numbers.whole(value)) for value in (0.0, most / 2, most))
+    return Panel(title, top, top + HEIGHT, labels, (), "", dots, "")
+
+
+def _cross(x: float, y: float) -> str:
+    return f"M{x - 3:.1f} {y - 3:.1f}l6 6m0 -6l-6 6"
+
+
+def _clipped(place: Places, top: float, bottom: float) -> Places:
+    """The same places, but none outside of a panel."""
+
+    def inside(value: float) -> float:
+        found = place(value)
+        return min(max(found, top), bottom) if math.isfinite(found) else top
+
+    return inside
+
+
+def _dates(points: Sequence[Point], across: Places) -> tuple[Tick, ...]:
+    """The days of some results, the first and the last among them."""
+    last = len(points) - 1
+    shown = sorted({round(last * part / (DATES - 1)) for part in range(DATES)})
+    return tuple(Tick(across(index), moment(time_of(points[index].created))[:10]) for index in shown)
+
+
+def _lines(series: Series, points: Sequence[Point], across: Places) -> Iterator[Line]:
+    """The changes for the worse and for the better that are drawn."""
+    places = {time_of(each.created): index for index, each in enumerate(points)}
+    effects: dict[int, set[str]] = {}
+    for change in series.changes:
+        if change.created in places:
+            effects.setdefault(places[change.created], set()).add(change.effect)
+    for index, found in effects.items():
+        if found & {WORSE, BETTER}:
+            yield Line(across(index), WORSE if WORSE in found else BETTER)

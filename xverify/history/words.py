@@ -1,0 +1,157 @@
+"""A history in words: the names of series, sentences about changes, and the conclusion. All formats share them."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Iterator
+
+from ..report import numbers
+from ..report.compared import WORDS
+from ..report.text import one_line
+from ..results.verdicts import Outcome
+from .changes import RATIO, VERDICT
+from .records import BETTER, CHANGED, IMPROVED, REGRESSED, SAME, WORSE, Change, History, Key, Series
+
+LONGEST_NAME = 120  # characters of a name
+MOST_NAMED = 5  # series that the conclusion names
+MOST_MEANWHILE = 6  # versions and digests in a sentence
+# Standing of a series -> the heading of these series.
+HEADINGS = {
+    REGRESSED: "Regressions",
+    IMPROVED: "Improvements",
+    CHANGED: "Other changes",
+    SAME: "Without a change",
+}
+EFFECTS = {WORSE: "worse", BETTER: "better"}
+
+
+def name(series: Series) -> str:
+    """Model, task and subject of a series."""
+    return ", ".join(one_line(each, LONGEST_NAME) or "(no name)" for each in series.key[:3])
+
+
+def machine(key: Key) -> str:
+    """The machine of a series."""
+    return one_line(
+        f"{key.cpu or 'an unknown processor'}, {key.cores} core{'' if key.cores == 1 else 's'}", LONGEST_NAME
+    )
+
+
+def facts(key: Key, with_machine: bool = True) -> str:
+    """The settings of a series, and its machine."""
+    threads = f"{key.threads} thread{'' if key.threads == 1 else 's'}" if key.threads else ""
+    made = [f"batch {key.batch}", threads, key.device, key.precision, *_settings(key.settings)]
+    text = one_line(", ".join(filter(None, made)), 400)
+    return f"{text}; {machine(key)}" if with_machine else text
+
+
+def _settings(text: str) -> Iterator[str]:
+    for setting, value in json.loads(text).items():
+        yield setting if value is True else f"{setting} {_value(value)}"
+
+
+def _value(value: object) -> str:
+    if isinstance(value, dict):
+        named = [str(value[each]) for each in ("name",) if each in value]
+        return " ".join([*named, *(f"{key} {_value(item)}" for key, item in value.items() if key != "name")])
+    if isinstance(value, list):
+        return ",".join(map(_value, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def moment(time: datetime.datetime) -> str:
+    """A time in UTC, to the minute."""
+    return time.isoformat(sep=" ", timespec="minutes")
+
+
+def what(change: Change) -> str:
+    """What changed, with both values and by how much."""
+    text = f"{change.measure} {change.before} → {change.after}"
+    return f"{text}{_by(change)}" if change.factor is not None else text
+
+
+def _by(change: Change) -> str:
+    if change.factor is None or change.effect not in EFFECTS:
+        return ""
+    share = abs(change.factor - 1)
+    size = f"{share:.0%}" if share < 10 else f"{numbers.figure(change.factor)} times"
+    words = ("slower", "faster") if change.measure == RATIO else ("more", "less")
+    return f", {size} {words[change.effect == BETTER]}"
+
+
+def meanwhile(change: Change) -> str:
+    """The versions and digests that changed at the same time; "" when none did."""
+    if not change.meanwhile:
+        return ""
+    shown = ", ".join(one_line(each, 160) for each in change.meanwhile[:MOST_MEANWHILE])
+    more = len(change.meanwhile) - MOST_MEANWHILE
+    return f"changed at the same time: {shown}{f' and {more} more' if more > 0 else ''}"
+
+
+def remarks(change: Change) -> Iterator[str]:
+    """The reason of a verdict, and what changed at the same time."""
+    if change.measure == VERDICT and change.reason and change.effect != BETTER:
+        yield f"reason: {one_line(change.reason, 400)}"
+    if change.meanwhile:
+        yield meanwhile(change)
+    else:
+        yield "no version or digest in the results changed at the same time"
+
+
+def outcome(found: History) -> Outcome:
+    """FAIL when the newest result of a series is worse, INCONCLUSIVE when no series has two results, otherwise PASS."""
+    if any(each.newly_worse for each in found.series):
+        return Outcome.FAIL
+    return Outcome.PASS if found.comparable else Outcome.INCONCLUSIVE
+
+
+def conclusion(found: History) -> str:
+    """The outcome and what decided it, as a sentence without its word."""
+    if outcome(found) == Outcome.FAIL:
+        worse = [name(each) for each in found.series if each.newly_worse]
+        more = f" and {len(worse) - MOST_NAMED} more" if len(worse) > MOST_NAMED else ""
+        named = "; ".join(worse[:MOST_NAMED])
+        return f"{len(worse)} of {len(found.series)} series in their newest result: {named}{more}"
+    if outcome(found) == Outcome.INCONCLUSIVE:
+        return nothing(found)
+    counts = [
+        f"{len(of)} {words}"
+        for words, of in (("worse since an earlier result", found.of(REGRESSED)), ("better", found.of(IMPROVED)))
+        if of
+    ]
+    return "; ".join([f"{len(found.series)} series of {_results(found.results)}", *counts])
+
+
+def word(found: History) -> str:
+    """The outcome as the word that a comparison of two results has, too."""
+    return WORDS[outcome(found)]
+
+
+def nothing(found: History) -> str:
+    """Why nothing was compared."""
+    if not found.results:
+        return f"no result of xverify is in the folder {found.folder}"
+    if not found.series:
+        when = f" since {moment(found.since)}" if found.since is not None else ""
+        return f"no result that was asked for is in the folder {found.folder}{when}"
+    return f"no series has two results to compare: {len(found.series)} series of {_results(found.results)}"
+
+
+def _results(count: int) -> str:
+    return f"{count:,} result{'' if count == 1 else 's'}"
+
+
+def skipped(found: History) -> Iterator[str]:
+    """Sentences about the files that are not in the history."""
+    if found.skipped.others:
+        one = found.skipped.others == 1
+        yield f"{found.skipped.others:,} JSON {'file is no result' if one else 'files are no results'} of xverify"
+    if found.skipped.unreadable:
+        one = found.skipped.unreadable == 1
+        yield f"{found.skipped.unreadable:,} {'file' if one else 'files'} cannot be read, and {'is' if one else 'are'} left out"
+        for path, why in found.skipped.problems:
+            yield f"{one_line(path, LONGEST_NAME)}: {why}"
+        more = found.skipped.unreadable - len(found.skipped.problems)
+        if more > 0:
+            yield f"and {more:,} more: --sql \"SELECT path, problem FROM files WHERE kind = 'unreadable'\" lists them"
