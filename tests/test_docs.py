@@ -15,7 +15,7 @@ from xverify.workload.spec import zoo
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
-COMMAND_LINE = (ROOT / "docs" / "command-line.md").read_text()
+COMMAND_LINE = "\n".join((ROOT / "docs" / f"command-line{more}.md").read_text() for more in ("", "-tools"))
 # A word that stands for a value of the reader's own, where the parser wants a number or a choice.
 VALUES = {"N": "1", "S": "1", "X": "0.1"}
 MOST_LINES = 340
@@ -59,8 +59,8 @@ def fault(line):
         args = parser().parse_args(words)
     except SystemExit as stop:
         return "" if stop.code == 0 else "the parser refuses it"
-    models = [args.model] if args.command == "run" else args.models if args.command == "mutate" else []
-    strange = [model for model in models if not known_model(model)]
+    models = [args.model] if args.command == "run" else args.models if args.command in ("mutate", "sweep") else []
+    strange = [model for model in models if not known_model(model) and Path(model).suffix != ".toml"]
     return f"unknown model {strange[0]}" if strange else ""
 
 
@@ -113,10 +113,18 @@ def test_every_command_has_a_section_and_every_section_a_command():
 def test_every_option_is_described_and_every_described_option_exists(command):
     everything, section = options(parser(), "xverify"), sections()[command]
     own = set().union(*(found for name, found in everything.items() if name.split()[1:2] == [command]))
+    if command == "sweep":  # whose runs take the options of another command, as its section says
+        own -= everything["xverify run"] - set(re.findall(r"`(--[a-z-]+)", section))
     shown = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", section))
     assert own <= shown, "describe them in docs/command-line.md"
     assert shown <= set().union(*everything.values()), "there are no such options"
-    rows = set(re.findall(r"^\| `(--[a-z-]+)", section, re.MULTILINE))
+    rows = {
+        name
+        for line in re.findall(r"^\| (`--.*?) \|", section, re.MULTILINE)
+        for name in re.findall(r"`(--[a-z-]+)", line)
+    }
+    if command == "sweep":
+        own -= everything["xverify run"] - rows
     if command not in ("env", "weights"):  # whose tables list their actions
         assert rows == own
 

@@ -19,7 +19,10 @@ from ._arguments import Parser
 
 HELP = "show what is installed, what can run, and how to install what is missing"
 GROUP = "this installation"
-EXAMPLE = "examples:\n  xverify doctor"
+EXAMPLE = """examples:
+  xverify doctor
+  xverify doctor --cluster tcp://10.0.0.1:8786
+      what would run on each machine of a Dask cluster"""
 EXIT_CODES = {
     0: "at least two frameworks can run, as a comparison needs",
     2: "a wrong command line",
@@ -30,12 +33,19 @@ IMPORT_SECONDS = 120  # that an import may take
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declare nothing: the command has no arguments."""
+    """Declare the one option."""
+    parser.add_argument(
+        "--cluster",
+        metavar="ADDRESS",
+        help="show what would run on each worker of this scheduler of Dask, instead of here",
+    )
 
 
 def main(args: argparse.Namespace) -> int:
     """Print what is installed, and return a code of EXIT_CODES."""
     console = terminal.console()
+    if args.cluster is not None:
+        return _cluster(console, args.cluster)
     _machine(console)
     console.print("\n[bold]frameworks[/]")
     ready = [name for name, adapter in frameworks.load_all().items() if _framework(console, name, adapter)]
@@ -48,6 +58,28 @@ def main(args: argparse.Namespace) -> int:
     console.print("  xverify run mlp        every framework above, in a minute")
     console.print("  xverify run resnet50   a model of realistic size")
     return 0
+
+
+def _cluster(console: Console, scheduler: str) -> int:
+    """Print what would run on each worker of a cluster. Raises UsageError when a sweep could not use it."""
+    from ..sweep import cluster, machines
+
+    with cluster.connected(scheduler, None, 0) as client:
+        found, resources = cluster.surveyed(client), cluster.announced(client)
+    for address, machine in found.items():
+        console.print(f"[bold]{escape(machine.name)}[/] {escape(address)}", soft_wrap=True)
+        console.print(
+            f"  {escape(machine.cpu)}, {machine.cores} cores, {machine.memory_gib} GiB, {machine.system}",
+            soft_wrap=True,
+        )
+        own = {name: version for name, version in machine.versions.items() if name not in machine.subjects}
+        console.print(f"  {escape(', '.join(f'{name} {version}' for name, version in own.items()))}", soft_wrap=True)
+        for name, subjects in machine.subjects.items():
+            version = machine.versions[name]
+            console.print(f"  [green]✓[/] {name:12} {escape(version)}: {escape(', '.join(subjects))}", soft_wrap=True)
+    machines.check(found, resources)
+    console.print(f"{len(found)} {'machine' if len(found) == 1 else 'machines'}, with the same versions")
+    return 0 if len(next(iter(found.values())).subjects) > 1 else 3
 
 
 def _machine(console: Console) -> None:

@@ -48,8 +48,8 @@ def add_arguments(parser: Parser) -> None:
     for title in GROUPS:
         parser.group(title)
     parser.group(WHAT).add_argument(
-        "models", metavar="FILE.toml|MODEL|FOLDER", nargs="+",
-        help="a file that lists the cells, or models of the zoo and model folders",
+        "models", metavar="FILE|MODEL", nargs="+",
+        help="a .toml file that lists the cells, or models of the zoo and model folders",
     )  # fmt: skip
     _arguments.add(parser, OPTIONS)
 
