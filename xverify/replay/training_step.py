@@ -23,7 +23,7 @@ from ..verdict.findings import StepTruth
 from ..weights.canonical import Array
 from ..workload.recipe import micro_batches
 from .layer_kinds import BATCH_NORMS, COPIES, leaves, summed_gradient_terms, summed_terms
-from .losses import KnownLosses, LossOf, check_targets, cross_entropy_of, loss_in, summed_values
+from .losses import KnownLosses, LossOf, check_targets, cross_entropy_of, loss_in, subtracted, summed_values
 from .perturbation import Noise
 from .stepping import Models
 from .structures import as_float32, as_float64, flatten, map_tensors
@@ -58,6 +58,7 @@ def step_in_float64(
     with _observed(models) as observed:
         exact = _step(models.float64_model, float64_inputs, target, loss)
     observed.values = summed_values(exact.outputs, target)
+    observed.subtracted = subtracted(exact.outputs, target)
     check_targets(loss, exact.outputs, target)
     alternatives = known.alternatives(exact.outputs, target, exact.loss) if known else {}
     differences = _Differences(exact)
@@ -272,11 +273,13 @@ class _Observed:
     terms: batch norm -> number of values of one channel.
     momentum: batch norm -> its momentum.
     values: number of values that the loss sums.
+    subtracted: see ``losses.subtracted``.
     """
 
     terms: dict[str, int] = field(default_factory=dict)
     momentum: dict[str, float] = field(default_factory=dict)
     values: int = 1
+    subtracted: float = 0.0
 
 
 @contextmanager
@@ -303,7 +306,9 @@ def _observed(models: Models) -> Iterator[_Observed]:
 def _truth(exact: _Step, differences: _Differences, observed: _Observed, unit: float) -> StepTruth:
     sizes = {name: math.sqrt(_mean_square(g)) for name, g in exact.gradients.items()}
     # The loss sums values, such as those of all classes, so its rounding grows with their number as in any sum.
-    rounding = limits.growth(observed.values, unit) * unit / math.sqrt(3) * abs(exact.loss)
+    # Its own arithmetic is in float32, also where the model's is narrower.
+    summing = limits.growth(observed.values, unit) * unit * abs(exact.loss)
+    rounding = math.hypot(summing, limits.UNIT * observed.subtracted) / math.sqrt(3)
     floors = {name: math.sqrt(s + (unit * sizes[name]) ** 2 / 3) for name, s in differences.gradients.items()}
     statistics = {
         name: math.sqrt(s + unit**2 / 3 * _mean_square(exact.statistics[name]))
