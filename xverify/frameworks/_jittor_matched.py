@@ -47,8 +47,10 @@ def _sign(x: Any) -> Any:
 
 
 def _mean(x: Any, axis: int | None) -> Any:
-    """See adafactor.Mean."""
-    return jt.mean(x, dims=list(range(x.ndim)) if axis is None else [axis], keepdims=True)
+    """See adafactor.Mean. Of all values, the mean is taken axis by axis: a single float32 sum of all loses digits."""
+    for each in range(x.ndim) if axis is None else [axis]:
+        x = jt.mean(x, dims=[each], keepdims=True)
+    return x
 
 
 def match_norms(model: Any) -> None:
