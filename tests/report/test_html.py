@@ -110,7 +110,7 @@ def test_a_speed_that_does_not_count_is_struck_out_and_not_drawn():
 def test_several_results_make_a_matrix_of_models_and_subjects():
     found = page(RESULT, of_files())
     text = " ".join(found.text.split())
-    assert "modelverdictjittorkeras-jaxtensorlayermodel.onnx" in text.replace(" ", "")
+    assert "runverdictjittorkeras-jaxtensorlayermodel.onnx" in text.replace(" ", "")
     assert "#result2" in found.values("href")
     assert "EQUAL, DIFFERENT" in text
 

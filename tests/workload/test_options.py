@@ -176,7 +176,7 @@ def test_help_names_the_default_once():
 
 def test_every_default_is_the_one_that_the_documentation_tells():
     page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text()
-    section = page[page.index("## xverify run") : page.index("## xverify optimizers")]
+    section = page[page.index("## xverify run") : page.index("## xverify sweep")]
     rows = dict(re.findall(r"^\| `--([a-z-]+)[^|]*\| (.*) \|$", section, re.MULTILINE))
     told = 0
     for each in (*declared(RunSettings), *declared(RunArguments), *declared(Display)):
