@@ -257,8 +257,9 @@ def tested(tmp_path: Path):
         variables |= {"PYTHONPATH": path, "XVERIFY_FRAMEWORKS": str(frameworks)}
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *map(str, arguments)]
         done = subprocess.run(
-            command, cwd=place, env=variables, capture_output=True, text=True, timeout=300, check=False
-        )
+            command, cwd=place, env=variables, capture_output=True, text=True, timeout=300, check=False,
+            preexec_fn=hear_interrupts,
+        )  # fmt: skip
         return TestRun(done.returncode, done.stdout + done.stderr, place)
 
     return run
