@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -232,6 +233,19 @@ def xverify(tmp_path: Path):
         return cli(tmp_path, *arguments, timeout=timeout, frameworks=frameworks)
 
     return call
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium; tests that need it are skipped where it is not installed."""
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    playwright = pytest.importorskip("playwright.sync_api")
+    if chromium is None:
+        pytest.skip("Chromium is not installed")
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield opened
+        opened.close()
 
 
 @dataclass

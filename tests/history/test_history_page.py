@@ -3,49 +3,17 @@
 import csv
 import io
 import re
-import shutil
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import pytest
 from historyresults import keep, result, trained
+from htmlpages import Page, check_accessible, check_drawn
 from sampleresults import HOSTILE
 from terminals import in_terminal
 
 from xverify.commands._main import main
 
 pytest.importorskip("duckdb")
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-VOID = {"meta"}
-
-
-class Page(HTMLParser):
-    """Elements, attributes and text of a page; every element must be closed where it should be."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.elements, self.attributes, self.text = [], [], [], ""
-        self.feed(text)
-        assert self.open == []
-
-    def handle_starttag(self, tag, attributes):
-        self.handle_startendtag(tag, attributes)
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attributes):
-        self.elements.append(tag)
-        self.attributes += [(tag, name, value) for name, value in attributes]
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if self.open[-1:] != ["style"]:
-            self.text += f"{data} "
-
-    def values(self, name):
-        return [value for _, attribute, value in self.attributes if attribute == name]
 
 
 def many():
@@ -84,7 +52,7 @@ def write_page(name, folder):
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_whole_and_needs_no_network_and_no_script(name, tmp_path):
     text = write_page(name, tmp_path).read_text()
-    found = Page(text)
+    found = Page(text, between=" ")
     assert not {"script", "link", "img", "iframe", "object", "base", "form"} & set(found.elements)
     assert not {"src", "style"} & {name for _, name, _ in found.attributes}
     assert "url(" not in text
@@ -96,7 +64,7 @@ def test_a_page_is_whole_and_needs_no_network_and_no_script(name, tmp_path):
 
 
 def test_a_page_has_a_chart_for_each_series_and_every_change(tmp_path):
-    found = Page(write_page("many", tmp_path).read_text())
+    found = Page(write_page("many", tmp_path).read_text(), between=" ")
     text = " ".join(found.text.split())
     assert "WORSE 1 of 8 series in their newest result: mlp, forward, jittor" in text
     assert found.elements.count("figure") == 8
@@ -120,7 +88,7 @@ def test_a_page_of_many_series_is_of_a_limited_size(tmp_path):
     keep(tmp_path / "results", *(result(day, model=f"m{model}") for model in range(40) for day in (1, 2)))
     page = tmp_path / "page.html"
     assert main(["history", "--results", str(tmp_path / "results"), "--html", str(page)]) == 0
-    found = Page(page.read_text())
+    found = Page(page.read_text(), between=" ")
     assert found.elements.count("figure") == 60
     assert "The first 60 series have a chart" in found.text
     assert len(page.read_text()) < 1_000_000
@@ -179,56 +147,18 @@ def test_a_long_reading_shows_its_progress(tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().err == ""
 
 
-@pytest.fixture(scope="module")
-def browser():
-    playwright = pytest.importorskip("playwright.sync_api")
-    if CHROMIUM is None:
-        pytest.skip("Chromium is not installed")
-    with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("colours", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280, 1920])
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_drawn_without_an_error_and_without_scrolling_sideways(name, width, colours, browser, tmp_path):
     file = write_page(name, tmp_path)
-    opened = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=colours)
-    problems, requests = [], []
-    opened.on("console", lambda message: problems.append(message.text))
-    opened.on("pageerror", lambda error: problems.append(str(error)))
-    opened.on("request", lambda request: requests.append(request.url))
-    opened.goto(file.as_uri())
-    opened.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
-    assert problems == []
-    assert requests == [file.as_uri()]
-    assert opened.evaluate("document.documentElement.scrollWidth") <= width
-    drawn = opened.evaluate("[...document.querySelectorAll('figure .wide svg')].map(each => each.getBBox().height > 8)")
-    assert all(drawn)
-    assert bool(drawn) == (name != "nothing")
-    small = (
-        "[...document.querySelectorAll('figure .wide text')].filter(each => each.getBoundingClientRect().height < 8)"
-    )
-    assert opened.evaluate(f"{small}.length") == 0
-    opened.close()
+    check_drawn(browser, file, width, colours, charts=name != "nothing")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("colours", ["light", "dark"])
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_accessible(name, colours, browser, tmp_path):
-    """By the rules of axe-core. It cannot tell the contrast of text above a drawing, and says so."""
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     file = write_page(name, tmp_path)
-    opened = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme=colours)
-    opened.goto(file.as_uri())
-    opened.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
-    found = axe.run(opened)
-    assert found.violations_count == 0, found.generate_report()
-    assert {each["id"] for each in found.response["incomplete"]} <= {"color-contrast"}
-    opened.evaluate("document.querySelector('h1').remove()")
-    assert axe.run(opened).violations_count > 0, "a page without its title was not found wrong"
-    opened.close()
+    check_accessible(browser, file, colours)

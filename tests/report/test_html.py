@@ -2,9 +2,9 @@
 
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import pytest
+from htmlpages import Page
 from sampleresults import FORWARD, HOSTILE, LAYERS, RESULT, SPEED, hostile, of_files, unusual
 
 from xverify.errors import printable
@@ -12,40 +12,7 @@ from xverify.report import html
 from xverify.results.conditions import Settings
 from xverify.results.records import LayerError, Sample
 
-VOID = {"meta"}  # HTML has no end tag for them
 LARGEST = 3_000_000  # characters
-
-
-class Page(HTMLParser):
-    """Elements, attributes and texts of a page; every element must be closed where it should be."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.elements, self.attributes, self.text, self.struck = [], [], [], "", ""
-        self.feed(text)
-        assert self.open == []
-
-    def handle_starttag(self, tag, attributes):
-        self.elements.append(tag)
-        self.attributes += [(tag, name, value) for name, value in attributes]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attributes):
-        self.elements.append(tag)
-        self.attributes += [(tag, name, value) for name, value in attributes]
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if self.open[-1:] != ["style"]:
-            self.text += data
-        if "s" in self.open:
-            self.struck += data
-
-    def values(self, name):
-        return [value for _, attribute, value in self.attributes if attribute == name]
 
 
 def page(*results):

@@ -25,7 +25,7 @@ EXAMPLE = """examples:
       what would run on each machine of a Dask cluster"""
 EXIT_CODES = {
     0: "at least two frameworks can run, as a comparison needs",
-    2: "a wrong command line",
+    2: "a wrong command line, or a cluster whose machines do not fit together",
     3: "fewer than two frameworks can run",
 }
 

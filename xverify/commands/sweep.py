@@ -102,15 +102,15 @@ def _report(args: argparse.Namespace, planned: list[Planned], store: Store, done
     cells = [(each, result) for each in planned if (result := store.result(each)) is not None]
     results = [result for _, result in cells]
     makers = of_results(results)
+    missing = len(planned) - len(cells)
     if not outputs.printed(args, makers):
-        missing = len(planned) - len(cells)
         print_matrix(cells, missing, done, str(args.results), console(), args.quiet)
     outputs.summarize(args, makers)
     problem = outputs.written(args, makers)
     if problem:
         raise problem
     code = content.worst(results).exit_code
-    return code or 3 if done.stopped else code
+    return code or 3 if done.stopped or missing else code
 
 
 def _cells(args: argparse.Namespace) -> list[Cell]:

@@ -18,7 +18,7 @@ HEIGHT, GAP = 96.0, 30.0  # of a panel, and between two panels: its title is the
 LANES = 40.0  # the height of the panel of verdicts
 LOW, HIGH, RIGHT_HIGH = 0.1, 1e6, 100.0  # the ends of the axis of residuals; the last where every one is below it
 DATES = 4  # labels below a chart
-PLACES = {"good": 2, "warn": 1, "bad": 0}  # the lanes of verdicts, from above
+PLACES = {"good": 2, "warn": 1, "bad": 0}  # the rows of the marks, counted from the bottom
 
 
 @dataclass(frozen=True)

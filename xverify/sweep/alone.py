@@ -80,9 +80,16 @@ def machine_to_itself(untimed: bool) -> Iterator[None]:
         yield
         return
     path = Path(tempfile.gettempdir(), MACHINE_LOCK)
-    with open(os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)) as file:
+    reading = os.O_RDONLY | os.O_NOFOLLOW
+    try:
+        file = os.open(path, reading)  # one that another user has made can be locked, too
+    except FileNotFoundError:
+        file = os.open(path, reading | os.O_CREAT, 0o644)
+    try:
         fcntl.flock(file, fcntl.LOCK_SH if untimed else fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(file)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ A worker never has more cells than it runs, so the loss of a machine concerns on
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import math
 import os
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 15
 START_SECONDS = 600  # that the machines of a new cluster may take: a queue of Slurm may be long
 APPEAR_SECONDS = 30  # until a file that another machine wrote is seen in a shared folder
-SIZE_SECONDS = 1.0
+SIZE_SECONDS = 1.0  # between two questions for the number of workers
 PLANNED_AT_ONCE = 200  # cells in one request to a worker
 RunOne = Callable[[Planned, Path], None]
 
@@ -76,14 +77,14 @@ def connected(scheduler: str | None, kind: str | None, retries: int) -> Iterator
             stack.callback(target.close)
         try:
             client = stack.enter_context(Client(target, timeout=CONNECT_SECONDS, set_as_default=False))
-        except (OSError, ValueError, TimeoutError) as error:
+        except (OSError, ValueError, asyncio.TimeoutError) as error:
             raise UsageError(
                 f"no scheduler of Dask answers at {scheduler}: {first_line(error)}; start one with dask scheduler"
             ) from None
         if scheduler is None:
             try:
                 client.wait_for_workers(count, timeout=START_SECONDS)
-            except TimeoutError:
+            except asyncio.TimeoutError:
                 if not client.scheduler_info(n_workers=-1)["workers"]:
                     raise UsageError(f"--cluster {kind}: no worker has started within {START_SECONDS} s") from None
         yield client
