@@ -7,7 +7,9 @@ one module with the same two functions:
     save_file(arrays, path)
 
 A format whose files need not be read as a whole has ``open_file``, with the arguments of ``load_file``: it returns a mapping that
-reads an array when it is looked up. torch.py, jittor.py, onnx.py, tensorflow.py, tensorlayer.py and paddle.py also copy arrays into a built model and out of it
+reads an array when it is looked up.
+
+torch.py, jittor.py, onnx.py, tensorflow.py, tensorlayer.py and paddle.py also copy arrays into a built model and out of it
 (to_model, from_model). A framework is imported only inside a function that needs it. This package may import errors.
 """
 

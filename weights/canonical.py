@@ -39,7 +39,7 @@ def to_canonical(arrays: Mapping[str, Array], source: str = "weights") -> Arrays
 
 
 class Converted(Mapping[str, Array]):
-    """The same weights as of ``to_canonical``, of which each is converted when it is looked up. Raises WeightsError without weights.
+    """The same weights as of ``to_canonical``, each converted when it is looked up. Raises WeightsError without weights.
 
     arrays, source: see ``to_canonical``.
     """

@@ -1,7 +1,7 @@
 """Weights in several ``.safetensors`` files (shards), in the layout of Hugging Face.
 
-``model.safetensors.index.json`` has the name of every array with the file that holds it, in ``weight_map``. The user names the index
-or its folder. Nothing outside of the folder is read, and the index and the shards must tell the same.
+``model.safetensors.index.json`` has the name of every array with the file that holds it, in ``weight_map``. The user names the
+index or its folder. Nothing outside of the folder is read, and the index and the shards must tell the same.
 """
 
 from __future__ import annotations

@@ -250,9 +250,9 @@ def _weights(
         return arrays, source
     if given is not None:
         process.phase(f"reading {given}")
-        arrays = _read_file(process, Path(given))
-        check(arrays, shapes, source=given)
-        return arrays, given
+        read = _read_file(process, Path(given))
+        check(read, shapes, source=given)
+        return read, given
     source = f"probe weights, seed {request.seed}"
     arrays = probe.weights(shapes, request.seed)
     if not any(is_statistic(name, arrays) for name in arrays):
