@@ -84,7 +84,7 @@ def write_weights(arrays: Arrays, path: Path, target: Path | None = None) -> Non
 @contextmanager
 def _reader(path: Path, most: float | None) -> Iterator[Worker]:
     """A worker for one weight file, whose memory is limited. Its failures become WeightsError, with the path."""
-    files = sharded.files(path) if weights.known_format(path) is sharded else ()
+    files = sharded.files(path) if weights.known_format(path) is sharded and path.exists() else ()
     adapter = discovery.load("torch" if path.suffix in torch_weights.SUFFIXES else "numpy")
     limit = min(COPIES * Room(path, most, files).most / GB + OWN, psutil.virtual_memory().total / GB)
     with temporary_folder() as space:
