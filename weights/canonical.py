@@ -7,7 +7,7 @@ weights (out, in)). Counters such as ``num_batches_tracked`` are not weights and
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,31 +35,51 @@ def to_canonical(arrays: Mapping[str, Array], source: str = "weights") -> Arrays
     source: where the arrays come from; error messages begin with it.
     Raises WeightsError, with the name of the tensor, for NaN, infinity, another dtype, or a value that float32 cannot represent.
     """
-    result: Arrays = {}
-    for name, value in arrays.items():
-        if name.rsplit(".", 1)[-1] in COUNTERS:
-            continue
-        array = np.asarray(value)
-        if array.dtype.kind not in "fiu" and array.dtype.name != "bfloat16":
-            raise WeightsError(f"{source}: {name} has dtype {array.dtype}; weights are floating-point arrays")
-        if array.size == 0:
-            raise WeightsError(f"{source}: {name} is empty, shape {array.shape}")
-        with np.errstate(all="ignore"):  # what does not fit becomes infinite, and is reported
-            single = np.asarray(array, dtype=np.float32, order="C")
-        if array.dtype != np.float32:
-            changed = _changed(array, single)
-            if changed and np.isfinite(_widest(array)).all():
-                raise WeightsError(
-                    f"{source}: {name} is {array.dtype} and {changed} of {array.size} values change when rounded to float32; "
-                    "convert it to float32 where it was made"
-                )
-        if not np.isfinite(single).all():
-            index = tuple(int(i) for i in np.argwhere(~np.isfinite(single))[0])
-            raise WeightsError(f"{source}: {name}{list(index)} is {single[index]}; weights must be finite")
-        result[name] = single
-    if not result:
-        raise WeightsError(f"{source}: holds no weights")
-    return result
+    return dict(Converted(arrays, source))
+
+
+class Converted(Mapping[str, Array]):
+    """The same weights as of ``to_canonical``, each converted when it is looked up. Raises WeightsError without weights.
+
+    arrays, source: see ``to_canonical``.
+    """
+
+    def __init__(self, arrays: Mapping[str, Array], source: str = "weights") -> None:
+        self.arrays, self.source = arrays, source
+        self.names = [name for name in arrays if name.rsplit(".", 1)[-1] not in COUNTERS]
+        if not self.names:
+            raise WeightsError(f"{source}: holds no weights")
+
+    def __getitem__(self, name: str) -> Array:
+        return _canonical(self.arrays[name], name, self.source)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+def _canonical(value: Array, name: str, source: str) -> Array:
+    """One array as a canonical weight; see ``to_canonical``."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiu" and array.dtype.name != "bfloat16":
+        raise WeightsError(f"{source}: {name} has dtype {array.dtype}; weights are floating-point arrays")
+    if array.size == 0:
+        raise WeightsError(f"{source}: {name} is empty, shape {array.shape}")
+    with np.errstate(all="ignore"):  # what does not fit becomes infinite, and is reported
+        single = np.asarray(array, dtype=np.float32, order="C")
+    if array.dtype not in (np.float32, np.float16):  # every value of float16 is one of float32
+        changed = _changed(array, single)
+        if changed and np.isfinite(_widest(array)).all():
+            raise WeightsError(
+                f"{source}: {name} is {array.dtype} and {changed} of {array.size} values change when rounded to float32; "
+                "convert it to float32 where it was made"
+            )
+    if not np.isfinite(single).all():
+        index = tuple(int(i) for i in np.argwhere(~np.isfinite(single))[0])
+        raise WeightsError(f"{source}: {name}{list(index)} is {single[index]}; weights must be finite")
+    return single
 
 
 def _changed(array: Array, single: Array) -> int:

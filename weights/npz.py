@@ -84,15 +84,15 @@ class OnDisk(Mapping[str, Array]):
         return len(self.places)
 
 
-def save_file(arrays: Arrays, path: Path) -> None:
-    """Write arrays of any dtype without compression."""
+def save_file(arrays: Mapping[str, Array], path: Path) -> None:
+    """Write arrays of any dtype without compression. Each is looked up when it is written, and not kept."""
     # Not with np.savez: it appends .npz to the path, and the name of a tensor could collide with its arguments.
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
-        for name, array in arrays.items():
+        for name in arrays:
             member = zipfile.ZipInfo(f"{name}.npy")
             begins = archive.fp.tell() + LOCAL_HEADER + len(member.filename.encode()) + 4  # type: ignore[union-attr]
             fill = -begins % ALIGNED
             member.external_attr = 0o600 << 16  # as zipfile sets it for a new member
             member.extra = struct.pack("<HH", PADDING, fill) + bytes(fill)
             with archive.open(member, "w", force_zip64=True) as file:
-                npy.write_array(file, np.asarray(array), allow_pickle=False)
+                npy.write_array(file, np.asarray(arrays[name]), allow_pickle=False)

@@ -65,7 +65,7 @@ class CheckSettings:
     )  # fmt: skip
     weights: FilePath | None = option(
         None, "the weights of a reference that is a model folder or code: .safetensors .npz .pt .pth .pkl .onnx; own: what its "
-        "build() makes", group=WHAT, metavar="FILE", path="read", instead=(OWN_WEIGHTS,),
+        "build() makes", group=WHAT, metavar="FILE", path="either", instead=(OWN_WEIGHTS,),
         unset="of a folder: the folder's, else drawn from the seed; of code: own",
     )  # fmt: skip
     on: str | None = option(

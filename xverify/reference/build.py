@@ -22,7 +22,7 @@ from ..worker.command import interpreter
 from ..worker.messages_soundness import BuildAgain
 from ..worker.messages_weights import ReadFile
 from ..worker.process import Worker
-from ..worker.reading import read_weights
+from ..worker.reading import convert_weights
 from ..workload import probe
 from ..workload.objective import objective_of
 from ..workload.options import OWN_WEIGHTS
@@ -239,7 +239,7 @@ def is_statistic(name: str, names: Collection[str]) -> bool:
 
 def _weights(
     process: ReferenceProcess, shapes: Mapping[str, tuple[int, ...]], path: Path, inputs: Path
-) -> tuple[dict[str, Array], str]:
+) -> tuple[Mapping[str, Array], str]:
     """The canonical weights and where they come from: a file, the model itself, or probe weights with calibrated batch norms."""
     request, given = process.request, process.request.weights
     if given == OWN_WEIGHTS:
@@ -250,9 +250,9 @@ def _weights(
         return arrays, source
     if given is not None:
         process.phase(f"reading {given}")
-        arrays = _read_file(process, Path(given))
-        check(arrays, shapes, source=given)
-        return arrays, given
+        read = _read_file(process, Path(given))
+        check(read, shapes, source=given)
+        return read, given
     source = f"probe weights, seed {request.seed}"
     arrays = probe.weights(shapes, request.seed)
     if not any(is_statistic(name, arrays) for name in arrays):
@@ -265,16 +265,16 @@ def _weights(
     return probe.unsettle(npz.load_file(path), request.seed), source
 
 
-def _read_file(process: ReferenceProcess, path: Path) -> dict[str, Array]:
-    """The canonical arrays of a weight file, which is never read in this process."""
-    trust, most = process.request.trust, process.request.max_weights
+def _read_file(process: ReferenceProcess, path: Path) -> npz.OnDisk:
+    """The canonical arrays of a weight file, on disk. The file is never read in this process."""
+    trust, most, target = process.request.trust, process.request.max_weights, process.space / "read.npz"
     if path.suffix not in torch_weights.SUFFIXES or process.framework != "torch":
-        return read_weights(path, trust, most)
-    target = process.space / "read.npz"  # torch is imported in this worker already
+        return convert_weights(path, target, trust, most)
+    # torch is imported in this worker already
     reply = process.worker.ask(ReadFile(str(path.resolve()), str(target), trust, most))
     if reply.refused:
         raise WeightsError(reply.refused)
-    return npz.load_file(target)
+    return npz.OnDisk(target)
 
 
 def export(process: ReferenceProcess, prepared: Prepared, needed: bool) -> Export:
