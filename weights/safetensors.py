@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,15 +108,20 @@ def _header(path: Path) -> tuple[int, dict[str, Any]]:
                 f"{path}: it declares a header of {size:,} bytes, and has {path.stat().st_size:,}: it is truncated"
             )
         header = file.read(size)
+    return size, json.loads(header, object_pairs_hook=unique(lambda name: f"{path}: two arrays have the name {name!r}"))
 
-    def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+
+def unique(says: Callable[[str], str]) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
+    """A hook of ``json.loads`` that raises WeightsError for a name that an object has twice. says: makes the message."""
+
+    def hook(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
             names = [name for name, _ in pairs]
-            raise WeightsError(f"{path}: two arrays have the name {next(n for n in names if names.count(n) > 1)!r}")
+            raise WeightsError(says(next(name for name in names if names.count(name) > 1)))
         return found
 
-    return size, json.loads(header, object_pairs_hook=unique)
+    return hook
 
 
 def save_file(arrays: Arrays, path: Path) -> None:

@@ -1,7 +1,7 @@
 """Weights in several ``.safetensors`` files (shards), in the layout of Hugging Face.
 
 ``model.safetensors.index.json`` has the name of every array with the file that holds it, in ``weight_map``. The user names the
-index or its folder. Nothing outside of the folder is read, and the index and the shards must tell the same.
+index or its folder. Nothing outside of the folder is read, and the index and the shards must agree.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 from xverify.errors import WeightsError
 
@@ -112,15 +111,9 @@ def _weight_map(index: Path) -> dict[str, str]:
             f"{index}: it has {index.stat().st_size:,} bytes, and an index has at most {LARGEST_INDEX:,}"
         )
 
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            names = [name for name, _ in pairs]
-            raise WeightsError(f"{index}: it has {next(n for n in names if names.count(n) > 1)!r} twice")
-        return found
-
+    hook = safetensors.unique(lambda name: f"{index}: it has {name!r} twice")
     try:
-        told = json.loads(index.read_text(encoding="utf-8"), object_pairs_hook=unique)
+        told = json.loads(index.read_text(encoding="utf-8"), object_pairs_hook=hook)
     except (ValueError, RecursionError) as error:
         raise WeightsError(f"{index}: not a readable index ({type(error).__name__}: {error})") from None
     found = told.get("weight_map") if isinstance(told, dict) else None

@@ -34,13 +34,6 @@ def read_weights(path: Path, trust: bool = False, most: float | None = None) -> 
         return npz.load_file(target)
 
 
-@contextmanager
-def opened_weights(path: Path, trust: bool = False, most: float | None = None) -> Iterator[npz.OnDisk]:
-    """The same arrays as of ``read_weights``, on disk until the end of a ``with`` statement; see ``npz.OnDisk``."""
-    with temporary_folder() as space:
-        yield convert_weights(path, space / "read.npz", trust, most)
-
-
 def convert_weights(path: Path, target: Path, trust: bool = False, most: float | None = None) -> npz.OnDisk:
     """Write the canonical arrays of a weight file to an array file, and return them as they are on disk. Raises WeightsError."""
     if not path.is_file() and not sharded.is_sharded(path):
