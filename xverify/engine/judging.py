@@ -58,9 +58,9 @@ def outputs(
 def _counts(found: Change, error: Error) -> bool:
     """Whether the difference between two calls is what the result is to be called.
 
-    A result that is wrong anyway keeps its reason, unless most of its error on the input of the two calls changes from call to call,
-    and no other input has a far larger error. Where a layer rounds its values to another precision, a difference in the last place
-    can become one of that precision.
+    A result that is wrong anyway keeps its reason, unless most of its error on the input of the two calls changes from call to
+    call, and no other input has a far larger error. Where a layer rounds its values to another precision, a difference in the last
+    place can become one of that precision.
     """
     if error.verdict == Verdict.DIFFERENT:
         most = found.share > found.error / 2 and found.share > (error.rel_rms or 0.0) / FAR_LARGER
