@@ -23,13 +23,13 @@ PLACES = {"good": 2, "warn": 1, "bad": 0}  # the rows of the marks, counted from
 
 @dataclass(frozen=True)
 class Panel:
-    """One measure. top, bottom: of its area. title: what it shows. limits: places of dashed lines. down: the labels of its axis."""
+    """One measure. top, bottom: of its area. title: what it shows. limits: dashed lines, not labelled. down: labels of its axis."""
 
     title: str
     top: float
     bottom: float
     down: tuple[Tick, ...]
-    limits: tuple[float, ...]
+    limits: tuple[Tick, ...]
     whiskers: str
     dots: str
     crosses: str
@@ -154,7 +154,7 @@ def _residuals(points: Sequence[Point], across: Places, top: float) -> Panel | N
     limits = LIMITS.get(floor, ())
     named = zip(("EQUAL", "DRIFT"), limits, strict=False)
     told = f", with the limits of {' and '.join(f'{name} ({limit:g})' for name, limit in named)}" if limits else ""
-    bounds = tuple(down(limit) for limit in limits)
+    bounds = tuple(Tick(down(limit), "") for limit in limits)
     dots = "".join(f"M{across(index):.1f} {down(rho):.1f}h0" for index, rho in known)
     return Panel(f"residual / noise floor{told}", top, top + HEIGHT, labels, bounds, "", dots, "")
 
