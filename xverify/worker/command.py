@@ -14,6 +14,9 @@ from ..framework.adapter import Framework
 from .allocator import allocator_variables, glibc_version
 
 WORKER = "xverify.worker"
+# Numbers of threads that the computing libraries of every framework read. The run's own number holds instead: the processes of a
+# Dask cluster, for example, have 1 in all of them.
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,8 @@ def worker_command(
     allocator: the policy of memory allocation (see ``allocator``); that of this process when omitted.
     """
     own = os.environ if allocator is None else allocator_variables(allocator, os.environ, glibc_version())
-    environment = {**own, **adapter.variables(threads, device), "TMPDIR": str(folder)}
+    kept = {name: value for name, value in own.items() if name not in THREADS}
+    environment = {**kept, **adapter.variables(threads, device), "TMPDIR": str(folder)}
     if patient:
         environment["OMP_WAIT_POLICY"] = "PASSIVE"
     if not same_interpreter(python):
