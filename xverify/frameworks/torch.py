@@ -64,6 +64,7 @@ class Adapter(OnTorch):
     default_modes = ("eager",)
     trains = True
     takes_recipe = True
+    streams_weights = True
     mixed = ("bfloat16", "float16")
 
     def __init__(self, threads: int, device: str) -> None:
@@ -86,12 +87,15 @@ class Adapter(OnTorch):
             model = self.define(source, options).eval().to(self.device)
         return model.double() if float64 else model
 
-    def load_weights(self, model: Any, arrays: dict[str, Array]) -> None:
+    def load_weights(self, model: Any, arrays: Mapping[str, Array]) -> None:
         weights.to_model(model, arrays)
 
     def save_weights(self, model: Any) -> dict[str, Array]:
         arrays: dict[str, Array] = weights.from_model(model)
         return arrays
+
+    def weights_of(self, model: Any) -> Mapping[str, Array]:
+        return weights.OfModel(model)
 
     def precisions(self, model: Any) -> dict[str, str]:
         return {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in model.state_dict().items()}
@@ -168,10 +172,17 @@ class Adapter(OnTorch):
             norm.momentum = momentum
         model.eval()
 
-    def export_onnx(self, model: Any, inputs: tuple[Any, ...], names: tuple[list[str], list[str]], path: Path) -> str:
+    def export_onnx(
+        self,
+        model: Any,
+        inputs: tuple[Any, ...],
+        names: tuple[list[str], list[str]],
+        path: Path,
+        with_weights: bool = True,
+    ) -> str:
         from xverify.frameworks._torch_export import export
 
-        return export(model, inputs, names, path)
+        return export(model, inputs, names, path, with_weights)
 
     def capture(self, model: Any, inputs: tuple[Any, ...], names: Mapping[str, str], recorder: Recorder) -> Any:
         from xverify.frameworks._torch_linear import called_by_weights, owners_of

@@ -28,14 +28,19 @@ OWN = 2.0  # GB that a reader takes without any array, with torch
 
 def read_weights(path: Path, trust: bool = False, most: float | None = None) -> Arrays:
     """The canonical arrays of a weight file, as ``weights.load_file`` returns them. Raises WeightsError."""
+    with temporary_folder() as space:
+        convert_weights(path, space / "read.npz", trust, most)
+        return npz.load_file(space / "read.npz")
+
+
+def convert_weights(path: Path, target: Path, trust: bool = False, most: float | None = None) -> None:
+    """Write the canonical arrays of a weight file to an array file, without a copy in this process. Raises WeightsError."""
     if not path.is_file():
         raise WeightsError(f"{path}: no such weight file")
     with _reader(path, most) as worker:
-        target = worker.folder / "read.npz"
         reply = worker.ask(ReadFile(str(path.resolve()), str(target), trust, most))
         if reply.refused:
             raise WeightsError(reply.refused.replace(str(path.resolve()), str(path)))
-        return npz.load_file(target)
 
 
 def read_graph(path: Path, most: float | None = None) -> Stored:

@@ -86,7 +86,7 @@ class Soundness:
                 yield
         finally:
             model.eval()
-            self.state.write_weights(model, npz.load_file(Path(request.weights)))
+            self.state.write_weights(model, npz.OnDisk(Path(request.weights)))
 
     def _without_iterations(self, model: Any) -> AbstractContextManager[None]:
         """The context in which no pass in training mode changes the weights of the next one, as a spectral norm does."""
@@ -126,7 +126,7 @@ class Soundness:
         if request.seed is not None:
             return state.replayed_models(request.weights, request.seed, request.training).float64_model
         model = state.framework.build(state.source, state.options, float64=True)
-        state.write_weights(model, npz.load_file(Path(request.weights)))
+        state.write_weights(model, npz.OnDisk(Path(request.weights)))
         return model
 
     def _written_pass(self, model: Any, inputs: tuple[Any, ...], case: int, folder: Path) -> Pass:
