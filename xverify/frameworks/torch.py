@@ -17,7 +17,7 @@ from xverify.framework.objective import NOT_DIFFERENTIABLE
 from xverify.framework.own_step import Step
 from xverify.framework.structures import only_output
 from xverify.framework.training import BackwardPass, Batch, Training
-from xverify.frameworks._torch import OnTorch
+from xverify.frameworks._torch import OnTorch, channels_last
 from xverify.frameworks._torchvision import declare_torchvision_ops
 from xverify.weights import torch as weights
 from xverify.workload.optimizers import Optimizer
@@ -44,17 +44,6 @@ def script(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
 def compiled(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
     """Compile the module with torch.compile."""
     return framework.torch.compile(model)
-
-
-def channels_last(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
-    """Call the module with images and weights in the memory order N,H,W,C."""
-    order = framework.torch.channels_last
-    model = model.to(memory_format=order)
-
-    def call(*inputs: Any) -> Any:
-        return model(*(tensor.contiguous(memory_format=order) if tensor.ndim == 4 else tensor for tensor in inputs))
-
-    return call
 
 
 class Adapter(OnTorch):
