@@ -51,6 +51,7 @@ def main() -> int:
                 protocol="tcp",
                 host="127.0.0.1",
                 dashboard_address=None,
+                memory_limit=0,  # else each machine takes the memory of this process for its own, and pauses
                 resources={RESOURCE: 1},
             ) as workers,
             Client(workers, set_as_default=False) as client,

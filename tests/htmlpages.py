@@ -53,7 +53,7 @@ def check_drawn(browser, file, width, colours, charts):
     opened.on("request", lambda request: requests.append(request.url))
     opened.goto(file.as_uri())
     opened.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
-    assert problems == []
+    assert problems == [], problems
     assert requests == [file.as_uri()]
     assert opened.evaluate("document.documentElement.scrollWidth") <= width
     drawn = opened.evaluate("[...document.querySelectorAll('figure .wide svg')].map(each => each.getBBox().height > 8)")

@@ -6,12 +6,17 @@ one module with the same two functions:
     load_file(path, trust=False, most=None) -> {name: array}    the arrays as stored; canonical.to_canonical() makes them canonical
     save_file(arrays, path)
 
+A format whose files need not be read as a whole has ``open_file``, with the arguments of ``load_file``: it returns a mapping that
+reads an array when it is looked up.
+
 torch.py, jittor.py, onnx.py, tensorflow.py, tensorlayer.py and paddle.py also copy arrays into a built model and out of it
 (to_model, from_model). A framework is imported only inside a function that needs it. This package may import errors.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -19,7 +24,8 @@ from types import ModuleType
 
 from xverify.errors import WeightsError
 
-from .canonical import Arrays, check, diff, digest, normal_form, to_canonical
+from . import sharded
+from .canonical import Array, Arrays, Converted, check, diff, digest, normal_form, to_canonical
 
 __all__ = [
     "Arrays",
@@ -30,6 +36,7 @@ __all__ = [
     "known_format",
     "load_file",
     "normal_form",
+    "open_file",
     "save_file",
     "to_canonical",
 ]
@@ -46,6 +53,8 @@ def formats() -> dict[str, ModuleType]:
 
 def known_format(path: Path) -> ModuleType:
     """The module of the format that the suffix of a path names. Raises WeightsError for an unknown suffix."""
+    if sharded.is_sharded(path):
+        return sharded
     known = formats()
     if path.suffix not in known:
         problem = (
@@ -58,16 +67,33 @@ def known_format(path: Path) -> ModuleType:
 def load_file(path: str | Path, trust: bool = False, most: float | None = None) -> Arrays:
     """Read a weight file of any known format into canonical arrays.
 
+    path: the file; for weights in several .safetensors files also their index or their folder (see ``sharded``).
     trust: allow formats that can run code when they are read; without it such code never runs, and the file is refused.
     most: the greatest size of its arrays together, GB; None: 1, or twice the size of the file when that is more.
     Raises WeightsError when the file is missing, truncated, too large, unsafe to read, or holds no usable tensors.
     """
+    with _readable(Path(path)):
+        return dict(open_file(path, trust, most))
+
+
+def open_file(path: str | Path, trust: bool = False, most: float | None = None) -> Mapping[str, Array]:
+    """The same arrays as of ``load_file``. Where the format allows it, each is read when it is looked up, and none is kept."""
     path = Path(path)
-    if not path.is_file():
+    if not path.is_file() and not path.is_dir():
         raise WeightsError(f"{path}: no such weight file")
     module = known_format(path)
+    with _readable(path):
+        opens = getattr(module, "open_file", None)
+        if opens is not None:
+            return Converted(opens(path, trust, most), source=str(path))
+        return to_canonical(module.load_file(path, trust, most), source=str(path))
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Raise WeightsError for every error of a file that cannot be read."""
     try:
-        stored = module.load_file(path, trust, most)
+        yield
     except WeightsError:
         raise
     except ModuleNotFoundError as error:
@@ -79,7 +105,6 @@ def load_file(path: str | Path, trust: bool = False, most: float | None = None) 
         raise WeightsError(
             f"{path}: not a readable {path.suffix} file, or truncated ({type(error).__name__}: {detail})"
         ) from None
-    return to_canonical(stored, source=str(path))
 
 
 def save_file(arrays: Arrays, path: str | Path, template: Path | None = None) -> None:
@@ -89,6 +114,10 @@ def save_file(arrays: Arrays, path: str | Path, template: Path | None = None) ->
     """
     path = Path(path)
     module = known_format(path)
+    if module is sharded:
+        raise WeightsError(
+            f"{path}: weights are written to one file, e.g. {path.name.removesuffix(sharded.INDEX)}.safetensors"
+        )
     try:
         if template is not None and hasattr(module, "TEMPLATE"):
             module.save_file(arrays, path, template)

@@ -105,33 +105,44 @@ def to_canonical(arrays: Mapping[str, Array], source: str = "weights") -> Arrays
     source: where the arrays come from; error messages begin with it.
     Raises WeightsError, with the name of the tensor, for NaN, infinity, another dtype, or a value that float32 cannot represent.
     """
-    return {name: _canonical(arrays, name, source) for name in _weights(arrays, source)}
+    return dict(Converted(arrays, source))
 
 
-def stream_canonical(arrays: Streamed, source: str = "weights") -> Streamed:
-    """The same as ``to_canonical``, where each array is converted, and refused, when it is looked up."""
-    names = _weights(arrays, source)
-    return Changed({}, {}, {name: (arrays.shape(name), partial(_canonical, arrays, name, source)) for name in names})
+class Converted(Streamed):
+    """The same weights as of ``to_canonical``, each converted when it is looked up. Raises WeightsError without weights.
+
+    arrays, source: see ``to_canonical``.
+    """
+
+    def __init__(self, arrays: Mapping[str, Array], source: str = "weights") -> None:
+        self.arrays, self.source = arrays, source
+        self.names = [name for name in arrays if name.rsplit(".", 1)[-1] not in COUNTERS]
+        if not self.names:
+            raise WeightsError(f"{source}: holds no weights")
+
+    def __getitem__(self, name: str) -> Array:
+        return _canonical(self.arrays[name], name, self.source)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return shape_of(self.arrays, name)
 
 
-def _weights(arrays: Iterable[str], source: str) -> list[str]:
-    """The names without those of counters."""
-    names = [name for name in arrays if name.rsplit(".", 1)[-1] not in COUNTERS]
-    if not names:
-        raise WeightsError(f"{source}: holds no weights")
-    return names
-
-
-def _canonical(arrays: Mapping[str, Array], name: str, source: str) -> Array:
-    """One canonical array. The arguments are those of ``to_canonical``."""
-    array = np.asarray(arrays[name])
+def _canonical(value: Array, name: str, source: str) -> Array:
+    """One array as a canonical weight; see ``to_canonical``."""
+    array = np.asarray(value)
     if array.dtype.kind not in "fiu" and array.dtype.name != "bfloat16":
         raise WeightsError(f"{source}: {name} has dtype {array.dtype}; weights are floating-point arrays")
     if array.size == 0:
         raise WeightsError(f"{source}: {name} is empty, shape {array.shape}")
     with np.errstate(all="ignore"):  # what does not fit becomes infinite, and is reported
         single: Array = np.asarray(array, dtype=np.float32, order="C")
-    if array.dtype != np.float32:
+    if array.dtype not in (np.float32, np.float16):  # every value of float16 is one of float32
         changed = _changed(array, single)
         if changed and np.isfinite(_widest(array)).all():
             raise WeightsError(

@@ -1,34 +1,113 @@
-"""The canonical file format: ``.safetensors``."""
+"""The canonical file format: ``.safetensors``. Its arrays are read one at a time, when they are looked up."""
 
 from __future__ import annotations
 
 import json
+import math
 import struct
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from xverify.errors import WeightsError
 
-from .canonical import Arrays
+from .canonical import Array, Arrays, Streamed
 from .room import Room
 
 SUFFIXES = (".safetensors",)
 LENGTH = 8  # bytes at the beginning of a file with the size of its header
+METADATA = "__metadata__"  # the entry of the header that is no array
+BFLOAT16 = "BF16"
+# Names of dtypes in the header that numpy has, little-endian as in the file.
+DTYPES = {
+    "F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1",
+    "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "|u1", "BOOL": "|b1", "C64": "<c8",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an array is. path: the file. dtype: as its header names it. begin: the position of the first byte in the file."""
+
+    path: Path
+    dtype: str
+    shape: tuple[int, ...]
+    begin: int
+
+    def read(self, name: str) -> Array:
+        """The array; bfloat16, which numpy lacks, becomes float32, which holds all its values. name: for the message."""
+        kind = "<u2" if self.dtype == BFLOAT16 else DTYPES.get(self.dtype)
+        if kind is None:
+            raise WeightsError(
+                f"{self.path}: {name} has dtype {self.dtype}, which is not read; known: {', '.join((BFLOAT16, *DTYPES))}"
+            )
+        count = math.prod(self.shape)
+        found: Array = np.fromfile(self.path, kind, count, offset=self.begin)
+        if found.size != count:
+            raise WeightsError(f"{self.path}: {name} has {found.size} values, and its header says {count}")
+        if self.dtype == BFLOAT16:
+            wide = found.astype(np.uint32)
+            wide <<= 16
+            found = wide.view(np.float32)
+        return found.reshape(self.shape)
+
+
+class Tensors(Streamed):
+    """The arrays of one or several files, as stored. places: name -> where it is. An array is read when it is looked up."""
+
+    def __init__(self, places: Mapping[str, Place]) -> None:
+        self.places = places
+
+    def __getitem__(self, name: str) -> Array:
+        return self.places[name].read(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.places)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self.places[name].shape
+
+    def dtype(self, name: str) -> np.dtype[Any]:
+        kind = self.places[name].dtype
+        return np.dtype(np.float32 if kind == BFLOAT16 else DTYPES[kind])
+
+
+def open_file(path: Path, trust: bool = False, most: float | None = None) -> Tensors:
+    """All arrays of a file. trust: without effect, since these files cannot run code. most: see ``room.Room``."""
+    Room(path, most).take(path.stat().st_size)
+    return Tensors(places(path))
 
 
 def load_file(path: Path, trust: bool = False, most: float | None = None) -> Arrays:
-    """Read all arrays of a file. trust: without effect, since these files cannot run code. most: see ``room.Room``."""
-    from safetensors.numpy import load_file
-
-    _check_names(path)
-    Room(path, most).take(path.stat().st_size)
-    arrays: Arrays = load_file(path)
-    return arrays
+    """Read all arrays of a file into memory; see ``open_file``."""
+    return dict(open_file(path, trust, most))
 
 
-def _check_names(path: Path) -> None:
-    """Raise WeightsError when two arrays have the same name, of which the library would drop one."""
+def places(path: Path) -> dict[str, Place]:
+    """Name -> where the array is in the file. The library checks that the sizes in the header are those of the file."""
+    from safetensors import safe_open
+
+    size, header = _header(path)
+    with safe_open(path, "numpy"):
+        pass
+    return {
+        name: Place(path, entry["dtype"], tuple(entry["shape"]), LENGTH + size + entry["data_offsets"][0])
+        for name, entry in header.items()
+        if name != METADATA
+    }
+
+
+def _header(path: Path) -> tuple[int, dict[str, Any]]:
+    """(bytes of the header, its entries).
+
+    Raises WeightsError when two arrays have the same name, of which the library would drop one.
+    """
     with path.open("rb") as file:
         (size,) = struct.unpack("<Q", file.read(LENGTH))
         if size > path.stat().st_size:
@@ -36,15 +115,20 @@ def _check_names(path: Path) -> None:
                 f"{path}: it declares a header of {size:,} bytes, and has {path.stat().st_size:,}: it is truncated"
             )
         header = file.read(size)
+    return size, json.loads(header, object_pairs_hook=unique(lambda name: f"{path}: two arrays have the name {name!r}"))
 
-    def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+
+def unique(says: Callable[[str], str]) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
+    """A hook of ``json.loads`` that raises WeightsError for a name that an object has twice. says: makes the message."""
+
+    def hook(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
             names = [name for name, _ in pairs]
-            raise WeightsError(f"{path}: two arrays have the name {next(n for n in names if names.count(n) > 1)!r}")
+            raise WeightsError(says(next(name for name in names if names.count(name) > 1)))
         return found
 
-    json.loads(header, object_pairs_hook=unique)
+    return hook
 
 
 def save_file(arrays: Arrays, path: Path) -> None:

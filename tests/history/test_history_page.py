@@ -74,7 +74,7 @@ def test_a_page_has_a_chart_for_each_series_and_every_change(tmp_path):
     assert "peak memory 500 MiB → 300 MiB, 40% less" in text
     assert "time ratio: time / time of torch:eager" in text
     assert "peak memory of the device, MiB" in text
-    assert "residual / noise floor, with the limits of EQUAL and DRIFT" in text
+    assert "residual / noise floor, with the limits of EQUAL (3) and DRIFT (10)" in text
 
 
 def test_points_are_inside_of_their_drawing(tmp_path):

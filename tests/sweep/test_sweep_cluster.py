@@ -23,6 +23,7 @@ from xverify.sweep.cell import failed
 from xverify.sweep.machines import Machine
 from xverify.sweep.sharing import Place, fetch, send
 from xverify.sweep.store import State, Store
+from xverify.weights import load_file, save_file
 
 distributed = pytest.importorskip("distributed")
 pytestmark = pytest.mark.slow
@@ -210,3 +211,22 @@ def test_a_folder_and_a_file_travel_once_and_whole(folder, tmp_path, monkeypatch
     with pytest.raises(UsageError, match="--share moon://x"):
         Place("moon://x")
     assert json.loads(json.dumps(sent.folder)) == sent.folder
+
+
+@pytest.mark.parametrize("named", ["shards", "shards/model.safetensors.index.json"])
+def test_weights_in_several_files_travel_whole(folder, tmp_path, monkeypatch, named):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "shards").mkdir()
+    shards = {f"w{k}": f"model-0000{k}-of-00002.safetensors" for k in (1, 2)}
+    for k, (name, file) in enumerate(shards.items()):
+        save_file({name: np.full(3, k, np.float32)}, tmp_path / "shards" / file)
+    index = json.dumps({"metadata": {}, "weight_map": shards})
+    (tmp_path / "shards" / "model.safetensors.index.json").write_text(index)
+    place = Place(str(tmp_path / "place"))
+    [cell] = matrix.combined({"model": [str(folder)]}, {"weights": str(tmp_path / named)})
+    got = fetch(send(cell, place), place)
+    assert got.settings.weights.startswith(str(tmp_path / "cache"))
+    assert {name: array.tolist() for name, array in load_file(got.settings.weights).items()} == {
+        "w1": [0] * 3,
+        "w2": [1] * 3,
+    }

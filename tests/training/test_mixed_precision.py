@@ -195,18 +195,23 @@ def test_models_of_the_zoo_are_equal_at_bfloat16(xverify, model):
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_every_planted_mistake_of_mixed_precision_is_caught_and_named(monkeypatch):
+@pytest.mark.parametrize(("model", "batch"), [("mlp", 8), ("resnet18", 4)])
+def test_every_visible_mistake_of_mixed_precision_is_caught_and_named(monkeypatch, model, batch):
     from xverify.mutation import training
 
     planted = training.PRECISION_MISTAKES
     monkeypatch.setattr(training, "MISTAKES", ())
     for others in ("recipe_mistakes", "_loss_mistakes"):
         monkeypatch.setattr(training, others, lambda *_: ())
-    score = training.mutate_training("mlp", batch=8)
+    score = training.mutate_training(model, batch=batch)
     assert not score.alarms
     assert not score.unplanted
     assert {trial.kind for trial in score.trials} == {mistake.kind for mistake in planted}
+    # In bfloat16, the noise of the gradient of resnet18's first convolution is almost half of the gradient: 0.3 of it is within.
+    unseen = ["gradient x 1.3 in bfloat16"] if model == "resnet18" else []
+    assert [trial.kind for trial in score.trials if trial.outcome == "UNTESTED" and trial.visible < 3] == unseen
     for trial in score.trials:
-        assert trial.verdict == "DIFFERENT", trial
-        assert trial.found == trial.layer, trial
-        assert trial.explained, trial
+        if trial.kind not in unseen:
+            assert trial.verdict == "DIFFERENT", trial
+            assert trial.found == trial.layer, trial
+            assert trial.explained, trial

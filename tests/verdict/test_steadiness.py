@@ -25,6 +25,7 @@ def test_rounding_in_another_order_is_no_randomness_and_noise_is(floors, limit):
     assert not found.large
     assert found.limit == limit
     assert found.share == pytest.approx(40 * UNIT, rel=0.1)
+    assert found.error < UNIT  # the first call alone is right
     assert compared((FIRST * (1 + 1e-2 * noise)).astype(np.float32), floors=floors).large
 
 

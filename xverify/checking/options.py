@@ -64,8 +64,9 @@ class CheckSettings:
         unset="each file's own meaning in float64",
     )  # fmt: skip
     weights: FilePath | None = option(
-        None, "the weights of a reference that is a model folder or code: .safetensors .npz .pt .pth .pkl .onnx; own: what its "
-        "build() makes", group=WHAT, metavar="FILE", path="read", instead=(OWN_WEIGHTS,),
+        None, "the weights of a reference that is a model folder or code: .safetensors (of several: the "
+        "index or folder) .npz .pt .pth .pkl .onnx; own: what its "
+        "build() makes", group=WHAT, metavar="FILE", path="either", instead=(OWN_WEIGHTS,),
         unset="of a folder: the folder's, else drawn from the seed; of code: own",
     )  # fmt: skip
     on: str | None = option(

@@ -9,6 +9,7 @@ from ..errors import SubjectError, UsageError, WeightsError
 from ..framework import formats
 from ..framework.modelfile import ModelFile, by_name
 from ..progress import Listener
+from ..weights import sharded
 from ..weights.stored import Stored
 from ..worker.reading import read_graph, read_weights
 from ..worker.space import temporary_folder
@@ -28,6 +29,8 @@ def read_stored(path: Path, trust: bool = False, most: float | None = None) -> S
     """
     if path.suffix == ".onnx":
         return _read_onnx(path, most)
+    if path.name.endswith(sharded.INDEX) or (path.is_dir() and any(path.glob("*.safetensors*"))):
+        return by_name(read_weights(path, trust, most))
     if path.suffix in weights.formats() and path.is_file():
         try:
             return by_name(read_weights(path, trust, most))

@@ -36,8 +36,9 @@ class ConvertSettings:
         choices=EXPORTERS,
     )  # fmt: skip
     weights: FilePath | None = option(
-        None, "trained weights: .safetensors .npz .pt .pth .pkl .onnx; own: what build() makes; probe: drawn from the seed",
-        group=WHAT, metavar="FILE", path="read", instead=(OWN_WEIGHTS, PROBE_WEIGHTS), unset="the folder's, else own",
+        None, "trained weights: .safetensors (of several: the index or folder) .npz .pt .pth .pkl .onnx; own: what build() makes; "
+        "probe: drawn from the seed",
+        group=WHAT, metavar="FILE", path="either", instead=(OWN_WEIGHTS, PROBE_WEIGHTS), unset="the folder's, else own",
     )  # fmt: skip
     force: bool = option(False, "replace OUT when it exists", group=WHAT)
     batch: int | None = option(

@@ -17,6 +17,8 @@ from ..weights import npz
 from ..workload.spec import ModelSpec
 from .stages import Built, Calls, Subject
 
+FAR_LARGER = 20  # the errors of one fault on two inputs differ by less
+
 
 def wrong_weights(built: Built, prepared: Prepared) -> Error | None:
     """The error of a candidate whose weights are not those of the reference; None when they are equal."""
@@ -56,11 +58,13 @@ def outputs(
 def _counts(found: Change, error: Error) -> bool:
     """Whether the difference between two calls is what the result is to be called.
 
-    A result that is wrong anyway keeps its reason, unless most of its error changes from call to call. Where a layer rounds its
-    values to another precision, a difference in the last place can become one of that precision.
+    A result that is wrong anyway keeps its reason, unless most of its error on the input of the two calls changes from call to
+    call, and no other input has a far larger error. Where a layer rounds its values to another precision, a difference in the last
+    place can become one of that precision.
     """
     if error.verdict == Verdict.DIFFERENT:
-        return found.large or (found.random and found.share > (error.rel_rms or 0.0) / 2)
+        most = found.share > found.error / 2 and found.share > (error.rel_rms or 0.0) / FAR_LARGER
+        return found.large or (found.random and most)
     return found.large if error.layers is not None and error.layers.rounding else found.random
 
 

@@ -23,7 +23,7 @@ PLACES = {"good": 2, "warn": 1, "bad": 0}  # the rows of the marks, counted from
 
 @dataclass(frozen=True)
 class Panel:
-    """One measure. top, bottom: of its area. title: what it shows. limits: dashed lines. down: the labels of its axis."""
+    """One measure. top, bottom: of its area. title: what it shows. limits: dashed lines, not labelled. down: labels of its axis."""
 
     title: str
     top: float
@@ -151,11 +151,12 @@ def _residuals(points: Sequence[Point], across: Places, top: float) -> Panel | N
     labels = tuple(
         Tick(down(10.0**power), power_label(power)) for power in ((-1, 0, 1, 2) if high < HIGH else (0, 3, 6))
     )
-    bounds = tuple(Tick(down(limit), f"{limit:g}") for limit in LIMITS.get(floor, ()))
+    limits = LIMITS.get(floor, ())
+    named = zip(("EQUAL", "DRIFT"), limits, strict=False)
+    told = f", with the limits of {' and '.join(f'{name} ({limit:g})' for name, limit in named)}" if limits else ""
+    bounds = tuple(Tick(down(limit), "") for limit in limits)
     dots = "".join(f"M{across(index):.1f} {down(rho):.1f}h0" for index, rho in known)
-    return Panel(
-        "residual / noise floor, with the limits of EQUAL and DRIFT", top, top + HEIGHT, labels, bounds, "", dots, ""
-    )
+    return Panel(f"residual / noise floor{told}", top, top + HEIGHT, labels, bounds, "", dots, "")
 
 
 def _peaks(points: Sequence[Point], across: Places, top: float) -> Panel | None:
@@ -192,10 +193,12 @@ def _clipped(place: Places, top: float, bottom: float) -> Places:
 
 
 def _dates(points: Sequence[Point], across: Places) -> tuple[Tick, ...]:
-    """The days of some results, the first and the last among them."""
+    """The days of some results, the first and the last among them; their times where all are of one day."""
     last = len(points) - 1
     shown = sorted({round(last * part / (DATES - 1)) for part in range(DATES)})
-    return tuple(Tick(across(index), moment(time_of(points[index].created))[:10]) for index in shown)
+    moments = {index: moment(time_of(points[index].created)) for index in shown}
+    one_day = len({each[:10] for each in moments.values()}) == 1
+    return tuple(Tick(across(index), each if one_day else each[:10]) for index, each in moments.items())
 
 
 def _lines(series: Series, points: Sequence[Point], across: Places) -> Iterator[Line]:

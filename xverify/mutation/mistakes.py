@@ -28,6 +28,7 @@ class Mistake:
     plant: the name of a change of a port of torch (see worker.mistakes); "" for none.
     norms: whether the mistake needs a batch norm.
     objective: the loss of the port; None: the same as that of the reference.
+    share: the change of the first parameter's gradient, as a share of it; 0.0 where the mistake does not change it by such a share.
     """
 
     kind: str
@@ -38,6 +39,7 @@ class Mistake:
     plant: str = ""
     norms: bool = False
     objective: Objective | None = field(default=None, compare=False)
+    share: float = 0.0
 
 
 def _mistakes() -> list[Mistake]:

@@ -21,7 +21,7 @@ class TrialOutcome(str, Enum):
     """The outcome of a planted fault."""
 
     CAUGHT = "CAUGHT"  # xverify run would exit with 1, or the verdict is DRIFT and the report names the fault
-    UNTESTED = "UNTESTED"  # not caught; the fault changes the output of its layer too little to be noticed
+    UNTESTED = "UNTESTED"  # not caught; the fault changes an output or a gradient too little to be told from rounding
     MISSED = "MISSED"  # not caught, although the fault is large enough to be noticed
 
     __str__ = str.__str__
@@ -34,7 +34,8 @@ class Trial:
 
     layer: the layer in which it was planted; for training code, the check that it should break.
     says: a description of the fault.
-    visible: the change of the layer's exact output by the fault, in noise floors.
+    visible: the change of the layer's exact output by the fault, in noise floors; for training code that of the gradient, and
+        infinity where the mistake does not change the gradient by a known share.
     verdict: of the port with the fault, as ``xverify run`` would give it.
     found: the place of the first difference: a layer, its input, or a check; None when nothing differs.
     explained: the kind of fault that the report names; None when it names none.

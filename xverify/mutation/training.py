@@ -6,6 +6,7 @@ that ``mistakes.made`` says. A port of another framework than torch computes tor
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -41,11 +42,11 @@ class _Round:
     """What was found with one seed and one optimizer.
 
     alarm: what is wrongly found without a mistake; None when all checks pass.
-    found: mistake -> the checks of the port with it.
+    trials: one for each planted mistake.
     """
 
     alarm: str | None
-    found: dict[Mistake, list[Check]]
+    trials: list[Trial]
 
 
 def mutate_training(
@@ -76,8 +77,7 @@ def mutate_training(
             rounds.append(_round(each, planted, folder, port, listener))
         except UsageError as error:  # for example, no parameter is a bias
             unplanted += [f"{mistake.kind}: {error}" for mistake in planted]
-    found = {mistake: checks for each in rounds for mistake, checks in each.found.items()}
-    trials = [_trial(folder.name, mistake, checks) for mistake, checks in found.items()]
+    trials = [trial for each in rounds for trial in each.trials]
     alarms = [each.alarm for each in rounds if each.alarm is not None]
     return Score(folder.name, tuple(trials), len(rounds), tuple(alarms), unplanted=tuple(unplanted), subject=port.label)
 
@@ -114,17 +114,19 @@ def _round(
         checks = _judge_training(parity, port, folder, subject, Made(settings, not subject.is_torch))
         if settings == OF_LOSSES and planted:
             planted = [*planted, *_loss_mistakes(parity, subject)]
-        found = {}
+        trials = []
         for mistake in planted:
             if mistake.norms and not any(check.name == "statistics" for check in checks):
                 continue  # the model has no batch norm
             listener.phase("mutate", f"{mistake.kind}, with {settings.says()}")
             how = made(mistake, subject.is_torch)
             assert how is not None
-            found[mistake] = _judge_training(parity, port, folder, subject, how, mistake.objective)
+            found = _judge_training(parity, port, folder, subject, how, mistake.objective)
+            visible = parity.visible(mistake.share) if mistake.share else math.inf
+            trials.append(_trial(folder.name, mistake, found, visible))
     broken = next((check for check in checks if check.verdict not in (Verdict.EQUAL, Verdict.UNTESTED)), None)
     alarm = f"{conditions}: {broken.name}: {broken.verdict}, {broken.says}" if broken else None
-    return _Round(alarm, found)
+    return _Round(alarm, trials)
 
 
 def _loss_mistakes(parity: TrainingParity, subject: Subject) -> list[Mistake]:
@@ -167,7 +169,7 @@ def _judge_training(
     return parity.judge_steps(Learner(subject.label, port, settings, (), built.fused_parameters, ()))
 
 
-def _trial(model: str, mistake: Mistake, checks: list[Check]) -> Trial:
+def _trial(model: str, mistake: Mistake, checks: list[Check], visible: float) -> Trial:
     broken = [check for check in checks if check.verdict in (Verdict.DRIFT, Verdict.DIFFERENT, Verdict.INVALID)]
     understood = [check for check in broken if mistake.says in f"{check.difference} {check.says}"]
     told = next(iter(understood or broken), None)
@@ -176,7 +178,7 @@ def _trial(model: str, mistake: Mistake, checks: list[Check]) -> Trial:
         kind=mistake.kind,
         layer=mistake.check,
         says=mistake.kind,
-        visible=float("inf"),
+        visible=visible,
         verdict=Verdict.worst((Verdict(check.verdict) for check in broken), default=Verdict.EQUAL),
         found=broken[0].name if broken else None,
         explained=mistake.kind if understood else None,

@@ -250,8 +250,7 @@ def _write_weights(process: ReferenceProcess, shapes: Mapping[str, tuple[int, ..
         return source
     if given is not None:
         process.phase(f"reading {given}")
-        _read_file(process, Path(given), path)
-        check(npz.OnDisk(path), shapes, source=given)
+        check(_read_file(process, Path(given), path), shapes, source=given)
         return given
     npz.save_file(probe.Weights(shapes, request.seed), path)
     if any(is_statistic(name, shapes) for name in shapes):
@@ -265,15 +264,16 @@ def _write_weights(process: ReferenceProcess, shapes: Mapping[str, tuple[int, ..
     return f"probe weights, seed {request.seed}"
 
 
-def _read_file(process: ReferenceProcess, path: Path, target: Path) -> None:
-    """Write the canonical arrays of a weight file, which is never read in this process, to an array file."""
+def _read_file(process: ReferenceProcess, path: Path, target: Path) -> npz.OnDisk:
+    """Write the canonical arrays of a weight file, which is never read in this process, to an array file, and return them."""
     trust, most = process.request.trust, process.request.max_weights
     if path.suffix not in torch_weights.SUFFIXES or process.framework != "torch":
-        convert_weights(path, target, trust, most)
-        return
-    reply = process.worker.ask(ReadFile(str(path.resolve()), str(target), trust, most))  # it has imported torch
+        return convert_weights(path, target, trust, most)
+    # torch is imported in this worker already
+    reply = process.worker.ask(ReadFile(str(path.resolve()), str(target), trust, most))
     if reply.refused:
         raise WeightsError(reply.refused)
+    return npz.OnDisk(target)
 
 
 def export(process: ReferenceProcess, prepared: Prepared, needed: bool) -> Export:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from ..errors import UsageError
 from ..results.records import InputsSummary, ReferenceSummary, Settings, WeightsSummary
-from ..workload.digests import file_digest
+from ..weights import sharded
+from ..workload.digests import file_digest, files_digest
 from ..workload.options import OWN_WEIGHTS
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
@@ -21,9 +22,11 @@ def settings(request: Request, folder: ModelFolder) -> Settings:
 
 
 def _file_digest(path: str | None) -> str:
-    """The digest of a weight file; "" without one. Raises UsageError."""
+    """The digest of a weight file, or of all files of weights in several; "" without one. Raises UsageError."""
+    if path is None or path == OWN_WEIGHTS:
+        return ""
     try:
-        return "" if path is None or path == OWN_WEIGHTS else file_digest(Path(path))
+        return files_digest(sharded.files(Path(path))) if sharded.is_sharded(Path(path)) else file_digest(Path(path))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
 

@@ -238,7 +238,7 @@ def _value(name: str, value: Any, place: str, base: Path) -> Any:
         raise UsageError(
             f"{place}: task is {value!r}: a cell has one task; write task = {value.split(',')} in [matrix]"
         )
-    if option.path in ("read", "folder") and value not in option.instead:
+    if option.path in ("read", "folder", "either") and value not in option.instead:
         value = str(base / value)
     try:
         option.check(value)

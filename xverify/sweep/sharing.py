@@ -16,7 +16,8 @@ from pathlib import Path
 
 from ..errors import UsageError, XverifyError, first_line
 from ..receipts.keeping import common_root, model_files
-from ..workload.digests import file_digest
+from ..weights import sharded
+from ..workload.digests import files_digest
 from ..workload.options import OWN_WEIGHTS
 from ..workload.spec import find_model, zoo
 from .matrix import Cell
@@ -30,12 +31,14 @@ class Sent:
     """A cell whose files were sent.
 
     folder: digest of its model folder -> and the folder's name below it; None for a model of the zoo.
-    weights: the name of its weight file in the place; None without one.
+    weights: what names its weights, below the folder of all that is sent: a file, or the folder of sharded files; None without any.
+    weight_files: the files that these weights are in, below the same folder.
     """
 
     cell: Cell
     folder: str | None = None
     weights: str | None = None
+    weight_files: tuple[str, ...] = ()
 
 
 class Place:
@@ -89,8 +92,9 @@ class Place:
 
 
 def send(cell: Cell, place: Place) -> Sent:
-    """Send the model folder and the weight file of a cell. Raises XverifyError."""
+    """Send the model folder and the weights of a cell. Raises XverifyError."""
     folder = weights = None
+    weight_files: tuple[str, ...] = ()
     if cell.model not in zoo():
         model = find_model(cell.model)
         root = common_root(model)
@@ -103,11 +107,15 @@ def send(cell: Cell, place: Place) -> Sent:
         folder = f"{digest}/{inside}"
     given = cell.settings.weights
     if given is not None and given != OWN_WEIGHTS:
-        file = Path(given)
-        weights = f"{file_digest(file).partition(':')[2]}/{file.name}"
-        if not place.has(SENT, weights):
-            place.put(file, SENT, weights)
-    return Sent(cell, folder, weights)
+        path = Path(given)
+        files = sharded.files(path) if sharded.is_sharded(path) else (path,)
+        digest = files_digest(files).partition(":")[2]
+        weights = digest if path.is_dir() else f"{digest}/{path.name}"
+        weight_files = tuple(f"{digest}/{file.name}" for file in files)
+        for file, name in zip(files, weight_files):
+            if not place.has(SENT, name):
+                place.put(file, SENT, name)
+    return Sent(cell, folder, weights, weight_files)
 
 
 def fetch(sent: Sent, place: Place) -> Cell:
@@ -123,10 +131,10 @@ def fetch(sent: Sent, place: Place) -> Cell:
                 _rename(Path(partial, "files"), target)
         cell = replace(cell, model=str(target / inside))
     if sent.weights is not None:
-        file = cache() / sent.weights
-        if not file.is_file():
-            place.get(file, SENT, sent.weights)
-        cell = replace(cell, settings=replace(cell.settings, weights=str(file)))
+        for name in sent.weight_files:
+            if not (cache() / name).is_file():
+                place.get(cache() / name, SENT, name)
+        cell = replace(cell, settings=replace(cell.settings, weights=str(cache() / sent.weights)))
     return cell
 
 

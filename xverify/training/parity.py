@@ -219,6 +219,12 @@ class TrainingParity:
         changed = self._truth(0).alternatives
         return [wrong for wrong in wrong_losses(self.named_loss) if wrong.says in changed] if self.named_loss else []
 
+    def visible(self, share: float) -> float:
+        """The largest change of the first parameter's gradient in a judged step, in noise floors, when it changes by this share."""
+        truths = [self._truth(index) for index in range(len(self.states))]
+        first = next(iter(truths[0].sizes))
+        return max(share * truth.sizes[first] / (truth.floors[first] or math.inf) for truth in truths)
+
     def judge_again(self, learner: Learner, error: Error) -> Error:
         """Judge the first step of a later process run. Returns ``error``, or the error that the later process run shows."""
         judged = self._replayed.get(learner.build_key) or self._judge_layers(learner, None)

@@ -21,11 +21,13 @@ class Change:
     share: rms of the difference / rms of the output.
     ratio: rms of the difference / noise floor of the output.
     limit: the largest ratio that rounding explains.
+    error: rms of the error of the first call's output / rms of the output.
     """
 
     share: float = 0.0
     ratio: float = 0.0
     limit: float = rule.EQUAL_RHO
+    error: float = 0.0
 
     @property
     def random(self) -> bool:
@@ -59,7 +61,8 @@ def change(
             continue
         share, ratio = _compared(one, other, truth[key], float32[key], None if floors is None else floors[key])
         if ratio > worst.ratio:
-            worst = Change(share, ratio, limit)
+            size = _rms(truth[key])
+            worst = Change(share, ratio, limit, _rms(one, truth[key]) / size if size else math.inf)
     return worst
 
 

@@ -11,7 +11,7 @@ import psutil
 from .. import weights
 from ..errors import NO_SPACE, NotWritten, SubjectError, WeightsError
 from ..framework import discovery
-from ..weights import npz
+from ..weights import npz, sharded
 from ..weights import torch as torch_weights
 from ..weights.canonical import Arrays
 from ..weights.room import GB, Room
@@ -29,18 +29,21 @@ OWN = 2.0  # GB that a reader takes without any array, with torch
 def read_weights(path: Path, trust: bool = False, most: float | None = None) -> Arrays:
     """The canonical arrays of a weight file, as ``weights.load_file`` returns them. Raises WeightsError."""
     with temporary_folder() as space:
-        convert_weights(path, space / "read.npz", trust, most)
-        return npz.load_file(space / "read.npz")
+        target = space / "read.npz"
+        convert_weights(path, target, trust, most)
+        return npz.load_file(target)
 
 
-def convert_weights(path: Path, target: Path, trust: bool = False, most: float | None = None) -> None:
-    """Write the canonical arrays of a weight file to an array file, without a copy in this process. Raises WeightsError."""
-    if not path.is_file():
+def convert_weights(path: Path, target: Path, trust: bool = False, most: float | None = None) -> npz.OnDisk:
+    """Write the canonical arrays of a weight file to an array file, and return them as they are on disk. Raises WeightsError."""
+    if not path.is_file() and not sharded.is_sharded(path):
         raise WeightsError(f"{path}: no such weight file")
     with _reader(path, most) as worker:
-        reply = worker.ask(ReadFile(str(path.resolve()), str(target), trust, most))
+        # Links stay in the path, because shards are looked for beside their index.
+        reply = worker.ask(ReadFile(str(path.absolute()), str(target.absolute()), trust, most))
         if reply.refused:
-            raise WeightsError(reply.refused.replace(str(path.resolve()), str(path)))
+            raise WeightsError(reply.refused.replace(str(path.absolute()), str(path)))
+        return npz.OnDisk(target)
 
 
 def read_graph(path: Path, most: float | None = None) -> Stored:
@@ -74,9 +77,9 @@ def write_weights(arrays: Arrays, path: Path, target: Path | None = None) -> Non
 @contextmanager
 def _reader(path: Path, most: float | None) -> Iterator[Worker]:
     """A worker for one weight file, whose memory is limited. Its failures become WeightsError, with the path."""
-    weights.known_format(path)
+    files = sharded.files(path) if weights.known_format(path) is sharded and path.exists() else ()
     adapter = discovery.load("torch" if path.suffix in torch_weights.SUFFIXES else "numpy")
-    limit = min(COPIES * Room(path, most).most / GB + OWN, psutil.virtual_memory().total / GB)
+    limit = min(COPIES * Room(path, most, files).most / GB + OWN, psutil.virtual_memory().total / GB)
     with temporary_folder() as space:
         try:
             with Worker(adapter, interpreter(adapter), space, 1, "cpu", TIMEOUT, patient=True, memory=limit) as worker:
@@ -84,5 +87,5 @@ def _reader(path: Path, most: float | None) -> Iterator[Worker]:
         except SubjectError as error:
             if NO_SPACE in str(error):
                 raise NotWritten(str(error)) from None
-            says = str(error).replace(str(path.resolve()), str(path))
+            says = str(error).replace(str(path.resolve()), str(path)).replace(str(path.absolute()), str(path))
             raise WeightsError(says if says.startswith(str(path)) else f"{path}: {says}") from None

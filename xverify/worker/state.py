@@ -68,7 +68,7 @@ class State:
         arrays, source = self.framework.weights_of(model), f"{self.framework.name}'s weights"
         if isinstance(arrays, canonical.Streamed):
             names = {self.canonical_names[name]: name for name in arrays}
-            return canonical.stream_canonical(canonical.Changed(arrays, names), source)
+            return canonical.Converted(canonical.Changed(arrays, names), source)
         return canonical.to_canonical({self.canonical_names[name]: array for name, array in arrays.items()}, source)
 
     def write_weights(self, model: Any, arrays: Mapping[str, Array]) -> None:

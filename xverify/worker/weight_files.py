@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import Failed, WeightsError, first_line
-from ..weights import load_file, npz, onnx_graph, save_file
+from ..weights import npz, onnx_graph, open_file, save_file
 from ..weights import onnx as onnx_weights
 from .messages_files import WeightsRead
 from .messages_weights import FileDone, ReadFile, ReadGraph, WriteFile
@@ -20,11 +20,13 @@ class WeightFileWork:
         return {ReadFile: self.read_file, WriteFile: self.write_file, ReadGraph: self.read_graph}
 
     def read_file(self, request: ReadFile) -> FileDone:
-        """Convert a weight file to an array file."""
+        """Convert a weight file to an array file, where the format allows it one array at a time."""
         try:
-            npz.save_file(load_file(request.file, request.trust, request.most), Path(request.path))
+            npz.save_file(open_file(request.file, request.trust, request.most), Path(request.path))
         except WeightsError as error:
             return FileDone(refused=str(error))
+        except MemoryError:
+            return FileDone(refused=f"{request.file}: its arrays take more memory than there is")
         return FileDone()
 
     def write_file(self, request: WriteFile) -> FileDone:

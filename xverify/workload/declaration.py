@@ -30,8 +30,8 @@ class Option:
     choices: the allowed names; empty when every text is allowed.
     many: whether the value is a list of such names, separated by commas.
     task: the only task that has this setting; empty when all have it.
-    path: "read" or "folder" for a file or folder that must exist, "written" or "new folder" for one that will be made; otherwise
-        empty.
+    path: "read" for a file that must exist, "folder" for a folder, "either" for one of both; "written" or "new folder" for one that
+        will be made; otherwise empty.
     instead: words that may stand in the place of such a file.
     parse: turns text of the command line into a value; int, float or str when it is omitted.
     repeatable: whether the option may be given several times; ``parse`` then returns the (key, value) of a mapping.
@@ -105,6 +105,8 @@ class Option:
                 raise UsageError(f"{self.flag} is {name!r}{known}")
         if self.path == "read" and value not in self.instead and not Path(value).is_file():
             raise UsageError(f"{self.flag} {value}: no such file")
+        if self.path == "either" and value not in self.instead and not (Path(value).is_file() or Path(value).is_dir()):
+            raise UsageError(f"{self.flag} {value}: no such file or folder")
         if self.path == "folder" and not Path(value).is_dir():
             raise UsageError(f"{self.flag} {value}: no such folder ({self.help})")
         if self.path == "written":

@@ -56,8 +56,10 @@ class CommonSettings:
         "forward", f"one or more of: {', '.join(TASKS)}", group=WHAT, metavar="LIST", choices=TASKS, many=True
     )
     weights: FilePath | None = option(
-        None, "trained weights: .safetensors .npz .pt .pth .pkl .onnx; own: what the reference's build() makes",
-        group=WHAT, metavar="FILE", path="read", instead=(OWN_WEIGHTS,), unset="the folder's, else drawn from the seed",
+        None,
+        "trained weights: .safetensors .npz .pt .pth .pkl .onnx, or the index or folder of sharded .safetensors files; own: what "
+        "the reference's build() makes",
+        group=WHAT, metavar="FILE", path="either", instead=(OWN_WEIGHTS,), unset="the folder's, else drawn from the seed",
     )  # fmt: skip
     trust: bool = option(False, "also read weight files that can run code when they are read", group=WHAT)
     max_weights: float | None = option(
