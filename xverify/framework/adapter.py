@@ -98,6 +98,8 @@ class Framework:
     objective: Callable[[Any, Mapping[str, Any]], Any] | None = None
     # The precision in which models compute in training.
     computes_in: str = "float32"
+    # A folder in which models keep large parameters; None: in memory. Only a reference needs it.
+    disk: Path | None = None
     # What ``backward`` multiplies the loss by; the gradients that it returns are divided by it again.
     loss_scale: float = 1.0
 

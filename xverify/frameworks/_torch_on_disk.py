@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 
 IN_MEMORY = 2**28  # bytes of a model's parameters that stay in memory, so that most models have no files
 SMALL = 2**20  # bytes; smaller parameters stay in memory
-MARK = "_on_disk"  # attribute of a parameter that is in a file
+PLACED = "_placed"  # attribute of a parameter that was taken: its dtype at that time
 
 
 class OnDisk:
@@ -33,15 +33,15 @@ class OnDisk:
     def take(self, parameter: Tensor) -> None:
         """Move a parameter, which stays the same object."""
         size = parameter.numel() * parameter.element_size()
-        if size < SMALL or parameter.device.type != "cpu" or getattr(parameter, MARK, None) == parameter.dtype:
+        if size < SMALL or parameter.device.type != "cpu" or getattr(parameter, PLACED, None) == parameter.dtype:
             return
+        setattr(parameter, PLACED, parameter.dtype)
         if self.remaining >= size:
             self.remaining -= size
             return
         stored = self._empty(parameter, size)
         stored.copy_(parameter.data)
         parameter.data = stored
-        setattr(parameter, MARK, parameter.dtype)
 
     def _empty(self, parameter: Tensor, size: int) -> Tensor:
         handle, name = tempfile.mkstemp(".parameter", dir=self.folder)
@@ -55,10 +55,13 @@ class OnDisk:
 
 
 @contextmanager
-def parameters_on_disk(folder: Path | None) -> Iterator[OnDisk | None]:
-    """The context in which modules keep large parameters in files of this folder. None: in memory, as usual."""
+def parameters_on_disk(folder: Path | None) -> Iterator[Callable[[Tensor], None]]:
+    """The context in which the large parameters of new modules are in files of this folder. None: in memory, as usual.
+
+    Yields a function that moves a parameter that is no longer where it was created.
+    """
     if folder is None:
-        yield None
+        yield lambda parameter: None
         return
     disk = OnDisk(folder)
 
@@ -68,6 +71,6 @@ def parameters_on_disk(folder: Path | None) -> Iterator[OnDisk | None]:
 
     hook = register_module_parameter_registration_hook(move)
     try:
-        yield disk
+        yield disk.take
     finally:
         hook.remove()

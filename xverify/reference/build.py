@@ -163,7 +163,8 @@ def prepare(process: ReferenceProcess, started: messages.Started | None = None) 
         process.phase("importing")
         started = process.worker.start()
     process.phase("building the model")
-    built = process.worker.ask(build_question(process.folder, process.framework, None, trains=process.request.trains))
+    question = build_question(process.folder, process.framework, None, trains=process.request.trains)
+    built = process.worker.ask(replace(question, disk=str(space)))
     shapes = {name: tuple(shape) for name, shape in built.shapes.items()}
     if request.optimizer is not None:
         request.optimizer.recipe.check_model(shapes)

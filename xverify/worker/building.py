@@ -58,6 +58,7 @@ class Building:
         state.options = {**request.options, **state.framework.mode_options.get(request.mode or "", {})}
         state.framework.objective, state.objective = None, request.objective
         state.framework.computes_in, state.framework.loss_scale = request.precision, 1.0
+        state.framework.disk = Path(request.disk) if request.disk else None
         state.targets = {TARGET: None}
         if request.objective is not None:
             state.targets = request.objective.targets

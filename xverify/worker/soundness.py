@@ -164,22 +164,24 @@ class Soundness:
         """
         state, framework, folder = self.state, self.state.framework, Path(request.folder)
         model, other = state.model, framework.build(state.source, state.options)
-        first, again = framework.save_weights(model), framework.save_weights(other)
+        folder.mkdir(exist_ok=True)
+        kept = folder / "own-weights.npz"
+        npz.save_file(framework.weights_of(model), kept)
+        first, again = npz.OnDisk(kept), framework.weights_of(other)
         brought = [
             state.canonical_names[name]
-            for name, array in first.items()
-            if name in again and np.array_equal(array, again[name]) and not _constant(array)
+            for name in first
+            if name in again and np.array_equal(first[name], again[name]) and not _constant(first[name])
         ]
-        folder.mkdir(exist_ok=True)
-        weights = probe.weights(state.shapes, seed=0)
         try:
             for each in (model, other):
-                state.write_weights(each, weights)
+                state.write_weights(each, probe.Weights(state.shapes, seed=0))
             inputs = state.native_cases(request.inputs)[request.case]
             found = self._pass(model, inputs, request.case, Digests(folder, state.plain_array))
             place, share = self._compare((model, other), inputs, request.case, folder, found)
         finally:
-            framework.load_weights(model, first)
+            state.load_own(model, first)
+            kept.unlink()
         return BuiltAgain(tuple(brought), place, share)
 
     def call_as_user(self, request: messages.CallAsUser) -> CalledAsUser:

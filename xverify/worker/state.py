@@ -77,8 +77,12 @@ class State:
         canonical.check(
             arrays, self.shapes, source="the weights", table=self.framework.reads(), advice=self._advice_on_axes
         )
-        own: Any = canonical.Changed(arrays, self.canonical_names)  # most adapters take a dictionary only
-        self.framework.load_weights(model, own if self.framework.streams_weights else dict(own))
+        self.load_own(model, canonical.Changed(arrays, self.canonical_names))
+
+    def load_own(self, model: Any, arrays: Mapping[str, Array]) -> None:
+        """Load arrays with the framework's own names, which fit the model."""
+        taken: Any = arrays if self.framework.streams_weights else dict(arrays)  # most adapters take a dictionary only
+        self.framework.load_weights(model, taken)
 
     def _advice_on_axes(self, name: str, shape: tuple[int, ...]) -> str:
         """What to declare about a weight that should have this shape. name: canonical."""
