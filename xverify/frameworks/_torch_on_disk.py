@@ -22,10 +22,7 @@ PLACED = "_placed"  # attribute of a parameter that was taken: its dtype at that
 
 
 class OnDisk:
-    """Moves parameters of one model to files of a folder, after the first IN_MEMORY bytes.
-
-    Raises OSError when the disk is full.
-    """
+    """Moves parameters of one model to files of a folder, after the first IN_MEMORY bytes and while there is room on the disk."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.remaining = folder, IN_MEMORY
@@ -39,14 +36,17 @@ class OnDisk:
         if self.remaining >= size:
             self.remaining -= size
             return
-        stored = self._empty(parameter, size)
+        try:
+            stored = self._empty(parameter, size)
+        except OSError:  # the disk is full
+            return
         stored.copy_(parameter.data)
         parameter.data = stored
 
     def _empty(self, parameter: Tensor, size: int) -> Tensor:
         handle, name = tempfile.mkstemp(".parameter", dir=self.folder)
         try:
-            os.posix_fallocate(handle, 0, size)  # a full disk is an error here, and would be a signal later
+            os.posix_fallocate(handle, 0, size)  # a full disk is an error here, and would end the process later
             flat = torch.from_file(name, shared=True, size=parameter.numel(), dtype=parameter.dtype)
         finally:
             os.close(handle)
