@@ -36,10 +36,11 @@ docs: $(STAMP)                ## the documentation as a site in site/, which nee
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "open site/index.html"
 
-bench: $(STAMP)               ## how fast a command starts; the harness beside loops written by hand; the cost of a replay
+bench: $(STAMP)               ## how fast a command starts; the harness beside loops written by hand; the cost of a replay; large models (24 GiB, 10 minutes)
 	$(BIN)/python bench/start.py
 	$(BIN)/xverify selftest timing --only overhead
 	$(BIN)/python bench/replay.py
+	$(BIN)/python bench/large_models.py
 
 faults: $(STAMP)              ## inject faults of processes, weight files, model files, result files and model folders; 15 minutes
 	$(BIN)/python suites/faults.py

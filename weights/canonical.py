@@ -7,8 +7,10 @@ weights (out, in)). Counters such as ``num_batches_tracked`` are not weights and
 from __future__ import annotations
 
 import hashlib
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,9 +23,77 @@ Array = NDArray[Any]
 # Name -> array.
 Arrays = dict[str, Array]
 
+PIECE = 2**22  # values of an array that are handled at once
 COUNTERS = ("num_batches_tracked",)  # last parts of names
 LARGEST_EXACT = 2**53  # float64 represents every whole number up to this one
 MOST_LISTED = 5  # names that an error message lists
+
+
+class Streamed(Mapping[str, Array]):
+    """Arrays of which each is read, drawn or computed when it is looked up, so that they are never in memory together."""
+
+    @abstractmethod
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of an array, which is not read for it."""
+
+    def dtype(self, name: str) -> np.dtype[Any]:
+        """The dtype of an array, which is not read for it."""
+        return np.dtype(np.float32)
+
+    def pieces(self, name: str) -> Iterator[Array]:
+        """The values of an array in C order, as flat arrays of at most PIECE values where it can be had in parts."""
+        yield np.ascontiguousarray(self[name]).reshape(-1)
+
+
+class Changed(Streamed):
+    """Arrays under other names, some of them computed from others.
+
+    arrays: the arrays. origins: name -> name of the array that it is.
+    computed: name -> (shape, function that computes the array), for names that are not in ``origins``.
+    """
+
+    def __init__(
+        self,
+        arrays: Mapping[str, Array],
+        origins: Mapping[str, str],
+        computed: Mapping[str, tuple[tuple[int, ...], Callable[[], Array]]] | None = None,
+    ) -> None:
+        self.arrays, self.origins, self.computed = arrays, origins, computed or {}
+
+    def __getitem__(self, name: str) -> Array:
+        return self.computed[name][1]() if name in self.computed else self.arrays[self.origins[name]]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.origins
+        yield from self.computed
+
+    def __len__(self) -> int:
+        return len(self.origins) + len(self.computed)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self.computed[name][0] if name in self.computed else shape_of(self.arrays, self.origins[name])
+
+    def dtype(self, name: str) -> np.dtype[Any]:
+        if name in self.computed or not isinstance(self.arrays, Streamed):
+            return np.asarray(self[name]).dtype
+        return self.arrays.dtype(self.origins[name])
+
+    def pieces(self, name: str) -> Iterator[Array]:
+        if name in self.computed:
+            return super().pieces(name)
+        return pieces_of(self.arrays, self.origins[name])
+
+
+def shape_of(arrays: Mapping[str, Array], name: str) -> tuple[int, ...]:
+    """The shape of one array of a mapping."""
+    return arrays.shape(name) if isinstance(arrays, Streamed) else tuple(np.shape(arrays[name]))
+
+
+def pieces_of(arrays: Mapping[str, Array], name: str) -> Iterator[Array]:
+    """The values of one array of a mapping, as ``Streamed.pieces`` returns them."""
+    return (
+        arrays.pieces(name) if isinstance(arrays, Streamed) else iter([np.ascontiguousarray(arrays[name]).reshape(-1)])
+    )
 
 
 def to_canonical(arrays: Mapping[str, Array], source: str = "weights") -> Arrays:
@@ -38,7 +108,7 @@ def to_canonical(arrays: Mapping[str, Array], source: str = "weights") -> Arrays
     return dict(Converted(arrays, source))
 
 
-class Converted(Mapping[str, Array]):
+class Converted(Streamed):
     """The same weights as of ``to_canonical``, each converted when it is looked up. Raises WeightsError without weights.
 
     arrays, source: see ``to_canonical``.
@@ -59,6 +129,9 @@ class Converted(Mapping[str, Array]):
     def __len__(self) -> int:
         return len(self.names)
 
+    def shape(self, name: str) -> tuple[int, ...]:
+        return shape_of(self.arrays, name)
+
 
 def _canonical(value: Array, name: str, source: str) -> Array:
     """One array as a canonical weight; see ``to_canonical``."""
@@ -68,7 +141,7 @@ def _canonical(value: Array, name: str, source: str) -> Array:
     if array.size == 0:
         raise WeightsError(f"{source}: {name} is empty, shape {array.shape}")
     with np.errstate(all="ignore"):  # what does not fit becomes infinite, and is reported
-        single = np.asarray(array, dtype=np.float32, order="C")
+        single: Array = np.asarray(array, dtype=np.float32, order="C")
     if array.dtype not in (np.float32, np.float16):  # every value of float16 is one of float32
         changed = _changed(array, single)
         if changed and np.isfinite(_widest(array)).all():
@@ -104,24 +177,34 @@ def digest(arrays: Mapping[str, Array]) -> str:
     """``sha256:`` and the hash of names, shapes, dtypes and bytes in the order of the names. Equal digests mean equal weights."""
     sha = hashlib.sha256()
     for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name]).reshape(np.shape(arrays[name]))
-        sha.update(f"{name}\0{array.dtype.str}\0{array.shape}\0".encode())
-        sha.update(array.data.cast("B") if array.size else b"")
+        dtype = arrays.dtype(name) if isinstance(arrays, Streamed) else np.asarray(arrays[name]).dtype
+        sha.update(f"{name}\0{dtype.str}\0{shape_of(arrays, name)}\0".encode())
+        for piece in pieces_of(arrays, name):
+            sha.update(piece.data.cast("B") if piece.size else b"")
     return f"sha256:{sha.hexdigest()}"
 
 
-def normal_form(arrays: Mapping[str, Array], fused_parameters: Mapping[str, Iterable[str]]) -> Arrays:
+def normal_form(arrays: Mapping[str, Array], fused_parameters: Mapping[str, Iterable[str]]) -> Mapping[str, Array]:
     """The weights with parameters summed up, in float32, where some framework stores only their sum.
 
     fused_parameters: name of the sum -> names of its parts, e.g. ``{"lstm.bias_l0": ("lstm.bias_ih_l0", "lstm.bias_hh_l0")}``
         for Keras' LSTM, which has one bias where torch has two. A sum that is present already stays.
     """
-    result = dict(arrays)
+    origins = {name: name for name in arrays}
+    sums: dict[str, tuple[tuple[int, ...], Callable[[], Array]]] = {}
     for name, parts in fused_parameters.items():
-        parts = list(parts)
-        if name not in result and all(part in result for part in parts):
-            result[name] = np.sum([result.pop(part) for part in parts], axis=0, dtype=np.float32)
-    return result
+        parts = tuple(parts)
+        if name not in arrays and all(part in origins for part in parts):
+            for part in parts:
+                del origins[part]
+            sums[name] = shape_of(arrays, parts[0]), partial(_sum, arrays, parts)
+    changed = Changed(arrays, origins, sums)
+    return changed if isinstance(arrays, Streamed) else dict(changed)
+
+
+def _sum(arrays: Mapping[str, Array], parts: Iterable[str]) -> Array:
+    total: Array = np.sum([arrays[part] for part in parts], axis=0, dtype=np.float32)
+    return total
 
 
 def check(
@@ -140,13 +223,20 @@ def check(
     table: the table of names.toml in which the model's names can be given; "" where there is none.
     advice: function of a name and of the shape that it should have in the model; returns what to do, as a clause, or "".
     """
-    missing = sorted(set(expected) - set(arrays))
-    extra = sorted(set(arrays) - set(expected))
-    other = {
-        name: shape
-        for name in sorted(set(arrays) & set(expected))
-        if (shape := tuple(np.shape(arrays[name]))) != tuple(expected[name])
-    }
+    check_shapes({name: shape_of(arrays, name) for name in arrays}, expected, source, table, advice)
+
+
+def check_shapes(
+    found: Mapping[str, tuple[int, ...]],
+    expected: Mapping[str, tuple[int, ...]],
+    source: str = "weights",
+    table: str = "",
+    advice: Callable[[str, tuple[int, ...]], str] = lambda name, shape: "",
+) -> None:
+    """The same as ``check`` for weights of which only the shapes are known. found: name -> shape."""
+    missing = sorted(set(expected) - set(found))
+    extra = sorted(set(found) - set(expected))
+    other = {name: found[name] for name in sorted(set(found) & set(expected)) if found[name] != tuple(expected[name])}
     shapes = [f"{name}: file {shape}, model {tuple(expected[name])}" for name, shape in other.items()]
     if not (missing or extra or shapes):
         return
@@ -161,7 +251,7 @@ def check(
     if missing and extra:
         hint = f"; {extra[0]!r} is not in the model{nearest(extra[0], missing)}"
     if missing and extra and table:
-        hint = f"{hint.rstrip('.')}; {_line_for_names(extra[0], np.shape(arrays[extra[0]]), missing, expected, table)}"
+        hint = f"{hint.rstrip('.')}; {_line_for_names(extra[0], found[extra[0]], missing, expected, table)}"
     advised = next(filter(None, (advice(name, shape) for name, shape in other.items())), "")
     raise WeightsError(
         f"{source} do not fit the model: " + ", ".join(parts) + hint + (f"; {advised}" if advised else "")

@@ -11,14 +11,15 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import numpy as np
 
 from xverify.errors import Crashed, first_line
 
-from .canonical import Array, Arrays
+from .canonical import PIECE, Array, Arrays, Streamed, pieces_of, shape_of
 
 # What reading a damaged file raises.
 ERRORS = (zipfile.BadZipFile, zlib.error, struct.error, OSError, ValueError, KeyError, EOFError, NotImplementedError)
@@ -48,7 +49,18 @@ def load_file(path: Path) -> Arrays:
         return {name: archive[name] for name in archive.files}
 
 
-class OnDisk(Mapping[str, Array]):
+@dataclass(frozen=True)
+class Place:
+    """Where the values of an array are in a file. offset: of the first one, bytes. fortran: whether they are in Fortran order."""
+
+    path: Path
+    offset: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    fortran: bool = False
+
+
+class OnDisk(Streamed):
     """The arrays of several files written by ``save_file``, as one mapping.
 
     An array is mapped into memory when it is looked up: nothing is copied, and no checksum is computed.
@@ -65,17 +77,11 @@ class OnDisk(Mapping[str, Array]):
                     self.places[member.filename.removesuffix(".npy")] = path, member.header_offset
 
     def __getitem__(self, name: str) -> Array:
-        path, place = self.places[name]
-        with _readable(path), path.open("rb") as file:
-            # The header of a zip member has 30 bytes. Its last four are the lengths of the name and of the extra field that follow.
-            file.seek(place + 26)
-            file.seek(place + 30 + sum(struct.unpack("<HH", file.read(4))))
-            readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-            shape, fortran, dtype = readers[npy.read_magic(file)](file)
-            order: Literal["C", "F"] = "F" if fortran else "C"
-            if math.prod(shape) * dtype.itemsize < MAPPED:
-                return np.fromfile(file, dtype, math.prod(shape)).reshape(shape, order=order)
-            return np.asarray(np.memmap(file, dtype, "c", file.tell(), shape, order))
+        with self._opened(name) as (file, place):
+            order: Literal["C", "F"] = "F" if place.fortran else "C"
+            if math.prod(place.shape) * place.dtype.itemsize < MAPPED:
+                return np.fromfile(file, place.dtype, math.prod(place.shape)).reshape(place.shape, order=order)
+            return np.asarray(np.memmap(file, place.dtype, "c", place.offset, place.shape, order))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.places)
@@ -83,9 +89,45 @@ class OnDisk(Mapping[str, Array]):
     def __len__(self) -> int:
         return len(self.places)
 
+    def place(self, name: str) -> Place:
+        """Where the values of an array are."""
+        with self._opened(name) as (_, place):
+            return place
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self.place(name).shape
+
+    def dtype(self, name: str) -> np.dtype[Any]:
+        return self.place(name).dtype
+
+    def pieces(self, name: str) -> Iterator[Array]:
+        with self._opened(name) as (file, place):
+            remaining = 0 if place.fortran else math.prod(place.shape)
+            while remaining:
+                # They are read, because the pages of a mapped file would count as memory of this process.
+                piece = np.fromfile(file, place.dtype, min(PIECE, remaining))
+                if not piece.size:
+                    raise EOFError(f"{name} ends too early")
+                remaining -= piece.size
+                yield piece
+        if place.fortran:
+            yield from super().pieces(name)
+
+    @contextlib.contextmanager
+    def _opened(self, name: str) -> Iterator[tuple[IO[bytes], Place]]:
+        """The file of an array at its first value, and the place of it."""
+        path, begin = self.places[name]
+        with _readable(path), path.open("rb") as file:
+            # The header of a zip member has 30 bytes. Its last four are the lengths of the name and of the extra field that follow.
+            file.seek(begin + 26)
+            file.seek(begin + 30 + sum(struct.unpack("<HH", file.read(4))))
+            readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+            shape, fortran, dtype = readers[npy.read_magic(file)](file)
+            yield file, Place(path, file.tell(), shape, dtype, fortran)
+
 
 def save_file(arrays: Mapping[str, Array], path: Path) -> None:
-    """Write arrays of any dtype without compression. Each is looked up when it is written, and not kept."""
+    """Write arrays of any dtype without compression. Those of a Streamed mapping are written one by one, in pieces."""
     # Not with np.savez: it appends .npz to the path, and the name of a tensor could collide with its arguments.
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         for name in arrays:
@@ -95,4 +137,11 @@ def save_file(arrays: Mapping[str, Array], path: Path) -> None:
             member.external_attr = 0o600 << 16  # as zipfile sets it for a new member
             member.extra = struct.pack("<HH", PADDING, fill) + bytes(fill)
             with archive.open(member, "w", force_zip64=True) as file:
-                npy.write_array(file, np.asarray(arrays[name]), allow_pickle=False)
+                if not isinstance(arrays, Streamed):
+                    npy.write_array(file, np.asarray(arrays[name]), allow_pickle=False)
+                    continue
+                dtype = npy.dtype_to_descr(arrays.dtype(name))
+                header = {"shape": shape_of(arrays, name), "fortran_order": False, "descr": dtype}
+                npy.write_array_header_1_0(file, header)
+                for piece in pieces_of(arrays, name):
+                    file.write(piece.data.cast("B") if piece.size else b"")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,29 +12,116 @@ import numpy as np
 
 from xverify.errors import WeightsError
 
-from .canonical import Arrays, check
+from .canonical import Array, Arrays, Streamed, check
+from .npz import Place
 from .room import Room
 
 SUFFIXES = (".onnx",)
 TEMPLATE = True  # save_file takes the file that has the graph
 
 
-def from_model(model: Any) -> Arrays:
-    """The floating-point initializers of a ModelProto, without constants to which the exporter gave a name."""
+class OfModel(Streamed):
+    """The floating-point initializers of a ModelProto, without constants to which the exporter gave a name.
+
+    folder: where the files of its external data are, which are read when an array is looked up.
+    """
+
+    def __init__(self, model: Any, folder: Path = Path()) -> None:
+        from onnx import helper
+
+        self.folder = folder
+        tensors = [tensor for tensor in model.graph.initializer if not tensor.name.startswith("onnx::")]
+        self.dtypes = {tensor.name: helper.tensor_dtype_to_np_dtype(tensor.data_type) for tensor in tensors}
+        self.tensors = {tensor.name: tensor for tensor in tensors if self.dtypes[tensor.name].kind == "f"}
+
+    def __getitem__(self, name: str) -> Array:
+        from onnx import external_data_helper as external
+        from onnx import numpy_helper
+
+        tensor = self.tensors[name]
+        if not external.uses_external_data(tensor):
+            return np.array(numpy_helper.to_array(tensor))
+        place, shape = external.ExternalDataInfo(tensor), self.shape(name)
+        path, count = self.folder / place.location, math.prod(shape)
+        array = np.memmap(path, self.dtypes[name], "r", int(place.offset or 0), (count,))
+        return np.asarray(array).reshape(shape)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tensors)
+
+    def __len__(self) -> int:
+        return len(self.tensors)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return tuple(self.tensors[name].dims)
+
+    def dtype(self, name: str) -> np.dtype[Any]:
+        return self.dtypes[name]
+
+
+def from_model(model: Any, folder: Path = Path()) -> Arrays:
+    """The arrays of ``OfModel``, as a dictionary of copies."""
+    return {name: np.array(array) for name, array in OfModel(model, folder).items()}
+
+
+def to_model(model: Any, arrays: Mapping[str, Array], folder: Path = Path()) -> None:
+    """Replace the initializers of a ModelProto in place. Names and shapes must have been checked.
+
+    folder: where the files of its external data are. They are not changed: what has other values there becomes part of the model.
+    """
+    from onnx import external_data_helper as external
     from onnx import numpy_helper
 
-    named = (tensor for tensor in model.graph.initializer if not tensor.name.startswith("onnx::"))
-    arrays = {tensor.name: np.array(numpy_helper.to_array(tensor)) for tensor in named}
-    return {name: array for name, array in arrays.items() if array.dtype.kind == "f"}
-
-
-def to_model(model: Any, arrays: Arrays) -> None:
-    """Replace the initializers of a ModelProto in place. Names and shapes must have been checked."""
-    from onnx import numpy_helper
-
+    present = OfModel(model, folder)
     for tensor in model.graph.initializer:
-        if tensor.name in arrays:
-            tensor.CopyFrom(numpy_helper.from_array(np.array(arrays[tensor.name], order="C"), tensor.name))
+        if tensor.name not in arrays:
+            continue
+        array = arrays[tensor.name]
+        if external.uses_external_data(tensor) and np.array_equal(present[tensor.name], array):
+            continue
+        tensor.CopyFrom(numpy_helper.from_array(np.array(array, order="C"), tensor.name))
+
+
+def shapes(model: Any, names: Container[str]) -> dict[str, tuple[int, ...]]:
+    """Name -> shape of the weights of a ModelProto, also of those that are inputs without a value (see ``refer_to``).
+
+    names: of the weights; inputs with other names are inputs of the model.
+    """
+    arrays = OfModel(model)
+    inputs = {
+        value.name: tuple(axis.dim_value for axis in value.type.tensor_type.shape.dim)
+        for value in model.graph.input
+        if value.name in names
+    }
+    return {**{name: arrays.shape(name) for name in arrays}, **inputs}
+
+
+def refer_to(model: Any, places: Mapping[str, Place]) -> None:
+    """Make weights of a ModelProto external data of another file, which lies in the folder of the model.
+
+    The weights are initializers of the model, or inputs of it: an exporter that leaves out their values makes them inputs.
+
+    places: name of the weight -> where its float32 values are, in C order.
+    """
+    from onnx import TensorProto
+    from onnx import external_data_helper as external
+
+    graph = model.graph
+    known = {tensor.name: tensor for tensor in graph.initializer}
+    kept = [value for value in graph.input if value.name not in places]
+    new = [value.name for value in graph.input if value.name in places]
+    del graph.input[:]
+    graph.input.extend(kept)
+    for name in dict.fromkeys([*new, *known, *places]):
+        if name not in places:
+            continue
+        tensor, place = known.get(name) or graph.initializer.add(), places[name]
+        tensor.Clear()
+        tensor.name, tensor.data_type = name, TensorProto.FLOAT
+        tensor.dims.extend(place.shape)
+        tensor.raw_data = b""  # external.set_external_data changes a tensor with raw data only
+        external.set_external_data(tensor, place.path.name, place.offset, math.prod(place.shape) * place.dtype.itemsize)
+        tensor.ClearField("raw_data")  # onnx.save would write it
 
 
 def add_unused(model: Any, arrays: Arrays) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from xverify.errors import WeightsError
 
-from .canonical import Array, Arrays
+from .canonical import Array, Arrays, Streamed
 from .room import Room
 
 SUFFIXES = (".safetensors",)
@@ -55,7 +55,7 @@ class Place:
         return found.reshape(self.shape)
 
 
-class Tensors(Mapping[str, Array]):
+class Tensors(Streamed):
     """The arrays of one or several files, as stored. places: name -> where it is. An array is read when it is looked up."""
 
     def __init__(self, places: Mapping[str, Place]) -> None:
@@ -69,6 +69,13 @@ class Tensors(Mapping[str, Array]):
 
     def __len__(self) -> int:
         return len(self.places)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self.places[name].shape
+
+    def dtype(self, name: str) -> np.dtype[Any]:
+        kind = self.places[name].dtype
+        return np.dtype(np.float32 if kind == BFLOAT16 else DTYPES[kind])
 
 
 def open_file(path: Path, trust: bool = False, most: float | None = None) -> Tensors:

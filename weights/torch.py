@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from xverify.errors import WeightsError
 
-from .canonical import MOST_LISTED, Array, Arrays
+from .canonical import MOST_LISTED, Array, Arrays, Streamed
 from .room import Room
 
 SUFFIXES = (".pt", ".pth", ".bin")
@@ -58,7 +58,7 @@ def load_file(path: Path, trust: bool = False, most: float | None = None) -> Arr
     tensors, room = _without_aliases(stored), Room(path, most)
     for tensor in tensors.values():  # one that is expanded takes more than the file
         room.take(tensor.numel() * tensor.element_size())
-    return {name: _array(value) for name, value in tensors.items()}
+    return {name: _array(value).copy() for name, value in tensors.items()}
 
 
 def _check_archive(path: Path, most: float | None) -> None:
@@ -111,7 +111,7 @@ def _array(tensor: Any) -> Array:
     tensor = tensor.detach().cpu()
     if str(tensor.dtype) == "torch.bfloat16":  # numpy has no bfloat16; float32 represents every bfloat16 exactly
         tensor = tensor.float()
-    array: Array = tensor.numpy().copy()
+    array: Array = tensor.numpy()
     return array
 
 
@@ -127,17 +127,39 @@ def _without_aliases(state: Mapping[str, Any]) -> dict[str, Any]:  # Any: torch.
     return result
 
 
+class OfModel(Streamed):
+    """The floating-point parameters and buffers of a model. An array shares the memory of its tensor where numpy has its dtype."""
+
+    def __init__(self, model: Any) -> None:
+        state = _without_aliases(model.state_dict())
+        self.tensors = {name: tensor.detach() for name, tensor in state.items() if tensor.is_floating_point()}
+
+    def __getitem__(self, name: str) -> Array:
+        return _array(self.tensors[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tensors)
+
+    def __len__(self) -> int:
+        return len(self.tensors)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return tuple(self.tensors[name].shape)
+
+    def dtype(self, name: str) -> np.dtype[Any]:
+        return self[name].dtype
+
+
 def from_model(model: Any) -> Arrays:
-    """Name -> array of each floating-point parameter and buffer."""
-    state = _without_aliases(model.state_dict())
-    return {name: _array(value) for name, value in state.items() if value.is_floating_point()}
+    """Name -> a copy of each floating-point parameter and buffer."""
+    return {name: array.copy() for name, array in OfModel(model).items()}
 
 
-def to_model(model: Any, arrays: Arrays) -> None:
+def to_model(model: Any, arrays: Mapping[str, Array]) -> None:
     """Set these parameters and buffers. Names and shapes must have been checked."""
     import torch
 
     state = model.state_dict()
     with torch.no_grad():
         for name, array in arrays.items():
-            state[name].copy_(torch.from_numpy(np.array(array)))
+            state[name].copy_(torch.from_numpy(array if array.flags.writeable else np.array(array)))

@@ -73,6 +73,8 @@ class Framework:
     default_modes: ClassVar[tuple[str, ...]] = ()
     # How weights reach the framework: "onnx" (from the reference's ONNX export, when there is one) or "canonical" (directly).
     weights_route: ClassVar[str] = "canonical"
+    # Whether ``load_weights`` takes any mapping and looks its arrays up one by one, so that they need not be in memory together.
+    streams_weights: ClassVar[bool] = False
     # Whether the adapter runs the reference's ONNX export instead of a model file of the folder.
     runs_export: ClassVar[bool] = False
     # The name of the method with which a layer object computes; layers are captured by wrapping it.
@@ -96,6 +98,8 @@ class Framework:
     objective: Callable[[Any, Mapping[str, Any]], Any] | None = None
     # The precision in which models compute in training.
     computes_in: str = "float32"
+    # A folder in which models keep large parameters; None: in memory. Only a reference needs it.
+    disk: Path | None = None
     # What ``backward`` multiplies the loss by; the gradients that it returns are divided by it again.
     loss_scale: float = 1.0
 
@@ -157,6 +161,10 @@ class Framework:
     def save_weights(self, model: Any) -> dict[str, Array]:
         """Read every weight back from the built model: native name -> float32 array in canonical layout."""
         raise NotImplementedError
+
+    def weights_of(self, model: Any) -> Mapping[str, Array]:
+        """The same as ``save_weights``, for use before the weights change: the arrays need not be copies."""
+        return self.save_weights(model)
 
     def to_native(self, array: Array, layout: str | None) -> Any:
         """Convert an array to the framework's tensor, in its own layout and on its device.
@@ -247,10 +255,18 @@ class Framework:
     def calibrate(self, model: Any, inputs: tuple[Any, ...]) -> None:
         """Set the running statistics of batch norms to those of these native inputs. Only a reference needs it."""
 
-    def export_onnx(self, model: Any, inputs: tuple[Any, ...], names: tuple[list[str], list[str]], path: Path) -> str:
+    def export_onnx(
+        self,
+        model: Any,
+        inputs: tuple[Any, ...],
+        names: tuple[list[str], list[str]],
+        path: Path,
+        with_weights: bool = True,
+    ) -> str:
         """Write the model as an ONNX file that keeps parameter names and folds no constants. Only a reference needs it.
 
         inputs: an example of native inputs. names: (names of the inputs, names of the outputs).
+        with_weights: False: weights may be inputs of the graph, which have no values.
         Returns why the usual exporter could not make it; "" when it did.
         """
         raise Unsupported(f"{self.name} cannot export ONNX")

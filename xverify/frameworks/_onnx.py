@@ -5,8 +5,12 @@ The initializers of the export are set by name from the canonical weights.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,15 +32,36 @@ class OnExport(Framework):
     # Layers that one run exposes. More layers need memory for their values; fewer layers need more compilations of the graph. It
     # must be UNLIMITED where the rounding of a value depends on which others are exposed.
     exposed: ClassVar[int] = 48
+    streams_weights = True
     # The module onnx.
     onnx: Any
+    # The folder of the external data of the export.
+    data: Path = Path()
 
     def build(self, source: Source, options: Mapping[str, Any], float64: bool = False) -> Any:
         if source.onnx is None:
             raise Unsupported("needs an ONNX export of the model, and the reference made none")
         if float64:
             raise Unsupported("runs the float32 export, which cannot be built in float64")
-        return self.onnx.load(source.onnx)
+        self.data = source.onnx.parent
+        return self.onnx.load(source.onnx, load_external_data=False)
+
+    @contextmanager
+    def readable(self, model: Any) -> Iterator[Path | None]:
+        """A file of the graph in the folder of its external data; None for a graph that holds all its weights.
+
+        A runtime finds external data by the folder of the file that it reads.
+        """
+        if not any(map(self.onnx.external_data_helper.uses_external_data, model.graph.initializer)):
+            yield None
+            return
+        handle, name = tempfile.mkstemp(".onnx", dir=self.data)
+        with os.fdopen(handle, "wb") as file:
+            file.write(model.SerializeToString())
+        try:
+            yield Path(name)
+        finally:
+            Path(name).unlink()
 
     def values(self, model: Any, feed: Mapping[str, Array], tensors: Sequence[str]) -> Sequence[Array]:
         """Run a graph once, with as few fused operators as the runtime allows, and return these outputs of the graph.
@@ -104,12 +129,15 @@ class OnExport(Framework):
         )
         return dict(zip(tensors, self.values(exposed, feed, tensors)))
 
-    def load_weights(self, model: Any, arrays: dict[str, Array]) -> None:
-        weights.to_model(model, arrays)
+    def load_weights(self, model: Any, arrays: Mapping[str, Array]) -> None:
+        weights.to_model(model, arrays, self.data)
 
     def save_weights(self, model: Any) -> dict[str, Array]:
-        arrays: dict[str, Array] = weights.from_model(model)
+        arrays: dict[str, Array] = weights.from_model(model, self.data)
         return arrays
+
+    def weights_of(self, model: Any) -> Mapping[str, Array]:
+        return weights.OfModel(model, self.data)
 
     def to_native(self, array: Array, layout: str | None) -> Array:
         return np.array(array, order="C")

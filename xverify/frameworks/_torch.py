@@ -12,6 +12,17 @@ from xverify.workload.losses import Loss
 MIB = 2**20
 
 
+def channels_last(framework: OnTorch, model: Any, example: tuple[Any, ...]) -> Any:
+    """Call the module with images and weights in the memory order N,H,W,C."""
+    order = framework.torch.channels_last
+    model = model.to(memory_format=order)
+
+    def call(*inputs: Any) -> Any:
+        return model(*(tensor.contiguous(memory_format=order) if tensor.ndim == 4 else tensor for tensor in inputs))
+
+    return call
+
+
 class OnTorch(Framework):
     """The base class of adapters whose tensors are torch's."""
 

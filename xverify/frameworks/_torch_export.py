@@ -22,10 +22,17 @@ from xverify.frameworks._torch_outputs import in_order
 CONSTANT = "onnx::"
 
 
-def export(model: Any, inputs: tuple[Any, ...], names: tuple[list[str], list[str]], path: Path) -> str:
+def export(
+    model: Any,
+    inputs: tuple[Any, ...],
+    names: tuple[list[str], list[str]],
+    path: Path,
+    with_weights: bool = True,
+) -> str:
     """Write a model as an ONNX file. Returns why the newer exporter made it; "" when the older one did.
 
     The weights of the model are changed. inputs: an example. names: (names of the inputs, names of the outputs).
+    with_weights: False: the values of the weights are left out where that can be, and these weights are inputs of the graph.
     Raises Failed with the messages of both exporters.
     """
     # The older exporter, without constant folding, keeps every parameter as an initializer of the same name. It merges equal
@@ -37,7 +44,7 @@ def export(model: Any, inputs: tuple[Any, ...], names: tuple[list[str], list[str
                 tensor.copy_(torch.rand(tensor.shape, generator=generator) + 0.5)
     with in_order(model, inputs, names[1]):
         try:
-            _older(model, inputs, names, path)
+            _older(model, inputs, names, path, with_weights)
         except MemoryError:
             raise
         except Exception as error:  # each operator and each kind of Python code fails with an error of its own
@@ -45,7 +52,7 @@ def export(model: Any, inputs: tuple[Any, ...], names: tuple[list[str], list[str
         else:
             return ""
         try:
-            _newer(model, inputs, names, path)
+            _newer(model, inputs, names, path, with_weights)
         except MemoryError:
             raise
         except Exception as error:
@@ -60,7 +67,9 @@ def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"
 
 
-def _older(model: Any, inputs: tuple[Any, ...], names: tuple[list[str], list[str]], path: Path) -> None:
+def _older(
+    model: Any, inputs: tuple[Any, ...], names: tuple[list[str], list[str]], path: Path, with_weights: bool = True
+) -> None:
     # A spectral norm is computed by vdot, which the exporter does not know; for real numbers it is a product.
     torch.onnx.register_custom_op_symbolic("aten::vdot", lambda graph, a, b: graph.op("MatMul", a, b), 9)
     with called_by_weights(
@@ -75,13 +84,39 @@ def _older(model: Any, inputs: tuple[Any, ...], names: tuple[list[str], list[str
             dynamo=False,
             do_constant_folding=False,
             training=torch.onnx.TrainingMode.EVAL,
+            export_params=with_weights,
         )
+    if not with_weights and not _add_constants(model, names[0], path):
+        _older(model, inputs, names, path)
+        return
     if any(isinstance(module, torch.nn.ModuleDict) for module in model.modules()):
         import onnx
 
-        graph = onnx.load(path)
+        graph = onnx.load(path, load_external_data=False)
         name_items(graph.graph, model)
         onnx.save(graph, path)
+
+
+def _add_constants(model: Any, inputs: list[str], path: Path) -> bool:
+    """Give an export without weights the buffers of the model that are no weights, such as whole numbers.
+
+    inputs: names of the inputs of the model.
+    Returns whether all that is now without a value is a weight; the exporter may have made other tensors of weights.
+    """
+    import onnx
+
+    graph, state = onnx.load(path), model.state_dict()
+    given, others = list[Any](), list[Any]()
+    for value in graph.graph.input:
+        (given if value.name in inputs else others).append(value)
+    if any(value.name not in state for value in others):
+        return False
+    constants = [value.name for value in others if not state[value.name].is_floating_point()]
+    graph.graph.initializer.extend(onnx.numpy_helper.from_array(state[name].numpy(), name) for name in constants)
+    del graph.graph.input[:]
+    graph.graph.input.extend([*given, *(value for value in others if value.name not in constants)])
+    onnx.save(graph, path)
+    return True
 
 
 def name_items(graph: Any, model: Any) -> None:
@@ -116,7 +151,9 @@ def _without_containers(model: Any, path: str) -> str:
     return ".".join(kept)
 
 
-def _newer(model: Any, inputs: tuple[Any, ...], names: tuple[list[str], list[str]], path: Path) -> None:
+def _newer(
+    model: Any, inputs: tuple[Any, ...], names: tuple[list[str], list[str]], path: Path, with_weights: bool = True
+) -> None:
     """Export without optimisation, which would fold weights, and name nodes and constants as the older exporter does."""
     import onnx
 
@@ -129,10 +166,10 @@ def _newer(model: Any, inputs: tuple[Any, ...], names: tuple[list[str], list[str
             output_names=names[1],
             dynamo=True,
             optimize=False,
-            external_data=False,
+            external_data=not with_weights,
             verbose=False,
         )
-    graph = onnx.load(path)
+    graph = onnx.load(path, load_external_data=False)
     name_nodes(graph.graph)
     _mark_constants(graph.graph, set(model.state_dict()))
     onnx.save(graph, path)

@@ -52,7 +52,9 @@ class Adapter(OnExport):
         options.graph_optimization_level = getattr(self.ort.GraphOptimizationLevel, level)
         # Idle threads that spin would keep a core busy during the next subject's block.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        return self.ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        with self.readable(model) as path:
+            graph = model.SerializeToString() if path is None else str(path)
+            return self.ort.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
 
     def values(self, model: Any, feed: Mapping[str, Array], tensors: Sequence[str]) -> Sequence[Array]:
         # Without optimisations no operators are fused, so a value is the same in every run that exposes it.

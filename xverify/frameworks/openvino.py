@@ -58,8 +58,9 @@ class Adapter(OnExport):
     def open(self, model: Any, properties: Mapping[str, str]) -> Any:
         """Convert and compile a graph, and make a request, which runs it. properties: of OpenVINO, beside threads."""
         settings = {"INFERENCE_NUM_THREADS": self.threads, "NUM_STREAMS": "1", **properties}
-        converted = self.core.read_model(io.BytesIO(model.SerializeToString()))
-        return self.core.compile_model(converted, "CPU", settings).create_infer_request()
+        with self.readable(model) as path:
+            converted = self.core.read_model(io.BytesIO(model.SerializeToString()) if path is None else path)
+            return self.core.compile_model(converted, "CPU", settings).create_infer_request()
 
     def values(self, model: Any, feed: Mapping[str, Array], tensors: Sequence[str]) -> Sequence[Array]:
         found = self.open(model, FLOAT32).infer(dict(feed))

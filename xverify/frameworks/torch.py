@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -17,7 +16,7 @@ from xverify.framework.objective import NOT_DIFFERENTIABLE
 from xverify.framework.own_step import Step
 from xverify.framework.structures import only_output
 from xverify.framework.training import BackwardPass, Batch, Training
-from xverify.frameworks._torch import OnTorch
+from xverify.frameworks._torch import OnTorch, channels_last
 from xverify.frameworks._torchvision import declare_torchvision_ops
 from xverify.weights import torch as weights
 from xverify.workload.optimizers import Optimizer
@@ -46,17 +45,6 @@ def compiled(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
     return framework.torch.compile(model)
 
 
-def channels_last(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
-    """Call the module with images and weights in the memory order N,H,W,C."""
-    order = framework.torch.channels_last
-    model = model.to(memory_format=order)
-
-    def call(*inputs: Any) -> Any:
-        return model(*(tensor.contiguous(memory_format=order) if tensor.ndim == 4 else tensor for tensor in inputs))
-
-    return call
-
-
 class Adapter(OnTorch):
     name = "torch"
     needs = {"torch": "torch"}
@@ -64,6 +52,7 @@ class Adapter(OnTorch):
     default_modes = ("eager",)
     trains = True
     takes_recipe = True
+    streams_weights = True
     mixed = ("bfloat16", "float16")
 
     def __init__(self, threads: int, device: str) -> None:
@@ -81,35 +70,35 @@ class Adapter(OnTorch):
         return super().refuses(folder, mode)
 
     def build(self, source: Source, options: Mapping[str, Any], float64: bool = False) -> Any:
-        # Tables that the constructor computes, and that are no weights, must be exact in a float64 model.
-        with self.float64_arithmetic() if float64 else nullcontext():
-            model = self.define(source, options).eval().to(self.device)
-        return model.double() if float64 else model
+        from xverify.frameworks._torch_on_disk import parameters_on_disk
 
-    def load_weights(self, model: Any, arrays: dict[str, Array]) -> None:
+        # Tables that the constructor computes, and that are no weights, must be exact in a float64 model.
+        with parameters_on_disk(self.disk) as move:
+            with self.float64_arithmetic() if float64 else nullcontext():
+                model = self.define(source, options).eval().to(self.device)
+            if float64:
+                model = model.double()
+            for parameter in model.parameters():
+                move(parameter)  # the constructor chose the dtype of some, and others are new ones on the device
+        return model
+
+    def load_weights(self, model: Any, arrays: Mapping[str, Array]) -> None:
         weights.to_model(model, arrays)
 
     def save_weights(self, model: Any) -> dict[str, Array]:
         arrays: dict[str, Array] = weights.from_model(model)
         return arrays
 
+    def weights_of(self, model: Any) -> Mapping[str, Array]:
+        return weights.OfModel(model)
+
     def precisions(self, model: Any) -> dict[str, str]:
         return {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in model.state_dict().items()}
 
     def random_operation(self, model: Any, inputs: tuple[Any, ...], folder: Path) -> str:
-        torch, found = self.torch, list[str]()
+        from xverify.frameworks._torch_random import random_operation
 
-        class Watch(torch.overrides.TorchFunctionMode):  # type: ignore[name-defined]
-            def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-                before = torch.get_rng_state()
-                result = function(*args, **(kwargs or {}))
-                if not found and not torch.equal(before, torch.get_rng_state()):
-                    found.append(function.__name__ + _line_in(folder))
-                return result
-
-        with self.inference(), Watch():
-            model(*inputs)
-        return "".join(found)
+        return random_operation(model, inputs, folder)
 
     def to_native(self, array: Array, layout: str | None) -> Any:
         return self.torch.from_numpy(np.array(array)).to(self.device)
@@ -168,10 +157,17 @@ class Adapter(OnTorch):
             norm.momentum = momentum
         model.eval()
 
-    def export_onnx(self, model: Any, inputs: tuple[Any, ...], names: tuple[list[str], list[str]], path: Path) -> str:
+    def export_onnx(
+        self,
+        model: Any,
+        inputs: tuple[Any, ...],
+        names: tuple[list[str], list[str]],
+        path: Path,
+        with_weights: bool = True,
+    ) -> str:
         from xverify.frameworks._torch_export import export
 
-        return export(model, inputs, names, path)
+        return export(model, inputs, names, path, with_weights)
 
     def capture(self, model: Any, inputs: tuple[Any, ...], names: Mapping[str, str], recorder: Recorder) -> Any:
         from xverify.frameworks._torch_linear import called_by_weights, owners_of
@@ -247,14 +243,6 @@ class Adapter(OnTorch):
         found = self.differentiated(loss, [*nodes, *parameters.values()])
         tensor_gradients, parameter_gradients = found[: len(nodes)], found[len(nodes) :]
         return BackwardPass(outputs, float(loss.detach()), tensor_gradients, by_name(parameters, parameter_gradients))
-
-
-def _line_in(folder: Path) -> str:
-    """The innermost line of a file in this folder that is being executed, as " in torch.py, line 12"; "" when there is none."""
-    for frame in reversed(traceback.extract_stack()):
-        if Path(frame.filename).is_relative_to(folder):
-            return f" in {Path(frame.filename).relative_to(folder)}, line {frame.lineno}"
-    return ""
 
 
 def by_name(parameters: Mapping[str, Any], gradients: Sequence[Any]) -> dict[str, Array]:

@@ -16,7 +16,7 @@ from ..progress import Listener
 from ..weights import check, digest, normal_form, npz
 from ..weights import onnx as onnx_weights
 from ..weights import torch as torch_weights
-from ..weights.canonical import Array
+from ..weights.canonical import check_shapes
 from ..worker import messages, messages_reference
 from ..worker.command import interpreter
 from ..worker.messages_soundness import BuildAgain
@@ -34,6 +34,7 @@ JUDGED_ITEMS = (
     4  # items of a batch whose layers are compared; a layer has thousands of values in each item, which is enough
 )
 MOST_NAMED = 5  # weights that a note names
+MOST_INSIDE = 2**26  # bytes of weights that an ONNX export holds; more are external data of it
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ class Prepared:
         """The same with the digest of the weights' normal form (see weights.normal_form)."""
         if not fused_parameters:
             return self
-        arrays = normal_form(npz.load_file(self.weights), fused_parameters)
+        arrays = normal_form(npz.OnDisk(self.weights), fused_parameters)
         return replace(self, weights_digest=digest(arrays), fused_parameters=fused_parameters)
 
     def sizes(self) -> tuple[int, int, int]:
@@ -162,7 +163,8 @@ def prepare(process: ReferenceProcess, started: messages.Started | None = None) 
         process.phase("importing")
         started = process.worker.start()
     process.phase("building the model")
-    built = process.worker.ask(build_question(process.folder, process.framework, None, trains=process.request.trains))
+    question = build_question(process.folder, process.framework, None, trains=process.request.trains)
+    built = process.worker.ask(replace(question, disk=str(space)))
     shapes = {name: tuple(shape) for name, shape in built.shapes.items()}
     if request.optimizer is not None:
         request.optimizer.recipe.check_model(shapes)
@@ -176,8 +178,7 @@ def prepare(process: ReferenceProcess, started: messages.Started | None = None) 
         if request.trains:
             few_training = fewer_items(process, training, JUDGED_ITEMS)
     replaced, random = _build_twice(process, few_inputs, len(shapes))
-    arrays, source = _weights(process, shapes, space / "weights.npz", space / "inputs.npz")
-    npz.save_file(arrays, space / "weights.npz")
+    source = _write_weights(process, shapes, space / "weights.npz", space / "inputs.npz")
     computed_weights = space / "computed-weights.npz" if built.computed and process.folder.folds() else None
     if computed_weights is not None:
         process.worker.ask(
@@ -185,7 +186,7 @@ def prepare(process: ReferenceProcess, started: messages.Started | None = None) 
         )
     return Prepared(
         weights=space / "weights.npz",
-        weights_digest=digest(arrays),
+        weights_digest=digest(npz.OnDisk(space / "weights.npz")),
         weights_source=source,
         shapes=shapes,
         inputs=space / "inputs.npz",
@@ -237,37 +238,36 @@ def is_statistic(name: str, names: Collection[str]) -> bool:
     return name.rsplit(".", 1)[-1] in probe.STATISTICS or probe.is_iterated(name, names)
 
 
-def _weights(
-    process: ReferenceProcess, shapes: Mapping[str, tuple[int, ...]], path: Path, inputs: Path
-) -> tuple[Mapping[str, Array], str]:
-    """The canonical weights and where they come from: a file, the model itself, or probe weights with calibrated batch norms."""
+def _write_weights(process: ReferenceProcess, shapes: Mapping[str, tuple[int, ...]], path: Path, inputs: Path) -> str:
+    """Write the canonical weights. Returns where they come from: a file, the model itself, or probe weights.
+
+    Here and elsewhere in this process, the weights of a model are never in memory together.
+    """
     request, given = process.request, process.request.weights
     if given == OWN_WEIGHTS:
         process.worker.ask(messages.Save(path=str(path)))
-        arrays = npz.load_file(path)
         source = f"the weights that build() of {process.framework} makes"
-        check(arrays, shapes, source=source)
-        return arrays, source
+        check(npz.OnDisk(path), shapes, source=source)
+        return source
     if given is not None:
         process.phase(f"reading {given}")
-        read = _read_file(process, Path(given))
-        check(read, shapes, source=given)
-        return read, given
-    source = f"probe weights, seed {request.seed}"
-    arrays = probe.weights(shapes, request.seed)
-    if not any(is_statistic(name, arrays) for name in arrays):
-        return arrays, source
-    process.phase("calibrating running statistics")
-    npz.save_file(arrays, path)
-    process.worker.ask(messages.Load(path=str(path)))
-    process.worker.ask(messages_reference.Calibrate(path=str(inputs), batch=request.batch))
-    process.worker.ask(messages.Save(path=str(path)))
-    return probe.unsettle(npz.load_file(path), request.seed), source
+        check(_read_file(process, Path(given), path), shapes, source=given)
+        return given
+    npz.save_file(probe.Weights(shapes, request.seed), path)
+    if any(is_statistic(name, shapes) for name in shapes):
+        process.phase("calibrating running statistics")
+        calibrated = path.with_name("calibrated-weights.npz")
+        process.worker.ask(messages.Load(path=str(path)))
+        process.worker.ask(messages_reference.Calibrate(path=str(inputs), batch=request.batch))
+        process.worker.ask(messages.Save(path=str(calibrated)))
+        npz.save_file(probe.unsettle(npz.OnDisk(calibrated), request.seed), path)
+        calibrated.unlink()
+    return f"probe weights, seed {request.seed}"
 
 
-def _read_file(process: ReferenceProcess, path: Path) -> npz.OnDisk:
-    """The canonical arrays of a weight file, on disk. The file is never read in this process."""
-    trust, most, target = process.request.trust, process.request.max_weights, process.space / "read.npz"
+def _read_file(process: ReferenceProcess, path: Path, target: Path) -> npz.OnDisk:
+    """Write the canonical arrays of a weight file, which is never read in this process, to an array file, and return them."""
+    trust, most = process.request.trust, process.request.max_weights
     if path.suffix not in torch_weights.SUFFIXES or process.framework != "torch":
         return convert_weights(path, target, trust, most)
     # torch is imported in this worker already
@@ -295,19 +295,30 @@ def export(process: ReferenceProcess, prepared: Prepared, needed: bool) -> Expor
 
 
 def _export(process: ReferenceProcess, prepared: Prepared) -> Export:
-    """Export the graph, set the canonical weights in it by name, and read its initializers back."""
+    """Export the graph, and set the canonical weights in it by name."""
     import onnx
 
-    path, read_back = process.space / "model.onnx", process.space / "onnx-weights.npz"
-    instead = process.worker.ask(messages_reference.Export(inputs=str(prepared.inputs), path=str(path))).instead
-    model = onnx.load(path)
-    unused = _unused(process, prepared, set(prepared.shapes) - set(onnx_weights.from_model(model)))
-    weights = npz.load_file(prepared.weights)
+    path, outside = process.space / "model.onnx", 4 * prepared.sizes()[1] > MOST_INSIDE
+    question = messages_reference.Export(inputs=str(prepared.inputs), path=str(path), weights=not outside)
+    instead = process.worker.ask(question).instead
+    model = onnx.load(path, load_external_data=False)
+    weights = npz.OnDisk(prepared.weights)
+    if outside:
+        found = onnx_weights.shapes(model, prepared.shapes)
+        unused = _unused(process, prepared, set(prepared.shapes) - set(found))
+        found.update({name: prepared.shapes[name] for name in unused})
+        check_shapes(found, prepared.shapes, source="the ONNX export's initializers")
+        # The file of the canonical weights is itself the external data, so that no process has to copy them.
+        onnx_weights.refer_to(model, {name: weights.place(name) for name in weights})
+        onnx.save(model, path)
+        return Export(path, prepared.weights, unused=unused, instead=instead)
+    read_back = process.space / "onnx-weights.npz"
+    unused = _unused(process, prepared, set(prepared.shapes) - set(onnx_weights.OfModel(model)))
     onnx_weights.add_unused(model, {name: weights[name] for name in unused})
-    check(onnx_weights.from_model(model), prepared.shapes, source="the ONNX export's initializers")
+    check(onnx_weights.OfModel(model), prepared.shapes, source="the ONNX export's initializers")
     onnx_weights.to_model(model, weights)
     onnx.save(model, path)
-    npz.save_file(onnx_weights.from_model(model), read_back)
+    npz.save_file(onnx_weights.OfModel(model), read_back)
     return Export(path, read_back, unused=unused, instead=instead)
 
 

@@ -6,13 +6,14 @@ what they are computed from, and must return these.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ..errors import Failed, nearest
 from ..weights import digest, normal_form, npz
-from ..weights.canonical import Array, Arrays
+from ..weights.canonical import Array, Changed
 from .build import Prepared
 
 MOST_NAMED = 3  # names in a message
@@ -55,32 +56,31 @@ class Folding:
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of the weights of the port."""
         kept = {name: shape for name, shape in self.prepared.shapes.items() if name not in self.parts}
-        return {**kept, **{name: array.shape for name, array in self._values().items()}}
+        return {**kept, **{name: shape for name, (shape, _) in self._values().items()}}
 
-    def arrays(self, arrays: Mapping[str, Array]) -> Arrays:
+    def arrays(self, arrays: Mapping[str, Array]) -> Mapping[str, Array]:
         """The weights of the port. arrays: those of the reference."""
-        kept = {name: array for name, array in arrays.items() if name not in self.parts}
-        return {**kept, **self._values()}
+        return Changed(arrays, {name: name for name in arrays if name not in self.parts}, self._values())
 
-    def _values(self) -> Arrays:
-        """The computed weights."""
+    def _values(self) -> dict[str, tuple[tuple[int, ...], Callable[[], Array]]]:
+        """The shape of each computed weight, and the function that reads it."""
         if not self.names:
             return {}
         assert self.prepared.computed_weights is not None
-        values = npz.load_file(self.prepared.computed_weights)
-        return {name: values[name] for name in self.names}
+        values = npz.OnDisk(self.prepared.computed_weights)
+        return {name: (values.shape(name), partial(values.__getitem__, name)) for name in self.names}
 
     def file(self, weights: Path, folder: Path) -> Path:
         """The file of the port's weights. weights: of the reference's. folder: where a file of others is written."""
         if not self.names:
             return weights
         path = folder / "folded-weights.npz"
-        npz.save_file(self.arrays(npz.load_file(weights)), path)
+        npz.save_file(self.arrays(npz.OnDisk(weights)), path)
         return path
 
     def digest(self) -> str:
         """The digest that the port's weights must have."""
-        arrays = self.arrays(npz.load_file(self.prepared.weights))
+        arrays = self.arrays(npz.OnDisk(self.prepared.weights))
         return digest(normal_form(arrays, self.prepared.fused_parameters))
 
     def check(self, shapes: Iterable[str]) -> None:

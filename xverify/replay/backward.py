@@ -295,7 +295,7 @@ class BackwardReplay:
             layer = float32_layer
         noise = self.noise if unit == self.noise.unit else self.float32_noise
         perturbed = arithmetic is Arithmetic.PERTURBED
-        with perturbed_layer(layer, float32_layer, noise, unit) if perturbed else nullcontext():
+        with perturbed_layer(layer, noise, unit) if perturbed else nullcontext():
             return self._differentiated(layer, call, upstream, arithmetic, noise)
 
     def _differentiated(

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..verdict import limits
 from ..verdict.limits import UNIT
 from .layer_kinds import summed_terms
-from .perturbation import Noise, saved_values
+from .perturbation import Noise
 from .stepping import Models
 from .structures import flatten, map_tensors
 from .tensors import Floors, mean_squares, rms
@@ -92,14 +92,11 @@ class Coverage:
 
 
 def _spoilers(layer: nn.Module, float32_layer: nn.Module) -> Iterator[_Spoiler]:
-    """A spoiler for each weight, statistic and eps of a layer. float32_layer: the layer that has the right values."""
+    """A spoiler for each weight, statistic and eps of a layer. float32_layer: the layer that has the right eps."""
     weights = dict(layer.named_parameters()) | dict(layer.named_buffers())
-    right = saved_values(layer, float32_layer)
     for name, tensor in weights.items():
-        if not tensor.is_floating_point() or tensor.numel() < 2:
-            continue
-        spoil = partial(_set, tensor, _wrong(name, tensor))
-        yield _Spoiler(name, spoil, partial(_set, tensor, right[name]))
+        if tensor.is_floating_point() and tensor.numel() > 1:
+            yield _Spoiler(name, partial(_spoil, name, tensor), partial(setattr, tensor, "data", tensor.data))
     if isinstance(getattr(layer, "eps", None), float):
         spoil = partial(setattr, layer, "eps", 10 * layer.eps)
         yield _Spoiler("eps", spoil, partial(setattr, layer, "eps", float32_layer.eps))
@@ -113,5 +110,5 @@ def _wrong(name: str, tensor: Tensor) -> Tensor:
     return torch.ones_like(tensor) if scale else torch.zeros_like(tensor)
 
 
-def _set(tensor: Tensor, value: Tensor) -> None:
-    tensor.data.copy_(value.data)
+def _spoil(name: str, tensor: Tensor) -> None:
+    tensor.data = _wrong(name, tensor.data)

@@ -166,7 +166,7 @@ class FusedLayers:
 
         exact = compute(map_tensors(args, Tensor.clone))
         perturbed_args = map_tensors(args, lambda tensor: self.noise.perturbed(tensor, size))
-        with perturbed_layer(layer, float32_layer, self.noise, size):
+        with perturbed_layer(layer, self.noise, size):
             perturbed = map_tensors(compute(perturbed_args), self.noise.perturbed)
         if fault is not None:
             return [exact, perturbed, map_tensors(exact, as_float32)]

@@ -74,31 +74,16 @@ class Arithmetic(Enum):
         return noise.perturbed(as_float64(tensor)) if self is Arithmetic.PERTURBED else as_float64(tensor)
 
 
-def saved_values(layer: nn.Module, float32_layer: nn.Module) -> dict[str, Tensor]:
-    """The right value of each weight and buffer of a float64 layer.
-
-    float32_layer: a layer with the same weights, which are not copied. A buffer that is no weight, and a weight that is computed
-        from others, are more exact in float64.
-    """
-    right = dict(float32_layer.named_parameters()) | dict(float32_layer.named_buffers())
-    own = layer._non_persistent_buffers_set | folded_weights(layer)
-    exact = dict(layer.named_parameters()) | dict(layer.named_buffers())
-    return right | {name: value.clone() for name, value in exact.items() if name in own}
-
-
 @contextmanager
-def perturbed_layer(layer: nn.Module, float32_layer: nn.Module, noise: Noise, size: float) -> Iterator[None]:
-    """Perturb the layer's weights, buffers and constants (eps, slopes) within the context.
-
-    float32_layer: a layer with the same weights, from which the weights are restored at the end.
-    """
+def perturbed_layer(layer: nn.Module, noise: Noise, size: float) -> Iterator[None]:
+    """Perturb the layer's weights, buffers and constants (eps, slopes) within the context. Its own values are not written to."""
     tensors = dict(layer.named_parameters()) | dict(layer.named_buffers())
-    originals = saved_values(layer, float32_layer)
+    originals = {name: tensor.data for name, tensor in tensors.items()}
     constants = {
         key: value for key, value in vars(layer).items() if isinstance(value, float) and key not in NOT_ROUNDED
     }
     for tensor in tensors.values():
-        noise.perturb_(tensor.data, size)
+        tensor.data = noise.perturb_(tensor.data.clone(), size)
     for name in folded_weights(layer):
         _perturb_norm_(tensors[name].data, noise, size)
     for index, (key, value) in enumerate(constants.items()):
@@ -107,7 +92,7 @@ def perturbed_layer(layer: nn.Module, float32_layer: nn.Module, noise: Noise, si
         yield
     finally:
         for name, tensor in tensors.items():
-            tensor.data.copy_(originals[name].data)
+            tensor.data = originals[name]
         for key, value in constants.items():
             setattr(layer, key, value)
 

@@ -166,7 +166,7 @@ class Models:
         own = {("", key): table for (owner, key), table in self.perturbed_tables.items() if owner == name}
         with (
             replaced(layer, own),
-            perturbed_layer(layer, self.float32_layers[name], noise, size),
+            perturbed_layer(layer, noise, size),
             self._arithmetic(layer, noise),
         ):
             return self.forwards[layer](*args[0], **args[1])

@@ -101,9 +101,7 @@ def band(
     replicas = []
     for index in range(REPLICAS):
         path = process.space / f"replica-{index}.npz"
-        perturbed = probe.perturb(
-            npz.load_file(Path(prepared.weights)), request.seed + index, UNITS.get(precision, 0.0)
-        )
+        perturbed = probe.perturb(npz.OnDisk(Path(prepared.weights)), request.seed + index, UNITS.get(precision, 0.0))
         npz.save_file(perturbed, path)
         replicas.append(TrainingState(weights=str(path), optimizer_state=start.optimizer_state, steps=start.steps))
     found = Band(losses, spread=SPREADS[precision], batches=request.cases)

@@ -12,6 +12,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from ..results.records import EndLosses
 from ..results.verdicts import EndVerdict
 from ..timing.statistics import interval
 from ..weights import npz
+from ..weights.canonical import Changed
 from ..worker.messages_training import LossCurve, TrainingState
 from ..worker.process import Worker
 from ..workload import probe
@@ -86,9 +88,10 @@ class EndLossComparison:
         if self.request.weights is not None:
             return self.prepared.weights
         path = self.process.space / f"weights-of-seed-{seed}.npz"
-        arrays = npz.load_file(self.prepared.weights)
-        drawn = probe.weights(self.prepared.shapes, seed)
-        npz.save_file({n: arrays[n] if is_statistic(n, arrays) else drawn[n] for n in arrays}, path)
+        arrays, drawn = npz.OnDisk(self.prepared.weights), probe.Weights(self.prepared.shapes, seed)
+        kept = [name for name in arrays if is_statistic(name, arrays)]
+        values = {name: (arrays.shape(name), partial(arrays.__getitem__, name)) for name in kept}
+        npz.save_file(Changed(drawn, {name: name for name in arrays if name not in values}, values), path)
         return path
 
     def compare(self, label: str, worker: Worker, differences: Sequence[str]) -> EndLosses:

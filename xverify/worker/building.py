@@ -58,6 +58,7 @@ class Building:
         state.options = {**request.options, **state.framework.mode_options.get(request.mode or "", {})}
         state.framework.objective, state.objective = None, request.objective
         state.framework.computes_in, state.framework.loss_scale = request.precision, 1.0
+        state.framework.disk = Path(request.disk) if request.disk else None
         state.targets = {TARGET: None}
         if request.objective is not None:
             state.targets = request.objective.targets
@@ -71,12 +72,12 @@ class Building:
         state.model = state.framework.build(state.source, state.options)
         seconds = state.clock() - begun
         try:
-            own = state.framework.save_weights(state.model)
+            own = state.framework.weights_of(state.model)
         except Undeclared as error:
             raise with_proposal(error, request.expected, state.names) from None
         layers = list(state.framework.layers(state.model)) if state.names else []
         state.canonical_names = rename(own, state.names, layers)
-        state.shapes = {state.canonical_names[name]: array.shape for name, array in own.items()}
+        state.shapes = {state.canonical_names[name]: canonical.shape_of(own, name) for name in own}
         fused = state.framework.fused_parameters(state.model)
         state.fused_parameters = {
             state.canonical_names[total]: tuple(rename_all(parts, state.names).values())
@@ -92,7 +93,7 @@ class Building:
     def load(self, request: messages.Load) -> Digested:
         """Load weights. The reply has the digest of the weights that are read back out of the model."""
         # The arrays are mapped. Arrays in allocated memory would leave it free for the timed calls, which a plain script's lack.
-        self.state.write_weights(self.state.model, dict(npz.OnDisk(Path(request.path))))
+        self.state.write_weights(self.state.model, npz.OnDisk(Path(request.path)))
         return self.digest(messages.Digest({}))
 
     def digest(self, request: messages.Digest) -> Digested:

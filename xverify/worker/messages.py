@@ -80,6 +80,8 @@ class Build(Request[Built]):
     expected: canonical name -> shape of the reference's weights, for the messages about a model that has others.
     objective: the loss that the model is trained with; None: the mean cross-entropy of its only output.
     precision: in which the model computes in training; its weights stay in float32.
+    disk: a folder in which the models that this process builds keep large parameters, so that the system can free the memory of
+        those that are not in use; None: in memory.
     """
 
     folder: str
@@ -92,6 +94,7 @@ class Build(Request[Built]):
     expected: dict[str, tuple[int, ...]] = field(default_factory=dict)
     objective: Objective | None = None
     precision: str = "float32"
+    disk: str | None = None
 
 
 @dataclass(frozen=True)

@@ -71,10 +71,13 @@ class Exported(Reply):
 class Export(Request[Exported]):
     """Write the model as ONNX to ``path``, traced on the first case of ``inputs``. Its weights are changed, so they must be
     loaded again.
+
+    weights: whether the file holds weights. Without them, a weight is an input of the graph, or an initializer with other values.
     """
 
     inputs: str
     path: str
+    weights: bool = True
 
 
 @dataclass(frozen=True)

@@ -64,13 +64,13 @@ class OwnStepSession:
     def take(self, request: messages.TakeOwnSteps) -> OwnStepsTaken:
         """Make a step from the weights of each file. The timed step then has the state that these steps leave."""
         state, framework = self.state, self.state.framework
-        state.write_weights(state.model, npz.load_file(Path(request.weights[0])))
+        state.write_weights(state.model, npz.OnDisk(Path(request.weights[0])))
         step, optimizers = self._start("eager" if request.watched else self.mode)
         names = {id(optimizer): name for name, optimizer in optimizers.items()}
         own, arrays = state.canonical_names, dict[str, Array]()
         losses, updated = list[dict[str, float]](), dict[str, str]()
         for number, file in enumerate(request.weights):
-            state.write_weights(state.model, npz.load_file(Path(file)))
+            state.write_weights(state.model, npz.OnDisk(Path(file)))
             with framework.watched_updates(state.model) if request.watched else nullcontext([]) as updates:
                 returned = step(self.batches[number % len(self.batches)])
                 framework.wait(returned)

@@ -113,6 +113,6 @@ class OwnStepReference:
             return {state.canonical_names[name]: array for name, array in framework.save_weights(model).items()}
 
         def load(model: Any, file: str) -> None:
-            state.write_weights(model, npz.load_file(Path(file)))
+            state.write_weights(model, npz.OnDisk(Path(file)))
 
         return Code(build, start, load, read, framework.watched_updates, state.canonical_names)

@@ -102,7 +102,7 @@ class ReferenceWork:
 
         state = self.state
         model = state.framework.build(state.source, state.options, float64=True)
-        state.write_weights(model, npz.load_file(Path(request.weights)))
+        state.write_weights(model, npz.OnDisk(Path(request.weights)))
         values = [each.value().detach().numpy() for each in computed(model)]
         arrays = {name: np.asarray(value, np.float32, order="C") for name, value in zip(state.computed, values)}
         npz.save_file(arrays, Path(request.path))
@@ -112,13 +112,15 @@ class ReferenceWork:
         """Write the model as ONNX."""
         state = self.state
         names, inputs = (list(state.inputs), list(state.outputs)), state.native_cases(request.inputs)[0]
-        return Exported(state.framework.export_onnx(state.model, inputs, names, Path(request.path)))
+        exported = state.framework.export_onnx(state.model, inputs, names, Path(request.path), request.weights)
+        return Exported(exported)
 
     def find_unused(self, request: messages.FindUnused) -> UnusedFound:
         """Change the weights, all together and then each by itself, and compare the outputs to the last bit."""
         state, inputs = self.state, self.state.native_cases(request.inputs)[0]
         own = {canonical: name for name, canonical in state.canonical_names.items()}
-        arrays = state.framework.save_weights(state.model)
+        weights = state.framework.weights_of(state.model)
+        arrays = {own[name]: np.array(weights[own[name]]) for name in request.names}
 
         def outputs(*changed: str) -> dict[str, Array]:
             wrong = {own[name]: 1.5 - 3.0 * arrays[own[name]] for name in changed}
@@ -145,7 +147,7 @@ class ReferenceWork:
         """Compute the outputs of every case in the framework's first mode."""
         state, framework = self.state, self.state.framework
         model = framework.build(state.source, state.options, float64=True) if request.float64 else state.model
-        state.write_weights(model, npz.load_file(Path(request.weights)))
+        state.write_weights(model, npz.OnDisk(Path(request.weights)))
         cases = state.native_cases(request.inputs, request.float64)
         results: dict[str, Array] = {}
         with framework.float64_arithmetic() if request.float64 else framework.inference():

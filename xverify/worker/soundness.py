@@ -86,7 +86,7 @@ class Soundness:
                 yield
         finally:
             model.eval()
-            self.state.write_weights(model, npz.load_file(Path(request.weights)))
+            self.state.write_weights(model, npz.OnDisk(Path(request.weights)))
 
     def _without_iterations(self, model: Any) -> AbstractContextManager[None]:
         """The context in which no pass in training mode changes the weights of the next one, as a spectral norm does."""
@@ -126,7 +126,7 @@ class Soundness:
         if request.seed is not None:
             return state.replayed_models(request.weights, request.seed, request.training).float64_model
         model = state.framework.build(state.source, state.options, float64=True)
-        state.write_weights(model, npz.load_file(Path(request.weights)))
+        state.write_weights(model, npz.OnDisk(Path(request.weights)))
         return model
 
     def _written_pass(self, model: Any, inputs: tuple[Any, ...], case: int, folder: Path) -> Pass:
@@ -164,22 +164,24 @@ class Soundness:
         """
         state, framework, folder = self.state, self.state.framework, Path(request.folder)
         model, other = state.model, framework.build(state.source, state.options)
-        first, again = framework.save_weights(model), framework.save_weights(other)
+        folder.mkdir(exist_ok=True)
+        kept = folder / "own-weights.npz"
+        npz.save_file(framework.weights_of(model), kept)
+        first, again = npz.OnDisk(kept), framework.weights_of(other)
         brought = [
             state.canonical_names[name]
-            for name, array in first.items()
-            if name in again and np.array_equal(array, again[name]) and not _constant(array)
+            for name in first
+            if name in again and np.array_equal(first[name], again[name]) and not _constant(first[name])
         ]
-        folder.mkdir(exist_ok=True)
-        weights = probe.weights(state.shapes, seed=0)
         try:
             for each in (model, other):
-                state.write_weights(each, weights)
+                state.write_weights(each, probe.Weights(state.shapes, seed=0))
             inputs = state.native_cases(request.inputs)[request.case]
             found = self._pass(model, inputs, request.case, Digests(folder, state.plain_array))
             place, share = self._compare((model, other), inputs, request.case, folder, found)
         finally:
-            framework.load_weights(model, first)
+            state.load_own(model, first)
+            kept.unlink()
         return BuiltAgain(tuple(brought), place, share)
 
     def call_as_user(self, request: messages.CallAsUser) -> CalledAsUser:

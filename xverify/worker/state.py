@@ -63,18 +63,26 @@ class State:
     context: Callable[[], AbstractContextManager[Any]] = nullcontext
     replay_models: dict[bool, Any] = field(default_factory=dict)
 
-    def read_weights(self, model: Any) -> canonical.Arrays:
-        """The weights of a model, in canonical form."""
-        own = {self.canonical_names[name]: array for name, array in self.framework.save_weights(model).items()}
-        return canonical.to_canonical(own, source=f"{self.framework.name}'s weights")
+    def read_weights(self, model: Any) -> Mapping[str, Array]:
+        """The weights of a model, in canonical form; of some frameworks, each is read when it is looked up."""
+        arrays, source = self.framework.weights_of(model), f"{self.framework.name}'s weights"
+        if isinstance(arrays, canonical.Streamed):
+            names = {self.canonical_names[name]: name for name in arrays}
+            return canonical.Converted(canonical.Changed(arrays, names), source)
+        return canonical.to_canonical({self.canonical_names[name]: array for name, array in arrays.items()}, source)
 
-    def write_weights(self, model: Any, arrays: canonical.Arrays) -> None:
+    def write_weights(self, model: Any, arrays: Mapping[str, Array]) -> None:
         """Load canonical arrays into a model. Raises WeightsError when they do not fit it."""
         arrays = canonical.normal_form(arrays, self.fused_parameters)
         canonical.check(
             arrays, self.shapes, source="the weights", table=self.framework.reads(), advice=self._advice_on_axes
         )
-        self.framework.load_weights(model, {own: arrays[name] for own, name in self.canonical_names.items()})
+        self.load_own(model, canonical.Changed(arrays, self.canonical_names))
+
+    def load_own(self, model: Any, arrays: Mapping[str, Array]) -> None:
+        """Load arrays with the framework's own names, which fit the model."""
+        taken: Any = arrays if self.framework.streams_weights else dict(arrays)  # most adapters take a dictionary only
+        self.framework.load_weights(model, taken)
 
     def _advice_on_axes(self, name: str, shape: tuple[int, ...]) -> str:
         """What to declare about a weight that should have this shape. name: canonical."""
@@ -159,7 +167,7 @@ class State:
             float64_model = build()
             float32_model = self.framework.build(self.source, self.options) if folded else self.model
             for model in (float64_model, float32_model, *([self.model] if folded else [])):
-                self.write_weights(model, npz.load_file(Path(weights)))
+                self.write_weights(model, npz.OnDisk(Path(weights)))
             found = tables.perturbed_tables(float64_model, build, seed)
             if folded:
                 for model in (float64_model, float32_model):

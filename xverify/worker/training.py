@@ -293,7 +293,7 @@ class TrainingSession:
     def set(self, begin: TrainingState) -> None:
         """Set weights, running statistics and optimizer state."""
         state, learner = self.state, self.learner
-        state.write_weights(state.model, npz.load_file(Path(begin.weights)))
+        state.write_weights(state.model, npz.OnDisk(Path(begin.weights)))
         found = npz.load_file(Path(begin.optimizer_state)) if begin.optimizer_state else {}
         count = len(learner.optimizer.state_names)
         values = {}

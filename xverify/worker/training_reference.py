@@ -120,7 +120,7 @@ class TrainingReference:
             finally:
                 models.precision = FLOAT32
                 for model in both:
-                    self.state.write_weights(model, npz.load_file(Path(begin.weights)))
+                    self.state.write_weights(model, npz.OnDisk(Path(begin.weights)))
 
     def _write(self, models: Any, begin: TrainingState) -> None:
         """Load the weights of the state, because a pass in training mode changes running statistics.

@@ -6,13 +6,16 @@ scales are one.
 
 from __future__ import annotations
 
+import math
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..weights.canonical import PIECE, Changed, Streamed, shape_of
 from .keys import case_key
 from .losses import TARGET
 from .objective import terms_of
@@ -31,19 +34,46 @@ def weights(shapes: Mapping[str, tuple[int, ...]], seed: int) -> dict[str, NDArr
 
     shapes: canonical name -> shape.
     """
-    return {name: _weight(name, tuple(shape), generator(seed, name)) for name, shape in shapes.items()}
+    return dict(Weights(shapes, seed))
 
 
-def _weight(name: str, shape: tuple[int, ...], random: np.random.Generator) -> NDArray[Any]:
+class Weights(Streamed):
+    """The weights that ``weights`` returns, each of which is drawn when it is looked up."""
+
+    def __init__(self, shapes: Mapping[str, tuple[int, ...]], seed: int) -> None:
+        self.shapes, self.seed = shapes, seed
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return _weight(name, self.shape(name), self.shape(name), generator(self.seed, name))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.shapes)
+
+    def __len__(self) -> int:
+        return len(self.shapes)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return tuple(self.shapes[name])
+
+    def pieces(self, name: str) -> Iterator[NDArray[Any]]:
+        random, remaining = generator(self.seed, name), math.prod(self.shape(name))
+        while remaining:  # a generator draws the same values in pieces
+            count = min(PIECE, remaining)
+            remaining -= count
+            yield _weight(name, self.shape(name), (count,), random)
+
+
+def _weight(name: str, shape: tuple[int, ...], drawn: tuple[int, ...], random: np.random.Generator) -> NDArray[Any]:
+    """The next values of a weight. shape: of the whole weight. drawn: of the values, as many as are wanted."""
     kind = name.rsplit(".", 1)[-1]
     if kind in ("running_var", "variance") or (kind == "weight" and len(shape) == 1):
-        return random.random(shape, dtype=np.float32) + np.float32(0.5)
+        return random.random(drawn, dtype=np.float32) + np.float32(0.5)
     if _is_norm(kind, shape):
-        return np.float32(np.sqrt(2.0)) * (random.random(shape, dtype=np.float32) + np.float32(0.5))
+        return np.float32(np.sqrt(2.0)) * (random.random(drawn, dtype=np.float32) + np.float32(0.5))
     if len(shape) < 2:
-        return np.float32(0.1) * random.standard_normal(shape, dtype=np.float32)
+        return np.float32(0.1) * random.standard_normal(drawn, dtype=np.float32)
     fan_in = int(np.prod(shape[1:]))
-    return np.float32(np.sqrt(2.0 / fan_in)) * random.standard_normal(shape, dtype=np.float32)
+    return np.float32(np.sqrt(2.0 / fan_in)) * random.standard_normal(drawn, dtype=np.float32)
 
 
 def _is_norm(kind: str, shape: tuple[int, ...]) -> bool:
@@ -59,7 +89,7 @@ def is_iterated(name: str, names: Collection[str]) -> bool:
     return kind.endswith(("_u", "_v")) and f"{name[:-2]}_orig" in names
 
 
-def unsettle(weights: Mapping[str, NDArray[Any]], seed: int) -> dict[str, NDArray[Any]]:
+def unsettle(weights: Mapping[str, NDArray[Any]], seed: int) -> Changed:
     """Change calibrated batch-norm statistics by a random amount, and round all that is calibrated to 12 significant bits.
 
     A batch norm whose statistics are exactly those of its input hides a wrong mean or variance. The rounding gives the same
@@ -67,21 +97,25 @@ def unsettle(weights: Mapping[str, NDArray[Any]], seed: int) -> dict[str, NDArra
 
     weights: canonical weights. Returns all weights; only batch-norm statistics and the vectors of spectral norms are changed.
     """
-    result = dict(weights)
-    for name, array in weights.items():
-        kind = name.rsplit(".", 1)[-1]
-        if is_iterated(name, weights):
-            result[name] = _rounded(array)
-        if kind not in STATISTICS:
-            continue
-        random = generator(seed, name)
-        if kind == "running_var":
-            changed = array * random.uniform(0.8, 1.25, array.shape)
-        else:
-            spread = np.sqrt(weights.get(name.removesuffix(kind) + "running_var", np.ones_like(array)))
-            changed = array + 0.1 * spread * random.standard_normal(array.shape)
-        result[name] = _rounded(changed)
-    return result
+    changed = {
+        name: (shape_of(weights, name), partial(_unsettled, weights, name, seed))
+        for name in weights
+        if is_iterated(name, weights) or name.rsplit(".", 1)[-1] in STATISTICS
+    }
+    return Changed(weights, {name: name for name in weights if name not in changed}, changed)
+
+
+def _unsettled(weights: Mapping[str, NDArray[Any]], name: str, seed: int) -> NDArray[Any]:
+    """One array that ``unsettle`` changes."""
+    kind, array = name.rsplit(".", 1)[-1], weights[name]
+    if kind not in STATISTICS:
+        return _rounded(array)
+    random = generator(seed, name)
+    if kind == "running_var":
+        return _rounded(array * random.uniform(0.8, 1.25, array.shape))
+    partner = name.removesuffix(kind) + "running_var"
+    spread = np.sqrt(weights[partner] if partner in weights else np.ones_like(array))
+    return _rounded(array + 0.1 * spread * random.standard_normal(array.shape))
 
 
 def _rounded(array: NDArray[Any]) -> NDArray[Any]:
@@ -143,21 +177,27 @@ def first_items(arrays: Mapping[str, NDArray[Any]], spec: ModelSpec, items: int)
     return {key: np.ascontiguousarray(array[few[key]]) for key, array in arrays.items()}
 
 
-def perturb(arrays: Mapping[str, NDArray[Any]], seed: int, unit: float = 0.0) -> dict[str, NDArray[Any]]:
+def perturb(arrays: Mapping[str, NDArray[Any]], seed: int, unit: float = 0.0) -> Changed:
     """Replace each float32 value by the next one above or below it, at random. Arrays of integers stay as they are.
 
     unit: unit roundoff of a lower precision, by which a value is then changed up or down; 0.0 for float32.
     """
-    result = {}
-    for name, array in arrays.items():
-        if array.dtype.kind == "f":
-            up = generator(seed, name).integers(0, 2, array.shape).astype(bool)
-            if unit:
-                array = array * np.where(up, 1 + unit, 1 - unit).astype(np.float32)
-            else:
-                array = np.where(up, np.nextafter(array, np.float32(np.inf)), np.nextafter(array, np.float32(-np.inf)))
-        result[name] = array
-    return result
+    return Changed(
+        arrays,
+        {},
+        {name: (shape_of(arrays, name), partial(_perturbed, arrays, name, seed, unit)) for name in arrays},
+    )
+
+
+def _perturbed(arrays: Mapping[str, NDArray[Any]], name: str, seed: int, unit: float) -> NDArray[Any]:
+    """One array that ``perturb`` changes."""
+    array = arrays[name]
+    if array.dtype.kind != "f":
+        return array
+    up = generator(seed, name).integers(0, 2, array.shape).astype(bool)
+    if unit:
+        return array * np.where(up, 1 + unit, 1 - unit).astype(np.float32)
+    return np.where(up, np.nextafter(array, np.float32(np.inf)), np.nextafter(array, np.float32(-np.inf)))
 
 
 def generator(seed: int, name: str) -> np.random.Generator:
