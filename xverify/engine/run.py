@@ -27,7 +27,7 @@ from ..worker.process import Worker
 from ..worker.space import temporary_folder
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
-from . import learning, replaying
+from . import learning, memory, replaying
 from .budget import Clock, overrun
 from .candidate import Candidate
 from .process_runs import ProcessRuns
@@ -190,6 +190,7 @@ class Run:
         try:
             started = {each.label: self.background.submit(each.start) for each in self.candidates}
             self.prepared = prepared = build.prepare(self.process)
+            self._tell_memory(prepared)
             export = Export()
 
             def build_model(candidate: Candidate) -> None:
@@ -219,6 +220,19 @@ class Run:
             check_weights(self.earlier, self._weights())
         for candidate in self.candidates:
             candidate.use_normal_form(self.prepared)
+
+    def _tell_memory(self, prepared: Prepared) -> None:
+        """Say how much memory the weights take, before the subjects build their models."""
+        subjects = [each.subject.adapter for each in self.candidates]
+        needed, available = (
+            memory.of_weights(prepared.shapes, subjects, self.request.optimizer),
+            host.available_memory(),
+        )
+        if says := memory.says(needed, available):
+            self.process.phase(says)
+        if warning := memory.warning(needed, available):
+            self.notes.append(warning)
+            self.listener.note(warning)
 
     def _time(self) -> None:
         """Time the processes that are ready, write the result so far, and report it."""

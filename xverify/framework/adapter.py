@@ -75,6 +75,8 @@ class Framework:
     weights_route: ClassVar[str] = "canonical"
     # Whether ``load_weights`` takes any mapping and looks its arrays up one by one, so that they need not be in memory together.
     streams_weights: ClassVar[bool] = False
+    # How often a process of this framework has the weights in memory at its peak; see engine/memory.py.
+    copies: ClassVar[float] = 4.0
     # Whether the adapter runs the reference's ONNX export instead of a model file of the folder.
     runs_export: ClassVar[bool] = False
     # The name of the method with which a layer object computes; layers are captured by wrapping it.

@@ -35,6 +35,7 @@ def eager(framework: Framework, model: Any, example: tuple[Any, ...]) -> Any:
 
 class Adapter(Framework):
     name = "jittor"
+    copies = 2.9
     needs = {"jittor": "jittor"}
     modes = {"eager": eager}
     implicit_mode = "eager"

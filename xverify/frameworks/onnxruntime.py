@@ -21,6 +21,7 @@ def basic(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
 
 class Adapter(OnExport):
     name = "onnxruntime"
+    copies = 3.8
     needs = {"onnxruntime": "onnxruntime", "onnx": "onnx"}
     modes = {"all": optimized, "basic": basic}
     implicit_mode = "all"

@@ -25,6 +25,7 @@ def default(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
 
 class Adapter(OnExport):
     name = "openvino"
+    copies = 1.5
     needs = {"openvino": "openvino", "onnx": "onnx"}
     modes = {"float32": float32, "default": default}
     implicit_mode = "float32"

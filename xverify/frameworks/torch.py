@@ -47,6 +47,7 @@ def compiled(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
 
 class Adapter(OnTorch):
     name = "torch"
+    copies = 1.2
     needs = {"torch": "torch"}
     modes = {"eager": eager, "trace": trace, "script": script, "compile": compiled, "channels-last": channels_last}
     default_modes = ("eager",)
