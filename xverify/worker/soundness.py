@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,7 +44,10 @@ class Digests(Recorder):
     """A recorder that keeps the dtype and a digest of every array, and writes no file."""
 
     def _file(self, array: Array) -> str:
-        return f"{array.dtype.name} {self._digest(array).hex()}"
+        array = np.ascontiguousarray(array).reshape(array.shape)
+        digest = hashlib.blake2b(array.data if array.size else b"", digest_size=16)
+        digest.update(f"{array.dtype} {array.shape}".encode())
+        return f"{array.dtype.name} {digest.hexdigest()}"
 
 
 class Soundness:
