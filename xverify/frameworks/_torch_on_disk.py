@@ -46,7 +46,8 @@ class OnDisk:
     def _empty(self, parameter: Tensor, size: int) -> Tensor:
         handle, name = tempfile.mkstemp(".parameter", dir=self.folder)
         try:
-            os.posix_fallocate(handle, 0, size)  # a full disk is an error here, and would end the process later
+            # A full disk is an error here, and would end the process later. Not every system can reserve space.
+            os.posix_fallocate(handle, 0, size) if hasattr(os, "posix_fallocate") else os.ftruncate(handle, size)
             flat = torch.from_file(name, shared=True, size=parameter.numel(), dtype=parameter.dtype)
         finally:
             os.close(handle)
