@@ -1,8 +1,8 @@
 """How much memory and time a run of a large model takes: a GPT of 10 M, 100 M and 1.3 G parameters on PyTorch and ONNX Runtime.
 
 The model is that of models/gpt-tiny with other sizes, random weights, a batch of one sequence and 32 tokens. Every half second the
-memory of each process of the run is read. Memory is what a process holds by itself; pages of files, which the system
-can drop at any time, are counted only in the resident size of the parent. Ends with 1 when a limit is not kept.
+memory of each process of the run is read. It is counted without the pages of files, which the system can free at any time, but with
+them in the parent. The exit status is 1 when a limit is not kept.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ MOST_IN_ALL = 24 * 1024  # MiB
 MOST_GROWTH = 1.5  # of the seconds of judging per parameter, from 100M to 1.3G
 INTERVAL = 0.5  # seconds
 SUBJECTS = {"subject-0": "torch:eager", "subject-1": "onnxruntime"}  # name of the worker's folder -> subject
+TITLES = ("parameters", "verdict", "seconds", "ns a parameter", "MiB: parent", "reference", *SUBJECTS.values(), "all")
 
 SPEC = """\
 from xverify import ModelSpec, TensorSpec
@@ -107,10 +108,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default=",".join(SHAPES), help="some of %(default)s")
     sizes = parser.parse_args().sizes.split(",")
-    print(
-        "parameters  verdict  seconds  ns a parameter  parent MiB  reference MiB  torch MiB  onnxruntime MiB  all MiB",
-        flush=True,
-    )
+    print("".join(f"{title:>17}" for title in TITLES), flush=True)
     costs, good = {}, True
     for size in sizes:
         with tempfile.TemporaryDirectory() as folder:
@@ -121,10 +119,9 @@ def main() -> int:
         own = peaks.own
         parts = [own.get(name, 0.0) for name in ("reference", *SUBJECTS, "total")]
         good &= result["verdict"] == "PASS" and peaks.resident <= MOST_IN_PARENT and own["total"] <= MOST_IN_ALL
-        numbers = "  ".join(f"{number:,.0f}" for number in (peaks.resident, *parts))
-        print(
-            f"{parameters(size):,}  {result['verdict']}  {seconds:.0f}  {1e9 * costs[size]:.0f}  {numbers}", flush=True
-        )
+        numbers = (seconds, 1e9 * costs[size], peaks.resident, *parts)
+        cells = (f"{parameters(size):,}", result["verdict"], *(f"{number:,.0f}" for number in numbers))
+        print("".join(f"{cell:>17}" for cell in cells), flush=True)
     if {"100M", "1.3G"} <= set(costs):
         growth = costs["1.3G"] / costs["100M"]
         good &= growth <= MOST_GROWTH

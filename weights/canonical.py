@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -30,15 +30,26 @@ MOST_LISTED = 5  # names that an error message lists
 
 
 class Streamed(Mapping[str, Array]):
-    """Arrays of which each is read, drawn or computed when it is looked up, so that they are never in memory together."""
+    """Arrays of which each is read, drawn or computed when it is looked up, so that they are never in memory together.
+
+    names: of all arrays, in their order.
+    """
+
+    names: Collection[str]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
 
     @abstractmethod
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of an array, which is not read for it."""
 
     def dtype(self, name: str) -> np.dtype[Any]:
-        """The dtype of an array, which is not read for it."""
-        return np.dtype(np.float32)
+        """The dtype of an array. It is read for that where its dtype is not known otherwise."""
+        return self[name].dtype
 
     def pieces(self, name: str) -> Iterator[Array]:
         """The values of an array in C order, as flat arrays of at most PIECE values where it can be had in parts."""
@@ -59,16 +70,10 @@ class Changed(Streamed):
         computed: Mapping[str, tuple[tuple[int, ...], Callable[[], Array]]] | None = None,
     ) -> None:
         self.arrays, self.origins, self.computed = arrays, origins, computed or {}
+        self.names = (*self.origins, *self.computed)
 
     def __getitem__(self, name: str) -> Array:
         return self.computed[name][1]() if name in self.computed else self.arrays[self.origins[name]]
-
-    def __iter__(self) -> Iterator[str]:
-        yield from self.origins
-        yield from self.computed
-
-    def __len__(self) -> int:
-        return len(self.origins) + len(self.computed)
 
     def shape(self, name: str) -> tuple[int, ...]:
         return self.computed[name][0] if name in self.computed else shape_of(self.arrays, self.origins[name])
@@ -123,14 +128,11 @@ class Converted(Streamed):
     def __getitem__(self, name: str) -> Array:
         return _canonical(self.arrays[name], name, self.source)
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.names)
-
-    def __len__(self) -> int:
-        return len(self.names)
-
     def shape(self, name: str) -> tuple[int, ...]:
         return shape_of(self.arrays, name)
+
+    def dtype(self, name: str) -> np.dtype[Any]:
+        return np.dtype(np.float32)
 
 
 def _canonical(value: Array, name: str, source: str) -> Array:

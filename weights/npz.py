@@ -70,7 +70,7 @@ class OnDisk(Streamed):
     """
 
     def __init__(self, *paths: Path) -> None:
-        self.places: dict[str, tuple[Path, int]] = {}
+        self.names = self.places = dict[str, tuple[Path, int]]()
         for path in paths:
             with _readable(path), zipfile.ZipFile(path) as archive:
                 for member in archive.infolist():
@@ -82,12 +82,6 @@ class OnDisk(Streamed):
             if math.prod(place.shape) * place.dtype.itemsize < MAPPED:
                 return np.fromfile(file, place.dtype, math.prod(place.shape)).reshape(place.shape, order=order)
             return np.asarray(np.memmap(file, place.dtype, "c", place.offset, place.shape, order))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.places)
-
-    def __len__(self) -> int:
-        return len(self.places)
 
     def place(self, name: str) -> Place:
         """Where the values of an array are."""
@@ -128,6 +122,7 @@ class OnDisk(Streamed):
 
 def save_file(arrays: Mapping[str, Array], path: Path) -> None:
     """Write arrays of any dtype without compression. Those of a Streamed mapping are written one by one, in pieces."""
+    Path(path).unlink(missing_ok=True)  # the arrays of a file that is written again may be mapped, and stay as they are
     # Not with np.savez: it appends .npz to the path, and the name of a tensor could collide with its arguments.
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         for name in arrays:

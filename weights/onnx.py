@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ class OfModel(Streamed):
         self.folder = folder
         tensors = [tensor for tensor in model.graph.initializer if not tensor.name.startswith("onnx::")]
         self.dtypes = {tensor.name: helper.tensor_dtype_to_np_dtype(tensor.data_type) for tensor in tensors}
-        self.tensors = {tensor.name: tensor for tensor in tensors if self.dtypes[tensor.name].kind == "f"}
+        self.names = self.tensors = {tensor.name: tensor for tensor in tensors if self.dtypes[tensor.name].kind == "f"}
 
     def __getitem__(self, name: str) -> Array:
         from onnx import external_data_helper as external
@@ -45,12 +45,6 @@ class OfModel(Streamed):
         path, count = self.folder / place.location, math.prod(shape)
         array = np.memmap(path, self.dtypes[name], "r", int(place.offset or 0), (count,))
         return np.asarray(array).reshape(shape)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.tensors)
-
-    def __len__(self) -> int:
-        return len(self.tensors)
 
     def shape(self, name: str) -> tuple[int, ...]:
         return tuple(self.tensors[name].dims)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,23 +59,13 @@ class Tensors(Streamed):
     """The arrays of one or several files, as stored. places: name -> where it is. An array is read when it is looked up."""
 
     def __init__(self, places: Mapping[str, Place]) -> None:
-        self.places = places
+        self.names = self.places = places
 
     def __getitem__(self, name: str) -> Array:
         return self.places[name].read(name)
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.places)
-
-    def __len__(self) -> int:
-        return len(self.places)
-
     def shape(self, name: str) -> tuple[int, ...]:
         return self.places[name].shape
-
-    def dtype(self, name: str) -> np.dtype[Any]:
-        kind = self.places[name].dtype
-        return np.dtype(np.float32 if kind == BFLOAT16 else DTYPES[kind])
 
 
 def open_file(path: Path, trust: bool = False, most: float | None = None) -> Tensors:

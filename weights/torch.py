@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -132,22 +132,15 @@ class OfModel(Streamed):
 
     def __init__(self, model: Any) -> None:
         state = _without_aliases(model.state_dict())
-        self.tensors = {name: tensor.detach() for name, tensor in state.items() if tensor.is_floating_point()}
+        self.names = self.tensors = {
+            name: tensor.detach() for name, tensor in state.items() if tensor.is_floating_point()
+        }
 
     def __getitem__(self, name: str) -> Array:
         return _array(self.tensors[name])
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.tensors)
-
-    def __len__(self) -> int:
-        return len(self.tensors)
-
     def shape(self, name: str) -> tuple[int, ...]:
         return tuple(self.tensors[name].shape)
-
-    def dtype(self, name: str) -> np.dtype[Any]:
-        return self[name].dtype
 
 
 def from_model(model: Any) -> Arrays:

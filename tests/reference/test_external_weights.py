@@ -1,4 +1,4 @@
-"""An ONNX export with its weights in the file of the canonical weights: the same verdict, also after a wrong place in that file."""
+"""An ONNX export whose weights are in the file of the canonical weights has the same verdict as one that holds its weights."""
 
 from dataclasses import replace
 

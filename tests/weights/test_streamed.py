@@ -33,6 +33,15 @@ def test_a_streamed_digest_is_that_of_the_arrays(tmp_path, small_pieces):
     assert digest(npz.OnDisk(tmp_path / "all.npz")) != digest({**changed, **fortran})
 
 
+def test_a_mapped_array_stays_when_its_file_is_written_again(tmp_path):
+    first, second = (np.full(npz.MAPPED, value, np.float32) for value in (1, 2))
+    npz.save_file({"w": first}, tmp_path / "all.npz")
+    mapped = npz.OnDisk(tmp_path / "all.npz")["w"]
+    npz.save_file({"w": second}, tmp_path / "all.npz")
+    assert np.array_equal(mapped, first)
+    assert np.array_equal(npz.load_file(tmp_path / "all.npz")["w"], second)
+
+
 def test_sums_of_streamed_weights_are_those_of_the_arrays(tmp_path):
     whole = probe.weights({"lstm.bias_ih": (4,), "lstm.bias_hh": (4,), "lstm.weight": (4, 2)}, seed=0)
     npz.save_file(whole, tmp_path / "all.npz")

@@ -9,11 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from ..framework.adapter import Framework
+from ..framework.adapter import IN_MEMORY, Framework
 from ..workload.optimizers import Optimizer
 
 GIB = 2**30
-KEPT = 2**28  # bytes of each of the reference's two models that stay in memory; see frameworks/_torch_on_disk.py
 OF_A_LAYER = 6  # of the reference: how often it has the weights of the layer that it judges
 LARGE = GIB  # bytes; less is not worth a line
 
@@ -29,12 +28,13 @@ def of_weights(
     total, largest = sum(sizes), max(sizes, default=0)
     # Training adds the gradients, and what the optimizer stores.
     added = 1 + len(optimizer.state_names) if optimizer is not None else 0
-    reference = min(total, KEPT) + min(2 * total, KEPT) + OF_A_LAYER * largest + 2 * added * total
+    # It has a float32 and a float64 model, of which the rest is in files.
+    reference = min(total, IN_MEMORY) + min(2 * total, IN_MEMORY) + OF_A_LAYER * largest + 2 * added * total
     return int(reference + sum((each.copies + added) * total for each in subjects))
 
 
 def says(needed: int, available: int) -> str:
-    """What is told to the user while the run goes on; "" where the weights are small. Both are bytes."""
+    """The line of progress about the memory; "" where the weights are small. Both are bytes."""
     if needed < LARGE:
         return ""
     return f"the weights take about {needed / GIB:.1f} GiB of memory in all processes; {available / GIB:.1f} GiB are available"

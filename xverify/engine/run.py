@@ -224,15 +224,13 @@ class Run:
     def _tell_memory(self, prepared: Prepared) -> None:
         """Say how much memory the weights take, before the subjects build their models."""
         subjects = [each.subject.adapter for each in self.candidates]
-        needed, available = (
-            memory.of_weights(prepared.shapes, subjects, self.request.optimizer),
-            host.available_memory(),
-        )
-        if says := memory.says(needed, available):
-            self.process.phase(says)
+        needed = memory.of_weights(prepared.shapes, subjects, self.request.optimizer)
+        available = host.available_memory()
         if warning := memory.warning(needed, available):
             self.notes.append(warning)
             self.listener.note(warning)
+        elif says := memory.says(needed, available):
+            self.process.phase(says)
 
     def _time(self) -> None:
         """Time the processes that are ready, write the result so far, and report it."""

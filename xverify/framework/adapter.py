@@ -28,6 +28,9 @@ from .training import BackwardPass, Batch, Training
 
 # A numpy array of any shape and dtype.
 Array = NDArray[Any]
+# (names of the inputs, names of the outputs) of a model.
+Names = tuple[list[str], list[str]]
+IN_MEMORY = 2**28  # bytes of the parameters of a model with a folder in ``disk`` that stay in memory nevertheless
 # A mode is a function (adapter, model, example) -> callable. The example is a tuple of native inputs; the returned callable takes
 # such inputs and returns the model's outputs, which may be nested (see ``structures``).
 Mode = Callable[[Any, Any, tuple[Any, ...]], Callable[..., Any]]
@@ -257,18 +260,11 @@ class Framework:
     def calibrate(self, model: Any, inputs: tuple[Any, ...]) -> None:
         """Set the running statistics of batch norms to those of these native inputs. Only a reference needs it."""
 
-    def export_onnx(
-        self,
-        model: Any,
-        inputs: tuple[Any, ...],
-        names: tuple[list[str], list[str]],
-        path: Path,
-        with_weights: bool = True,
-    ) -> str:
+    def export_onnx(self, model: Any, inputs: tuple[Any, ...], names: Names, path: Path, with_weights: bool) -> str:
         """Write the model as an ONNX file that keeps parameter names and folds no constants. Only a reference needs it.
 
         inputs: an example of native inputs. names: (names of the inputs, names of the outputs).
-        with_weights: False: weights may be inputs of the graph, which have no values.
+        with_weights: False: the file need not hold the values of weights, which are then inputs of the graph.
         Returns why the usual exporter could not make it; "" when it did.
         """
         raise Unsupported(f"{self.name} cannot export ONNX")

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from xverify.errors import Failed
+from xverify.framework.adapter import Names
 from xverify.frameworks._onnx import scope
 from xverify.frameworks._torch_linear import called_by_weights, owners_of
 from xverify.frameworks._torch_outputs import in_order
@@ -22,13 +23,7 @@ from xverify.frameworks._torch_outputs import in_order
 CONSTANT = "onnx::"
 
 
-def export(
-    model: Any,
-    inputs: tuple[Any, ...],
-    names: tuple[list[str], list[str]],
-    path: Path,
-    with_weights: bool = True,
-) -> str:
+def export(model: Any, inputs: tuple[Any, ...], names: Names, path: Path, with_weights: bool) -> str:
     """Write a model as an ONNX file. Returns why the newer exporter made it; "" when the older one did.
 
     The weights of the model are changed. inputs: an example. names: (names of the inputs, names of the outputs).
@@ -67,9 +62,7 @@ def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"
 
 
-def _older(
-    model: Any, inputs: tuple[Any, ...], names: tuple[list[str], list[str]], path: Path, with_weights: bool = True
-) -> None:
+def _older(model: Any, inputs: tuple[Any, ...], names: Names, path: Path, with_weights: bool) -> None:
     # A spectral norm is computed by vdot, which the exporter does not know; for real numbers it is a product.
     torch.onnx.register_custom_op_symbolic("aten::vdot", lambda graph, a, b: graph.op("MatMul", a, b), 9)
     with called_by_weights(
@@ -87,7 +80,7 @@ def _older(
             export_params=with_weights,
         )
     if not with_weights and not _add_constants(model, names[0], path):
-        _older(model, inputs, names, path)
+        _older(model, inputs, names, path, with_weights=True)
         return
     if any(isinstance(module, torch.nn.ModuleDict) for module in model.modules()):
         import onnx
@@ -151,9 +144,7 @@ def _without_containers(model: Any, path: str) -> str:
     return ".".join(kept)
 
 
-def _newer(
-    model: Any, inputs: tuple[Any, ...], names: tuple[list[str], list[str]], path: Path, with_weights: bool = True
-) -> None:
+def _newer(model: Any, inputs: tuple[Any, ...], names: Names, path: Path, with_weights: bool) -> None:
     """Export without optimisation, which would fold weights, and name nodes and constants as the older exporter does."""
     import onnx
 

@@ -16,13 +16,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
-IN_MEMORY = 2**28  # bytes of a model's parameters that stay in memory, so that most models have no files
+from xverify.framework.adapter import IN_MEMORY
+
 SMALL = 2**20  # bytes; smaller parameters stay in memory
 PLACED = "_placed"  # attribute of a parameter that was taken: its dtype at that time
 
 
 class OnDisk:
-    """Moves parameters of one model to files of a folder, after the first IN_MEMORY bytes and while there is room on the disk."""
+    """Moves the parameters of one model to files of a folder. The first IN_MEMORY bytes stay, so that most models have no files.
+
+    When the disk is full, the other parameters stay in memory, too.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.remaining = folder, IN_MEMORY

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from xverify.errors import Failed, Unsupported
-from xverify.framework.adapter import Array, Framework, Source
+from xverify.framework.adapter import Array, Framework, Names, Source
 from xverify.framework.capture import Recorder, TrainingRecorder
 from xverify.framework.objective import NOT_DIFFERENTIABLE
 from xverify.framework.own_step import Step
@@ -158,14 +158,7 @@ class Adapter(OnTorch):
             norm.momentum = momentum
         model.eval()
 
-    def export_onnx(
-        self,
-        model: Any,
-        inputs: tuple[Any, ...],
-        names: tuple[list[str], list[str]],
-        path: Path,
-        with_weights: bool = True,
-    ) -> str:
+    def export_onnx(self, model: Any, inputs: tuple[Any, ...], names: Names, path: Path, with_weights: bool) -> str:
         from xverify.frameworks._torch_export import export
 
         return export(model, inputs, names, path, with_weights)

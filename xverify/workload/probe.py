@@ -41,19 +41,16 @@ class Weights(Streamed):
     """The weights that ``weights`` returns, each of which is drawn when it is looked up."""
 
     def __init__(self, shapes: Mapping[str, tuple[int, ...]], seed: int) -> None:
-        self.shapes, self.seed = shapes, seed
+        self.names, self.shapes, self.seed = shapes, shapes, seed
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         return _weight(name, self.shape(name), self.shape(name), generator(self.seed, name))
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.shapes)
-
-    def __len__(self) -> int:
-        return len(self.shapes)
-
     def shape(self, name: str) -> tuple[int, ...]:
         return tuple(self.shapes[name])
+
+    def dtype(self, name: str) -> np.dtype[Any]:
+        return np.dtype(np.float32)
 
     def pieces(self, name: str) -> Iterator[NDArray[Any]]:
         random, remaining = generator(self.seed, name), math.prod(self.shape(name))
