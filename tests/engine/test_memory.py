@@ -32,7 +32,7 @@ def test_only_what_matters_is_said():
     assert memory.says(3 * GIB, 2 * GIB).startswith(
         "the weights take about 3.0 GiB of memory in all processes; 2.0 GiB"
     )
-    assert "Name fewer --subjects" in memory.warning(3 * GIB, 2 * GIB)
+    assert "Use a machine with more memory" in memory.warning(3 * GIB, 2 * GIB)
 
 
 @pytest.mark.parametrize(("available", "warned"), [(10, True), (10 * GIB, False)])

@@ -17,6 +17,7 @@ from ..engine.process_runs import ProcessRuns
 from ..framework.modelfile import Tensor
 from ..results.records import Result, Row, Settings, overall
 from ..results.verdicts import Outcome
+from ..timing.noise import Seen
 from ..worker import allocator
 from ..workload.options import ALLOCATORS, EFFORTS
 from .figures import unmet
@@ -64,6 +65,7 @@ class FileTiming:
             check.clock,
             check.listener,
             self.notes,
+            Seen(),
             self.background,
             methodcaller("next_worker"),
         )

@@ -36,6 +36,12 @@ class Clock:
         """An equal part of the seconds that are left; None without a limit."""
         return None if self.left is None else max(0.0, self.left) / parts
 
+    def part(self, parts: int) -> Clock:
+        """A clock that has an equal part of the seconds that are left, and counts with this one."""
+        clock = Clock(self.share(parts))
+        clock.begun, clock.spent = self.begun, self.spent
+        return clock
+
     def timeline(self) -> dict[str, float]:
         """The seconds so far, by activity and in total, as a result has them."""
         spent = {f"{what}_seconds": seconds for what, seconds in self.spent.items()}

@@ -75,10 +75,16 @@ class Candidate(TimedCandidate):
 
         See weights.normal_form.
         """
-        self.prepared = prepared
-        if self.active and self.built is not None:
+        before, self.prepared = self.prepared, prepared
+        if self.built is None or before is None:
+            return
+        if self.active:
             with self._stage():
                 self.built = self._in_normal_form(self.built)
+        elif self.built.weights_digest == (self.built.folded_digest or before.weights_digest):
+            # Its process has ended. Weights that were equal have equal sums.
+            own = Folding(self.built.folded, prepared).digest() if self.built.folded else ""
+            self.built = replace(self.built, weights_digest=own or prepared.weights_digest, folded_digest=own)
 
     def _in_normal_form(self, built: Built) -> Built:
         """The same with the digest of the weights' normal form."""

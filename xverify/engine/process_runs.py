@@ -12,14 +12,15 @@ from typing import Generic, TypeVar
 
 from ..progress import Listener
 from ..results.records import Speed
-from ..timing import noise, plan
+from ..timing import plan
+from ..timing.noise import Seen
 from ..timing.speed import speeds
 from ..worker import messages
 from ..worker.process import Worker
 from ..workload.request import Request
 from . import rounds
 from .budget import Clock
-from .repeat import another_run_helps, faultless
+from .repeat import another_run_helps, faultless, process_runs_done
 from .timed import TimedCandidate
 
 Timed = TypeVar("Timed", bound=TimedCandidate)
@@ -28,7 +29,8 @@ Timed = TypeVar("Timed", bound=TimedCandidate)
 class ProcessRuns(Generic[Timed]):
     """The process runs of some candidates.
 
-    candidates: the first one is the baseline of time ratios. The list may be filled until ``time`` is called.
+    candidates: the first one is the baseline of time ratios.
+    noise: what was seen of the noise of the machine, which is added to it.
     notes: gets a sentence about each thing that --max-seconds cuts short.
     background: runs what is not timed.
     new_worker: makes the worker of a candidate's next process.
@@ -41,13 +43,13 @@ class ProcessRuns(Generic[Timed]):
         clock: Clock,
         listener: Listener,
         notes: list[str],
+        noise: Seen,
         background: Executor,
         new_worker: Callable[[Timed], Worker],
     ) -> None:
         self.candidates, self.request, self.clock, self.listener = candidates, request, clock, listener
-        self.notes, self.background, self.new_worker = notes, background, new_worker
+        self.notes, self.noise, self.background, self.new_worker = notes, noise, background, new_worker
         self.effort = plan.EFFORTS[request.effort]
-        self.noise = noise.Seen()
         self.seconds: list[float] = []  # of each process run so far
         self.coming: dict[str, tuple[Worker, Future[messages.Started]]] = {}  # processes of the next process run
 
@@ -95,7 +97,7 @@ class ProcessRuns(Generic[Timed]):
 
     def report(self) -> None:
         """Tell the listener about the process run that was just timed."""
-        done = max((len(each.process_runs) for each in self.candidates), default=0)
+        done = process_runs_done(self.candidates)
         if done and not self.request.no_timing:
             self.listener.process_run_done(done, self.effort.least, "; ".join(self._figures()))
 
@@ -132,7 +134,7 @@ class ProcessRuns(Generic[Timed]):
         left, needed = self.clock.left, max(self.seconds, default=0.0) + starts
         if left is None or left > needed:
             return True
-        done = len(self.candidates[0].process_runs)
+        done = process_runs_done(self.candidates)
         self._note(
             f"--max-seconds {self.request.max_seconds:g} ended the run after {done} of at least {self.effort.least} process runs"
         )

@@ -17,12 +17,17 @@ def faultless(candidate: TimedCandidate) -> bool:
     return fault(candidate.measurements()) is None
 
 
+def process_runs_done(candidates: Sequence[TimedCandidate]) -> int:
+    """How many process runs these candidates have. The first one, the baseline, has more when it is timed with others, too."""
+    return max(len(each.process_runs) for each in candidates[1:] or candidates)
+
+
 def another_run_helps(
     going: Sequence[TimedCandidate], candidates: Sequence[TimedCandidate], effort: plan.Effort, refusal: str | None
 ) -> bool:
     """Whether the intervals are still too wide, and another process run would make them narrower.
 
-    going: the candidates that would take part. candidates: all of the run; the first is the baseline.
+    going: the candidates that would take part. candidates: all that are timed together; the first is the baseline.
     refusal: why the machine is too noisy for timing; None when it is not.
     """
     baseline = candidates[0]
@@ -34,7 +39,7 @@ def another_run_helps(
         logs = [[math.log(one) for one in seconds]]
     else:
         logs = [log_ratios(each.measurements(), mine) for each in going if each is not baseline]
-    done = len(baseline.process_runs)
+    done = process_runs_done(going)
     if done >= effort.most or statistics.enough(logs, effort):
         return False
     return not (done >= MAX_NOISY_RUNS and refusal)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,22 +19,28 @@ BuildKey = tuple[str, str]  # Subject.build_key
 
 
 def replay_all(
-    candidates: Sequence[Candidate], replay: LayerReplay, truth: Truth, time_left: Callable[[], bool]
+    candidates: Sequence[Candidate],
+    replay: LayerReplay,
+    truth: Truth,
+    time_left: Callable[[], bool],
+    shared: Collection[BuildKey],
+    found: Mapping[BuildKey, ReplayedLayers],
 ) -> dict[BuildKey, ReplayedLayers]:
     """Judge the layers of every framework, once for all its modes that build the same model.
 
     When the capture of one mode fails, the next one is tried. Every worker is closed when it is no longer needed.
 
     time_left: whether there is still time for another capture.
+    shared: the models that several modes of the run build. found: what was judged before, which is not judged again.
     """
     builds: dict[BuildKey, list[Candidate]] = {}
     for candidate in candidates:
         builds.setdefault(candidate.subject.build_key, []).append(candidate)
-    found = {}
+    found = dict(found)
     for key, modes in builds.items():
         alive = [each for each in modes if each.alive]
-        if alive and replay.layers:
-            found[key] = _replay_build(alive, replay, truth, time_left)
+        if alive and replay.layers and key not in found:
+            found[key] = _replay_build(alive, replay, truth, time_left, key in shared)
         for each in modes:
             each.call_differently(replay.prepared, truth)
             each.worker.close()
@@ -42,7 +48,7 @@ def replay_all(
 
 
 def _replay_build(
-    modes: Sequence[Candidate], replay: LayerReplay, truth: Truth, time_left: Callable[[], bool]
+    modes: Sequence[Candidate], replay: LayerReplay, truth: Truth, time_left: Callable[[], bool], shared: bool
 ) -> ReplayedLayers:
     """Judge the layers of one model, captured from the first of these modes in which that succeeds.
 
@@ -56,7 +62,7 @@ def _replay_build(
             return ReplayedLayers(Layers(known=known, subject=mode.label, stopped=reason, failed=failed))
         own = mode.subject.mode == mode.subject.adapter.captured_mode
         try:
-            found = mode.replay(replay, truth, borrowed=len(modes) > 1 or not own)
+            found = mode.replay(replay, truth, borrowed=shared or not own)
         except SubjectError as error:
             failed[mode.label] = str(error)
             continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import sys
 import time
+from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from itertools import zip_longest
@@ -20,8 +21,11 @@ from ..receipts.keeping import Keeper
 from ..reference import build, summary, truth
 from ..reference.build import Export, Prepared, ReferenceProcess
 from ..reference.layers import LayerReplay
+from ..reference.replayed import ReplayedLayers
 from ..results import file as result_file
-from ..results.records import Host, Result, WeightsSummary, overall
+from ..results.records import Host, Result, Speed, WeightsSummary, overall
+from ..timing.noise import Seen
+from ..timing.speed import speeds
 from ..verdict import outputs
 from ..worker.process import Worker
 from ..worker.space import temporary_folder
@@ -31,6 +35,7 @@ from . import learning, memory, replaying
 from .budget import Clock, overrun
 from .candidate import Candidate
 from .process_runs import ProcessRuns
+from .repeat import faultless
 from .resume import Earlier, check_weights
 from .stages import History, Subject
 
@@ -75,9 +80,11 @@ class Run:
         self.candidates: list[Candidate] = []
         self.workers: list[Worker] = []
         self.background = ThreadPoolExecutor(max_workers=min(2, host.cores()))
-        self.process_runs = ProcessRuns(
-            self.candidates, request, self.clock, listener, self.notes, self.background, self._next_worker
-        )
+        self.noise = Seen()
+        self.turns: list[list[Candidate]] = []
+        self.process_runs: ProcessRuns[Candidate]
+        self.layer_replay: LayerReplay | None = None
+        self.replayed: dict[replaying.BuildKey, ReplayedLayers] = {}
 
     def execute(self) -> Result:
         """Run the request to its result."""
@@ -114,11 +121,11 @@ class Run:
             history = histories.get(subject.label, History())
             self.candidates.append(Candidate(request, self.folder, subject, worker, self.listener, history))
         if self.earlier is not None:
-            self.process_runs.noise.restore(self.earlier.result.noise)
+            self.noise.restore(self.earlier.result.noise)
 
     def result(self) -> Result:
         """The result so far."""
-        rows = tuple(each.row(speed) for each, speed in zip(self.candidates, self.process_runs.speeds()))
+        rows = tuple(each.row(speed) for each, speed in zip(self.candidates, self._speeds()))
         timeline = self.clock.timeline()
         unavoidable = sum(each.measurements().unavoidable_seconds for each in self.candidates)
         return Result(
@@ -137,9 +144,12 @@ class Run:
             notes=(*self.notes, *self.export.notes(), *overrun(self.budget, timeline)),
             timeline={**timeline, "unavoidable_seconds": unavoidable},
             item=self.folder.spec.item,
-            noise=self.process_runs.noise.describe(),
+            noise=self.noise.describe(),
             complete=self.complete,
         )
+
+    def _speeds(self) -> list[Speed | None]:
+        return speeds([each.measurements() for each in self.candidates], self.noise.refusal())
 
     def _weights(self) -> WeightsSummary:
         """The weights of the run, and what the subjects hold instead."""
@@ -170,13 +180,31 @@ class Run:
     # -- stages -------------------------------------------------------------------------------------------------------
 
     def _measure(self) -> None:
-        """Start, time and judge all process runs. Work that is not timed runs in parallel; timed work runs alone on the machine."""
+        """Start, time and judge the subjects, those that fit into memory at once in a turn of their own."""
         with self.clock.doing("starting"):
             self._prepare()
+        self._measure_turn(0)
+        for number in range(1, len(self.turns)):
+            with self.clock.doing("starting"):
+                self._begin_turn(self.turns[number])
+            self._measure_turn(number)
+
+    def _measure_turn(self, number: int) -> None:
+        """Time and judge the process runs of a turn. Only what is not timed runs in parallel."""
+        self.process_runs = ProcessRuns(
+            self.turns[number],
+            self.request,
+            self.clock.part(len(self.turns) - number),
+            self.listener,
+            self.notes,
+            self.noise,
+            self.background,
+            self._next_worker,
+        )
         self._time()
         self.process_runs.begin_next()
         with self.clock.doing("judging"):
-            self._judge()
+            self._judge(self.turns[number])
         while self.process_runs.take_next():
             begun = time.monotonic()
             self._time()
@@ -190,7 +218,7 @@ class Run:
         try:
             started = {each.label: self.background.submit(each.start) for each in self.candidates}
             self.prepared = prepared = build.prepare(self.process)
-            self._tell_memory(prepared)
+            self.turns = self._fitting(prepared)
             export = Export()
 
             def build_model(candidate: Candidate) -> None:
@@ -198,39 +226,70 @@ class Run:
                 candidate.use(prepared, export)
                 candidate.build()
 
-            by_onnx = [each for each in self.candidates if each.subject.needs_export]
-            built = [self.background.submit(build_model, each) for each in self.candidates if each not in by_onnx]
-            self.export = export = build.export(self.process, prepared, bool(by_onnx))
+            first = self.turns[0]
+            by_onnx = [each for each in first if each.subject.needs_export]
+            built = [self.background.submit(build_model, each) for each in first if each not in by_onnx]
+            wanted = any(each.subject.needs_export for each in self.candidates)
+            self.export = export = build.export(self.process, prepared, wanted)
             built += [self.background.submit(build_model, each) for each in by_onnx]
             self.float32 = truth.compute_float32(self.process, prepared)
             for done in built:
                 done.result()
+            for each in started.values():  # a later turn has the processes of its subjects already
+                each.result()
         except BaseException as error:
             self.background.shutdown(wait=False, cancel_futures=True)
             self._abandon(error)
             raise
+        self._use_normal_form(prepared)
+        if self.keeper is not None:
+            inputs = prepared.training if self.request.trains else prepared.inputs
+            self.keeper.keep(self.request.task, prepared.weights, inputs)
+
+    def _use_normal_form(self, prepared: Prepared) -> None:
+        """Give every candidate the weights in the normal form of all models that were built."""
         fused = {
             name: parts for each in self.candidates if each.built for name, parts in each.built.fused_parameters.items()
         }
         self.prepared = prepared.in_normal_form(fused)
-        if self.keeper is not None:
-            inputs = prepared.training if self.request.trains else prepared.inputs
-            self.keeper.keep(self.request.task, prepared.weights, inputs)
         if self.earlier is not None:
             check_weights(self.earlier, self._weights())
         for candidate in self.candidates:
             candidate.use_normal_form(self.prepared)
 
-    def _tell_memory(self, prepared: Prepared) -> None:
-        """Say how much memory the weights take, before the subjects build their models."""
-        subjects = [each.subject.adapter for each in self.candidates]
-        needed = memory.of_weights(prepared.shapes, subjects, self.request.optimizer)
-        available = host.available_memory()
-        if warning := memory.warning(needed, available):
-            self.notes.append(warning)
-            self.listener.note(warning)
-        elif says := memory.says(needed, available):
-            self.process.phase(says)
+    def _fitting(self, prepared: Prepared) -> list[list[Candidate]]:
+        """The turns of candidates whose weights fit into memory at once, which the user is told before any model is built."""
+        total = self.request.total_memory
+        available = host.available_memory() if total is None else int(1e9 * total)
+        subjects = [each.subject for each in self.candidates]
+        timed = not self.request.no_timing
+        plan = memory.plan(prepared.shapes, subjects, self.request.optimizer, available, timed)
+        for note in plan.notes:
+            self.notes.append(note)
+            self.listener.note(note)
+        if plan.says:
+            self.process.phase(plan.says)
+        return [[self.candidates[index] for index in turn] for turn in plan.turns]
+
+    def _begin_turn(self, turn: list[Candidate]) -> None:
+        """Build the models of a later turn. The baseline goes on in a new process."""
+        assert self.prepared is not None
+        baseline, run = self.candidates[0], 1 + max(each.run for each in self.candidates)
+        for candidate in self.candidates:
+            candidate.pause(candidate not in turn)
+            if candidate.judged:
+                candidate.worker.close()
+        if baseline in turn and baseline.active and faultless(baseline):
+            worker = self._next_worker(baseline)
+            baseline.renew(worker, self.background.submit(worker.start))
+        else:
+            baseline.pause(True)
+        for candidate in turn:
+            candidate.run = run
+            candidate.use(self.prepared, self.export)
+        for built in [self.background.submit(each.build) for each in turn]:
+            built.result()
+        self._use_normal_form(self.prepared)
 
     def _time(self) -> None:
         """Time the processes that are ready, write the result so far, and report it."""
@@ -241,26 +300,32 @@ class Run:
 
     # -- verdicts -----------------------------------------------------------------------------------------------------
 
-    def _judge(self) -> None:
+    def _judge(self, turn: list[Candidate]) -> None:
+        """Judge the first process run of a turn."""
         assert self.prepared is not None
+        self._judge_again()
+        new = [each for each in turn if not each.judged]
         if self.request.trains:
-            self._judge_training(self.prepared)
+            self._judge_training(self.prepared, new)
             return
-        found = self.truth = truth.evaluate(self.process, self.prepared, self.float32)
-        replay = LayerReplay(self.process, self.prepared, found.layers)
-        layers = replaying.replay_all(
-            self.candidates, replay, found, lambda: self.clock.left is None or self.clock.left > 0
+        if self.truth is None or self.layer_replay is None:
+            self.truth = truth.evaluate(self.process, self.prepared, self.float32)
+            self.layer_replay = LayerReplay(self.process, self.prepared, self.truth.layers)
+        found, clock = self.truth, self.process_runs.clock
+        models = Counter(each.subject.build_key for each in self.candidates if each.alive)
+        shared = {key for key, count in models.items() if count > 1}
+        self.replayed = replaying.replay_all(
+            new, self.layer_replay, found, lambda: clock.left is None or clock.left > 0, shared, self.replayed
         )
         with ThreadPoolExecutor(host.cores()) as pool:  # numpy's loops release the interpreter's lock
             judged = [
-                pool.submit(each.judge, self.prepared, found, layers.get(each.subject.build_key))
-                for each in self.candidates
+                pool.submit(each.judge, self.prepared, found, self.replayed.get(each.subject.build_key)) for each in new
             ]
             for done in judged:
                 done.result()
 
     def _judge_again(self) -> None:
-        """Judge the later process run that was just timed."""
+        """Judge the process run that was just timed of candidates that were judged before."""
         assert self.prepared is not None
         for candidate in self.candidates:
             if self.parity is not None:
@@ -268,25 +333,26 @@ class Run:
             elif self.truth is not None:
                 candidate.judge_again(self.prepared, self.truth)
 
-    def _judge_training(self, prepared: Prepared) -> None:
-        """Judge the training of every candidate. During this, the next candidate captures its layers and makes its first step."""
-        parity = self.parity = learning.parity(self.process, prepared)
-        # A candidate that runs the reference's own code shows how long a step takes. Without one, the reference makes two steps.
-        own = (self.request.reference, "eager")
-        same = [
-            each for each in self.candidates if each.active and (each.subject.adapter.name, each.subject.mode) == own
-        ]
-        seconds = max((each.seconds_per_call for each in same), default=0.0)
-        parity.prepare(seconds=seconds, left=self.clock.left)
-        parity.prepare_more(self.clock.left)
+    def _judge_training(self, prepared: Prepared, new: list[Candidate]) -> None:
+        """Judge the training of new candidates. During this, the next candidate captures its layers and makes its first step."""
+        if self.parity is None:
+            self.parity = learning.parity(self.process, prepared)
+            # A candidate that runs the reference's own code shows how long a step takes. Else the reference makes two steps.
+            own = (self.request.reference, "eager")
+            same = [each for each in new if each.active and (each.subject.adapter.name, each.subject.mode) == own]
+            seconds = max((each.seconds_per_call for each in same), default=0.0)
+            left = self.process_runs.clock.left
+            self.parity.prepare(seconds=seconds, left=left)
+            self.parity.prepare_more(self.process_runs.clock.left)
+        parity = self.parity
 
         def observe(candidate: Candidate | None) -> Future[Any] | None:
             if candidate is None or not candidate.alive:
                 return None
             return self.background.submit(parity.observe, candidate.learner())
 
-        observed = observe(self.candidates[0])
-        for candidate, following in zip_longest(self.candidates, self.candidates[1:]):
+        observed = observe(new[0]) if new else None
+        for candidate, following in zip_longest(new, new[1:]):
             if observed is not None:
                 wait([observed])
             coming = observe(following)

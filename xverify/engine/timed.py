@@ -70,7 +70,7 @@ class TimedCandidate:
     @property
     def first_run(self) -> bool:
         """Whether this is the first process run of this invocation."""
-        return self.run == self.history.next_run
+        return len(self.process_runs) == len(self.history.process_runs)
 
     @property
     def last_case(self) -> int:

@@ -26,7 +26,7 @@ from .records import EPOCH, MICROSECOND, Entry, Key, Measurement, time_of
 # conditions, which may be why something changed. Every other setting, also one that a later version adds, separates two series.
 IGNORED = frozenset(
     (
-        *("model", "subjects", "task", "batch", "threads", "device", "notes", "python", "timeout", "memory", "max_seconds"),
+        *("model", "subjects", "task", "batch", "threads", "device", "notes", "python", "timeout", "memory", "total_memory", "max_seconds"),
         *("trust", "max_weights", "no_timing", "effort", "strict", "weights", "folder_digest", "weights_digest"),
     )
 )  # fmt: skip

@@ -112,6 +112,10 @@ class CommonSettings:
         None, "memory that each worker process may allocate, GB", group=MACHINE, metavar="GB", above=0, unit="GB",
         unset="no limit",
     )  # fmt: skip
+    total_memory: float | None = option(
+        None, "memory for all processes together, GB; subjects whose weights need more are measured in turns, each with the "
+        "baseline", group=MACHINE, metavar="GB", above=0, unit="GB", unset="what is available",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
