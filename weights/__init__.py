@@ -4,10 +4,10 @@ The canonical form is a flat mapping *name -> float32 array* in torch's names an
 one module with the same two functions:
 
     load_file(path, trust=False, most=None) -> {name: array}    the arrays as stored; canonical.to_canonical() makes them canonical
-    save_file(arrays, path)
+    save_file(arrays, path)    arrays: any mapping, each of whose arrays may be read when it is looked up
 
-A format whose files need not be read as a whole has ``open_file``, with the arguments of ``load_file``: it returns a mapping that
-reads an array when it is looked up.
+A format whose files need not be read as a whole has ``open_file`` in place of ``load_file``, with the same arguments: it returns a
+mapping that reads an array when it is looked up.
 
 torch.py, jittor.py, onnx.py, tensorflow.py, tensorlayer.py and paddle.py also copy arrays into a built model and out of it
 (to_model, from_model). A framework is imported only inside a function that needs it. This package may import errors.
@@ -72,8 +72,21 @@ def load_file(path: str | Path, trust: bool = False, most: float | None = None) 
     most: the greatest size of its arrays together, GB; None: 1, or twice the size of the file when that is more.
     Raises WeightsError when the file is missing, truncated, too large, unsafe to read, or holds no usable tensors.
     """
-    with _readable(Path(path)):
-        return dict(open_file(path, trust, most))
+    return dict(open_file(path, trust, most))
+
+
+class _OfFile(Converted):
+    """The weights of a file, which raise WeightsError for every error of it."""
+
+    def __getitem__(self, name: str) -> Array:
+        if name not in self:
+            raise KeyError(name)
+        with _readable(Path(self.source)):
+            return super().__getitem__(name)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        with _readable(Path(self.source)):
+            return super().shape(name)
 
 
 def open_file(path: str | Path, trust: bool = False, most: float | None = None) -> Mapping[str, Array]:
@@ -85,7 +98,7 @@ def open_file(path: str | Path, trust: bool = False, most: float | None = None) 
     with _readable(path):
         opens = getattr(module, "open_file", None)
         if opens is not None:
-            return Converted(opens(path, trust, most), source=str(path))
+            return _OfFile(opens(path, trust, most), source=str(path))
         return to_canonical(module.load_file(path, trust, most), source=str(path))
 
 
@@ -107,7 +120,7 @@ def _readable(path: Path) -> Iterator[None]:
         ) from None
 
 
-def save_file(arrays: Arrays, path: str | Path, template: Path | None = None) -> None:
+def save_file(arrays: Mapping[str, Array], path: str | Path, template: Path | None = None) -> None:
     """Write canonical arrays in the format of the path's suffix. Raises WeightsError for an unknown suffix.
 
     template: for a format that holds a graph, too: the file that has it; when omitted, the file at this path.

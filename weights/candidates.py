@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from .canonical import Array
+from .canonical import Array, Changed, dtype_of, shape_of
 from .stored import BatchNorm, Fold, Stored, fold, folds
 
 
@@ -42,19 +42,19 @@ def buckets(candidates: Iterable[Candidate]) -> Buckets:
     found: Buckets = {}
     for each in candidates:
         array = each.array
-        found.setdefault(key(array), []).append((rms(array), each))
+        found.setdefault(key(array.shape), []).append((rms(array), each))
     return found
 
 
-def key(array: Array) -> Key:
+def key(shape: tuple[int, ...]) -> Key:
     """The sizes of the axes longer than 1, in order of size."""
-    return tuple(sorted(size for size in array.shape if size > 1))
+    return tuple(sorted(size for size in shape if size > 1))
 
 
 def all_candidates(stored: Stored) -> Iterator[Candidate]:
     """The arrays themselves, and every layer with its batch norm folded in once and, where the layer is known, twice."""
-    for name, array in stored.arrays.items():
-        yield Candidate(name, partial(_itself, array), "same", frozenset({name}))
+    for name in stored.arrays:
+        yield Candidate(name, partial(stored.arrays.__getitem__, name), "same", frozenset({name}))
     yield from folded_candidates(stored)
     for how in folds(stored):
         if how.norm.weight:
@@ -73,17 +73,20 @@ def folded_layer(stored: Stored, how: Fold, kind: str = "folded", times: int = 1
         yield Candidate(of, partial(_part, stored, how, times, index), kind, how.uses, how.norm)
 
 
-def _itself(array: Array) -> Array:
-    return array
-
-
 def _part(stored: Stored, how: Fold, times: int, index: int) -> Array:
     return fold(stored, how, times)[index]
 
 
 def floats(stored: Stored) -> Stored:
     """The floating-point arrays alone, and the batch norms that belong to them. Single numbers are left out."""
-    arrays = {name: array for name, array in stored.arrays.items() if array.dtype.kind == "f" and array.size > 1}
+    arrays = Changed(
+        stored.arrays,
+        {
+            name: name
+            for name in stored.arrays
+            if dtype_of(stored.arrays, name).kind == "f" and math.prod(shape_of(stored.arrays, name)) > 1
+        },
+    )
     norms = (norm for norm in stored.norms if set(norm.arrays) <= set(arrays))
     return replace(stored, arrays=arrays, norms=tuple(_with_layer(norm, arrays) for norm in norms))
 

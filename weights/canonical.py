@@ -37,6 +37,9 @@ class Streamed(Mapping[str, Array]):
 
     names: Collection[str]
 
+    def __contains__(self, name: object) -> bool:
+        return name in self.names  # without reading the array
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.names)
 
@@ -70,7 +73,7 @@ class Changed(Streamed):
         computed: Mapping[str, tuple[tuple[int, ...], Callable[[], Array]]] | None = None,
     ) -> None:
         self.arrays, self.origins, self.computed = arrays, origins, computed or {}
-        self.names = (*self.origins, *self.computed)
+        self.names = {**self.origins, **self.computed}
 
     def __getitem__(self, name: str) -> Array:
         return self.computed[name][1]() if name in self.computed else self.arrays[self.origins[name]]
@@ -79,9 +82,7 @@ class Changed(Streamed):
         return self.computed[name][0] if name in self.computed else shape_of(self.arrays, self.origins[name])
 
     def dtype(self, name: str) -> np.dtype[Any]:
-        if name in self.computed or not isinstance(self.arrays, Streamed):
-            return np.asarray(self[name]).dtype
-        return self.arrays.dtype(self.origins[name])
+        return np.asarray(self[name]).dtype if name in self.computed else dtype_of(self.arrays, self.origins[name])
 
     def pieces(self, name: str) -> Iterator[Array]:
         if name in self.computed:
@@ -92,6 +93,11 @@ class Changed(Streamed):
 def shape_of(arrays: Mapping[str, Array], name: str) -> tuple[int, ...]:
     """The shape of one array of a mapping."""
     return arrays.shape(name) if isinstance(arrays, Streamed) else tuple(np.shape(arrays[name]))
+
+
+def dtype_of(arrays: Mapping[str, Array], name: str) -> np.dtype[Any]:
+    """The dtype of one array of a mapping."""
+    return arrays.dtype(name) if isinstance(arrays, Streamed) else np.asarray(arrays[name]).dtype
 
 
 def pieces_of(arrays: Mapping[str, Array], name: str) -> Iterator[Array]:
@@ -121,7 +127,7 @@ class Converted(Streamed):
 
     def __init__(self, arrays: Mapping[str, Array], source: str = "weights") -> None:
         self.arrays, self.source = arrays, source
-        self.names = [name for name in arrays if name.rsplit(".", 1)[-1] not in COUNTERS]
+        self.names = dict.fromkeys(name for name in arrays if name.rsplit(".", 1)[-1] not in COUNTERS)
         if not self.names:
             raise WeightsError(f"{source}: holds no weights")
 
@@ -179,8 +185,7 @@ def digest(arrays: Mapping[str, Array]) -> str:
     """``sha256:`` and the hash of names, shapes, dtypes and bytes in the order of the names. Equal digests mean equal weights."""
     sha = hashlib.sha256()
     for name in sorted(arrays):
-        dtype = arrays.dtype(name) if isinstance(arrays, Streamed) else np.asarray(arrays[name]).dtype
-        sha.update(f"{name}\0{dtype.str}\0{shape_of(arrays, name)}\0".encode())
+        sha.update(f"{name}\0{dtype_of(arrays, name).str}\0{shape_of(arrays, name)}\0".encode())
         for piece in pieces_of(arrays, name):
             sha.update(piece.data.cast("B") if piece.size else b"")
     return f"sha256:{sha.hexdigest()}"
@@ -296,24 +301,37 @@ class Difference:
 
 
 def diff(left: Mapping[str, Array], right: Mapping[str, Array]) -> list[Difference]:
-    """Every tensor that is not bitwise equal in both sets, sorted by name."""
+    """Every tensor that is not bitwise equal in both sets, sorted by name. One pair of arrays is looked up at a time."""
     return list(_differences(left, right))
 
 
 def _differences(left: Mapping[str, Array], right: Mapping[str, Array]) -> Iterable[Difference]:
     for name in sorted(set(left) | set(right)):
         if name not in right:
-            yield Difference(name, "missing", f"only on the left, shape {np.shape(left[name])}")
+            yield Difference(name, "missing", f"only on the left, shape {shape_of(left, name)}")
         elif name not in left:
-            yield Difference(name, "extra", f"only on the right, shape {np.shape(right[name])}")
-        elif np.shape(left[name]) != np.shape(right[name]):
-            yield Difference(name, "shape", f"{np.shape(left[name])} and {np.shape(right[name])}")
-        elif np.asarray(left[name]).tobytes() != np.asarray(right[name]).tobytes():
-            delta = np.abs(np.asarray(left[name], dtype=np.float64) - np.asarray(right[name], dtype=np.float64))
-            worst = np.unravel_index(int(np.argmax(delta)), delta.shape)
-            yield Difference(
-                name,
-                "values",
-                f"{int(np.count_nonzero(delta))} of {delta.size} values differ, most at {[int(i) for i in worst]}: "
-                f"{float(left[name][worst])!r} and {float(right[name][worst])!r}",
-            )
+            yield Difference(name, "extra", f"only on the right, shape {shape_of(right, name)}")
+        elif shape_of(left, name) != shape_of(right, name):
+            yield Difference(name, "shape", f"{shape_of(left, name)} and {shape_of(right, name)}")
+        elif detail := _other_values(np.asarray(left[name]), np.asarray(right[name])):
+            yield Difference(name, "values", detail)
+
+
+def _other_values(left: Array, right: Array) -> str:
+    """How many values of two arrays of one shape differ, and which ones most; "" for arrays with the same bytes."""
+    mine, theirs = (np.ascontiguousarray(each).reshape(-1) for each in (left, right))
+    count, worst = 0, list[tuple[float, int]]()  # of each part that differs: the largest difference, and where it is
+    for begin in range(0, left.size, PIECE):
+        one, other = mine[begin : begin + PIECE], theirs[begin : begin + PIECE]
+        if one.tobytes() == other.tobytes():
+            continue
+        delta = np.subtract(one, other, dtype=np.float64, casting="unsafe")
+        np.abs(delta, out=delta)
+        count += int(np.count_nonzero(delta))
+        most = int(np.argmax(delta))
+        worst.append((float(delta[most]), begin + most))
+    if not worst:
+        return ""
+    at = worst[int(np.argmax([difference for difference, _ in worst]))][1]
+    place = [int(index) for index in np.unravel_index(at, left.shape)]
+    return f"{count} of {left.size} values differ, most at {place}: {float(mine[at])!r} and {float(theirs[at])!r}"

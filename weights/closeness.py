@@ -58,15 +58,15 @@ def distance(array: Array, reference: Array) -> float:
 
 
 def _distance(array: Array, reference: Array) -> float:
-    right = reference.astype(np.float64)
-    size = float(np.square(right).sum())
-    away = float(np.square(array.astype(np.float64) - right).sum())
+    size = float(np.square(reference, dtype=np.float64).sum())
+    delta = np.subtract(array, reference, dtype=np.float64)
+    away = float(np.square(delta, out=delta).sum())
     return math.sqrt(away / size) if size else (0.0 if not away else math.inf)
 
 
 def rounded_to(array: Array, reference: Array) -> str:
     """The lower precision to which the values of a reference are rounded in an array; "" when they are not."""
-    single, values = reference.astype(np.float32), array.astype(np.float32)
+    single, values = (each.astype(np.float32, copy=False) for each in (reference, array))
     if np.array_equal(values, single) or not np.isfinite(values).all():
         return ""
     with np.errstate(over="ignore"):
@@ -85,6 +85,5 @@ def _mostly(values: Array, expected: Array, single: Array, step: float) -> bool:
 
 def scaled_by(array: Array, reference: Array) -> float:
     """The factor with which a reference is nearest to an array."""
-    right, own = reference.astype(np.float64), array.astype(np.float64)
-    size = float(np.square(right).sum())
-    return float((right * own).sum()) / size if size else 0.0
+    size = float(np.square(reference, dtype=np.float64).sum())
+    return float(np.multiply(reference, array, dtype=np.float64).sum()) / size if size else 0.0

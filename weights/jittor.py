@@ -11,6 +11,7 @@ import io
 import pickle
 import re
 from collections import OrderedDict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +154,7 @@ def _arrays(stored: dict[Any, Any], path: Path, room: Room) -> Arrays:
     return found
 
 
-def save_file(arrays: Arrays, path: Path) -> None:
+def save_file(arrays: Mapping[str, Array], path: Path) -> None:
     """Write a file that ``jittor.load`` reads and ``Module.load_parameters`` accepts."""
     body = pickle.dumps({name: np.array(array) for name, array in arrays.items()}, 4)
     path.write_bytes(body + hashlib.sha1(body).digest() + _MARK)

@@ -70,11 +70,12 @@ class OnDisk(Streamed):
     """
 
     def __init__(self, *paths: Path) -> None:
-        self.names = self.places = dict[str, tuple[Path, int]]()
+        self.names = self.members = dict[str, tuple[Path, int]]()
+        self.places: dict[str, Place] = {}
         for path in paths:
             with _readable(path), zipfile.ZipFile(path) as archive:
                 for member in archive.infolist():
-                    self.places[member.filename.removesuffix(".npy")] = path, member.header_offset
+                    self.members[member.filename.removesuffix(".npy")] = path, member.header_offset
 
     def __getitem__(self, name: str) -> Array:
         with self._opened(name) as (file, place):
@@ -83,10 +84,31 @@ class OnDisk(Streamed):
                 return np.fromfile(file, place.dtype, math.prod(place.shape)).reshape(place.shape, order=order)
             return np.asarray(np.memmap(file, place.dtype, "c", place.offset, place.shape, order))
 
+    def together(self) -> Arrays:
+        """All arrays at once. Each file is mapped as a whole: arrays that are mapped one by one would be an open file each."""
+        found, mapped = Arrays(), dict[Path, Array]()
+        for name in self:
+            place = self.place(name)
+            order: Literal["C", "F"] = "F" if place.fortran else "C"
+            with _readable(place.path):
+                if place.path not in mapped:
+                    mapped[place.path] = np.memmap(place.path, np.uint8, "c")
+                found[name] = np.ndarray(place.shape, place.dtype, mapped[place.path], place.offset, order=order)
+        return found
+
     def place(self, name: str) -> Place:
-        """Where the values of an array are."""
-        with self._opened(name) as (_, place):
-            return place
+        """Where the values of an array are. The header of the array is read once."""
+        if name not in self.places:
+            path, begin = self.members[name]
+            with _readable(path), path.open("rb") as file:
+                # The header of a zip member has 30 bytes. Its last four are the lengths of the name and of the extra field that
+                # follow.
+                file.seek(begin + 26)
+                file.seek(begin + 30 + sum(struct.unpack("<HH", file.read(4))))
+                readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+                shape, fortran, dtype = readers[npy.read_magic(file)](file)
+                self.places[name] = Place(path, file.tell(), shape, dtype, fortran)
+        return self.places[name]
 
     def shape(self, name: str) -> tuple[int, ...]:
         return self.place(name).shape
@@ -110,14 +132,10 @@ class OnDisk(Streamed):
     @contextlib.contextmanager
     def _opened(self, name: str) -> Iterator[tuple[IO[bytes], Place]]:
         """The file of an array at its first value, and the place of it."""
-        path, begin = self.places[name]
-        with _readable(path), path.open("rb") as file:
-            # The header of a zip member has 30 bytes. Its last four are the lengths of the name and of the extra field that follow.
-            file.seek(begin + 26)
-            file.seek(begin + 30 + sum(struct.unpack("<HH", file.read(4))))
-            readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-            shape, fortran, dtype = readers[npy.read_magic(file)](file)
-            yield file, Place(path, file.tell(), shape, dtype, fortran)
+        place = self.place(name)
+        with _readable(place.path), place.path.open("rb") as file:
+            file.seek(place.offset)
+            yield file, place
 
 
 def save_file(arrays: Mapping[str, Array], path: Path) -> None:

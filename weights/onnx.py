@@ -157,7 +157,7 @@ def load_model(path: Path, most: float | None = None) -> Any:
     return model
 
 
-def save_file(arrays: Arrays, path: Path, template: Path | None = None) -> None:
+def save_file(arrays: Mapping[str, Array], path: Path, template: Path | None = None) -> None:
     """Write an existing ONNX file with other weights, because weights alone do not define the graph.
 
     template: the existing file; when omitted, it is the one that is written.

@@ -26,7 +26,7 @@ from .candidates import (
     turned_back,
     varies,
 )
-from .canonical import Array
+from .canonical import Array, shape_of
 from .closeness import Fit, fit_of, rounded_to, scaled_by
 from .stored import EPSILONS, BatchNorm, Fold, Stored, factors, fold
 
@@ -84,9 +84,9 @@ class _Relating:
                     self._equal(name, array)
         self._folded_here()
         # Weights before biases: a batch norm that is folded into a weight in a wrong way explains the bias, too.
-        for name, array in sorted(self.file.arrays.items(), key=lambda item: -item[1].ndim):
+        for name in sorted(self.file.arrays, key=lambda name: -len(shape_of(self.file.arrays, name))):
             if name not in self.found:
-                self.found[name] = self._different(name, array)
+                self.found[name] = self._different(name, self.file.arrays[name])
                 self.used.add(self.found[name].other)
         found = [self.found[name] for name in self.file.arrays if name in self.found]
         found = self._kept_norms(self._dropped_norms(found))
@@ -121,7 +121,7 @@ class _Relating:
 
     def _similar(self, array: Array) -> Iterator[Candidate]:
         size = rms(array)
-        for other, each in self.candidates.get(key(array), ()):
+        for other, each in self.candidates.get(key(array.shape), ()):
             if abs(other - size) <= SIZES * max(other, size):
                 yield each
 
@@ -139,7 +139,7 @@ class _Relating:
         for other, array in self.reference.arrays.items():
             if other in self.used or not varies(array):
                 continue
-            for size, each in self.own_folded.get(key(array), ()):
+            for size, each in self.own_folded.get(key(array.shape), ()):
                 if abs(size - rms(array)) > SIZES * size or each.of in self.found:
                     continue
                 fit = fit_of(each.array, array, SAME)
@@ -179,7 +179,7 @@ class _Relating:
 
     def _nearest(self, name: str, array: Array) -> tuple[Candidate, Fit] | None:
         """The array of the same name and size, else the nearest one that is related."""
-        options = [each for _, each in self.candidates.get(key(array), ()) if each.kind != "twice"]
+        options = [each for _, each in self.candidates.get(key(array.shape), ()) if each.kind != "twice"]
         named = [each for each in options if each.of == name]
         fits = [(fit, each) for each in named or options if (fit := fit_of(array, each.array))]
         if not fits:
@@ -289,10 +289,10 @@ class _Relating:
         """Whether the file has the factors of a batch norm as an array: some converters write it as a product and a sum."""
         known = [factors(self.reference, norm, eps) for eps in ((norm.eps,) if norm.eps is not None else EPSILONS)]
         return any(
-            (fit := fit_of(array, each)) is not None and fit.away <= 10 * SAME
-            for array in self.file.arrays.values()
+            (fit := fit_of(self.file.arrays[name], each)) is not None and fit.away <= 10 * SAME
+            for name in self.file.arrays
             for each in known
-            if key(array) == key(each)
+            if key(shape_of(self.file.arrays, name)) == key(each.shape)
         )
 
     def _missing(self, told: set[str]) -> Iterator[Relation]:

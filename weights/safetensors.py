@@ -1,4 +1,4 @@
-"""The canonical file format: ``.safetensors``. Its arrays are read one at a time, when they are looked up."""
+"""The canonical file format: ``.safetensors``. Its arrays are read and written one at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from xverify.errors import WeightsError
 
-from .canonical import Array, Arrays, Streamed
+from .canonical import Array, Streamed, dtype_of, pieces_of, shape_of
 from .room import Room
 
 SUFFIXES = (".safetensors",)
@@ -74,11 +74,6 @@ def open_file(path: Path, trust: bool = False, most: float | None = None) -> Ten
     return Tensors(places(path))
 
 
-def load_file(path: Path, trust: bool = False, most: float | None = None) -> Arrays:
-    """Read all arrays of a file into memory; see ``open_file``."""
-    return dict(open_file(path, trust, most))
-
-
 def places(path: Path) -> dict[str, Place]:
     """Name -> where the array is in the file. The library checks that the sizes in the header are those of the file."""
     from safetensors import safe_open
@@ -121,8 +116,23 @@ def unique(says: Callable[[str], str]) -> Callable[[list[tuple[str, Any]]], dict
     return hook
 
 
-def save_file(arrays: Arrays, path: Path) -> None:
-    """Write arrays of any dtype."""
-    from safetensors.numpy import save_file
-
-    save_file({name: np.array(array, order="C") for name, array in arrays.items()}, path)
+def save_file(arrays: Mapping[str, Array], path: Path) -> None:
+    """Write arrays of any dtype of DTYPES. The library's own function would need all of them in memory."""
+    known = {np.dtype(code): name for name, code in DTYPES.items()}
+    dtypes = {name: dtype_of(arrays, name).newbyteorder("<") for name in arrays}
+    header, end = {}, 0
+    for name in sorted(dtypes, key=lambda name: (-dtypes[name].itemsize, name)):  # so that every array is aligned
+        if dtypes[name] not in known:
+            raise WeightsError(
+                f"{path}: {name} has dtype {dtypes[name]}, which is not written; known: {', '.join(DTYPES)}"
+            )
+        begin, shape = end, shape_of(arrays, name)
+        end += math.prod(shape) * dtypes[name].itemsize
+        header[name] = {"dtype": known[dtypes[name]], "shape": shape, "data_offsets": (begin, end)}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % LENGTH)
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for name in header:
+            for piece in pieces_of(arrays, name):
+                file.write(np.ascontiguousarray(piece, dtypes[name]).data)

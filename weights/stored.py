@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .canonical import Array
+from .canonical import Array, shape_of
 
 EPSILONS = (1e-5, 1e-3)  # what torch and Keras add to the variance when nobody says otherwise
 LIKELY = 2  # layers that are tried for a batch norm whose layer the file does not tell
@@ -116,8 +116,9 @@ def _likely_layers(stored: Stored, norm: BatchNorm) -> list[tuple[str, str, int]
     """(weight, bias, axis of the output channels) of the layers whose names are nearest to that of a batch norm."""
     channels = stored.arrays[norm.var].size
     found = []
-    for name, array in stored.arrays.items():
-        axes = [axis for axis in dict.fromkeys((0, array.ndim - 1)) if array.ndim > 1 and array.shape[axis] == channels]
+    for name in stored.arrays:
+        shape = shape_of(stored.arrays, name)
+        axes = [axis for axis in dict.fromkeys((0, len(shape) - 1)) if len(shape) > 1 and shape[axis] == channels]
         begin = name[: max(name.rfind("."), name.rfind("/")) + 1]
         bias = begin + "bias" if begin + "bias" in stored.arrays else ""
         found += [(name, bias, axis) for axis in axes]

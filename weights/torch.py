@@ -13,6 +13,7 @@ import numpy as np
 
 from xverify.errors import WeightsError
 
+from . import npz
 from .canonical import MOST_LISTED, Array, Arrays, Streamed
 from .room import Room
 
@@ -20,16 +21,47 @@ SUFFIXES = (".pt", ".pth", ".bin")
 DOS_FOLDER = 0x10  # bit of a member's external attributes
 
 
-def load_file(path: Path, trust: bool = False, most: float | None = None) -> Arrays:
-    """Read the state_dict of a checkpoint. Raises WeightsError for any other content.
+class Tensors(Streamed):
+    """The arrays of tensors. An array shares the memory of its tensor where numpy has its dtype."""
+
+    def __init__(self, tensors: Mapping[str, Any]) -> None:  # Any: torch.Tensor, not imported here
+        self.names = self.tensors = tensors
+
+    def __getitem__(self, name: str) -> Array:
+        return _array(self.tensors[name])
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return tuple(self.tensors[name].shape)
+
+
+class OfFile(Tensors):
+    """The arrays of a checkpoint. They are copies, because the memory of the tensors may be the file, which others may change."""
+
+    def __getitem__(self, name: str) -> Array:
+        return super().__getitem__(name).copy()
+
+
+def open_file(path: Path, trust: bool = False, most: float | None = None) -> OfFile:
+    """The state_dict of a checkpoint, mapped into memory unless its archive is compressed. Raises WeightsError for other content.
 
     trust: also run code that the file holds. most: see ``room.Room``.
     """
+    records = _check_archive(path, most)
+    tensors = _state(path, trust, mapped=bool(records))
+    if records and not _records(tensors) <= records:
+        tensors = _state(path, trust, mapped=False)  # of another byte order, or torch says what is wrong with it
+    room = Room(path, most)
+    for tensor in tensors.values():  # one that is expanded takes more than the file
+        room.take(tensor.numel() * tensor.element_size())
+    return OfFile(tensors)
+
+
+def _state(path: Path, trust: bool, mapped: bool) -> dict[str, Any]:  # Any: torch.Tensor, not imported here
+    """The state_dict of a checkpoint. mapped: whether its tensors are the file itself, mapped into memory."""
     import torch
 
-    _check_archive(path, most)
     try:
-        stored = torch.load(path, map_location="cpu", weights_only=not trust)
+        stored = torch.load(path, map_location="cpu", weights_only=not trust, mmap=mapped)
     except pickle.UnpicklingError as error:
         if "weights_only" not in str(error).lower():
             raise
@@ -55,21 +87,31 @@ def load_file(path: Path, trust: bool = False, most: float | None = None) -> Arr
     odd = next((n for n, tensor in stored.items() if tensor.layout != torch.strided or tensor.is_quantized), None)
     if odd is not None:
         raise WeightsError(f"{path}: {odd} is a sparse or quantised tensor; store it as a dense floating-point tensor")
-    tensors, room = _without_aliases(stored), Room(path, most)
-    for tensor in tensors.values():  # one that is expanded takes more than the file
-        room.take(tensor.numel() * tensor.element_size())
-    return {name: _array(value).copy() for name, value in tensors.items()}
+    return _without_aliases(stored)
 
 
-def _check_archive(path: Path, most: float | None) -> None:
-    """Raise WeightsError for an archive that unpacks to more than there is room for, or that torch would misread.
+def _records(tensors: Mapping[str, Any]) -> set[tuple[int, int]]:
+    """(size, checksum) of the memory of all tensors. torch does not check that what it maps is one record of the archive."""
+    import torch
+
+    memory = {
+        (each.data_ptr(), each.nbytes()): each for each in (tensor.untyped_storage() for tensor in tensors.values())
+    }
+    as_bytes = (torch.empty(0, dtype=torch.uint8).set_(each).numpy() for each in memory.values())
+    return {(each.size, zlib.crc32(each)) for each in as_bytes}
+
+
+def _check_archive(path: Path, most: float | None) -> set[tuple[int, int]]:
+    """(size, checksum) of the records of an archive in which nothing is compressed; none for another file.
+
+    Raises WeightsError for an archive that unpacks to more than there is room for, or that torch would misread.
 
     torch does not compare checksums. Of a member that is a folder or cannot be unpacked it reads nothing, and shows as weights what
     was in memory before. Of two members with one name it reads one.
     """
     with path.open("rb") as file:
         if file.read(4) != b"PK\x03\x04":  # torch's own test of what is an archive
-            return
+            return set()
     room, names = Room(path, most), set[str]()
     with zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
@@ -79,6 +121,8 @@ def _check_archive(path: Path, most: float | None) -> None:
             names.add(info.filename)
         for info in archive.infolist():
             _check_member(archive, info, path)
+        plain = all(info.compress_type == zipfile.ZIP_STORED for info in archive.infolist())
+        return {(info.file_size, info.CRC) for info in archive.infolist()} if plain else set()
 
 
 def _check_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> None:
@@ -100,11 +144,14 @@ def _check_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -
         ) from None
 
 
-def save_file(arrays: Arrays, path: Path) -> None:
-    """Write a state_dict."""
+def save_file(arrays: Mapping[str, Array], path: Path) -> None:
+    """Write a state_dict. Arrays of files that xverify wrote stay there until torch writes them."""
     import torch
 
-    torch.save({name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}, path)
+    held = arrays.together() if isinstance(arrays, npz.OnDisk) else arrays
+    torch.save(
+        {name: torch.from_numpy(np.require(array, requirements=["C", "W"])) for name, array in held.items()}, path
+    )
 
 
 def _array(tensor: Any) -> Array:
@@ -127,20 +174,12 @@ def _without_aliases(state: Mapping[str, Any]) -> dict[str, Any]:  # Any: torch.
     return result
 
 
-class OfModel(Streamed):
-    """The floating-point parameters and buffers of a model. An array shares the memory of its tensor where numpy has its dtype."""
+class OfModel(Tensors):
+    """The floating-point parameters and buffers of a model."""
 
     def __init__(self, model: Any) -> None:
         state = _without_aliases(model.state_dict())
-        self.names = self.tensors = {
-            name: tensor.detach() for name, tensor in state.items() if tensor.is_floating_point()
-        }
-
-    def __getitem__(self, name: str) -> Array:
-        return _array(self.tensors[name])
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        return tuple(self.tensors[name].shape)
+        super().__init__({name: tensor.detach() for name, tensor in state.items() if tensor.is_floating_point()})
 
 
 def from_model(model: Any) -> Arrays:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from xverify.errors import NotWritten, WeightsError
-from xverify.weights import load_file, save_file
-from xverify.worker.reading import read_weights, write_weights
+from xverify.weights import load_file, npz, save_file
+from xverify.worker.reading import convert_weights, write_weights
 
 ONES = np.ones(6, np.float32).reshape(2, 3)
 
@@ -191,13 +191,14 @@ def test_a_file_is_read_in_another_process(tmp_path):
 
     (tmp_path / "w.pkl").write_bytes(pickle.dumps({"w": Calls(os.abort)}, 4))
     with pytest.raises(WeightsError, match=r"w\.pkl: killed by SIGABRT while reading the weight file"):
-        read_weights(tmp_path / "w.pkl", trust=True)
+        convert_weights(tmp_path / "w.pkl", tmp_path / "read.npz", trust=True)
     with pytest.raises(WeightsError, match="could run any code"):
-        read_weights(tmp_path / "w.pkl")
-    write_weights({"w": ONES}, tmp_path / "w.npz")
-    np.testing.assert_array_equal(read_weights(tmp_path / "w.npz")["w"], ONES)
+        convert_weights(tmp_path / "w.pkl", tmp_path / "read.npz")
+    npz.save_file({"w": ONES}, tmp_path / "ones.npz")
+    write_weights(tmp_path / "ones.npz", tmp_path / "w.npz")
+    np.testing.assert_array_equal(convert_weights(tmp_path / "w.npz", tmp_path / "read.npz")["w"], ONES)
     with pytest.raises(NotWritten, match=r"w\.npz cannot be written: No such file"):
-        write_weights({"w": ONES}, tmp_path / "missing" / "w.npz")
+        write_weights(tmp_path / "ones.npz", tmp_path / "missing" / "w.npz")
 
 
 def test_the_parent_never_opens_a_weight_file(tmp_path, xverify):

@@ -11,7 +11,7 @@ from ..framework.modelfile import ModelFile, by_name
 from ..progress import Listener
 from ..weights import sharded
 from ..weights.stored import Stored
-from ..worker.reading import read_graph, read_weights
+from ..worker.reading import convert_weights, read_graph
 from ..worker.space import temporary_folder
 from .explaining import stored_weights
 from .options import CheckSettings
@@ -20,20 +20,22 @@ from .subject import make_worker, open_file
 ONNX = "onnx"
 
 
-def read_stored(path: Path, trust: bool = False, most: float | None = None) -> Stored:
+def read_stored(path: Path, space: Path, trust: bool = False, most: float | None = None) -> Stored:
     """The weights of a file, with its batch norms where it tells them.
 
     A weight file is read as it is. A model file of another format than ONNX is opened by its own runtime. Both happen in a process
-    of its own. most: see ``weights.load_file``.
+    of its own.
+
+    space: a new file for the arrays, of which each is read when it is looked up. most: see ``weights.load_file``.
     Raises WeightsError, and UsageError for a model file that is damaged, or unsafe to open without ``trust``.
     """
     if path.suffix == ".onnx":
-        return _read_onnx(path, most)
+        return _read_onnx(path, space, most)
     if path.name.endswith(sharded.INDEX) or (path.is_dir() and any(path.glob("*.safetensors*"))):
-        return by_name(read_weights(path, trust, most))
+        return by_name(convert_weights(path, space, trust, most))
     if path.suffix in weights.formats() and path.is_file():
         try:
-            return by_name(read_weights(path, trust, most))
+            return by_name(convert_weights(path, space, trust, most))
         except WeightsError:
             if not _is_model(path):
                 raise
@@ -42,11 +44,11 @@ def read_stored(path: Path, trust: bool = False, most: float | None = None) -> S
     return _open(path, formats.examine(path, "", trust), trust)
 
 
-def _read_onnx(path: Path, most: float | None) -> Stored:
+def _read_onnx(path: Path, space: Path, most: float | None) -> Stored:
     if not path.is_file():
         raise WeightsError(f"{path}: no such weight file")
     formats.examine(path)
-    return read_graph(path, most)
+    return read_graph(path, space, most)
 
 
 def _is_model(path: Path) -> bool:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import shutil
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from .. import weights, writing
 from ..errors import UsageError, WeightsError
 from ..reference.build import export_onnx
 from ..report.terminal import Output
-from ..worker.reading import read_weights, write_weights
+from ..worker.reading import convert_weights, write_weights
 from ..worker.space import temporary_folder
 from ..workload.options import named
 from ..workload.spec import find_model
@@ -67,35 +68,42 @@ def _convert(args: argparse.Namespace, console: Console) -> int:
     if target.exists() and source.exists() and target.samefile(source):
         raise UsageError(f"{target}: source and target are the same file")
     writing.check("TARGET", target)
-    arrays = read_weights(source, args.trust, args.max_weights)
-    if target.suffix != ".onnx" and args.model is not None:
-        raise UsageError(f"--model {args.model}: only an .onnx file holds a graph; leave it out for {target.suffix}")
-    with writing.replacing(target) as made:
-        if args.model is not None:
-            _export_with(arrays, args.model, made)
-        else:
-            write_weights(arrays, made, target)
-        written, read = weights.digest(arrays), weights.digest(read_weights(made, most=args.max_weights))
-        if written != read:
-            raise WeightsError(
-                f"{target}: its digest would be {read} when read back, and that of {source} is {written}"
+    with temporary_folder() as space:
+        on_disk = space / "weights.npz"
+        arrays = convert_weights(source, on_disk, args.trust, args.max_weights)
+        if target.suffix != ".onnx" and args.model is not None:
+            raise UsageError(
+                f"--model {args.model}: only an .onnx file holds a graph; leave it out for {target.suffix}"
             )
-    total = sum(array.size for array in arrays.values())
+        written, total = weights.digest(arrays), sum(math.prod(arrays.shape(name)) for name in arrays)
+        with writing.replacing(target) as made:
+            if args.model is not None:
+                _export_with(on_disk, args.model, made)
+            else:
+                write_weights(on_disk, made, target)
+            # The arrays take the place of those of the source, so that the disk has them once.
+            read = weights.digest(convert_weights(made, on_disk, most=args.max_weights))
+            if written != read:
+                raise WeightsError(
+                    f"{target}: its digest would be {read} when read back, and that of {source} is {written}"
+                )
     console.print(f"{target}: {len(arrays)} tensors, {total:,} parameters, {read} (read back)", markup=False)
     return 0
 
 
-def _export_with(arrays: weights.Arrays, model: str, made: Path) -> None:
-    """Write a new ONNX file with the graph of the model, as torch exports it, and these weights."""
+def _export_with(on_disk: Path, model: str, made: Path) -> None:
+    """Write a new ONNX file with the graph of the model, as torch exports it, and the weights of an array file."""
     with temporary_folder() as directory:
         exported = export_onnx(find_model(model), directory)
-        write_weights(arrays, exported)
+        write_weights(on_disk, exported)
         shutil.copyfile(exported, made)
 
 
 def _digest(args: argparse.Namespace, console: Console) -> int:
     for file in args.files:
-        console.print(f"{weights.digest(read_weights(Path(file), args.trust, args.max_weights))}  {file}", markup=False)
+        with temporary_folder() as space:
+            arrays = convert_weights(Path(file), space / "weights.npz", args.trust, args.max_weights)
+            console.print(f"{weights.digest(arrays)}  {file}", markup=False)
     return 0
 
 
@@ -103,8 +111,11 @@ def _diff(args: argparse.Namespace, console: Console) -> int:
     from ..checking.weights import read_stored
     from ..weights.comparison import compare
 
-    left, right = (read_stored(Path(path), args.trust, args.max_weights) for path in (args.left, args.right))
-    compared = compare(left, right)
+    with temporary_folder() as space:
+        left = read_stored(Path(args.left), space / "left.npz", args.trust, args.max_weights)
+        right = read_stored(Path(args.right), space / "right.npz", args.trust, args.max_weights)
+        compared = compare(left, right)
+        digest = "" if compared.lines else weights.digest(left.arrays)
     for line in compared.lines:
         console.print(line, markup=False)
     if compared.different:
@@ -115,5 +126,5 @@ def _diff(args: argparse.Namespace, console: Console) -> int:
     if compared.lines:
         console.print(f"equal: {compared.known} tensors, up to the names, the order of axes and the folding above")
     else:
-        console.print(f"identical: {len(left.arrays)} tensors, {weights.digest(left.arrays)}")
+        console.print(f"identical: {len(left.arrays)} tensors, {digest}")
     return 0

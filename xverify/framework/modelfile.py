@@ -214,7 +214,7 @@ class ModelFile(Framework):
 
 def by_name(arrays: Mapping[str, Array]) -> Stored:
     """The weights of a file without a graph that tells their batch norms: their names tell them."""
-    return Stored(dict(arrays), norms_by_name(arrays))
+    return Stored(arrays, norms_by_name(arrays))
 
 
 def refusal(path: Path, risk: str) -> str:

@@ -13,7 +13,6 @@ from ..errors import NO_SPACE, NotWritten, SubjectError, WeightsError
 from ..framework import discovery
 from ..weights import npz, sharded
 from ..weights import torch as torch_weights
-from ..weights.canonical import Arrays
 from ..weights.room import GB, Room
 from ..weights.stored import Stored
 from .command import interpreter
@@ -26,16 +25,11 @@ COPIES = 4  # of all arrays of a file that its reader holds at once, at most
 OWN = 2.0  # GB that a reader takes without any array, with torch
 
 
-def read_weights(path: Path, trust: bool = False, most: float | None = None) -> Arrays:
-    """The canonical arrays of a weight file, as ``weights.load_file`` returns them. Raises WeightsError."""
-    with temporary_folder() as space:
-        target = space / "read.npz"
-        convert_weights(path, target, trust, most)
-        return npz.load_file(target)
-
-
 def convert_weights(path: Path, target: Path, trust: bool = False, most: float | None = None) -> npz.OnDisk:
-    """Write the canonical arrays of a weight file to an array file, and return them as they are on disk. Raises WeightsError."""
+    """Write the canonical arrays of a weight file to an array file, and return them as they are on disk. Raises WeightsError.
+
+    trust, most: see ``weights.load_file``.
+    """
     if not path.is_file() and not sharded.is_sharded(path):
         raise WeightsError(f"{path}: no such weight file")
     with _reader(path, most) as worker:
@@ -46,26 +40,23 @@ def convert_weights(path: Path, target: Path, trust: bool = False, most: float |
         return npz.OnDisk(target)
 
 
-def read_graph(path: Path, most: float | None = None) -> Stored:
-    """The weights of an ONNX file, with its batch norms. Raises WeightsError."""
+def read_graph(path: Path, target: Path, most: float | None = None) -> Stored:
+    """The weights of an ONNX file, with its batch norms; ``target`` is a new file for the arrays. Raises WeightsError."""
     with _reader(path, most) as worker:
-        target = worker.folder / "read.npz"
-        reply = worker.ask(ReadGraph(str(path.resolve()), str(target), most))
-        return Stored(npz.load_file(target), reply.norms, reply.quantised, reply.places)
+        reply = worker.ask(ReadGraph(str(path.resolve()), str(target.absolute()), most))
+        return Stored(npz.OnDisk(target), reply.norms, reply.quantised, reply.places)
 
 
-def write_weights(arrays: Arrays, path: Path, target: Path | None = None) -> None:
-    """Write canonical arrays in the format of the path's suffix, as ``weights.save_file`` does.
+def write_weights(source: Path, path: Path, target: Path | None = None) -> None:
+    """Write the canonical arrays of an array file in the format of the path's suffix, as ``weights.save_file`` does.
 
     target: the file that this one will replace; the graph of an .onnx file is that of its target.
     Raises WeightsError, and NotWritten where the disk is full or the system refuses.
     """
     template = str(target.absolute()) if target is not None and target.is_file() else ""
     named = target or path
-    with _reader(path, sum(array.nbytes for array in arrays.values()) / GB + OWN) as worker:
-        source = worker.folder / "written.npz"
-        npz.save_file(arrays, source)
-        reply = worker.ask(WriteFile(str(source), str(path.absolute()), template))
+    with _reader(path, source.stat().st_size / GB + OWN) as worker:
+        reply = worker.ask(WriteFile(str(source.absolute()), str(path.absolute()), template))
         if reply.disk:
             raise NotWritten(f"{named} cannot be written: {reply.disk}")
         if reply.refused:

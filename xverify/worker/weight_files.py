@@ -30,10 +30,10 @@ class WeightFileWork:
         return FileDone()
 
     def write_file(self, request: WriteFile) -> FileDone:
-        """Convert an array file to a weight file."""
+        """Convert an array file to a weight file, where the format allows it one array at a time."""
         try:
             template = Path(request.template) if request.template else None
-            save_file(npz.load_file(Path(request.path)), request.file, template)
+            save_file(npz.OnDisk(Path(request.path)), request.file, template)
         except WeightsError as error:
             return FileDone(refused=str(error))
         except OSError as error:
