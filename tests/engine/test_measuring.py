@@ -38,3 +38,11 @@ def test_missing_outputs_are_kept_and_those_of_the_last_case_twice():
     again = call_again(Remembering(1), 4, 1, {1, 2})
     assert again.outputs == {0: Path("outputs-0.npz"), 3: Path("outputs-3.npz")}
     assert again.second == Path("again.npz")
+
+
+def test_when_all_outputs_were_kept_one_other_input_and_the_last_one_are_called():
+    worker = Remembering(1)
+    asked = []
+    worker.ask = lambda question: asked.append((question.case, question.keep)) or Timed(4e-3)
+    assert call_again(worker, 4, 1, {0, 1, 2, 3}).outputs == {}
+    assert asked == [(2, None), (1, "again.npz")]

@@ -45,3 +45,11 @@ def test_arrays_of_any_form(recorder):
         np.array([True]),
     ]
     assert files(recorder, *given) == ["0.npy", "1.npy", "1.npy", "2.npy", "2.npy", "3.npy"]
+
+
+def test_only_the_first_items_of_a_batch_are_written_where_they_are_enough(tmp_path):
+    recorder = Recorder(tmp_path, lambda value: value, first=(8, 3))
+    batch, other, whole = np.arange(16.0).reshape(8, 2), np.arange(16.0).reshape(2, 8), np.array(1.0)
+    record = recorder.begin("layer", [batch, other, whole])
+    stored = [np.load(tmp_path / name) for name in record.inputs]
+    assert [array.tolist() for array in stored] == [batch[:3].tolist(), other.tolist(), 1.0]

@@ -3,7 +3,7 @@
 import numpy as np
 
 from xverify.framework.capture import LayerCall
-from xverify.worker.soundness import Pass, change, first_difference
+from xverify.worker.soundness import ROW, Digests, Pass, change, first_difference
 
 ONE = np.random.default_rng(0).standard_normal((16, 16))
 
@@ -46,3 +46,43 @@ def test_rounding_is_no_difference():
     assert change(np.arange(4), np.arange(4)) == 0.0
     assert change(np.arange(4), np.array([0, 1, 2, 4])) == 0.25
     assert change(single, ONE) > 0
+
+
+def test_digests_tell_arrays_apart_that_differ_in_one_bit_or_in_their_order(tmp_path):
+    values = np.random.default_rng(0).standard_normal(3 * ROW // 8 + 5)
+    width = ROW // 8
+
+    def exchanged(one, other):
+        order = np.arange(len(values))
+        order[[one, other]] = other, one
+        return values[order]
+
+    changed = [values.copy() for _ in range(3)]
+    for array, place in zip(changed, (0, width + 7, -1)):
+        array.view(np.int64)[place] ^= 1
+    others = [
+        *changed,
+        exchanged(3, 4),  # in one row
+        exchanged(3, 3 + width),  # in one column
+        exchanged(3, 4 + width),
+        exchanged(0, -1),
+        np.concatenate([values[width : 2 * width], values[:width], values[2 * width :]]),  # two whole rows
+        values.reshape(1, -1),
+        values.view(np.int64),
+        -values,
+    ]
+    recorder = Digests(tmp_path, lambda value: value)
+    found = recorder.begin("layer", [values, values.copy(), *others]).inputs
+    assert found[0] == found[1]
+    assert len(set(found)) == 1 + len(others)
+
+
+def test_arrays_of_any_form_have_a_digest(tmp_path):
+    given = [
+        np.array(1.5),
+        np.empty((0, 3)),
+        np.ones((3, 4), np.float32).T,
+        np.array([True, False]),
+        np.ones(3, np.float16),
+    ]
+    assert len(set(Digests(tmp_path, lambda value: value).begin("layer", given).inputs)) == len(given)

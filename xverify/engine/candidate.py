@@ -10,8 +10,8 @@ from ..errors import Unsupported
 from ..progress import Listener
 from ..reference.build import Export, Prepared
 from ..reference.folding import Folding
-from ..reference.layers import LayerReplay
-from ..reference.replayed import ReplayedLayers, replay_layers
+from ..reference.layers import Captured, LayerReplay
+from ..reference.replayed import ReplayedLayers, capture_layers, replay_layers
 from ..reference.truth import Truth
 from ..results.records import Error, Row, Speed, Training
 from ..results.verdicts import Verdict
@@ -109,13 +109,18 @@ class Candidate(TimedCandidate):
 
     # -- judging ------------------------------------------------------------------------------------------------------
 
-    def replay(self, replay: LayerReplay, truth: Truth, borrowed: bool) -> ReplayedLayers:
-        """Judge the layers. Raises SubjectError when the replay fails; the timed outputs are valid nevertheless.
+    def capture(self, replay: LayerReplay) -> Captured:
+        """Capture the layers. Raises SubjectError when that fails; the timed outputs are valid nevertheless."""
+        self.listener.phase(self.label, "capturing its layers")
+        return capture_layers(replay, self.worker)
+
+    def replay(self, replay: LayerReplay, truth: Truth, captured: Captured, borrowed: bool) -> ReplayedLayers:
+        """Judge the captured layers. Raises SubjectError when that fails; the timed outputs are valid nevertheless.
 
         borrowed: whether a callable that is not the captured one will be judged by these layers.
         """
-        self.listener.phase(self.label, "capturing its layers")
-        return replay_layers(replay, truth, self.worker, self.label, borrowed)
+        kept = self.timed.outputs if self.subject.mode == self.subject.adapter.captured_mode else {}
+        return replay_layers(replay, truth, self.worker, self.label, captured, borrowed, kept)
 
     def call_differently(self, prepared: Prepared, truth: Truth) -> None:
         """Find out where two calls on one input differ, if they do, and call the model as its users do.

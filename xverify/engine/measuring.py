@@ -146,10 +146,12 @@ def output_bytes(spec: ModelSpec, batch: int) -> int:
 
 
 def call_again(worker: Worker, cases: int, last: int, kept: set[int]) -> Repeated:
-    """Call once more on each input, each time on another input than the call before; the last timed block's input comes last.
+    """Call on each input whose outputs were not kept, or on one other input, and then on that of the last timed block.
 
-    last: the input case of the last timed block; any case when nothing was timed. kept: the cases whose outputs a timed block
-    kept; the outputs of all other cases are kept here, and so are the second outputs of the last case.
+    Each call has another input than the call before, where there are several. The outputs of the first calls are kept here, and so
+    are the second outputs of the last case.
+
+    last: the input case of the last timed block; any case when nothing was timed. kept: the cases whose outputs a timed block kept.
     """
     second = worker.folder / "again.npz"
     seconds: list[float] = []
@@ -157,13 +159,14 @@ def call_again(worker: Worker, cases: int, last: int, kept: set[int]) -> Repeate
     if last not in kept:  # nothing was timed: this is the first of its two calls
         outputs[last] = worker.folder / f"outputs-{last}.npz"
         worker.ask(messages.Block(case=last, calls=1, keep=str(outputs[last])))
-    for case in [(last + step) % cases for step in range(1, cases + 1)]:
-        path = second if case == last else worker.folder / f"outputs-{case}.npz"
-        wanted = case == last or case not in kept
-        reply = worker.ask(messages.Block(case=case, calls=1, keep=str(path) if wanted else None))
-        seconds.append(reply.seconds)
-        if case != last and wanted:
+    others = [(last + step) % cases for step in range(1, cases)]
+    for case in [case for case in others if case not in kept] or others[:1]:
+        path = worker.folder / f"outputs-{case}.npz"
+        wanted = case not in kept
+        seconds.append(worker.ask(messages.Block(case=case, calls=1, keep=str(path) if wanted else None)).seconds)
+        if wanted:
             outputs[case] = path
+    seconds.append(worker.ask(messages.Block(case=last, calls=1, keep=str(second))).seconds)
     return Repeated(outputs, second, min(seconds) if cases > 1 else 0.0)
 
 

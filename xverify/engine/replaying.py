@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Executor, Future, wait
 from dataclasses import replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from ..errors import SubjectError
-from ..reference.layers import LayerReplay
+from ..reference.layers import Captured, LayerReplay
 from ..reference.replayed import ReplayedLayers
 from ..reference.truth import Truth
 from ..results.records import Layers
@@ -25,10 +27,12 @@ def replay_all(
     time_left: Callable[[], bool],
     shared: Collection[BuildKey],
     found: Mapping[BuildKey, ReplayedLayers],
+    background: Executor,
 ) -> dict[BuildKey, ReplayedLayers]:
     """Judge the layers of every framework, once for all its modes that build the same model.
 
-    When the capture of one mode fails, the next one is tried. Every worker is closed when it is no longer needed.
+    When the capture of one mode fails, the next one is tried. Every worker is closed when it is no longer needed. While the
+    reference judges one model, the next one is captured, and the last calls of the one before are made.
 
     time_left: whether there is still time for another capture.
     shared: the models that several modes of the run build. found: what was judged before, which is not judged again.
@@ -36,33 +40,65 @@ def replay_all(
     builds: dict[BuildKey, list[Candidate]] = {}
     for candidate in candidates:
         builds.setdefault(candidate.subject.build_key, []).append(candidate)
+    wanted = [
+        key for key, modes in builds.items() if replay.layers and key not in found and any(each.alive for each in modes)
+    ]
     found = dict(found)
-    for key, modes in builds.items():
-        alive = [each for each in modes if each.alive]
-        if alive and replay.layers and key not in found:
-            found[key] = _replay_build(alive, replay, truth, time_left, key in shared)
+
+    def capture(key: BuildKey | None) -> Future[Captured] | None:
+        modes = builds[key] if key is not None else []
+        return background.submit(_tried(modes)[0].capture, replay) if modes and time_left() else None
+
+    def close(modes: Sequence[Candidate]) -> None:
         for each in modes:
             each.call_differently(replay.prepared, truth)
             each.worker.close()
+
+    closed = [background.submit(close, modes) for key, modes in builds.items() if key not in wanted]
+    captured = capture(wanted[0]) if wanted else None
+    for key, following in zip_longest(wanted, wanted[1:]):
+        if captured is not None:
+            wait([captured])
+        coming = capture(following)
+        found[key] = _replay_build(_tried(builds[key]), replay, truth, time_left, key in shared, captured)
+        closed.append(background.submit(close, builds[key]))
+        captured = coming
+    for each in closed:
+        each.result()
     return found
 
 
-def _replay_build(
-    modes: Sequence[Candidate], replay: LayerReplay, truth: Truth, time_left: Callable[[], bool], shared: bool
-) -> ReplayedLayers:
-    """Judge the layers of one model, captured from the first of these modes in which that succeeds.
+def _tried(modes: Sequence[Candidate]) -> list[Candidate]:
+    """The modes in the order in which their captures are tried.
 
     The mode in which a capture runs comes first, because its layers are then those of a callable that was timed.
     """
+    alive = [each for each in modes if each.alive]
+    return sorted(alive, key=lambda each: each.subject.mode != each.subject.adapter.captured_mode)
+
+
+def _replay_build(
+    modes: Sequence[Candidate],
+    replay: LayerReplay,
+    truth: Truth,
+    time_left: Callable[[], bool],
+    shared: bool,
+    captured: Future[Captured] | None,
+) -> ReplayedLayers:
+    """Judge the layers of one model, captured from the first of these modes in which that succeeds.
+
+    captured: the capture of the first mode; None when there was no time for it.
+    """
     known, failed = len(replay.layers), dict[str, str]()
-    modes = sorted(modes, key=lambda each: each.subject.mode != each.subject.adapter.captured_mode)
     for mode in modes:
-        if not time_left():
+        if captured is None and not time_left():
             reason = "--max-seconds left no time to check the layers"
             return ReplayedLayers(Layers(known=known, subject=mode.label, stopped=reason, failed=failed))
         own = mode.subject.mode == mode.subject.adapter.captured_mode
         try:
-            found = mode.replay(replay, truth, borrowed=shared or not own)
+            first, captured = captured, None
+            arrays = mode.capture(replay) if first is None else first.result()
+            found = mode.replay(replay, truth, arrays, borrowed=shared or not own)
         except SubjectError as error:
             failed[mode.label] = str(error)
             continue

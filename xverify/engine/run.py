@@ -315,7 +315,13 @@ class Run:
         models = Counter(each.subject.build_key for each in self.candidates if each.alive)
         shared = {key for key, count in models.items() if count > 1}
         self.replayed = replaying.replay_all(
-            new, self.layer_replay, found, lambda: clock.left is None or clock.left > 0, shared, self.replayed
+            new,
+            self.layer_replay,
+            found,
+            lambda: clock.left is None or clock.left > 0,
+            shared,
+            self.replayed,
+            self.background,
         )
         with ThreadPoolExecutor(host.cores()) as pool:  # numpy's loops release the interpreter's lock
             judged = [

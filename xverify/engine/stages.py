@@ -155,7 +155,7 @@ class Calls:
 
 @dataclass(frozen=True)
 class Repeated:
-    """One more call on each input case after the timed blocks.
+    """Calls after the timed blocks.
 
     outputs: of the cases that no timed block kept. second: the file with the outputs of a second call on the last case.
     new_input_seconds: the fastest call on another input than the call before; 0.0 with a single case.

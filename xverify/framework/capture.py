@@ -84,10 +84,13 @@ class Recorder:
 
     folder: the folder in which the arrays are written.
     to_numpy: function that converts a tensor of the framework to an array, and returns None for any other value.
+    first: (items of a batch, items to write), see ``first_items``; None: arrays are written whole.
     """
 
-    def __init__(self, folder: Path, to_numpy: Callable[[Any], Array | None]) -> None:
-        self.folder, self.to_numpy = folder, to_numpy
+    def __init__(
+        self, folder: Path, to_numpy: Callable[[Any], Array | None], first: tuple[int, int] | None = None
+    ) -> None:
+        self.folder, self.to_numpy, self.first = folder, to_numpy, first
         self.begun: list[OpenCall] = []
         self.files: dict[tuple[str, tuple[int, ...], bytes], list[str]] = {}
         self.written = 0
@@ -122,6 +125,7 @@ class Recorder:
         return [self._file(array) for array in map(self.to_numpy, unique_leaves(values)) if array is not None]
 
     def _file(self, array: Array) -> str:
+        array = first_items(array, self.first)
         array = np.ascontiguousarray(array).reshape(array.shape)
         # A few values tell most arrays apart. Comparing with a file that has them all costs less than a digest of every array.
         sample = array.reshape(-1)[:: max(1, array.size // SAMPLE)].tobytes()
@@ -133,6 +137,11 @@ class Recorder:
         self.written += 1
         np.save(self.folder / alike[-1], array)
         return alike[-1]
+
+
+def first_items(array: Array, first: tuple[int, int] | None) -> Array:
+    """The first items of an array whose first axis is the batch. first: (items of a batch, items to keep); None keeps all."""
+    return array[: first[1]] if first is not None and array.shape[:1] == first[:1] else array
 
 
 def _same_bytes(one: Array, two: Array) -> bool:

@@ -15,7 +15,7 @@ from ..verdict.layers import summarise
 from ..verdict.matching import Matching, Place, match
 from ..worker import messages, messages_reference
 from ..worker.process import Worker
-from .build import Prepared, ReferenceProcess
+from .build import JUDGED_ITEMS, Prepared, ReferenceProcess
 
 CAPTURED_CASE = 0  # the input case whose layers are compared; outputs are compared in every case
 
@@ -24,7 +24,8 @@ CAPTURED_CASE = 0  # the input case whose layers are compared; outputs are compa
 class Captured:
     """The calls of the layers in one pass, and where their arrays are.
 
-    reply: what the worker captured. folder: the folder of the captured arrays. inputs: the file of the inputs of the pass.
+    reply: what the worker captured. folder: the folder of the captured arrays. inputs: the file of the inputs of these arrays.
+    part: whether these are the first items of a pass that had more.
     matched: canonical name -> the framework's own name, for layers that were matched by order and shape.
     notes: sentences on layers that could not be matched.
     """
@@ -34,6 +35,7 @@ class Captured:
     inputs: Path
     matched: Mapping[str, str]
     notes: tuple[str, ...] = ()
+    part: bool = False
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class LayerReplay:
     prepared: Prepared
     layers: Sequence[str]
 
-    def capture(self, worker: Worker, folder: Path, returned: Path | None = None) -> Captured:
+    def capture(self, worker: Worker, folder: Path, returned: Path | None = None, *, part: bool = False) -> Captured:
         """Run one untimed pass that captures the calls of the layers into a new folder.
 
         Layers whose names differ from the reference's, and that names.toml does not list, are matched by order and shape.
@@ -52,8 +54,9 @@ class LayerReplay:
         Raises SubjectError when the pass fails.
 
         returned: outputs that calls of layers return in place of their own; see ``messages.Capture``.
+        part: whether the first items are enough of a pass that cannot take fewer items.
         """
-        captured = self._capture(worker, folder, self.layers, returned)
+        captured = self._capture(worker, folder, self.layers, returned, part)
         called = {call.name for call in captured.reply.records}
         strange = called and called < set(self.layers) and captured.reply.others
         if not strange or worker.adapter.runs_export:
@@ -65,12 +68,15 @@ class LayerReplay:
         notes = tuple(matching.notes(worker.adapter.reads()))
         return replace(captured, reply=replace(captured.reply, records=calls), matched=matching.names, notes=notes)
 
-    def _capture(self, worker: Worker, folder: Path, wanted: Sequence[str] | None, returned: Path | None) -> Captured:
+    def _capture(
+        self, worker: Worker, folder: Path, wanted: Sequence[str] | None, returned: Path | None, part: bool = False
+    ) -> Captured:
         """Capture one pass. wanted: canonical names of layers; None: capture every layer that contains no other layer."""
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         # The batch size of an export is fixed, so it cannot take fewer items.
         inputs = self.prepared.inputs if worker.adapter.runs_export else self.prepared.few_inputs
+        part = part and inputs != self.prepared.few_inputs
         names = None if wanted is None else tuple(wanted)
         question = messages.Capture(
             inputs=str(inputs),
@@ -78,8 +84,9 @@ class LayerReplay:
             folder=str(folder),
             wanted=names,
             returned=str(returned) if returned else None,
+            first=(self.process.request.batch, JUDGED_ITEMS) if part else None,
         )
-        return Captured(worker.ask(question), folder, inputs, {})
+        return Captured(worker.ask(question), folder, self.prepared.few_inputs if part else inputs, {}, part=part)
 
     def _match(self, captured: Captured) -> Matching:
         """Which captured layers are those of the reference (see verdict.matching.match)."""

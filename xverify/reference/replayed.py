@@ -11,14 +11,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ..errors import Failed, SubjectError
+from ..errors import Crashed, Failed, SubjectError, TimedOut
 from ..results.records import Layers
+from ..results.verdicts import Verdict
 from ..verdict.findings import Rounding
 from ..worker import messages, messages_reference
 from ..worker.process import Worker
 from .build import Prepared, ReferenceProcess
-from .layers import LayerReplay
+from .layers import Captured, LayerReplay
 from .truth import Truth, pooled_floors
+
+LAYERS = "layers"  # the folder of the captured arrays, in that of the worker
 
 
 @dataclass(frozen=True)
@@ -38,36 +41,72 @@ class ReplayedLayers:
         return (subject, mode) == (self.layers.subject, self.layers.mode)
 
 
-def replay_layers(replay: LayerReplay, truth: Truth, worker: Worker, subject: str, borrowed: bool) -> ReplayedLayers:
-    """Capture the layers of a subject and judge them. Raises SubjectError when that fails.
+def capture_layers(replay: LayerReplay, worker: Worker) -> Captured:
+    """Capture the layers of a subject, as far as they have to be judged at first. Raises SubjectError when that fails."""
+    return replay.capture(worker, worker.folder / LAYERS, part=True)
 
-    subject: the subject of this worker. borrowed: whether a callable that is not the captured one will be judged by these layers.
+
+def replay_layers(
+    replay: LayerReplay,
+    truth: Truth,
+    worker: Worker,
+    subject: str,
+    captured: Captured,
+    borrowed: bool,
+    kept: Mapping[int, Path],
+) -> ReplayedLayers:
+    """Judge the captured layers of a subject. Raises SubjectError when that fails.
+
+    subject: the subject of this worker. captured: see ``capture_layers``; its arrays are deleted at the end.
+    borrowed: whether a callable that is not the captured one will be judged by these layers.
+    kept: input case -> file with what the captured callable returned, as far as it is known already.
     """
-    process, adapter = replay.process, worker.adapter
-    folder = worker.folder / "layers"
+    process, mode = replay.process, worker.adapter.captured_mode
     try:
-        captured = replay.capture(worker, folder)
+        found = _right(replay, captured, subject) if captured.part else None
+        if captured.part and found is None:
+            captured = replay.capture(worker, worker.folder / LAYERS)
         broken = captured.reply.broken
         if not captured.reply.records:
             if broken:
                 raise Failed(f"the captured pass failed: {broken}")
-            return ReplayedLayers(Layers(known=len(replay.layers), subject=subject, mode=adapter.captured_mode))
-        layers, roundings = replay.replay(captured, subject)
+            return ReplayedLayers(Layers(known=len(replay.layers), subject=subject, mode=mode))
+        layers, roundings = found or replay.replay(captured, subject)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(worker.folder / LAYERS, ignore_errors=True)
     stopped = layers.stopped or (f"the captured pass failed: {broken}" if broken else "")
-    layers = replace(layers, mode=adapter.captured_mode, stopped=stopped)
-    returned = _returned(process, replay.prepared, worker) if borrowed else {}
+    layers = replace(layers, mode=mode, stopped=stopped)
+    returned = _returned(process, replay.prepared, worker, kept) if borrowed else {}
     floors = rounding_floors(process, replay.prepared, roundings, truth.noise_floors or {}) if roundings else None
     return ReplayedLayers(layers, returned, floors)
 
 
-def _returned(process: ReferenceProcess, prepared: Prepared, worker: Worker) -> dict[int, Path]:
-    """Let the captured callable compute every input case, without recording layers; {} when it fails."""
+def _right(replay: LayerReplay, captured: Captured, subject: str) -> tuple[Layers, tuple[Rounding, ...]] | None:
+    """The replay of the first items of a pass, when every layer is EQUAL in them; otherwise None, and all items decide."""
+    try:
+        layers, roundings = replay.replay(captured, subject)
+    except (Crashed, TimedOut):
+        raise
+    except SubjectError:  # some arrays may have the batch elsewhere than in their first axis
+        return None
+    right = layers.complete and layers.verdict == Verdict.EQUAL and not captured.reply.broken
+    return (layers, roundings) if right else None
+
+
+def _returned(
+    process: ReferenceProcess, prepared: Prepared, worker: Worker, kept: Mapping[int, Path]
+) -> dict[int, Path]:
+    """Let the captured callable compute the other input cases, without recording layers; {} when it fails.
+
+    kept: files of known outputs. They are copied, because the files of a worker go with its process run.
+    """
     found = {}
     for case in range(process.request.cases):
         folder = process.space / f"returned-{worker.folder.name}-{case}"
         folder.mkdir()
+        if case in kept:
+            found[case] = Path(shutil.copy(kept[case], folder / "outputs.npz"))
+            continue
         question = messages.Capture(inputs=str(prepared.inputs), case=case, folder=str(folder), wanted=())
         try:
             broken = worker.ask(question).broken

@@ -61,8 +61,8 @@ def change(
             continue
         share, ratio = _compared(one, other, truth[key], float32[key], None if floors is None else floors[key])
         if ratio > worst.ratio:
-            size = _rms(truth[key])
-            worst = Change(share, ratio, limit, _rms(one, truth[key]) / size if size else math.inf)
+            size = rms(truth[key])
+            worst = Change(share, ratio, limit, rms(one, truth[key]) / size if size else math.inf)
     return worst
 
 
@@ -73,15 +73,15 @@ def _compared(one: Array, other: Array, truth: Array, float32: Array, floor: flo
         return share, math.inf if share else 0.0
     if np.array_equal(one, other, equal_nan=True):
         return 0.0, 0.0
-    difference, size = _rms(one, other), _rms(other)
+    difference, size = rms(one, other), rms(other)
     if not math.isfinite(difference):
         return math.inf, math.inf
     if floor is None:
-        floor = max(_rms(float32, truth), rule.UNIT / math.sqrt(3) * _rms(truth))
+        floor = max(rms(float32, truth), rule.UNIT / math.sqrt(3) * rms(truth))
     return difference / size if size else math.inf, difference / floor if floor else math.inf
 
 
-def _rms(array: Array, minus: Array | None = None) -> float:
+def rms(array: Array, minus: Array | None = None) -> float:
     """rms of an array, or of a difference, over its finite values; infinite when the two are finite in different places."""
     squares, count = [], 0
     for start in range(0, array.size, PART):  # a copy of the whole array in float64 may not fit into memory

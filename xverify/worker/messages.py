@@ -263,6 +263,8 @@ class Capture(Request[Captured]):
     wanted: canonical names of layers; None: every layer that contains no other layers.
     returned: an array file of outputs that calls of layers return in place of their own (see capture.returned_key); None: they
         return their own.
+    first: (items of a batch, items to write): of an array whose first axis is the batch, only the first items are written.
+        None: arrays are written whole.
     """
 
     inputs: str
@@ -270,3 +272,4 @@ class Capture(Request[Captured]):
     folder: str
     wanted: tuple[str, ...] | None
     returned: str | None = None
+    first: tuple[int, int] | None = None

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import SubjectError
-from ..framework.capture import Recorder, ReplacingRecorder
+from ..framework.capture import Recorder, ReplacingRecorder, first_items
 from ..weights import npz
 from ..weights.names import rename_layers
 from . import messages
@@ -129,7 +129,9 @@ class Timing:
             traceback.print_exc()
             broken = state.reason(error)
         else:
-            npz.save_file(state.output_arrays(request.case, outputs), Path(request.folder) / "outputs.npz")
+            arrays = state.output_arrays(request.case, outputs)
+            arrays = {key: first_items(array, request.first) for key, array in arrays.items()}
+            npz.save_file(arrays, Path(request.folder) / "outputs.npz")
         return Captured(
             tuple(recorder.records),
             {to: type(layers[name][0]).__name__ for name, to in names.items()},
@@ -142,7 +144,7 @@ class Timing:
         """What records the calls of the layers."""
         state, folder = self.state, Path(request.folder)
         if request.returned is None:
-            return Recorder(folder, state.plain_array)
+            return Recorder(folder, state.plain_array, request.first)
         arrays = npz.load_file(Path(request.returned))
         to_native = state.framework.to_native
         return ReplacingRecorder(folder, state.plain_array, arrays, lambda array: to_native(array, None))
