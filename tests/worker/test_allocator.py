@@ -1,11 +1,16 @@
 """The policy of memory allocation: the variables of a process, and what they do to its page faults."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from conftest import write_folder
 
-from xverify.worker.allocator import allocator_variables, glibc_version
+from xverify.framework.discovery import load
+from xverify.worker.allocator import allocator_variables, glibc_version, with_huge_pages
+from xverify.worker.command import worker_command
 
 OWN = {
     "HOME": "/root",
@@ -51,6 +56,36 @@ def test_every_policy_starts_from_the_same_variables():
         "MALLOC_TRIM_THRESHOLD_": "17179869184",
         "MALLOC_TOP_PAD_": "268435456",
     }
+
+
+def test_what_is_not_timed_has_huge_pages_unless_the_user_chose():
+    assert with_huge_pages(OWN, (2, 36)) == OWN | {"GLIBC_TUNABLES": f"{OWN['GLIBC_TUNABLES']}:glibc.malloc.hugetlb=1"}
+    assert with_huge_pages({}, (2, 36)) == {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+    chosen = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=0"}
+    assert with_huge_pages(chosen, (2, 36)) == chosen
+    assert with_huge_pages({}, (2, 34)) == with_huge_pages({}, None) == {}
+
+
+def test_huge_pages_spare_page_faults(tmp_path):
+    setting = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    if not setting.exists() or "[never]" in setting.read_text() or (glibc_version() or ()) < (2, 35):
+        pytest.skip("this system has no huge pages for malloc")
+
+    def faults(environment):
+        script = (
+            "import ctypes, resource; libc = ctypes.CDLL(None); libc.malloc.restype = ctypes.c_void_p; "
+            "before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt; "
+            "libc.memset(ctypes.c_void_p(libc.malloc(ctypes.c_size_t(2**26))), 1, ctypes.c_size_t(2**26)); "
+            "print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
+        )
+        return int(done.stdout)
+
+    command = worker_command(load("numpy"), tmp_path, 1, "cpu")
+    assert faults(command.environment) < 2**26 / 4096 / 4
+    assert faults(worker_command(load("numpy"), tmp_path, 1, "cpu", allocator="system").environment) > 2**26 / 4096 / 2
 
 
 def test_a_glibc_that_refuses_a_high_threshold_gets_another_variable():

@@ -80,7 +80,9 @@ def compare_with_loop(name: str, model: str, task: str, cores: Sequence[int]) ->
                 return Check(title, str(error), accepted, None)
         allowed = ",".join(map(str, cores))
         arguments = (name, model, "1", folder, task, allowed)
-        command = worker_command(adapter, Path(folder), 1, "cpu", module="xverify.selftest.byhand", arguments=arguments)
+        command = worker_command(
+            adapter, Path(folder), 1, "cpu", module="xverify.selftest.byhand", arguments=arguments, allocator="system"
+        )
         try:
             processes = _measure(command)
         except RuntimeError as error:

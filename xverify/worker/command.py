@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..environments import store as environments
 from ..framework.adapter import Framework
-from .allocator import allocator_variables, glibc_version
+from .allocator import allocator_variables, glibc_version, with_huge_pages
 
 WORKER = "xverify.worker"
 # Numbers of threads that the computing libraries of every framework read. The run's own number holds instead: the processes of a
@@ -49,9 +49,14 @@ def worker_command(
     python: the interpreter; this one when omitted.
     patient: whether its threads sleep while they wait for one another.
     module, arguments: what the process runs; a worker when omitted.
-    allocator: the policy of memory allocation (see ``allocator``); that of this process when omitted.
+    allocator: the policy of memory allocation (see ``allocator``) of a process that is timed; None: nothing of it is timed.
     """
-    own = os.environ if allocator is None else allocator_variables(allocator, os.environ, glibc_version())
+    version = glibc_version()
+    own = (
+        with_huge_pages(os.environ, version)
+        if allocator is None
+        else allocator_variables(allocator, os.environ, version)
+    )
     kept = {name: value for name, value in own.items() if name not in THREADS}
     environment = {**kept, **adapter.variables(threads, device), "TMPDIR": str(folder)}
     if patient:

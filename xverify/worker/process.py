@@ -53,7 +53,7 @@ class Worker:
     patient: whether its threads sleep instead of spinning while they wait for one another. It is for work that is not timed and
         runs beside other work.
     beat: called about once a second while the worker works, but never during a block of timed calls; omitted: nothing is called.
-    allocator: the policy of memory allocation of the process (see ``allocator``); that of this process when omitted.
+    allocator: the policy of memory allocation (see ``allocator``) of a process that is timed; None: nothing of it is timed.
     memory: the most memory that the process may allocate, GB (see ``limits``); None: no limit.
     """
 

@@ -146,7 +146,7 @@ class ReferenceWork:
     def evaluate(self, request: messages.Evaluate) -> Evaluated:
         """Compute the outputs of every case in the framework's first mode."""
         state, framework = self.state, self.state.framework
-        model = framework.build(state.source, state.options, float64=True) if request.float64 else state.model
+        model = state.float64_model() if request.float64 else state.model
         state.write_weights(model, npz.OnDisk(Path(request.weights)))
         cases = state.native_cases(request.inputs, request.float64)
         results: dict[str, Array] = {}

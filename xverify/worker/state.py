@@ -178,6 +178,12 @@ class State:
             self.replay_models[folded] = made
         return self.replay_models[folded]
 
+    def float64_model(self) -> Any:
+        """A model in float64, with any weights: that of the replay, where there is one with the parameters of the model file."""
+        if False in self.replay_models:
+            return self.replay_models[False].float64_model
+        return self.framework.build(self.source, self.options, float64=True)
+
     def reason(self, error: BaseException) -> str:
         """What an error says, and the place in the user's code where it was raised, in one line."""
         return reasons.reason(error, self._folder)
