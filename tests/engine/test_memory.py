@@ -46,6 +46,7 @@ def test_training_adds_gradients_and_the_state_of_the_optimizer():
     shapes, torch = {"w": (2**10, 2**10)}, [TORCH]
     added = memory.of_models(Work(shapes, optimizer("adam")), torch) - memory.of_models(Work(shapes), torch)
     assert added == 3 * (1 + 2) * 4 * MIB  # in the port, and in both models of the reference
+    assert memory.needed(Work(shapes, optimizer("adam")), torch) == pytest.approx((12 + 24 + 1.2 * 4 + 36) * MIB, abs=1)
 
 
 def of_activations(subjects, whole, judged, optimizer=None):

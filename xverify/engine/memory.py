@@ -17,11 +17,14 @@ from .stages import Subject
 GIB, MIB = 2**30, 2**20
 OF_A_LAYER = 6  # of the reference: how often it has the weights of the layer that it judges
 REFERENCE = 360  # MiB; of the reference and the parent without a model: torch, its exporter and fake tensors, and the main process
-CALLED = 4  # of a subject: how often it has what the largest operation takes and returns
-EXPOSED = 1.2  # of a subject that runs the export: how often it has what all operations return
-JUDGED = 9  # of the reference: the same in float32 sizes, while two float64 passes and a float32 pass are side by side
-COMPUTED = 4  # of the reference: the same, during a float64 pass
-TRAINED = 2.2  # of a subject: how often it has what all operations return, during a training step
+# How often a process has what the largest operation takes and returns, as it is in float32:
+CALLED = 4  # a subject
+COMPUTED = 4  # the reference, in a float64 pass
+JUDGED = 9  # the reference, in two float64 passes and a float32 pass side by side
+# How often it has what all operations return:
+EXPOSED = 1.2  # a subject that runs the export, whose layers are captured as outputs of the graph
+TRAINED = 2.2  # a subject, in a training step
+STEPPED = 2  # the reference, in a training step in float64
 AT_ONCE = 2  # processes that compute at the same time, when models are built and judged
 LARGE = GIB  # bytes; less is not worth a line
 ALONE = "weights alone (the sizes of activations are not known)"
@@ -46,7 +49,7 @@ class Work:
         return [4 * math.prod(shape) for shape in self.shapes.values()]
 
     @property
-    def says(self) -> str:
+    def measures(self) -> str:
         """What the estimate is of."""
         return "weights and activations" if self.activations else ALONE
 
@@ -80,22 +83,18 @@ def _activations(work: Work, subject: type[Framework]) -> float:
     sizes = work.activations or Activations()
     if work.optimizer is not None:
         return TRAINED * sizes.total
-    # The layers of an export are captured as outputs of the graph.
     return EXPOSED * sizes.total if subject.runs_export else CALLED * sizes.largest
 
 
 def _computing_reference(work: Work, subjects: Sequence[type[Framework]]) -> float:
     """The bytes that the reference takes beside its models, while it computes in float64."""
-    sizes = work.activations or Activations()
+    sizes, layer = work.activations or Activations(), OF_A_LAYER * max(work.sizes, default=0)
+    unfolded = 2 * sizes.unfolded  # in float64
     if work.optimizer is not None:
-        return 2 * (sizes.total + sizes.unfolded)  # twice, in float64
+        return max(layer, STEPPED * sizes.total + unfolded)
     # The batch size of an export is fixed, so that it is judged on the whole batch.
     judged = sizes if any(each.runs_export for each in subjects) else work.judged or Activations()
-    return max(
-        OF_A_LAYER * max(work.sizes, default=0),
-        JUDGED * judged.largest,
-        COMPUTED * sizes.largest + 2 * sizes.unfolded,
-    )
+    return max(layer, JUDGED * judged.largest, COMPUTED * sizes.largest + unfolded)
 
 
 @dataclass(frozen=True)
@@ -119,7 +118,6 @@ def plan(work: Work, subjects: Sequence[Subject], available: int, timed: bool = 
 
     available: bytes of memory.
     """
-
     adapters = [each.adapter for each in subjects]
     always_needed = overhead(adapters)  # a subject of a later turn has its process from the beginning
 
@@ -137,17 +135,13 @@ def plan(work: Work, subjects: Sequence[Subject], available: int, timed: bool = 
     if len(turns) > 1:
         listed = "; ".join(", ".join(subjects[index].label for index in turn) for turn in turns)
         notes.append(
-            f"the subjects were measured in {len(turns)} turns ({listed}), because {work.says} of all of them together take about "
-            f"{size(whole)} of memory, and {size(available)} are available"
+            f"the subjects were measured in {len(turns)} turns ({listed}), because {work.measures} of all of them together take "
+            f"about {size(whole)} of memory, and {size(available)} are available"
             f"{'. A time ratio compares times of one turn' if timed else ''}"
         )
     notes += filter(None, [warning(work, most, available)])
-    return Plan(
-        tuple(map(tuple, turns)),
-        tuple(notes),
-        "" if notes or most - always_needed < LARGE else says(work, most, available),
-        most,
-    )
+    line = "" if notes or most - always_needed < LARGE else says(work, most, available)
+    return Plan(tuple(map(tuple, turns)), tuple(notes), line, most)
 
 
 def size(count: int) -> str:
@@ -157,7 +151,7 @@ def size(count: int) -> str:
 
 def says(work: Work, needed: int, available: int) -> str:
     """The line of progress about the memory. Both are bytes."""
-    return f"{work.says} take about {needed / GIB:.1f} GiB of memory in all processes; {available / GIB:.1f} GiB are available"
+    return f"{work.measures} take about {needed / GIB:.1f} GiB of memory in all processes; {available / GIB:.1f} GiB are available"
 
 
 def warning(work: Work, needed: int, available: int) -> str:
@@ -165,6 +159,6 @@ def warning(work: Work, needed: int, available: int) -> str:
     if needed <= available:
         return ""
     return (
-        f"{work.says} take about {size(needed)} of memory in all processes, and {size(available)} are available: "
+        f"{work.measures} take about {size(needed)} of memory in all processes, and {size(available)} are available: "
         "the system may end a process. Use a machine with more memory, or a smaller model"
     )
