@@ -41,6 +41,7 @@ bench: $(STAMP)               ## how fast a command starts; the harness beside l
 	$(BIN)/xverify selftest timing --only overhead
 	$(BIN)/python bench/replay.py
 	$(BIN)/python bench/large_models.py
+	$(BIN)/python bench/memory.py
 
 faults: $(STAMP)              ## inject faults of processes, weight files, model files, result files and model folders; 15 minutes
 	$(BIN)/python suites/faults.py

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,9 +76,9 @@ class Peaks:
     own: dict[str, float] = field(default_factory=dict)
     resident: float = 0.0
 
-    def watch(self, run: psutil.Popen) -> None:
-        """Read the memory of a process and of all that it started, until it ends."""
-        while run.poll() is None:
+    def watch(self, run: psutil.Process, ended: Callable[[], bool], interval: float = INTERVAL) -> None:
+        """Read the memory of a process and of all that it started, until it ends. interval: between two readings, seconds."""
+        while not ended():
             total = 0.0
             for process in (run, *run.children(recursive=True)):
                 with suppress(psutil.Error, OSError):  # it has ended
@@ -88,7 +89,7 @@ class Peaks:
                     total += own
                     self.own[name] = max(self.own.get(name, 0.0), own)
             self.own["total"] = max(self.own.get("total", 0.0), total)
-            time.sleep(INTERVAL)
+            time.sleep(interval)
 
 
 def measured(size: str, folder: Path) -> tuple[Peaks, dict[str, object]]:
@@ -98,7 +99,7 @@ def measured(size: str, folder: Path) -> tuple[Peaks, dict[str, object]]:
     command += ["--subjects", ",".join(SUBJECTS.values()), "--no-timing", "--cases", "1", "--quiet"]
     peaks = Peaks()
     with psutil.Popen(command, stdout=subprocess.DEVNULL) as run:
-        peaks.watch(run)
+        peaks.watch(run, lambda: run.poll() is not None)
     if not result.exists():
         raise SystemExit(f"{size}: the run ended with {run.returncode} and without a result")
     return peaks, json.loads(result.read_text())

@@ -11,7 +11,7 @@ from xverify.framework.discovery import load
 FAST = ("--warmup", 2, "--rerun", 16)
 LITTLE = ("--total-memory", 1e-9)
 MIB = 2**20
-SHAPES = {"w": (2**9, 2**9)}  # 1 MiB, and 4 MiB in each subject of numpy
+WORK = memory.Work({"w": (2**9, 2**9)})  # 1 MiB, and 4 MiB in each subject of numpy
 TORCH = """
 from torch import nn
 
@@ -32,7 +32,12 @@ SUBJECTS = [Subject(load("numpy"), mode) for mode in "abcd"]
 
 
 def planned(available, **options):
-    return memory.plan(SHAPES, SUBJECTS, None, available, **options)
+    return memory.plan(WORK, SUBJECTS, available, **options)
+
+
+def needed_by_reference():
+    """Bytes of the reference's model, and of all processes without a model."""
+    return memory.needed(WORK, []) + memory.overhead([each.adapter for each in SUBJECTS])
 
 
 @pytest.fixture
@@ -45,7 +50,7 @@ def launches(row):
 
 
 def test_a_turn_has_the_baseline_and_as_many_others_as_fit():
-    reference = memory.of_weights(SHAPES, [])
+    reference = needed_by_reference()
     assert planned(reference + 16 * MIB).turns == ((0, 1, 2, 3),)
     assert planned(reference + 16 * MIB - 1).turns == ((0, 1, 2), (0, 3))
     assert planned(reference + 8 * MIB).turns == ((0, 1), (0, 2), (0, 3))
@@ -54,7 +59,7 @@ def test_a_turn_has_the_baseline_and_as_many_others_as_fit():
 
 
 def test_notes_say_which_subjects_were_together_and_what_does_not_fit_even_then():
-    reference = memory.of_weights(SHAPES, [])
+    reference = needed_by_reference()
     assert planned(reference + 16 * MIB).notes == ()
     [note] = planned(reference + 8 * MIB).notes
     assert "3 turns (numpy:a, numpy:b; numpy:a, numpy:c; numpy:a, numpy:d)" in note

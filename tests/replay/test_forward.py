@@ -1,6 +1,7 @@
 """A forward pass is captured and replayed in one process. A clean port is EQUAL, and a fault is located."""
 
 import copy
+import weakref
 
 import numpy as np
 import pytest
@@ -397,3 +398,28 @@ def test_a_variance_in_one_pass_is_explained_and_another_fault_is_not(tmp_path):
     port[1].eps = 1e-3
     done = judged(tmp_path / "other", port, norm(nn.BatchNorm2d), x)
     assert done.explained["1"].kind == "eps"
+
+
+class Watched(nn.Module):
+    """A chain that notes what each of its layers is given, without keeping it."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(3, 3) for _ in range(8))
+        self.given = []
+
+    def forward(self, x):
+        for layer in self.layers:
+            self.given.append(weakref.ref(x))
+            x = layer(x)
+        return x
+
+
+def test_a_pass_that_measures_floors_keeps_no_inputs_of_layers():
+    model = Watched()
+    exact, model.given = copy.deepcopy(model).double(), []
+    replay = Replay(Models(exact, model), Capture())
+    replay.run([torch.ones(2, 3)])
+    alive = [each for each in exact.given[1:] + model.given[1:] if each() is not None]
+    assert len(exact.given) == 16  # the exact and the perturbed pass
+    assert len(alive) <= 3  # of the last layer, in each pass

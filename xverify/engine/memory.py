@@ -1,38 +1,100 @@
-"""How much memory the weights of a run take, told before the subjects build their models.
+"""How much memory a run takes, told before its subjects build their models.
 
-The factors are measured: ``Framework.copies`` by a GPT of 10, 102 and 1,312 million parameters at batch 1 (bench/large_models.py).
-Activations and the frameworks themselves come on top of it.
+The factors are measured: ``Framework.copies`` by a GPT of 10, 102 and 1,312 million parameters at batch 1 (bench/large_models.py),
+those of activations by convolutional models and their training (bench/memory.py).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..framework.adapter import IN_MEMORY, Framework
+from ..framework.adapter import IN_MEMORY, Activations, Framework
 from ..workload.optimizers import Optimizer
 from .stages import Subject
 
-GIB = 2**30
+GIB, MIB = 2**30, 2**20
 OF_A_LAYER = 6  # of the reference: how often it has the weights of the layer that it judges
+REFERENCE = 360  # MiB; of the reference and the parent without a model: torch, its exporter and fake tensors, and the main process
+# How often a process has what the largest operation takes and returns, as it is in float32:
+CALLED = 4  # a subject
+COMPUTED = 4  # the reference, in a float64 pass
+JUDGED = 9  # the reference, in two float64 passes and a float32 pass side by side
+# How often it has what all operations return:
+EXPOSED = 1.2  # a subject that runs the export, whose layers are captured as outputs of the graph
+TRAINED = 2.2  # a subject, in a training step
+STEPPED = 2  # the reference, in a training step in float64
+AT_ONCE = 2  # processes that compute at the same time, when models are built and judged
 LARGE = GIB  # bytes; less is not worth a line
+ALONE = "weights alone (the sizes of activations are not known)"
 
 
-def of_weights(
-    shapes: Mapping[str, tuple[int, ...]], subjects: Iterable[type[Framework]], optimizer: Optimizer | None = None
-) -> int:
-    """The bytes that the weights take in all processes together, at the peak of each.
+@dataclass(frozen=True)
+class Work:
+    """What the processes of a run compute, as far as their memory depends on it.
 
-    shapes: name -> shape of every weight. subjects: the adapter of each. optimizer: of a training run.
+    shapes: name -> shape of every weight. optimizer: of a training run.
+    activations: of a batch; None where they are not known. judged: those of the items of it whose layers are compared.
     """
-    sizes = [4 * math.prod(shape) for shape in shapes.values()]
-    total, largest = sum(sizes), max(sizes, default=0)
+
+    shapes: Mapping[str, tuple[int, ...]]
+    optimizer: Optimizer | None = None
+    activations: Activations | None = None
+    judged: Activations | None = None
+
+    @property
+    def sizes(self) -> list[int]:
+        """The bytes of every weight."""
+        return [4 * math.prod(shape) for shape in self.shapes.values()]
+
+    @property
+    def measures(self) -> str:
+        """What the estimate is of."""
+        return "weights and activations" if self.activations else ALONE
+
+
+def needed(work: Work, subjects: Sequence[type[Framework]]) -> int:
+    """The bytes that weights and activations take in all processes together. subjects: the adapter of each.
+
+    Every process keeps its model, but no more than AT_ONCE of them compute at the same time.
+    """
+    computing = [_computing_reference(work, subjects), *(_activations(work, each) for each in subjects)]
+    return int(of_models(work, subjects) + sum(sorted(computing)[-AT_ONCE:]))
+
+
+def overhead(subjects: Sequence[type[Framework]]) -> int:
+    """The bytes that all processes take together without a model."""
+    return MIB * (REFERENCE + sum(each.overhead for each in subjects))
+
+
+def of_models(work: Work, subjects: Sequence[type[Framework]]) -> float:
+    """The bytes that the weights take, those of a subject at the peak of its process."""
+    total = sum(work.sizes)
     # Training adds the gradients, and what the optimizer stores.
-    added = 1 + len(optimizer.state_names) if optimizer is not None else 0
+    added = 1 + len(work.optimizer.state_names) if work.optimizer is not None else 0
     # It has a float32 and a float64 model, of which the rest is in files.
-    reference = min(total, IN_MEMORY) + min(2 * total, IN_MEMORY) + OF_A_LAYER * largest + 2 * added * total
-    return int(reference + sum((each.copies + added) * total for each in subjects))
+    reference = min(total, IN_MEMORY) + min(2 * total, IN_MEMORY) + 2 * added * total
+    return reference + sum((each.copies + added) * total for each in subjects)
+
+
+def _activations(work: Work, subject: type[Framework]) -> float:
+    """The bytes that activations take in the process of a subject."""
+    sizes = work.activations or Activations()
+    if work.optimizer is not None:
+        return TRAINED * sizes.total
+    return EXPOSED * sizes.total if subject.runs_export else CALLED * sizes.largest
+
+
+def _computing_reference(work: Work, subjects: Sequence[type[Framework]]) -> float:
+    """The bytes that the reference takes beside its models, while it computes in float64."""
+    sizes, layer = work.activations or Activations(), OF_A_LAYER * max(work.sizes, default=0)
+    unfolded = 2 * sizes.unfolded  # in float64
+    if work.optimizer is not None:
+        return max(layer, STEPPED * sizes.total + unfolded)
+    # The batch size of an export is fixed, so that it is judged on the whole batch.
+    judged = sizes if any(each.runs_export for each in subjects) else work.judged or Activations()
+    return max(layer, JUDGED * judged.largest, COMPUTED * sizes.largest + unfolded)
 
 
 @dataclass(frozen=True)
@@ -40,48 +102,46 @@ class Plan:
     """How the subjects of a run are measured.
 
     turns: the indices of the subjects that are measured together. notes: what the user should know.
-    says: a line of progress, or "".
+    says: a line of progress, or "". needed: of the turn that takes the most; bytes.
     """
 
     turns: tuple[tuple[int, ...], ...]
     notes: tuple[str, ...] = ()
     says: str = ""
+    needed: int = 0
 
 
-def plan(
-    shapes: Mapping[str, tuple[int, ...]],
-    subjects: Sequence[Subject],
-    optimizer: Optimizer | None,
-    available: int,
-    timed: bool = True,
-) -> Plan:
-    """The turns in which subjects are measured, so that their weights fit into memory.
+def plan(work: Work, subjects: Sequence[Subject], available: int, timed: bool = True) -> Plan:
+    """The turns in which subjects are measured, so that they fit into memory.
 
     A turn has as many subjects as fit, at least one. When they are timed, every turn has the first subject, the baseline, too.
 
-    shapes: of the weights. optimizer: of a training run. available: bytes of memory.
+    available: bytes of memory.
     """
+    adapters = [each.adapter for each in subjects]
+    always_needed = overhead(adapters)  # a subject of a later turn has its process from the beginning
 
-    def needed(indices: Sequence[int]) -> int:
-        return of_weights(shapes, [subjects[index].adapter for index in indices], optimizer)
+    def of(indices: Sequence[int]) -> int:
+        return needed(work, [adapters[index] for index in indices]) + always_needed
 
     always = [0] if timed else []
     turns = [[0]]
     for index in range(1, len(subjects)):
-        if turns[-1] != always and needed([*turns[-1], index]) > available:
+        if turns[-1] != always and of([*turns[-1], index]) > available:
             turns.append([*always])
         turns[-1].append(index)
-    most, whole = max(map(needed, turns)), needed(range(len(subjects)))
+    most, whole = max(map(of, turns)), of(range(len(subjects)))
     notes = []
     if len(turns) > 1:
         listed = "; ".join(", ".join(subjects[index].label for index in turn) for turn in turns)
         notes.append(
-            f"the subjects were measured in {len(turns)} turns ({listed}), because the weights of all of them together take about "
-            f"{size(whole)} of memory, and {size(available)} are available"
+            f"the subjects were measured in {len(turns)} turns ({listed}), because {work.measures} of all of them together take "
+            f"about {size(whole)} of memory, and {size(available)} are available"
             f"{'. A time ratio compares times of one turn' if timed else ''}"
         )
-    notes += filter(None, [warning(most, available)])
-    return Plan(tuple(map(tuple, turns)), tuple(notes), "" if notes else says(most, available))
+    notes += filter(None, [warning(work, most, available)])
+    line = "" if notes or most - always_needed < LARGE else says(work, most, available)
+    return Plan(tuple(map(tuple, turns)), tuple(notes), line, most)
 
 
 def size(count: int) -> str:
@@ -89,18 +149,16 @@ def size(count: int) -> str:
     return f"{count / GIB:.2g} GiB" if count >= GIB / 10 else f"{count / 2**20:.2g} MiB"
 
 
-def says(needed: int, available: int) -> str:
-    """The line of progress about the memory; "" where the weights are small. Both are bytes."""
-    if needed < LARGE:
-        return ""
-    return f"the weights take about {needed / GIB:.1f} GiB of memory in all processes; {available / GIB:.1f} GiB are available"
+def says(work: Work, needed: int, available: int) -> str:
+    """The line of progress about the memory. Both are bytes."""
+    return f"{work.measures} take about {needed / GIB:.1f} GiB of memory in all processes; {available / GIB:.1f} GiB are available"
 
 
-def warning(needed: int, available: int) -> str:
+def warning(work: Work, needed: int, available: int) -> str:
     """The note of a run that needs more memory than there is; "" for any other. Both are bytes."""
     if needed <= available:
         return ""
     return (
-        f"the weights take about {size(needed)} of memory in all processes, and {size(available)} are available: "
+        f"{work.measures} take about {size(needed)} of memory in all processes, and {size(available)} are available: "
         "the system may end a process. Use a machine with more memory, or a smaller model"
     )

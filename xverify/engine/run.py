@@ -18,7 +18,7 @@ from ..framework import discovery
 from ..framework.adapter import Framework
 from ..progress import Listener
 from ..receipts.keeping import Keeper
-from ..reference import build, summary, truth
+from ..reference import activations, build, summary, truth
 from ..reference.build import Export, Prepared, ReferenceProcess
 from ..reference.layers import LayerReplay
 from ..reference.replayed import ReplayedLayers
@@ -112,6 +112,8 @@ class Run:
         """Make the reference and the candidates, without starting any process."""
         request = self.request
         self.space = space
+        total = request.total_memory
+        self.available = host.available_memory() if total is None else int(1e9 * total)  # before any process takes some
         worker = self._worker(discovery.load(request.reference), space / "reference", "reference")
         self.process = ReferenceProcess(request, self.folder, worker, self.listener, inputs=self.inputs)
         histories = self.earlier.histories() if self.earlier else {}
@@ -259,17 +261,21 @@ class Run:
 
     def _fitting(self, prepared: Prepared) -> list[list[Candidate]]:
         """The turns of candidates whose weights fit into memory at once, which the user is told before any model is built."""
-        total = self.request.total_memory
-        available = host.available_memory() if total is None else int(1e9 * total)
         subjects = [each.subject for each in self.candidates]
         timed = not self.request.no_timing
-        plan = memory.plan(prepared.shapes, subjects, self.request.optimizer, available, timed)
+        plan = memory.plan(self._work(prepared), subjects, self.available, timed)
         for note in plan.notes:
             self.notes.append(note)
             self.listener.note(note)
         if plan.says:
             self.process.phase(plan.says)
         return [[self.candidates[index] for index in turn] for turn in plan.turns]
+
+    def _work(self, prepared: Prepared) -> memory.Work:
+        """What the memory of the run depends on."""
+        judged = activations.of_items(self.process, prepared)
+        whole = judged.times(max(1.0, self.request.batch / build.JUDGED_ITEMS)) if judged else None
+        return memory.Work(prepared.shapes, self.request.optimizer, whole, judged)
 
     def _begin_turn(self, turn: list[Candidate]) -> None:
         """Build the models of a later turn. The baseline goes on in a new process."""

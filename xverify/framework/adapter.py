@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -48,6 +48,23 @@ class Source:
     onnx: Path | None = None
 
 
+@dataclass(frozen=True)
+class Activations:
+    """The sizes of what the operations of a float32 pass take and return, without weights; bytes.
+
+    largest: of one operation, the most. total: what all operations return.
+    unfolded: the largest matrix that a convolution makes of its input, where it computes by a product of matrices.
+    """
+
+    largest: float = 0.0
+    total: float = 0.0
+    unfolded: float = 0.0
+
+    def times(self, factor: float) -> Activations:
+        """Those of a batch that is larger by this factor."""
+        return Activations(*(factor * size for size in astuple(self)))
+
+
 class Framework:
     """The base class of every adapter, with defaults for what most frameworks have in common.
 
@@ -80,6 +97,8 @@ class Framework:
     streams_weights: ClassVar[bool] = False
     # How often a process of this framework has the weights in memory at its peak; see engine/memory.py.
     copies: ClassVar[float] = 4.0
+    # The memory of a process of this framework beside its model, without pages of files, MiB; as bench/memory.py prints for mlp.
+    overhead: ClassVar[int] = 250
     # Whether the adapter runs the reference's ONNX export instead of a model file of the folder.
     runs_export: ClassVar[bool] = False
     # The name of the method with which a layer object computes; layers are captured by wrapping it.
@@ -245,6 +264,13 @@ class Framework:
         Only a reference needs it. A model that was asked for in float64 may hold other weights, because its file makes them so.
         """
         return {}
+
+    def activations(self, model: Any, inputs: tuple[Any, ...], training: bool) -> Activations:
+        """The sizes of the activations of a pass on these native inputs, without computing it. Only a reference needs it.
+
+        training: whether gradients will be computed. Raises any error where the code of the model needs values.
+        """
+        raise Unsupported(f"the adapter of {self.name} does not tell the sizes of activations")
 
     def random_operation(self, model: Any, inputs: tuple[Any, ...], folder: Path) -> str:
         """The first operation of a pass that draws random numbers, with its line in a file of ``folder``; "" when not known."""

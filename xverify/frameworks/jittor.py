@@ -36,6 +36,7 @@ def eager(framework: Framework, model: Any, example: tuple[Any, ...]) -> Any:
 class Adapter(Framework):
     name = "jittor"
     copies = 2.9
+    overhead = 180
     needs = {"jittor": "jittor"}
     modes = {"eager": eager}
     implicit_mode = "eager"

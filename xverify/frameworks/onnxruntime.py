@@ -22,6 +22,7 @@ def basic(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
 class Adapter(OnExport):
     name = "onnxruntime"
     copies = 3.8
+    overhead = 55
     needs = {"onnxruntime": "onnxruntime", "onnx": "onnx"}
     modes = {"all": optimized, "basic": basic}
     implicit_mode = "all"

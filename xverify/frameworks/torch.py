@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from xverify.errors import Failed, Unsupported
-from xverify.framework.adapter import Array, Framework, Names, Source
+from xverify.framework.adapter import Activations, Array, Framework, Names, Source
 from xverify.framework.capture import Recorder, TrainingRecorder
 from xverify.framework.objective import NOT_DIFFERENTIABLE
 from xverify.framework.own_step import Step
@@ -48,6 +48,7 @@ def compiled(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
 class Adapter(OnTorch):
     name = "torch"
     copies = 1.2
+    overhead = 150
     needs = {"torch": "torch"}
     modes = {"eager": eager, "trace": trace, "script": script, "compile": compiled, "channels-last": channels_last}
     default_modes = ("eager",)
@@ -95,6 +96,11 @@ class Adapter(OnTorch):
 
     def precisions(self, model: Any) -> dict[str, str]:
         return {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in model.state_dict().items()}
+
+    def activations(self, model: Any, inputs: tuple[Any, ...], training: bool) -> Activations:
+        from xverify.frameworks._torch_activations import activations
+
+        return activations(model, inputs, training)
 
     def random_operation(self, model: Any, inputs: tuple[Any, ...], folder: Path) -> str:
         from xverify.frameworks._torch_random import random_operation

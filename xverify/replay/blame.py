@@ -53,6 +53,10 @@ class Blame:
 
     def skip(self, pause: Pause) -> None:
         """Note that a layer was not captured."""
+        if (
+            not self.capture.records
+        ):  # nothing is compared, and the inputs of all layers would take the memory of a training step
+            return
         given = next((tensor for tensor in flatten(pause.args) if tensor.is_floating_point()), None)
         if given is not None and may_overwrite(self.models.layers[pause.layer]):
             given = given.clone()

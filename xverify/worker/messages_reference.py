@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ..framework.adapter import Activations
 from ..framework.capture import LayerCall
 from ..verdict.findings import ReplayReport, Rounding
 from ..verdict.matching import Place
@@ -47,6 +48,26 @@ class Calibrate(Request[Done]):
 
     path: str
     batch: int
+
+
+@dataclass(frozen=True)
+class ActivationsSized(Reply):
+    """The sizes of the activations of a pass."""
+
+    sizes: Activations
+
+
+@dataclass(frozen=True)
+class SizeActivations(Request[ActivationsSized]):
+    """Tell the sizes of the activations of a pass on the first case of ``inputs``, without computing it.
+
+    It is refused where they cannot be known without the values.
+
+    training: whether gradients will be computed.
+    """
+
+    inputs: str
+    training: bool
 
 
 @dataclass(frozen=True)

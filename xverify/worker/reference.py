@@ -18,6 +18,7 @@ from ..workload.keys import case_key
 from . import messages_reference as messages
 from .messages import Done
 from .messages_reference import (
+    ActivationsSized,
     Evaluated,
     Exported,
     Fault,
@@ -52,6 +53,7 @@ class ReferenceWork:
             messages.ReadParameters: self.read_parameters,
             messages.NameTensors: self.name_tensors,
             messages.Calibrate: self.calibrate,
+            messages.SizeActivations: self.size_activations,
             messages.ComputeWeights: self.compute_weights,
             messages.Export: self.export,
             messages.FindUnused: self.find_unused,
@@ -95,6 +97,11 @@ class ReferenceWork:
             native.append(state.framework.to_native(np.concatenate(parts) if batched else parts[0], layout))
         state.framework.calibrate(state.model, tuple(native))
         return Done()
+
+    def size_activations(self, request: messages.SizeActivations) -> ActivationsSized:
+        """Tell the sizes of the activations of a pass."""
+        inputs = self.state.native_cases(request.inputs)[0]
+        return ActivationsSized(self.state.framework.activations(self.state.model, inputs, request.training))
 
     def compute_weights(self, request: messages.ComputeWeights) -> Done:
         """Write the weights that the model computes from others."""

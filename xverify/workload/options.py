@@ -113,8 +113,8 @@ class CommonSettings:
         unset="no limit",
     )  # fmt: skip
     total_memory: float | None = option(
-        None, "memory for all processes together, GB; subjects whose weights need more are measured in turns, each with the "
-        "baseline", group=MACHINE, metavar="GB", above=0, unit="GB", unset="what is available",
+        None, "memory for all processes together, GB; subjects that need more for weights and activations are measured in "
+        "turns, each with the baseline", group=MACHINE, metavar="GB", above=0, unit="GB", unset="what is available",
     )  # fmt: skip
 
 
