@@ -40,9 +40,12 @@ def test_missing_outputs_are_kept_and_those_of_the_last_case_twice():
     assert again.second == Path("again.npz")
 
 
-def test_when_all_outputs_were_kept_one_other_input_and_the_last_one_are_called():
+@pytest.mark.parametrize(("seconds", "expected"), [(0.1, [2]), (0.03, [2, 3]), (1e-3, [2, 3, 0])])
+def test_when_all_outputs_were_kept_other_inputs_are_called_until_a_pause_matters_little(seconds, expected):
     worker = Remembering(1)
     asked = []
-    worker.ask = lambda question: asked.append((question.case, question.keep)) or Timed(4e-3)
-    assert call_again(worker, 4, 1, {0, 1, 2, 3}).outputs == {}
-    assert asked == [(2, None), (1, "again.npz")]
+    worker.ask = lambda question: asked.append((question.case, question.keep)) or Timed(seconds)
+    again = call_again(worker, 4, 1, {0, 1, 2, 3})
+    assert asked == [(case, "again.npz") for case in expected]
+    assert (again.outputs, again.case, again.second) == ({}, expected[-1], Path("again.npz"))
+    assert again.new_input_seconds == seconds

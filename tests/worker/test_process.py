@@ -1,6 +1,7 @@
 """A worker as the parent sees it: a wrong reply ends this worker, and the error gives the reason."""
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from conftest import write_folder
@@ -73,6 +74,14 @@ def test_a_wrong_reply_ends_this_worker_and_no_other(start, tmp_path, monkeypatc
     assert says in str(crash.value)
     assert dead(worker)
     assert isinstance(build(other, tmp_path / "other"), Built)
+
+
+def test_threads_that_ask_one_worker_wait_for_each_other(start, tmp_path):
+    worker = start("talkative")
+    build(worker, tmp_path)
+    with ThreadPoolExecutor(8) as pool:
+        answers = [pool.submit(worker.ask, DeviceMemory()) for _ in range(200)]
+    assert all(answer.result() == DeviceMemoryRead(1.0) for answer in answers)
 
 
 def test_an_extra_reply_ends_the_worker_at_the_next_request(start, tmp_path, monkeypatch):

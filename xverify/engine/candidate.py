@@ -129,8 +129,9 @@ class Candidate(TimedCandidate):
         """
         if self.active and not truth.random:
             with self._stage():
-                second = self.measured.repeated.second
-                calls = checking.further_calls(self.worker, self.timed.outputs, self.last_case, second, prepared, truth)
+                again = self.measured.repeated
+                kept = self.timed.outputs
+                calls = checking.further_calls(self.worker, kept, again.case, again.second, prepared, truth)
                 self.measured = replace(self.measured, calls=calls)
 
     def judge(self, prepared: Prepared, truth: Truth, replayed: ReplayedLayers | None) -> None:

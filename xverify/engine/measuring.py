@@ -27,6 +27,9 @@ from .stages import Repeated, TimedBlock
 
 MEMORY_SECONDS = 0.1  # memory is sampled for at least this time, unless --warmup says how many calls there are
 STEADY_SECONDS = 10.0  # a warm-up ends after this time and four windows of blocks, even when it is not steady
+ENOUGH_SECONDS = (
+    0.05  # of calls on new inputs; shorter ones are repeated, because a pause of the system may be in one of them
+)
 SAMPLING_SECONDS = 0.01  # between two samples of resident memory
 
 T = TypeVar("T")
@@ -146,28 +149,37 @@ def output_bytes(spec: ModelSpec, batch: int) -> int:
 
 
 def call_again(worker: Worker, cases: int, last: int, kept: set[int]) -> Repeated:
-    """Call on each input whose outputs were not kept, or on one other input, and then on that of the last timed block.
+    """Call on inputs again, each time on another input than the call before, where there are several.
 
-    Each call has another input than the call before, where there are several. The outputs of the first calls are kept here, and so
-    are the second outputs of the last case.
+    When the outputs of every case were kept, calls on the other inputs are made until they took ENOUGH_SECONDS; the last one of
+    them is the second call on its input. Otherwise the model is called on each input whose outputs are missing, and then once more
+    on that of the last timed block.
 
     last: the input case of the last timed block; any case when nothing was timed. kept: the cases whose outputs a timed block kept.
     """
     second = worker.folder / "again.npz"
     seconds: list[float] = []
-    outputs: dict[int, Path] = {}
-    if last not in kept:  # nothing was timed: this is the first of its two calls
-        outputs[last] = worker.folder / f"outputs-{last}.npz"
-        worker.ask(messages.Block(case=last, calls=1, keep=str(outputs[last])))
+
+    def call(case: int, keep: Path) -> None:
+        seconds.append(worker.ask(messages.Block(case=case, calls=1, keep=str(keep))).seconds)
+
     others = [(last + step) % cases for step in range(1, cases)]
-    for case in [case for case in others if case not in kept] or others[:1]:
-        path = worker.folder / f"outputs-{case}.npz"
-        wanted = case not in kept
-        seconds.append(worker.ask(messages.Block(case=case, calls=1, keep=str(path) if wanted else None)).seconds)
-        if wanted:
-            outputs[case] = path
-    seconds.append(worker.ask(messages.Block(case=last, calls=1, keep=str(second))).seconds)
-    return Repeated(outputs, second, min(seconds) if cases > 1 else 0.0)
+    if others and kept.issuperset({last, *others}):
+        for case in others:
+            call(case, second)
+            if sum(seconds) >= ENOUGH_SECONDS:
+                break
+        return Repeated({}, case, second, min(seconds))
+    outputs = {case: worker.folder / f"outputs-{case}.npz" for case in [last, *others] if case not in kept}
+    if last in outputs:  # nothing was timed: this is the first of its two calls
+        call(last, outputs.pop(last))
+        seconds.clear()
+    for case, path in outputs.items():
+        call(case, path)
+    call(last, second)
+    if last not in kept:
+        outputs[last] = worker.folder / f"outputs-{last}.npz"
+    return Repeated(outputs, last, second, min(seconds) if others else 0.0)
 
 
 def memory(worker: Worker, peak: float | None, samples: Sequence[float], device: str) -> Memory:

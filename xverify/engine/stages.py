@@ -157,11 +157,13 @@ class Calls:
 class Repeated:
     """Calls after the timed blocks.
 
-    outputs: of the cases that no timed block kept. second: the file with the outputs of a second call on the last case.
+    outputs: of the cases that no timed block kept. case: one that was called twice. second: the file with the outputs of its second
+    call.
     new_input_seconds: the fastest call on another input than the call before; 0.0 with a single case.
     """
 
     outputs: Mapping[int, Path] = field(default_factory=dict)
+    case: int = 0
     second: Path | None = None
     new_input_seconds: float = 0.0
 

@@ -31,7 +31,7 @@ class OnExport(Framework):
     captured_mode = ""  # fewer operators are fused in a captured graph
     # Layers that one run exposes. More layers need memory for their values; fewer layers need more compilations of the graph. It
     # must be UNLIMITED where the rounding of a value depends on which others are exposed.
-    exposed: ClassVar[int] = 48
+    exposed: ClassVar[int] = 128
     streams_weights = True
     # The module onnx.
     onnx: Any

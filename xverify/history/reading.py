@@ -26,8 +26,8 @@ from .records import EPOCH, MICROSECOND, Entry, Key, Measurement, time_of
 # conditions, which may be why something changed. Every other setting, also one that a later version adds, separates two series.
 IGNORED = frozenset(
     (
-        *("model", "subjects", "task", "batch", "threads", "device", "notes", "python", "timeout", "memory", "total_memory", "max_seconds"),
-        *("trust", "max_weights", "no_timing", "effort", "strict", "weights", "folder_digest", "weights_digest"),
+        *("model", "subjects", "task", "batch", "threads", "device", "notes", "python", "timeout", "memory", "total_memory"),
+        *("max_seconds", "trust", "max_weights", "no_timing", "effort", "strict", "weights", "folder_digest", "weights_digest"),
     )
 )  # fmt: skip
 PATHS = ("reference", "data")  # settings that may be paths, of which only the last name counts

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor, nn
 
 from ..results.verdicts import Verdict
@@ -17,7 +16,7 @@ from .layout import nearest
 from .padding import padded_image
 from .stepping import Models, Pause
 from .structures import as_float64, flatten
-from .tensors import Capture, Floors, Place, equal, mean_squares, stretches
+from .tensors import Capture, Floors, Place, equal, mean_squares, same_in_float64
 
 
 class NeedsFloor(Exception):
@@ -91,10 +90,15 @@ class InputJudge:
         found = nearest(same_kind, exact, layer, self.capture.channels_last)
         if found is not None:
             given.matched += 1
-            given.findings.append(self.judge_one(place, found[1], values, channel_axis(layer, exact.dim())))
+            same = same_in_float64(exact, found[1])  # then no copy is made
+            given.findings.append(
+                self._identical(place, exact)
+                if same
+                else self.judge_one(place, found[1], values, channel_axis(layer, exact.dim()))
+            )
             if given.findings[-1].verdict != Verdict.EQUAL:
                 given.wrong.append((found[1], exact))
-            given.inputs.append(_in_float64(found[1], exact))
+            given.inputs.append(exact if same else as_float64(found[1]))
             return found[0]
         padded = padded_image(same_kind, exact, layer, self.capture.channels_last)
         if padded is None:
@@ -109,26 +113,24 @@ class InputJudge:
         if finding.verdict != Verdict.EQUAL:
             given.wrong.append((padded.inside, exact))
         given.unpadded = given.unpadded or bool(padded.problem)
-        given.inputs.append(as_float64(padded.whole) if padded.problem else _in_float64(padded.inside, exact))
+        same = not padded.problem and same_in_float64(exact, padded.inside)
+        given.inputs.append(exact if same else as_float64(padded.whole if padded.problem else padded.inside))
         return padded.captured
 
     def judge_one(self, place: Place, captured: Tensor, values: Sequence[Tensor], axis: int) -> Finding:
         """Judge what glue code computes. values: the results of each pass. axis: axis of the channels."""
         exact = values[0]
         if equal(exact, captured):
-            self.blame.glue.tape.settle(exact)
-            return place.identical()
+            return self._identical(place, exact)
         # Whole numbers, such as indices, have no rounding.
         floors = Floors(exact, None, None)
         if exact.is_floating_point():
             floors = glue_floors(values, axis, self.models.precision.unit)
         return self.blame.glue.judged(place, captured, floors, axis)
 
-
-def _in_float64(captured: Tensor, exact: Tensor) -> Tensor:
-    """A captured tensor in float64; the exact one where both are the same, so that no copy is made."""
-    same = exact.is_floating_point() and all(torch.equal(a, b.double()) for a, b in stretches(exact, captured, axis=-1))
-    return exact if same else as_float64(captured)
+    def _identical(self, place: Place, exact: Tensor) -> Finding:
+        self.blame.glue.tape.settle(exact)
+        return place.identical()
 
 
 def _why_joined(captured: Sequence[Tensor], exact: Tensor) -> str:

@@ -16,7 +16,7 @@ from ..verdict import limits
 from ..verdict.findings import Finding
 from ..verdict.limits import UNIT
 from ..weights.canonical import Array
-from .structures import as_float32
+from .structures import as_float32, as_float64
 
 PART = 2**18  # values of a tensor that are compared at once
 MAPPED = 2**20  # bytes; a larger file may be mapped
@@ -161,10 +161,21 @@ def _not_finite(tensor: Tensor) -> str:
 
 def equal(reference: Tensor, captured: Tensor) -> bool:
     """Whether the reference's tensor, rounded to float32 where it is in float64, is the captured one to the bit."""
-    same_dtype = as_float32(reference[:0] if reference.dim() else reference).dtype == captured.dtype
-    if not same_dtype or reference.shape != captured.shape:
+    pairs = stretches(reference, captured, axis=-1)
+    return _alike(reference, captured) and all(torch.equal(as_float32(a), b) for a, b in pairs)
+
+
+def same_in_float64(reference: Tensor, captured: Tensor) -> bool:
+    """Whether the reference's tensor in float64 has the captured values, also where float32 could not tell them apart."""
+    if not reference.is_floating_point() or not _alike(reference, captured):
         return False
-    return all(torch.equal(as_float32(a), b) for a, b in stretches(reference, captured, axis=-1))
+    return all(torch.equal(a, as_float64(b)) for a, b in stretches(reference, captured, axis=-1))
+
+
+def _alike(reference: Tensor, captured: Tensor) -> bool:
+    """Whether two tensors have one shape, and the dtype that the reference's has when float64 is rounded to float32."""
+    dtype = as_float32(reference[:0] if reference.dim() else reference).dtype
+    return dtype == captured.dtype and reference.shape == captured.shape
 
 
 # -- sums by channel --------------------------------------------------------------------------------------------------

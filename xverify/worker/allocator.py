@@ -9,8 +9,8 @@ one process and tens of thousands in another. ``mallopt(3)`` describes the rule 
 
 The policy has to be set before the process starts, because the first allocations already count.
 
-A process of which nothing is timed (a reference) has ``with_huge_pages`` instead. It gives free memory back, too, and a fault brings
-2 MiB in place of 4 KiB: float64 convolutions of ResNet-50 at batch 4 take 0.3 to 0.9 of the time without.
+A process of which nothing is timed (a reference) has ``with_huge_pages`` instead. It gives free memory back, too, and a fault
+brings 2 MiB in place of 4 KiB: float64 convolutions of ResNet-50 at batch 4 take 0.3 to 0.9 of the time without.
 """
 
 from __future__ import annotations

@@ -76,6 +76,7 @@ class Worker:
         self.patient, self.beat, self.allocator, self.memory = patient, beat, allocator, memory
         self.log = Log(folder / "worker.log")
         self.asked = 0  # the number of the last request
+        self.asking = threading.Lock()
         self.process: subprocess.Popen[bytes] | None = None
         self.ending: Ending | None = None
         self._group: cgroup.Group | None = None  # control group that bounds its memory
@@ -226,7 +227,14 @@ class Worker:
     # -- requests -----------------------------------------------------------------------------------------------------
 
     def ask(self, request: Request[ReplyType]) -> ReplyType:
-        """Send a request, and wait for its reply. Raises a SubjectError when the worker fails."""
+        """Send a request, and wait for its reply. Raises a SubjectError when the worker fails.
+
+        Several threads may ask: the requests of the others wait meanwhile.
+        """
+        with self.asking:
+            return self._answered(request)
+
+    def _answered(self, request: Request[ReplyType]) -> ReplyType:
         assert self.process is not None
         assert self.process.stdin is not None
         doing = doing_for(request)
