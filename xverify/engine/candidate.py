@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from ..errors import Unsupported
+from ..errors import SubjectError, Unsupported
 from ..progress import Listener
 from ..reference.build import Export, Prepared
 from ..reference.folding import Folding
@@ -16,6 +16,8 @@ from ..reference.truth import Truth
 from ..results.records import Error, Row, Speed, Training
 from ..results.verdicts import Verdict
 from ..training.learner import Learner
+from ..verdict.judgement import measure
+from ..verdict.limits import EQUAL_RHO
 from ..worker import messages
 from ..worker.messages_training import TrainingPrepared
 from ..worker.process import Worker
@@ -23,7 +25,7 @@ from ..workload.objective import has_own_step
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
 from . import building, checking, judging, learning, measuring
-from .stages import Built, History, Subject
+from .stages import Built, Calls, History, Subject
 from .timed import TimedCandidate
 
 T = TypeVar("T")
@@ -122,17 +124,29 @@ class Candidate(TimedCandidate):
         kept = self.timed.outputs if self.subject.mode == self.subject.adapter.captured_mode else {}
         return replay_layers(replay, truth, self.worker, self.label, captured, borrowed, kept)
 
-    def call_differently(self, prepared: Prepared, truth: Truth) -> None:
+    def call_differently(self, prepared: Prepared, truth: Truth, made: Calls | None) -> Calls | None:
         """Find out where two calls on one input differ, if they do, and call the model as its users do.
 
         It is the last use of the process, because a user's call may change running statistics.
+
+        made: what another mode of the same model returned here; None: no other mode did.
         """
-        if self.active and not truth.random:
-            with self._stage():
-                again = self.measured.repeated
-                kept = self.timed.outputs
-                calls = checking.further_calls(self.worker, kept, again.case, again.second, prepared, truth)
-                self.measured = replace(self.measured, calls=calls)
+        if not self.active or truth.random:
+            return made
+        with self._stage():
+            again = self.measured.repeated
+            calls = checking.further_calls(self.worker, self.timed.outputs, again, prepared, truth, made)
+            self.measured = replace(self.measured, calls=calls)
+            return calls
+        return made
+
+    def near(self, truth: Truth) -> bool:
+        """Whether its outputs are so near to the exact ones that their verdict does not depend on its layers."""
+        try:
+            found = judging.later_outputs(self.timed.outputs, truth, self.folder.spec, self.subject, None)
+        except SubjectError:  # what the subject wrote may be unreadable; the verdict will say so
+            return False
+        return all(tensor.reason is None and measure(tensor) <= EQUAL_RHO / 2 for tensor in found.tensors)
 
     def judge(self, prepared: Prepared, truth: Truth, replayed: ReplayedLayers | None) -> None:
         """Compare the outputs of the last timed calls with the reference. replayed: its replay, or None."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from ..errors import Crashed, SubjectError, TimedOut
@@ -11,21 +12,24 @@ from ..reference.truth import Truth
 from ..worker.messages_soundness import CallAsUser, Repeat
 from ..worker.process import Worker
 from . import judging
-from .stages import Calls
+from .stages import Calls, Repeated
 
 
 def further_calls(
-    worker: Worker, kept: Mapping[int, Path], case: int, second: Path | None, prepared: Prepared, truth: Truth
+    worker: Worker, kept: Mapping[int, Path], again: Repeated, prepared: Prepared, truth: Truth, made: Calls | None
 ) -> Calls:
     """Find out where two calls on one input differ, if they do, and then call the model as its users do.
 
-    kept: input case -> file of the timed outputs. case: the input case of the second call. second: the file of its outputs.
+    kept: input case -> file of the timed outputs. again: the second call.
+    made: those of another mode of the same model; its call as users make it is also that of this one. None: no other mode has one.
     """
-    found = judging.repeated(kept, second, truth)
+    found = judging.repeated(kept, again.second, truth)
     place = _random_place(worker, prepared) if found.random else ""
-    user = worker.folder / "user.npz"
+    if made is not None:
+        return replace(made, second=again.second, random_place=place)
+    case, user = again.case, worker.folder / "user.npz"
     called = worker.ask(CallAsUser(case=case, path=str(user))).called
-    return Calls(case, second, user if called else None, place)
+    return Calls(case, again.second, user if called else None, place)
 
 
 def _random_place(worker: Worker, prepared: Prepared) -> str:

@@ -318,14 +318,13 @@ class Run:
             self.truth = truth.evaluate(self.process, self.prepared, self.float32)
             self.layer_replay = LayerReplay(self.process, self.prepared, self.truth.layers)
         found, clock = self.truth, self.process_runs.clock
-        models = Counter(each.subject.build_key for each in self.candidates if each.alive)
-        shared = {key for key, count in models.items() if count > 1}
+        counts = Counter(each.subject.build_key for each in self.candidates if each.alive)
         self.replayed = replaying.replay_all(
             new,
             self.layer_replay,
             found,
             lambda: clock.left is None or clock.left > 0,
-            shared,
+            counts,
             self.replayed,
             self.background,
         )
