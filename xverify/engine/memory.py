@@ -92,7 +92,7 @@ def _computing_reference(work: Work, subjects: Sequence[type[Framework]]) -> flo
     unfolded = 2 * sizes.unfolded  # in float64
     if work.optimizer is not None:
         return max(layer, STEPPED * sizes.total + unfolded)
-    # The batch size of an export is fixed, so that it is judged on the whole batch.
+    # The batch size of an export is fixed, so that it is judged on the whole batch where the first items do not decide.
     judged = sizes if any(each.runs_export for each in subjects) else work.judged or Activations()
     return max(layer, JUDGED * judged.largest, COMPUTED * sizes.largest + unfolded)
 
