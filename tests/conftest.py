@@ -63,6 +63,24 @@ def build():
     return Net()
 """
 
+# The same model in torch.
+TORCH_MODEL = """
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(8, 6), nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.fc2(self.fc1(x).tanh())
+
+
+def build():
+    return Net()
+"""
+
 
 # Tests that judge how fast something is, by file or by name. Nothing may run beside them, so the makefile runs them by themselves.
 TIMED = (

@@ -1,7 +1,7 @@
 """What a run says about the memory of its weights and activations, before its subjects build their models."""
 
 import pytest
-from conftest import write_folder
+from conftest import TORCH_MODEL, write_folder
 
 from xverify import host, run
 from xverify.engine import memory
@@ -14,23 +14,7 @@ from xverify.workload.optimizers import optimizer
 
 GIB, MIB = 2**30, 2**20
 TORCH, NUMPY, EXPORT = load("torch"), load("numpy"), load("onnxruntime")
-NARROW = """
-from torch import nn
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc1, self.fc2 = nn.Linear(8, 6), nn.Linear(6, 3)
-
-    def forward(self, x):
-        return self.fc2(self.fc1(x).tanh())
-
-
-def build():
-    return Net()
-"""
-WIDE = NARROW.replace("self.fc1(x)", "self.fc1(x.repeat(1, 2**17).view(len(x), -1, 8)[:, 0])")
+WIDE = TORCH_MODEL.replace("self.fc1(x)", "self.fc1(x.repeat(1, 2**17).view(len(x), -1, 8)[:, 0])")
 DEPENDENT = WIDE.replace("        return", "        assert x.isfinite().all()\n        return")
 
 

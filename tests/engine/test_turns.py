@@ -1,7 +1,7 @@
 """Subjects whose weights do not fit into memory at once are measured in turns, each beside the baseline."""
 
 import pytest
-from conftest import write_folder
+from conftest import TORCH_MODEL, write_folder
 
 from xverify import run
 from xverify.engine import memory
@@ -12,22 +12,6 @@ FAST = ("--warmup", 2, "--rerun", 16)
 LITTLE = ("--total-memory", 1e-9)
 MIB = 2**20
 WORK = memory.Work({"w": (2**9, 2**9)})  # 1 MiB, and 4 MiB in each subject of numpy
-TORCH = """
-from torch import nn
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc1, self.fc2 = nn.Linear(8, 6), nn.Linear(6, 3)
-
-    def forward(self, x):
-        return self.fc2(self.fc1(x).tanh())
-
-
-def build():
-    return Net()
-"""
 SUBJECTS = [Subject(load("numpy"), mode) for mode in "abcd"]
 
 
@@ -84,7 +68,7 @@ def test_each_turn_has_process_runs_of_its_own_beside_the_baseline(xverify, fold
 
 @pytest.mark.slow
 def test_a_baseline_that_is_wrong_is_not_timed_again(xverify, folder):
-    (folder / "torch.py").write_text(TORCH)  # the reference, so that the baseline is not its own one
+    (folder / "torch.py").write_text(TORCH_MODEL)  # the reference, so that the baseline is not its own one
     done = xverify("run", folder, "--subjects", "wrong_weight,numpy,honest", *FAST, *LITTLE)
     assert done.code == 1, done.err
     assert launches(done.row("wrong_weight")) == launches(done.row("numpy")) == [0]
