@@ -260,7 +260,7 @@ class Run:
             candidate.use_normal_form(self.prepared)
 
     def _fitting(self, prepared: Prepared) -> list[list[Candidate]]:
-        """The turns of candidates whose weights fit into memory at once, which the user is told before any model is built."""
+        """The turns of candidates that fit into memory at once, which the user is told before any model is built."""
         subjects = [each.subject for each in self.candidates]
         timed = not self.request.no_timing
         plan = memory.plan(self._work(prepared), subjects, self.available, timed)
