@@ -25,7 +25,7 @@ class Book:
         if self.fails is not None and index >= self.fails:
             return None
         sample = Sample(index, case, calls, 0.01 * calls, self.run)
-        return TimedBlock(sample, "other processes" if index in self.noisy else None, Path("kept") if keep else None)
+        return TimedBlock(sample, "other processes" if index in self.noisy else None, Path(f"kept {index}") if keep else None)
 
     def take(self, timed):
         self.timed = timed
@@ -59,8 +59,10 @@ def test_a_candidate_that_fails_keeps_its_blocks_and_the_others_go_on(monkeypatc
     assert [index for index, dropped in goes_on.items() if dropped] == [3]
 
 
-def test_the_last_block_on_every_case_is_kept(monkeypatch):
+def test_the_last_block_on_every_case_is_kept_and_one_before_it(monkeypatch):
     candidate = Book("one")
     interleaved(monkeypatch, candidate)
-    assert sorted(candidate.timed.outputs) == [0, 1]
-    assert candidate.timed.unfinished == (0.0,) * rounds.KEPT_BLOCKS
+    last = len(candidate.timed.samples) - 1
+    assert candidate.timed.outputs == {1: Path(f"kept {last}"), 0: Path(f"kept {last - 1}")}
+    assert candidate.timed.earlier == {1: Path(f"kept {last - 2}"), 0: Path(f"kept {last - 3}")}
+    assert candidate.timed.unfinished == (0.0,) * (rounds.KEPT_BLOCKS + 1)

@@ -16,7 +16,7 @@ from .stages import Timed, TimedBlock
 from .timed import TimedCandidate
 
 # The last blocks of a process run keep their outputs, at least in this number of blocks. Work that ``wait``
-# left undone shows in all of them.
+# left undone shows in all of them. One block more is kept where there is one: it is another call on the input of the last one.
 KEPT_BLOCKS = 4
 
 
@@ -58,7 +58,7 @@ def interleave(
             ends = planned.rounds
             if limit is not None:
                 ends = min(ends, math.floor(limit / (spent / index if index else _seconds(planned, per_call))))
-            keep = index + max(request.cases, KEPT_BLOCKS) >= ends
+            keep = index + max(request.cases, KEPT_BLOCKS) + 1 >= ends
             calls = {label: planned.calls[label][index] for label in order}
             _round(gate, [by_label[label] for label in order], index, index % request.cases, calls, keep, blocks)
             done = index + 1

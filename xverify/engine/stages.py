@@ -118,10 +118,15 @@ class TimedBlock:
 
 @dataclass(frozen=True)
 class Timed:
-    """All timed blocks of one process run. outputs: input case -> the file with the outputs of the last call on it."""
+    """All timed blocks of one process run.
+
+    outputs: input case -> the file with the outputs of the last call on it.
+    earlier: the same for the last call of the block before on it, where that was kept as well.
+    """
 
     samples: tuple[Sample, ...] = ()
     outputs: Mapping[int, Path] = field(default_factory=dict)
+    earlier: Mapping[int, Path] = field(default_factory=dict)
     unfinished: tuple[float, ...] = ()
     peak_rss_mib: float | None = None
 
@@ -129,9 +134,17 @@ class Timed:
     def of(cls, blocks: list[TimedBlock]) -> Timed:
         """Collect the blocks of a process run."""
         kept = [block for block in blocks if block.outputs is not None]
+        outputs, earlier = dict[int, Path](), dict[int, Path]()
+        for block in kept:
+            assert block.outputs is not None
+            before = outputs.get(block.sample.case, block.outputs)
+            if before != block.outputs:
+                earlier[block.sample.case] = before
+            outputs[block.sample.case] = block.outputs
         return cls(
             samples=tuple(block.sample for block in blocks),
-            outputs={block.sample.case: block.outputs for block in kept if block.outputs is not None},
+            outputs=outputs,
+            earlier=earlier,
             unfinished=tuple(block.unfinished_seconds for block in kept),
             peak_rss_mib=next((block.peak_rss_mib for block in kept if block.peak_rss_mib is not None), None),
         )
@@ -155,7 +168,7 @@ class Calls:
 
 @dataclass(frozen=True)
 class Repeated:
-    """Calls after the timed blocks.
+    """Calls on inputs again, in the timed blocks or after them.
 
     outputs: of the cases that no timed block kept. case: one that was called twice. second: the file with the outputs of its second
     call.

@@ -39,6 +39,7 @@ from .joined import joined_findings
 from .layer_kinds import COPIES, channel_axis, may_overwrite, passive_layers, summed_terms
 from .layout import nearest
 from .padding import cropped_image, without_padding
+from .passed_on import PassedOn
 from .stepping import Models, Pause, SteppingPass
 from .structures import as_float32, as_float64, flatten, map_tensors, substitute, unflatten
 from .tensors import Capture, Floors, Place, equal, judge
@@ -90,6 +91,7 @@ class _Compared:
     """A captured call of a layer that was compared.
 
     result: the exact result of the reference's layer. floors: of its outputs. outputs: the captured ones.
+    files: of the outputs; "" where an output is a part of what was captured.
     overwritten: which arguments the layer overwrites.
     findings: the comparisons of the outputs.
     fused: the call as one of a layer that ends in an activation; None when it does not.
@@ -98,6 +100,7 @@ class _Compared:
     result: Any
     floors: Sequence[Floors]
     outputs: list[Tensor]
+    files: list[str]
     overwritten: list[bool]
     findings: list[Finding]
     fused: FusedLayer | None
@@ -124,10 +127,11 @@ class Replay:
         self.meter = FloorMeter(models, self.noise)
         self.fused = FusedLayers(models, self.noise)
         self.explainer = Explainer(models, capture, self.fused)
-        self.calls = CallMatcher(capture, lambda: count_calls(models, self.inputs))
+        self.passed_on = PassedOn()
+        self.calls = CallMatcher(capture, lambda: count_calls(models, self.inputs), self.passed_on)
         self.blame = Blame(models, capture)
         self.blame.glue.enabled = not single_pass and bool(capture.records)
-        self.input_judge = InputJudge(models, capture, self.blame)
+        self.input_judge = InputJudge(models, capture, self.blame, self.passed_on)
         self.findings: list[Finding] = []
         self.compared: Counter[str] = Counter()
         self.missing: Counter[str] = Counter()
@@ -309,6 +313,9 @@ class Replay:
         self.blame.compared(pauses[0])
         outputs = [*found.outputs, *(each.exact for each in found.floors[len(found.outputs) :])]
         answers = self.answers(outputs)
+        for tensor, file in zip(answers[0], found.files):
+            if file:
+                self.passed_on.note(tensor, file)
         for pause, answer in zip(pauses, answers):
             for tensor, changed in zip(flatten(pause.args), found.overwritten):
                 if changed:  # all code that uses the input of an in-place layer sees its output
@@ -324,7 +331,8 @@ class Replay:
         floors = self.meter.measure(name, args, flatten(result))
         if self.planted is not None and self.planted[0] == name:
             self.visible = max(self.visible, self.explainer.visibility(layer, self.planted[1], args, floors[0]))
-        outputs = self._match_outputs([self.capture.load(file) for file in files.outputs], floors, layer)
+        matched = self._match_outputs(files.outputs, floors, layer)
+        outputs = [output for output, _ in matched]
         if floors and not outputs:
             if given.matched:
                 self.compared[name] += 1
@@ -340,7 +348,7 @@ class Replay:
             else with_rounding(self.models, known, finding, output, each, args)
             for finding, output, each in zip(findings, outputs, floors)
         ]
-        return _Compared(result, floors, outputs, overwritten, findings, fused)
+        return _Compared(result, floors, outputs, [file for _, file in matched], overwritten, findings, fused)
 
     def _compute(self, layer: nn.Module, args: Any) -> tuple[Any, list[bool]]:
         """The exact output of a layer, and which of its arguments it overwrites; the given arguments stay as they are."""
@@ -349,19 +357,26 @@ class Replay:
         result = self.models.compute(layer, copies)
         return result, [tensor._version != version for tensor, version in zip(flatten(copies), versions)]
 
-    def _match_outputs(self, captured: list[Tensor], floors: Sequence[Floors], layer: nn.Module) -> list[Tensor]:
+    def _match_outputs(
+        self, files: Sequence[str], floors: Sequence[Floors], layer: nn.Module
+    ) -> list[tuple[Tensor, str]]:
         """The captured outputs in the order and layout of the reference's, up to the first that was not captured.
+
+        Each comes with its file; "" where it is a part of what was captured.
 
         The reference may return a state that the framework does not return.
         """
-        outputs: list[Tensor] = []
+        captured = list(zip(self.capture.load_all(files), files))
+        outputs: list[tuple[Tensor, str]] = []
         for each in floors[: len(captured)]:
-            place = (captured, each.exact, layer, self.capture.channels_last)
-            found = nearest(*place) or cropped_image(*place)
+            place = ([tensor for tensor, _ in captured], each.exact, layer, self.capture.channels_last)
+            whole = nearest(*place)
+            found = whole or cropped_image(*place)
             if found is None:
                 break
-            captured = [other for other in captured if other is not found[0]]
-            outputs.append(found[1])
+            file = next(file for tensor, file in captured if tensor is found[0])
+            captured = [other for other in captured if other[0] is not found[0]]
+            outputs.append((found[1], file if whole else ""))
         return outputs
 
     def _judge_outputs(self, pause: Pause, outputs: list[Tensor], floors: Sequence[Floors], args: Any) -> list[Finding]:

@@ -14,6 +14,7 @@ from .blame import Blame
 from .layer_kinds import channel_axis
 from .layout import nearest
 from .padding import padded_image
+from .passed_on import PassedOn
 from .stepping import Models, Pause
 from .structures import as_float64, flatten
 from .tensors import Capture, Floors, Place, equal, mean_squares, same_in_float64
@@ -42,7 +43,7 @@ class Given:
     unpadded: whether the inputs contain a padding that is not the reference's, so that the layer is judged without its own.
     joined: why the glue code before the layer is judged together with it; "" when every input was compared.
     findings: one finding for each input that was compared.
-    captured: all captured inputs.
+    files: all captured inputs.
     wrong: for each wrong input, what was captured and what the reference's glue code computes.
     """
 
@@ -51,29 +52,39 @@ class Given:
     unpadded: bool = False
     joined: str = ""
     findings: list[Finding] = field(default_factory=list)
-    captured: list[Tensor] = field(default_factory=list)
+    files: Sequence[str] = ()
     wrong: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
 
 class InputJudge:
-    """Judges the inputs of the layers of one capture."""
+    """Judges the inputs of the layers of one capture. passed_on: the captured outputs that the exact pass was given."""
 
-    def __init__(self, models: Models, capture: Capture, blame: Blame) -> None:
-        self.models, self.capture, self.blame = models, capture, blame
+    def __init__(self, models: Models, capture: Capture, blame: Blame, passed_on: PassedOn) -> None:
+        self.models, self.capture, self.blame, self.passed_on = models, capture, blame, passed_on
 
     def judge(self, pauses: list[Pause], files: Sequence[str]) -> Given:
         """Judge the inputs of one call. files: the captured inputs. Where one is wrong, the first finding says what never ran."""
         name, call = pauses[0].layer, pauses[0].call
         layer = self.models.layers[name]
-        captured = [self.capture.load(file) for file in files]
-        given = Given(captured=list(captured))
-        for index, values in enumerate(zip(*(flatten(pause.args) for pause in pauses))):
+        values_of = list(zip(*(flatten(pause.args) for pause in pauses)))
+        unchanged = self.passed_on.among([values[0] for values in values_of], files)
+        others = list(files)
+        for file in unchanged.values():
+            others.remove(file)
+        captured = self.capture.load_all(others)
+        given = Given(files=files)
+        for index, values in enumerate(values_of):
             place = Place(name, call, index, type(layer).__name__, INPUT)
+            if index in unchanged:
+                given.matched += 1
+                given.findings.append(self._identical(place, values[0]))
+                given.inputs.append(values[0])
+                continue
             used = self._judge_one(place, values, captured, layer, given)
             captured = [other for other in captured if other is not used]
         given.findings = [self.blame.located(finding, pauses[0]) for finding in given.findings]
         if any(finding.verdict != Verdict.EQUAL for finding in given.findings):
-            given.findings = [*self.blame.never_ran(given.captured, layer), *given.findings]
+            given.findings = [*self.blame.never_ran(self.capture.load_all(files), layer), *given.findings]
         elif given.matched and not given.joined:
             self.blame.right()
         return given

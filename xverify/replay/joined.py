@@ -37,4 +37,4 @@ def joined_findings(
         args = unflatten(pause.args, given.inputs)
         found = [blame.glue.through_layer(*each, pause, args) for each in zip(found, outputs, floors)]
     found = [blame.located(finding, pause) for finding in found]
-    return [*blame.never_ran(given.captured, replay.models.layers[pause.layer]), *found]
+    return [*blame.never_ran(replay.capture.load_all(given.files), replay.models.layers[pause.layer]), *found]

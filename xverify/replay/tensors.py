@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,6 +43,10 @@ class Capture:
         """The array of this file."""
         path = self.folder / file
         return torch.from_numpy(np.load(path, mmap_mode="c" if self.mapped and path.stat().st_size > MAPPED else None))
+
+    def load_all(self, files: Iterable[str]) -> list[Tensor]:
+        """The arrays of these files."""
+        return [self.load(file) for file in files]
 
 
 @dataclass
