@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import ClassVar
 
 from ..errors import Crashed, Failed, SubjectError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -177,7 +177,7 @@ def prepare(process: ReferenceProcess, started: messages.Started | None = None) 
         npz.save_file(probe.first_items(inputs, process.folder.spec, JUDGED_ITEMS), few_inputs)
         if request.trains:
             few_training = fewer_items(process, training, JUDGED_ITEMS)
-    replaced, random = _build_twice(process, few_inputs, len(shapes))
+    replaced, random = _build_twice(process, (single_inputs(process, few_inputs), few_inputs), len(shapes))
     source = _write_weights(process, shapes, space / "weights.npz", space / "inputs.npz")
     computed_weights = space / "computed-weights.npz" if built.computed and process.folder.folds() else None
     if computed_weights is not None:
@@ -203,16 +203,29 @@ def prepare(process: ReferenceProcess, started: messages.Started | None = None) 
     )
 
 
-def _build_twice(process: ReferenceProcess, inputs: Path, known: int) -> tuple[str, str]:
+def single_inputs(process: ReferenceProcess, inputs: Path) -> Path:
+    """A file with the first item of every input case. inputs: a file of the input cases."""
+    path = process.space / "single-inputs.npz"
+    if not path.exists():
+        npz.save_file(probe.first_items(npz.OnDisk(inputs), process.folder.spec, 1), path)
+    return path
+
+
+def _build_twice(process: ReferenceProcess, inputs: Sequence[Path], known: int) -> tuple[str, str]:
     """(a sentence about weights that probe weights replace, why the model is random); each is "" when there is nothing to say.
 
-    inputs: a file of input cases. known: the number of weights of the model.
+    inputs: files of input cases, the smallest first: what a build draws shows in every item, but a model may refuse a single one.
+    known: the number of weights of the model.
     """
-    try:
-        found = process.worker.ask(BuildAgain(inputs=str(inputs), case=0, folder=str(process.space / "built-again")))
-    except (Crashed, TimedOut):
-        raise
-    except SubjectError:  # the model cannot be built or called; later requests say so
+    for path in inputs:
+        try:
+            found = process.worker.ask(BuildAgain(inputs=str(path), case=0, folder=str(process.space / "built-again")))
+            break
+        except (Crashed, TimedOut):
+            raise
+        except SubjectError:
+            continue
+    else:  # the model cannot be built or called; later requests say so
         return "", ""
     file = process.folder.file(process.worker.adapter.reads())
     name = file.name if file else "the model file"

@@ -15,7 +15,7 @@ from ..weights.canonical import Array
 from ..worker import messages_reference
 from ..workload import probe
 from ..workload.keys import case_key
-from .build import Prepared, ReferenceProcess
+from .build import Prepared, ReferenceProcess, single_inputs
 from .repeated import randomness, run_twice
 
 ENOUGH_VALUES = 256  # of an output in one item, so that its noise floor can be measured on one item of each case
@@ -146,10 +146,8 @@ def _floors(process: ReferenceProcess, prepared: Prepared) -> tuple[messages_ref
         )
 
     if _one_item_is_enough(process):
-        single = process.space / "single-inputs.npz"
-        npz.save_file(probe.first_items(npz.OnDisk(prepared.few_inputs), spec, 1), single)
         try:
-            found, outputs = measure(single), npz.OnDisk(path)
+            found, outputs = measure(single_inputs(process, prepared.few_inputs)), npz.OnDisk(path)
             if all(outputs[key].shape == spec.outputs[key.split("/", 1)[1]].sized(1) for key in outputs):
                 return found, None
         except (Crashed, TimedOut):

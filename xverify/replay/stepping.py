@@ -111,6 +111,7 @@ class Models:
     outputs: the names of the model's outputs; without any, they have the order in which the model returns them.
     precision: in which the captured framework computed.
     layers, float32_layers: the layers of the two models by name.
+    measured_floors: (layer, call, unit roundoff) -> what was measured of its noise floors; see ``floors.FloorMeter``.
     forwards: the ``forward`` of each layer of both models, before it was intercepted.
     """
 
@@ -120,6 +121,7 @@ class Models:
     perturbed_tables: Tables = field(default_factory=dict)
     outputs: Sequence[str] = ()
     precision: Precision = FLOAT32
+    measured_floors: dict[tuple[str, int, float], Any] = field(default_factory=dict)
     layers: dict[str, nn.Module] = field(init=False)
     float32_layers: dict[str, nn.Module] = field(init=False)
     forwards: dict[nn.Module, Callable[..., Any]] = field(init=False)

@@ -141,8 +141,9 @@ def _differences(captured: Tensor, exact: Tensor, axis: int) -> tuple[Array, flo
     for part, exact_part in stretches(captured, exact, axis=axis):
         residual = part - exact_part
         sums.append(_square_norms(residual, axis))
-        mean += float(torch.linalg.vector_norm(residual, 1)) / captured.numel()
-        largest = max(largest, float(torch.linalg.vector_norm(residual, math.inf)))
+        residual.abs_()  # sums and maxima of it are several times as fast as torch's norms of order 1 and infinity
+        mean += float(residual.sum()) / captured.numel()
+        largest = max(largest, float(residual.amax()))
     squares: Array = np.sum(sums, axis=0) * len(sums[0]) / max(1, captured.numel())
     return squares, mean, largest
 
