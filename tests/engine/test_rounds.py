@@ -25,7 +25,9 @@ class Book:
         if self.fails is not None and index >= self.fails:
             return None
         sample = Sample(index, case, calls, 0.01 * calls, self.run)
-        return TimedBlock(sample, "other processes" if index in self.noisy else None, Path(f"kept {index}") if keep else None)
+        return TimedBlock(
+            sample, "other processes" if index in self.noisy else None, Path(f"kept {index}") if keep else None
+        )
 
     def take(self, timed):
         self.timed = timed
