@@ -225,7 +225,7 @@ def test_an_unreadable_array_file_is_a_row(tmp_path, temporary):
     done = cli(tmp_path, "run", folder, "--subjects", "numpy,honest", *FAST)
     assert done.code == 3
     assert done.row("numpy")["status"] == "ok"
-    assert "outputs-0.npz, a file of arrays that it wrote, cannot be read" in done.row("honest")["reason"]
+    assert "outputs-0-0.npz, a file of arrays that it wrote, cannot be read" in done.row("honest")["reason"]
 
 
 def test_a_rebuild_that_fails_after_a_crash_of_the_compiler_is_a_row(tmp_path, monkeypatch):
