@@ -20,9 +20,18 @@ from .adapter import Framework
 
 def files() -> dict[str, Path]:
     """Framework name -> the file of its adapter."""
-    folders = [Path(frameworks.__path__[0])]
-    folders += [Path(entry) for entry in os.environ.get("XVERIFY_FRAMEWORKS", "").split(os.pathsep) if entry]
-    return {path.stem: path for folder in folders for path in sorted(folder.glob("[!_]*.py"))}
+    folders = [Path(entry) for entry in os.environ.get("XVERIFY_FRAMEWORKS", "").split(os.pathsep) if entry]
+    return _own(frameworks.__path__[0]) | {path.stem: path for folder in folders for path in _adapters(folder)}
+
+
+@cache
+def _own(folder: str) -> dict[str, Path]:
+    """The adapters of this package, which stay the same as long as the process runs. folder: where they are."""
+    return {path.stem: path for path in _adapters(Path(folder))}
+
+
+def _adapters(folder: Path) -> list[Path]:
+    return sorted(folder.glob("[!_]*.py"))
 
 
 def load(name: str) -> type[Framework]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
@@ -135,6 +136,7 @@ def option(default: Any, help: str, **others: Any) -> Any:
 Record = TypeVar("Record")
 
 
+@cache
 def declared(record: type) -> tuple[Option, ...]:
     """The options that a dataclass declares, in the order of its fields."""
     hints = get_type_hints(record)
