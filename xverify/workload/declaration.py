@@ -136,9 +136,13 @@ def option(default: Any, help: str, **others: Any) -> Any:
 Record = TypeVar("Record")
 
 
-@cache
 def declared(record: type) -> tuple[Option, ...]:
     """The options that a dataclass declares, in the order of its fields."""
+    return _declared(record)
+
+
+@cache  # a sweep asks for them in every cell
+def _declared(record: type) -> tuple[Option, ...]:
     hints = get_type_hints(record)
     return tuple(
         replace(each.metadata["option"], name=each.name, annotation=hints[each.name])
