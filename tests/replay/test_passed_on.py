@@ -2,6 +2,7 @@
 
 import copy
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -10,6 +11,7 @@ pytest.importorskip("greenlet")
 from torch import nn  # noqa: E402
 
 from xverify.framework import capture  # noqa: E402
+from xverify.replay.floors import alike  # noqa: E402
 from xverify.replay.forward import replay_forward  # noqa: E402
 from xverify.replay.layer_kinds import leaves  # noqa: E402
 from xverify.replay.stepping import Models  # noqa: E402
@@ -107,3 +109,11 @@ def test_noise_floors_are_measured_once_for_all_ports_and_again_where_outputs_ha
     assert counts[0] == counts[2] == 3
     assert counts[1] == 0
     assert ratios[0] == ratios[1] != ratios[2]
+
+
+def test_one_weak_channel_of_another_size_is_enough_to_measure_again():
+    sizes = np.array([1.0, 1e-9])
+    assert alike([sizes], [sizes * (1 + 1e-6)])
+    assert not alike([sizes], [sizes * [1.0, 2.0]])
+    assert not alike([sizes], [sizes, sizes])
+    assert not alike([sizes], [np.array([1.0, np.nan])])

@@ -211,7 +211,7 @@ class TimedCandidate:
             return None
         # The outputs of a training step are not compared, because every subject has other weights after its own steps.
         keep = keep and not self.request.trains
-        # The outputs of two blocks on one input are kept: every other block has the same file.
+        # Blocks on one input write to two files in turn, so that the outputs of the last two blocks are kept.
         cycle = index // self.request.cases
         with self._stage():
             return measuring.time_block(

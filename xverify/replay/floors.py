@@ -17,7 +17,7 @@ from .tensors import Floors, mean_squares
 
 # Calls of one layer whose floors are measured. Later calls have the same floors in relation to the size of their outputs.
 MEASURED_CALLS = 3
-ALIKE = 1e-3  # relative difference of the sizes of all channels, below which two calls have the same floors
+ALIKE = 1e-3  # relative difference of the size of every channel, below which two calls have the same floors
 ENOUGH_VALUES = 32  # least number of values of a channel for a floor that is measured on one item of the batch
 
 # Mean squares by channel, (C,), of the change under perturbation and of the float32 error, over the mean square of the output.
@@ -27,8 +27,7 @@ RelativeFloors = tuple[Array, Array]
 def alike(sizes: Sequence[Array], others: Sequence[Array]) -> bool:
     """Whether outputs of two calls have the same sizes in every channel. Each is mean squares by channel, (C,)."""
     return [each.shape for each in sizes] == [each.shape for each in others] and all(
-        float(np.linalg.norm(mine - other)) <= ALIKE * float(np.linalg.norm(other))
-        for mine, other in zip(sizes, others)
+        np.allclose(mine, other, rtol=ALIKE, atol=0.0) for mine, other in zip(sizes, others)
     )
 
 
@@ -69,21 +68,22 @@ class FloorMeter:
         scalable = all(y.is_floating_point() and y.dim() for y in exact)
         sizes = [mean_squares(y, axis) for y, axis in zip(parts, axes)] if scalable else []
         key = (name, len(earlier), unit)
-        if scalable and key in self.known and alike(sizes, self.known[key][0]):
-            relative = self.known[key][1]
-            self.relative.setdefault(name, []).append(relative)
-            return [self._in_proportion(y, [each], layer, unit) for y, each in zip(exact, relative)]
-        perturbations = self._perturbations(name, args, parts, axes, self.noise_of(unit))
-        errors = self._errors(name, args, parts, axes, unit)
-        if not scalable:
-            return [Floors(*each, unit=unit) for each in zip(exact, perturbations, errors)]
-        means = [float(size.mean()) or 1.0 for size in sizes]
-        relative = [(d / mean, e / mean) for d, e, mean in zip(perturbations, errors, means)]
+        known = self.known.get(key) if scalable else None
+        if known is not None and alike(sizes, known[0]):
+            relative, floors = known[1], None
+        else:
+            perturbations = self._perturbations(name, args, parts, axes, self.noise_of(unit))
+            errors = self._errors(name, args, parts, axes, unit)
+            floors = [Floors(*each, unit=unit) for each in zip(exact, perturbations, errors)]
+            if not scalable:
+                return floors
+            means = [float(size.mean()) or 1.0 for size in sizes]
+            relative = [(d / mean, e / mean) for d, e, mean in zip(perturbations, errors, means)]
+            self.known.setdefault(key, (sizes, relative))
         self.relative.setdefault(name, []).append(relative)
-        self.known.setdefault(key, (sizes, relative))
-        if one_item:
+        if floors is None or one_item:
             return [self._in_proportion(y, [each], layer, unit) for y, each in zip(exact, relative)]
-        return [Floors(*each, unit=unit) for each in zip(exact, perturbations, errors)]
+        return floors
 
     def noise_of(self, unit: float) -> Noise:
         """The noise of a precision, which is that of the run or float32."""

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from ..frameworks._float64 import float64_arithmetic, given_arithmetic
 from ..frameworks._torch_linear import called_by_weights, owners_of
 from ..frameworks._torch_parametrized import recomputing
+from ..weights.canonical import Array
 from .layer_kinds import is_torch_layer, leaves
 from .operations import perturbed_arithmetic
 from .perturbation import Noise, perturbed_layer
@@ -111,7 +112,8 @@ class Models:
     outputs: the names of the model's outputs; without any, they have the order in which the model returns them.
     precision: in which the captured framework computed.
     layers, float32_layers: the layers of the two models by name.
-    measured_floors: (layer, call, unit roundoff) -> what was measured of its noise floors; see ``floors.FloorMeter``.
+    measured_floors: (layer, call, unit roundoff) -> the sizes of its outputs, each mean squares by channel, and their
+        ``floors.RelativeFloors``; see ``floors.FloorMeter``.
     forwards: the ``forward`` of each layer of both models, before it was intercepted.
     """
 
@@ -121,7 +123,9 @@ class Models:
     perturbed_tables: Tables = field(default_factory=dict)
     outputs: Sequence[str] = ()
     precision: Precision = FLOAT32
-    measured_floors: dict[tuple[str, int, float], Any] = field(default_factory=dict)
+    measured_floors: dict[tuple[str, int, float], tuple[list[Array], list[tuple[Array, Array]]]] = field(
+        default_factory=dict
+    )
     layers: dict[str, nn.Module] = field(init=False)
     float32_layers: dict[str, nn.Module] = field(init=False)
     forwards: dict[nn.Module, Callable[..., Any]] = field(init=False)
