@@ -34,7 +34,7 @@ from .perturbation import Arithmetic, Noise, perturbed_layer
 from .rounded_sums import ROUNDED_SUMS, gradient_has_rounded_sums
 from .stepping import Models, SteppingPass
 from .structures import as_float64, flatten, unflatten
-from .tensors import Capture, Floors, Place, equal, judge, mean_squares
+from .tensors import Capture, Floors, Place, equal, judge
 from .underflow import UNDERFLOW, underflow, unit_scale
 
 UPSTREAM = "gradient that it is given"
@@ -139,13 +139,13 @@ class _GlueGradient:
 
     exact, captured: the gradient of the reference, and the captured one.
     axis: axis of the channels.
-    noise: mean squares by channel, (C,), of the differences of the perturbed and the float32 pass.
+    others: the gradient of the perturbed and of the float32 pass.
     """
 
     exact: Tensor
     captured: Tensor
     axis: int
-    noise: dict[Arithmetic, Array]
+    others: dict[Arithmetic, Tensor]
 
 
 class BackwardReplay:
@@ -234,13 +234,13 @@ class BackwardReplay:
         products = dict(zip(floats, zip(exact.inputs, perturbed.inputs, float32.inputs)))
         result: list[Tensor | None] = []
         for index, captured in enumerate(call.input_gradients):
-            product, *others = products.get(index, (None,))
+            product, perturbed_product, float32_product = products.get(index, (None, None, None))
             if product is None or captured is None:
                 result.append(product)
                 continue
             axis = channel_axis(layer, captured.dim())
-            noise = (mean_squares(other, axis, exact=product) for other in others if other is not None)
-            self._judge_input_gradient(call, index, captured, Floors(product, *noise, unit=unit), terms, upstream[0])
+            floors = Floors.between(product, perturbed_product, float32_product, axis, unit)
+            self._judge_input_gradient(call, index, captured, floors, terms, upstream[0])
             result.append(captured)
         self.parameters.add(layer, exact.parameters, perturbed.parameters, float32.parameters, first, unit)
         self.input_gradients[call.layer, call.call] = result
@@ -341,15 +341,15 @@ class BackwardReplay:
         for index, g in enumerate(upstream):
             found = self.glue.get(((call.layer, call.call), index))
             if g is not None and found is not None:
-                found.noise[arithmetic] = mean_squares(g.double(), found.axis, exact=found.exact)
+                found.others[arithmetic] = g
 
     def _judge_glue(self) -> None:
         """Judge the glue code where it differs from the capture, and explain a wrong gradient of the loss."""
         for ((layer, call), index), found in self.glue.items():
-            if len(found.noise) < 2:
+            if len(found.others) < 2:
                 continue  # no gradient reached this layer in another pass
-            noise = (found.noise[Arithmetic.PERTURBED], found.noise[Arithmetic.FLOAT32])
-            floors = Floors(found.exact, *noise, unit=self.models.precision.unit)
+            others = (found.others[Arithmetic.PERTURBED], found.others[Arithmetic.FLOAT32])
+            floors = Floors.between(found.exact, *others, found.axis, self.models.precision.unit)
             finding = judge(self._place(layer, call, index, UPSTREAM), found.captured, floors, 1, found.axis)
             if finding.verdict != Verdict.EQUAL:
                 outputs = map(self.capture.load, self.capture.records[layer, call].outputs)

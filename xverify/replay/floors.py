@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
+from ..verdict.local import Table
 from ..weights.canonical import Array
 from .layer_kinds import COPIES, ITEMWISE, channel_axis, is_training_norm, may_overwrite
 from .perturbation import Noise
 from .stepping import Models
 from .structures import as_float32, flatten, map_tensors
-from .tensors import Floors, mean_squares
+from .tensors import Floors, NoiseOf, known_noise, mean_squares, rms
 
 # Calls of one layer whose floors are measured. Later calls have the same floors in relation to the size of their outputs.
 MEASURED_CALLS = 3
 ALIKE = 1e-3  # relative difference of the size of every channel, below which two calls have the same floors
 ENOUGH_VALUES = 32  # least number of values of a channel for a floor that is measured on one item of the batch
 
-# Mean squares by channel, (C,), of the change under perturbation and of the float32 error, over the mean square of the output.
-RelativeFloors = tuple[Array, Array]
+MORE_SAMPLES = 8  # perturbed computations of a layer that is beyond a limit
+TABLE = 2**16  # values on which a table is measured
+
+
+@dataclass(frozen=True)
+class RelativeFloors:
+    """The floors of one output as shares of its size.
+
+    perturbation, error: mean squares by channel, (C,), of the change under perturbation and of the float32 error, over the mean
+        square of the output. tables: the same by decade of size and channel.
+    """
+
+    perturbation: Array
+    error: Array
+    tables: tuple[Table, Table]
 
 
 def alike(sizes: Sequence[Array], others: Sequence[Array]) -> bool:
@@ -55,12 +72,17 @@ class FloorMeter:
         """
         layer = self.models.layers[name]
         unit = self.models.precision.forward_unit(name)
-        earlier = self.relative.get(name, [])
-        if len(earlier) >= MEASURED_CALLS and all(len(call) == len(exact) for call in earlier):
-            return [self._in_proportion(y, [call[i] for call in earlier], layer, unit) for i, y in enumerate(exact)]
         if isinstance(layer, COPIES):
             return [Floors(y, None, None, unit=unit) for y in exact]
         axes = [channel_axis(layer, y.dim()) for y in exact]
+        found = self._measured(name, args, exact, axes, unit)
+        again = _Once(partial(self._more_samples, name, args, exact, axes, unit))
+        return [replace(each, again=partial(again, index)) for index, each in enumerate(found)]
+
+    def _measured(self, name: str, args: Any, exact: list[Tensor], axes: list[int], unit: float) -> list[Floors]:
+        layer, earlier = self.models.layers[name], self.relative.get(name, [])
+        if len(earlier) >= MEASURED_CALLS and all(len(call) == len(exact) for call in earlier):
+            return [self._in_proportion(y, [call[i] for call in earlier], layer, unit) for i, y in enumerate(exact)]
         one_item = self._one_item_is_enough(layer, args, exact, axes)
         if one_item:
             args = map_tensors(args, lambda tensor: tensor[:1])
@@ -69,21 +91,38 @@ class FloorMeter:
         sizes = [mean_squares(y, axis) for y, axis in zip(parts, axes)] if scalable else []
         key = (name, len(earlier), unit)
         known = self.known.get(key) if scalable else None
+        floors: list[Floors] = []
         if known is not None and alike(sizes, known[0]):
-            relative, floors = known[1], None
+            relative = known[1]
         else:
-            perturbations = self._perturbations(name, args, parts, axes, self.noise_of(unit))
-            errors = self._errors(name, args, parts, axes, unit)
-            floors = [Floors(*each, unit=unit) for each in zip(exact, perturbations, errors)]
+            perturbed, own = self._perturbed(name, args, self.noise_of(unit)), self._own(name, args, unit)
+            floors = [Floors.between(*each, unit) for each in zip(parts, perturbed, own, axes)]
             if not scalable:
                 return floors
-            means = [float(size.mean()) or 1.0 for size in sizes]
-            relative = [(d / mean, e / mean) for d, e, mean in zip(perturbations, errors, means)]
+            relative = [_relative(each, axis) for each, axis in zip(floors, axes)]
             self.known.setdefault(key, (sizes, relative))
         self.relative.setdefault(name, []).append(relative)
-        if floors is None or one_item:
+        if not floors or one_item:
             return [self._in_proportion(y, [each], layer, unit) for y, each in zip(exact, relative)]
         return floors
+
+    def _more_samples(self, name: str, args: Any, exact: list[Tensor], axes: list[int], unit: float) -> list[Floors]:
+        """The floors by MORE_SAMPLES perturbed computations of all items."""
+        own = self._own(name, args, unit)
+        found = [Floors.between(y, None, e, axis, unit) for y, e, axis in zip(exact, own, axes)]
+        changes = [torch.zeros_like(y, dtype=torch.float64) for y in exact]
+        for index in range(MORE_SAMPLES):
+            noise = Noise(self.models.seed + 1 + index, unit)
+            for change, perturbed, y in zip(changes, self._perturbed(name, args, noise), exact):
+                change += (perturbed - y).square() / MORE_SAMPLES
+        return [
+            replace(
+                each,
+                perturbation=mean_squares(change.sqrt(), axis),
+                noise=(known_noise(change.sqrt()), each.noise[1]),
+            )
+            for each, change, axis in zip(found, changes, axes)
+        ]
 
     def noise_of(self, unit: float) -> Noise:
         """The noise of a precision, which is that of the run or float32."""
@@ -91,21 +130,18 @@ class FloorMeter:
             self.float32_noise = Noise(self.models.seed, unit)
         return self.noise if self.float32_noise is None or unit == self.noise.unit else self.float32_noise
 
-    def _perturbations(self, name: str, args: Any, exact: list[Tensor], axes: list[int], noise: Noise) -> list[Array]:
-        """Mean squares of the change of each output when arguments, weights and constants are perturbed."""
+    def _perturbed(self, name: str, args: Any, noise: Noise) -> list[Tensor]:
+        """The outputs when arguments, weights and constants are perturbed."""
         layer = self.models.layers[name]
-        # The perturbed arguments have no name, so that they are freed before the outputs are compared.
-        perturbed = flatten(self.models.compute_perturbed(layer, map_tensors(args, noise.perturbed), noise, noise.unit))
-        return [mean_squares(y, axis, exact=x) for x, y, axis in zip(exact, perturbed, axes)]
+        return flatten(self.models.compute_perturbed(layer, map_tensors(args, noise.perturbed), noise, noise.unit))
 
-    def _errors(self, name: str, args: Any, exact: list[Tensor], axes: list[int], unit: float) -> list[Array]:
-        """Mean squares of the error of each output of the reference in float32, or in the lower precision of this unit."""
+    def _own(self, name: str, args: Any, unit: float) -> list[Tensor]:
+        """The outputs of the reference in float32, or in the lower precision of this unit."""
         copy = may_overwrite(self.models.layers[name])
         layer = self.models.float32_layers[name]
         own = map_tensors(args, lambda t: as_float32(t).clone() if copy else as_float32(t))
         with self.models.precision.autocast(unit):
-            outputs = flatten(self.models.compute(layer, own))
-        return [mean_squares(y, axis, exact=x) for x, y, axis in zip(exact, outputs, axes)]
+            return flatten(self.models.compute(layer, own))
 
     def _one_item_is_enough(self, layer: nn.Module, args: Any, exact: list[Tensor], axes: list[int]) -> bool:
         """Whether a floor that is measured on one item of the batch, in proportion to its size, holds for all items."""
@@ -122,12 +158,55 @@ class FloorMeter:
         self, exact: Tensor, relative: Sequence[RelativeFloors], layer: nn.Module, unit: float
     ) -> Floors:
         """Floors in proportion to the size of this output; over all channels, where their number differs between calls."""
-        if len({perturbation.shape for perturbation, _ in relative}) > 1:
+        if len({each.perturbation.shape for each in relative}) > 1:
             relative = [
-                (perturbation.mean(keepdims=True), error.mean(keepdims=True)) for perturbation, error in relative
+                replace(each, perturbation=each.perturbation.mean(keepdims=True), error=each.error.mean(keepdims=True))
+                for each in relative
             ]
-        size = mean_squares(exact, channel_axis(layer, exact.dim()))
+        axis = channel_axis(layer, exact.dim())
+        size = mean_squares(exact, axis)
         perturbation, error = (
-            np.broadcast_to(np.mean(parts, axis=0) * size.mean(), size.shape) for parts in zip(*relative)
+            np.broadcast_to(np.mean(parts, axis=0) * size.mean(), size.shape)
+            for parts in ([each.perturbation for each in relative], [each.error for each in relative])
         )
-        return Floors(exact, perturbation, error, size, unit=unit)
+        tables = zip(*(each.tables for each in relative))
+        noise = [_by_tables(each, tuple(exact.shape), axis, rms(exact)) for each in tables]
+        return Floors(exact, perturbation, error, size, unit=unit, noise=(noise[0], noise[1]))
+
+
+class _Once:
+    """Calls a function once, and gives the items of its result one by one."""
+
+    def __init__(self, function: Callable[[], list[Floors]]) -> None:
+        self.function, self.found = function, list[Floors]()
+
+    def __call__(self, index: int) -> Floors:
+        self.found = self.found or self.function()
+        return self.found[index]
+
+
+def _relative(floors: Floors, axis: int) -> RelativeFloors:
+    """The floors of a measured output as shares of its size."""
+    assert floors.perturbation is not None
+    assert floors.float32_error is not None
+    exact = floors.exact.detach().numpy()
+    mean = float(mean_squares(floors.exact, axis).mean()) or 1.0
+    flat = exact.reshape(-1)
+
+    def squares(noise: NoiseOf, places: Array) -> Array:
+        step = int(places[1] - places[0]) if places.size > 1 else 1
+        found: Array = np.square(noise(places, flat[::step][: places.size]))
+        return found
+
+    tables = [Table.of(exact, partial(squares, each), axis, TABLE) for each in floors.noise if each is not None]
+    return RelativeFloors(floors.perturbation / mean, floors.float32_error / mean, (tables[0], tables[1]))
+
+
+def _by_tables(tables: Sequence[Table], shape: tuple[int, ...], axis: int, size: float) -> NoiseOf:
+    """The noise by some tables together. size: rms of the output."""
+
+    def noise(places: Array, values: Array) -> Array:
+        found: Array = np.sqrt(np.mean([each.noise(values, places, shape, axis, size) for each in tables], axis=0))
+        return found
+
+    return noise

@@ -27,7 +27,7 @@ from .layer_kinds import ACTIVATION_LAYERS, channel_axis, passes_through, summed
 from .perturbation import Noise, perturbed_layer
 from .stepping import Models, Pause
 from .structures import as_float32, flatten, map_tensors
-from .tensors import Floors, Place, judge, mean_squares
+from .tensors import Floors, Place, judge
 
 KEPT = 4  # calls whose outputs are followed: the activation mostly comes right after its layer
 CLOSE = 1e-2  # relative difference (rms); an activation that fits worse is not judged
@@ -262,9 +262,7 @@ def _may_be_fused(layer: nn.Module, captured: Tensor) -> bool:
 def _floors(values: Sequence[Tensor], layer: nn.Module, unit: float) -> Floors:
     """The floors of an output from its values in each pass; the growth of the sums is in the perturbed one already."""
     exact, perturbed, float32 = values
-    axis = channel_axis(layer, exact.dim())
-    noise = (mean_squares(each, axis, exact=exact) for each in (perturbed, float32))
-    return Floors(exact, *noise, unit=unit)
+    return Floors.between(exact, perturbed, float32, channel_axis(layer, exact.dim()), unit)
 
 
 def _difference(tensor: Tensor, other: Tensor) -> float:

@@ -17,7 +17,7 @@ from .padding import padded_image
 from .passed_on import PassedOn
 from .stepping import Models, Pause
 from .structures import as_float64, flatten
-from .tensors import Capture, Floors, Place, equal, mean_squares, same_in_float64
+from .tensors import Capture, Floors, Place, equal, same_in_float64
 
 
 class NeedsFloor(Exception):
@@ -29,8 +29,7 @@ def glue_floors(values: Sequence[Tensor], axis: int, unit: float = UNIT) -> Floo
     if len(values) == 1:
         raise NeedsFloor
     exact, perturbed, float32 = values
-    noise = (mean_squares(each, axis, exact=exact) for each in (perturbed, float32))
-    return Floors(exact, *noise, unit=unit)
+    return Floors.between(exact, perturbed, float32, axis, unit)
 
 
 @dataclass

@@ -12,22 +12,23 @@ from ..frameworks._torch_parametrized import layer_and_weight
 from ..verdict.findings import GRADIENT_OF, Finding
 from ..verdict.limits import UNIT, growth
 from ..weights.canonical import Array
-from .tensors import Floors, Place, judge, mean_squares
+from .tensors import Floors, Place, judge, known_noise, mean_squares, rms
 
 
 @dataclass
 class _Sum:
-    """The exact gradient of a parameter, and its noise floor as mean squares by channel, (C,).
+    """The exact gradient of a parameter, and its noise floor.
 
     kind: class of the layer.
+    perturbation, float32_error: the rms of the noise of each value, float32.
     terms: length of the sums behind one value.
     unit: unit roundoff of the precision in which it is computed.
     """
 
     kind: str
     exact: Tensor
-    perturbation: Array
-    float32_error: Array
+    perturbation: Tensor
+    float32_error: Tensor
     terms: int
     unit: float
 
@@ -57,7 +58,7 @@ class ParameterGradients:
         for parameter, g, g_perturbed, g_float32 in zip(layer.parameters(), exact, perturbed, float32):
             if g is None or g_perturbed is None or g_float32 is None:
                 continue
-            perturbation, error = mean_squares(g_perturbed, 0, exact=g), mean_squares(g_float32, 0, exact=g)
+            perturbation, error = ((each - g).abs().float() for each in (g_perturbed, g_float32))
             # Every value of the gradient sums over all places where its parameter was used.
             terms = max(1, upstream.numel() // max(1, parameter.shape[0]))
             name = self.names[id(parameter)]
@@ -66,7 +67,8 @@ class ParameterGradients:
                 continue
             total = self.sums[name]
             total.exact += g
-            total.perturbation, total.float32_error = total.perturbation + perturbation, total.float32_error + error
+            total.perturbation = torch.hypot(total.perturbation, perturbation)
+            total.float32_error = torch.hypot(total.float32_error, error)
             total.terms += terms
 
     def judge(self, captured: Mapping[str, Array], glue: Mapping[str, Tensor]) -> Iterator[Finding]:
@@ -82,9 +84,11 @@ class ParameterGradients:
             unit = total.unit
             if exact.dim() == 1:  # the floor of a single value varies too much, so all values are one channel
                 exact, gradient = exact[None], gradient[None]
-                perturbation, error = perturbation.mean(keepdims=True), error.mean(keepdims=True)
+                perturbation, error = (torch.full_like(each[None], rms(each)) for each in (perturbation, error))
                 if unit > UNIT:  # a plain sum, which some frameworks compute in the lower precision itself
-                    unit, perturbation = unit * growth(total.terms), perturbation * growth(total.terms) ** 2
+                    unit, perturbation = unit * growth(total.terms), perturbation * growth(total.terms)
             layer, suffix = layer_and_weight(name)
             place = Place(layer, 0, 0, total.kind, f"{GRADIENT_OF} {suffix}")
-            yield judge(place, gradient, Floors(exact, perturbation, error, unit=unit), total.terms, 0)
+            squares = mean_squares(perturbation, 0), mean_squares(error, 0)
+            noise = known_noise(perturbation), known_noise(error)
+            yield judge(place, gradient, Floors(exact, *squares, unit=unit, noise=noise), total.terms, 0)

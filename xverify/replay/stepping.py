@@ -123,9 +123,7 @@ class Models:
     perturbed_tables: Tables = field(default_factory=dict)
     outputs: Sequence[str] = ()
     precision: Precision = FLOAT32
-    measured_floors: dict[tuple[str, int, float], tuple[list[Array], list[tuple[Array, Array]]]] = field(
-        default_factory=dict
-    )
+    measured_floors: dict[tuple[str, int, float], tuple[list[Array], list[Any]]] = field(default_factory=dict)
     layers: dict[str, nn.Module] = field(init=False)
     float32_layers: dict[str, nn.Module] = field(init=False)
     forwards: dict[nn.Module, Callable[..., Any]] = field(init=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,14 +12,21 @@ import torch
 from torch import Tensor
 
 from ..framework.capture import LayerCall
+from ..results.verdicts import Verdict
 from ..verdict import limits
 from ..verdict.findings import Finding
 from ..verdict.limits import UNIT
+from ..verdict.local import Local, local_of
 from ..weights.canonical import Array
 from .structures import as_float32, as_float64
 
 PART = 2**18  # values of a tensor that are compared at once
 MAPPED = 2**20  # bytes; a larger file may be mapped
+MOST = 2**17  # values of a tensor that are compared in groups
+# The rms of the noise at some values of a tensor: (their places in the flat tensor, the exact values there) -> rms of each.
+NoiseOf = Callable[[Array, Array], Array]
+# Type of numbers -> what its results may lose because they are too small: float32 is flushed to zero by some frameworks.
+UNDERFLOW = {torch.float32: 2.0**-126, torch.bfloat16: 2.0**-126, torch.float16: 2.0**-24}
 
 
 @dataclass
@@ -58,6 +65,9 @@ class Floors:
     float32_error: error of the reference in float32; None for an operation that only copies, and where it was not measured.
     sizes: mean squares of the exact value itself, where they are known.
     unit: unit roundoff of the precision in which the framework computed the tensor.
+    noise: the noise of each value by the perturbation, and by the error in float32; a part that is None has the same noise in all
+        values of a channel.
+    again: measures the floor once more with more samples, for a tensor that is beyond a limit; None where that is not possible.
     """
 
     exact: Tensor
@@ -65,16 +75,79 @@ class Floors:
     float32_error: Array | None
     sizes: Array | None = None
     unit: float = field(default=UNIT, kw_only=True)
+    noise: tuple[NoiseOf | None, NoiseOf | None] = field(default=(None, None), kw_only=True)
+    again: Callable[[], Floors] | None = field(default=None, kw_only=True)
+
+    @classmethod
+    def between(
+        cls, exact: Tensor, perturbed: Tensor | None, float32: Tensor | None, axis: int, unit: float = UNIT
+    ) -> Floors:
+        """The floor of a tensor that was computed exactly, with perturbations, and in float32. axis: axis of the channels."""
+        parts = [each if each is None or each.is_floating_point() else None for each in (perturbed, float32)]
+        squares = [None if each is None else mean_squares(each, axis, exact=exact) for each in parts]
+        noise = [None if each is None else change_of(each) for each in parts]
+        return cls(exact, *squares, unit=unit, noise=(noise[0], noise[1]))
 
     def rms(self) -> float:
-        """The noise floor of the whole tensor: F of ``limits.ratios``, without the growth by the length of the sums."""
+        """The noise floor of the whole tensor: F of ``limits.ratio``, without the growth by the length of the sums."""
         parts = (self.perturbation, self.float32_error)
         perturbation, error = (0.0 if squares is None else float(squares.mean()) for squares in parts)
         return math.sqrt(perturbation + error + self.unit**2 / 3 * rms(self.exact) ** 2)
 
     def of(self, exact: Tensor) -> Floors:
         """The same noise floor for another exact value."""
-        return Floors(exact, self.perturbation, self.float32_error, unit=self.unit)
+        same = exact.shape == self.exact.shape
+        return Floors(
+            exact, self.perturbation, self.float32_error, unit=self.unit, noise=self.noise if same else (None, None)
+        )
+
+    def at(self, places: Array, values: Array, terms: int, axis: int) -> Array:
+        """The rms of the noise at some values: √(κ²·(d² + (u·y)²/3) + e32²). Arguments: see ``NoiseOf`` and ``judge``."""
+        kappa = 1.0 if self.perturbation is None else limits.growth(terms, self.unit)
+        shape = tuple(self.exact.shape)
+        squares = (self.perturbation, self.float32_error)
+        perturbed, error = (
+            each(places, values) if each else _by_channel(square, places, shape, axis)
+            for each, square in zip(self.noise, squares)
+        )
+        with np.errstate(invalid="ignore", over="ignore"):
+            found: Array = np.hypot(kappa * np.hypot(perturbed, self.unit / math.sqrt(3) * values), error)
+        return found
+
+
+def change_of(tensor: Tensor) -> NoiseOf:
+    """The noise that one sample shows: its difference from the exact values."""
+    flat = tensor.detach().reshape(-1)
+
+    def noise(places: Array, values: Array) -> Array:
+        with np.errstate(invalid="ignore"):
+            found: Array = np.abs(_taken(flat, places) - values)
+        return found
+
+    return noise
+
+
+def known_noise(rms_of_each: Tensor) -> NoiseOf:
+    """The noise whose rms is known for every value."""
+    flat = rms_of_each.detach().reshape(-1)
+    return lambda places, _: _taken(flat, places)
+
+
+def _taken(flat: Tensor, places: Array) -> Array:
+    """Some values of a flat tensor, which are at regular distances, in float64."""
+    step = int(places[1] - places[0]) if places.size > 1 else 1
+    found: Array = flat[int(places[0]) : int(places[-1]) + 1 : step].double().numpy()
+    return found
+
+
+def _by_channel(squares: Array | None, places: Array, shape: tuple[int, ...], axis: int) -> Array | float:
+    """The rms of the channel of each value. squares: mean squares by channel, or one for all channels."""
+    if squares is None:
+        return 0.0
+    if len(squares) == 1 or not shape:
+        return math.sqrt(float(squares.mean()))
+    found: Array = np.sqrt(squares)[places // math.prod(shape[axis + 1 :] if axis != -1 else ()) % len(squares)]
+    return found
 
 
 @dataclass(frozen=True)
@@ -120,19 +193,38 @@ def judge(place: Place, captured: Tensor, floors: Floors, terms: int, axis: int)
         same = bool((exact.to(captured.dtype) == captured).all())
         differing = None if same else f"{int((exact != captured).sum())} of {captured.numel()} whole numbers differ"
         return place.identical(terms, differing)
+    finding = _judge(place, captured, floors, terms, axis)
+    if finding.verdict == Verdict.EQUAL or finding.ratio > limits.DRIFT_R or floors.again is None:
+        return finding
+    return _judge(place, captured, floors.again(), terms, axis)
+
+
+def _judge(place: Place, captured: Tensor, floors: Floors, terms: int, axis: int) -> Finding:
+    exact = floors.exact
     squares, mean, largest = _differences(captured, exact, axis)
     if not math.isfinite(mean):
         return _judge_finite_part(place, captured, floors, terms, axis)
     sizes = mean_squares(exact, axis) if floors.sizes is None else floors.sizes
-    values = exact.numel() // max(1, len(squares))
-    ratio, channel_ratio = limits.ratios(
-        squares, floors.perturbation, floors.float32_error, sizes, terms, values, floors.unit
-    )
+    ratio = limits.ratio(squares, floors.perturbation, floors.float32_error, sizes, terms, floors.unit)
+    groups = _in_groups(captured, floors, terms, axis)
     size, error = math.sqrt(float(sizes.mean())), math.sqrt(float(squares.mean()))
     relative = error / size if size else error
     return Finding(
-        place.layer, place.call, place.index, place.kind, place.what, ratio, channel_ratio, terms, mean, largest, relative
+        place.layer, place.call, place.index, place.kind, place.what, ratio, groups.ratio, terms, mean, largest, relative,
+        floor_share=groups.floor_share, worst_share=groups.worst_share, undetermined=groups.undetermined_share,
     )  # fmt: skip
+
+
+def _in_groups(captured: Tensor, floors: Floors, terms: int, axis: int) -> Local:
+    """The ratio of the worst group of values."""
+    flat, least = captured.detach().reshape(-1), UNDERFLOW.get(captured.dtype, 0.0)
+
+    def compared(places: Array, values: Array) -> tuple[Array, Array]:
+        noise = floors.at(places, values, terms, axis)
+        with np.errstate(invalid="ignore"):
+            return _taken(flat, places) - values, np.hypot(noise, least)
+
+    return local_of(floors.exact.detach().numpy(), compared, most=MOST, axis=axis % max(1, captured.dim()))
 
 
 def _differences(captured: Tensor, exact: Tensor, axis: int) -> tuple[Array, float, float]:

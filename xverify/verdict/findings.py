@@ -24,7 +24,7 @@ class Finding:
     kind: class of the layer in torch.
     what: "output"; "input", by which the glue code before the layer is judged; or a name that begins with "gradient".
     ratio: R, residual / noise floor of the whole tensor.
-    channel_ratio: C, the same for the worst channel.
+    channel_ratio: C, the same for the worst group of values (see ``local``).
     terms: length of the sums behind one value.
     mean_abs, max_abs: absolute difference from the exact values, in the tensor's own unit.
     rel_rms: rms of the difference / rms of the exact values.
@@ -34,6 +34,8 @@ class Finding:
     source: for glue code that differs, the lines of the reference between the calls of both layers; "" where they are unknown.
     joined: why the glue code before the layer is judged together with it; "" when it is not.
     glue: for glue code that differs, what the port's computes instead; "" where that is unknown.
+    floor_share, worst_share: noise floor / size of the exact values, in the median and in the worst group of values.
+    undetermined: share of values without a significant digit.
     """
 
     layer: str
@@ -53,6 +55,9 @@ class Finding:
     source: str = ""
     joined: str = ""
     glue: str = ""
+    floor_share: float = 0.0
+    worst_share: float = 0.0
+    undetermined: float = 0.0
 
     @property
     def verdict(self) -> Verdict:

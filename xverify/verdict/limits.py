@@ -16,10 +16,12 @@ from ..weights.canonical import Array
 UNIT = 2.0**-24  # unit roundoff of float32: half the distance from 1.0 to the next larger number
 UNITS = {"float16": 2.0**-11, "bfloat16": 2.0**-8}  # unit roundoff of the lower precisions
 EQUAL_R, DRIFT_R = 4.0, 40.0  # of R: residual / noise floor of a layer
-EQUAL_C, DRIFT_C = 10.0, 60.0  # of C: the same for its worst channel
+EQUAL_C, DRIFT_C = 12.0, 60.0  # of C: the same for its worst group of values
 EQUAL_BACKWARD_R = 5.0  # of R of a gradient; clean gradients have up to 3.54
 EQUAL_RHO, DRIFT_RHO, COHERENT_RHO = 3.0, 10.0, 30.0  # of rho: residual of a model's output / noise of all its layers
-LEAST_VALUES = 4  # of a channel that has a C; see ``ratios``
+LIFT = 0.01  # share of the median squared noise of a decade that is added to the noise of each of its groups
+UNDETERMINED = 1 / 8  # noise / size of a value that has no significant digit
+CAP = 1e-2  # relative error; where a comparison would not show a larger one, it shows nothing
 VISIBLE = 40.0  # noise floors; a fault that changes the result by less cannot be told from rounding
 # Precision -> share of its size; a gradient whose noise floor is larger is treated as rounding alone.
 NULL = {"float32": 0.01, "float16": 0.1, "bfloat16": 0.1}
@@ -48,16 +50,15 @@ def mean_with_doubt(squares: Sequence[float]) -> float:
     return statistics.fmean(squares) + 2 * error
 
 
-def ratios(
+def ratio(
     residual: Array,
     perturbed: Array | None,
     own: Array | None,
     size: Array,
     terms: int,
-    values: int = LEAST_VALUES,
     unit: float = UNIT,
-) -> tuple[float, float]:
-    """R and C: residual / noise floor F of a tensor and of its worst channel, where F² = κ²·σ² + e32² and σ² = d² + (u·y)²/3.
+) -> float:
+    """R: residual / noise floor F of a whole tensor, where F² = κ²·σ² + e32² and σ² = d² + (u·y)²/3.
 
     All arrays are mean squares of each channel, (C,) float64.
 
@@ -67,17 +68,7 @@ def ratios(
     own: of e32, the error of the reference framework's own float32 result; None when unknown.
     size: of y64.
     terms: n, the length of the sums; κ = growth(n).
-    values: m, the number of values of one channel.
     unit: u, of the precision in which the tensor is computed. Below float32, sums are computed in float32, so κ is 1.
-
-    R = rms(residual) / F over all channels. C is the largest rms(residual) / √(F_c² + F²/100) of a channel c. Its second term is
-    there because the last bits of a channel that is nearly zero would count as a fault otherwise.
-
-    C is 0 for channels of fewer than LEAST_VALUES values. The floor F_c is itself measured, on m values of d and m values of e32.
-    When residual, d and e32 are independent and of one size, rms_c² / F_c² is the quotient of two mean squares of m and of 2m
-    normal values, which has the distribution F(m, 2m). By it an honest channel exceeds EQUAL_C = 10, so 100 in squares, with a
-    probability of 1e-2 for m = 1, 4e-4 for m = 2, 2e-5 for m = 3 and 7e-7 for m = 4. A model has thousands of channels, so
-    m = 4 is the first number of values at which less than one channel in a million is accused.
     """
     sigma = unit**2 / 3 * size
     kappa = 1.0
@@ -85,12 +76,7 @@ def ratios(
         sigma, kappa = sigma + perturbed, growth(terms, unit)
     floor = kappa**2 * sigma + (0.0 if own is None else own)
     assert residual.ndim == 1
-    whole = float(floor.mean())
-    ratio = _quotient(float(residual.mean()), whole)
-    if values < LEAST_VALUES:
-        return ratio, 0.0
-    worst = max((_quotient(float(r), float(f) + whole / 100) for r, f in zip(residual, floor)), default=0.0)
-    return ratio, worst
+    return _quotient(float(residual.mean()), float(floor.mean()))
 
 
 def _quotient(square: float, floor: float) -> float:
@@ -102,7 +88,7 @@ def _quotient(square: float, floor: float) -> float:
 def classify(ratio: float, channel_ratio: float = 0.0, equal: float = EQUAL_R) -> Verdict:
     """EQUAL, DRIFT or DIFFERENT, for one tensor of a layer.
 
-    ratio, channel_ratio: R and C, see ``ratios``.
+    ratio, channel_ratio: R, see ``ratio``, and C, see ``local.Local.ratio``.
     equal: the largest R that is EQUAL.
     """
     if not (ratio <= DRIFT_R and channel_ratio <= DRIFT_C):  # NaN is DIFFERENT, too

@@ -20,7 +20,7 @@ from ...results.verdicts import Verdict
 from ...verdict.findings import OUTPUT, Explanation, Finding
 from ...verdict.limits import UNIT, growth
 from ..perturbation import Arithmetic, Noise
-from ..tensors import Floors, Place, judge, mean_squares
+from ..tensors import Floors, NoiseOf, Place, change_of, judge, mean_squares
 from . import kinds
 from .approximations import approximation
 from .evaluation import EXACT, OWN, Evaluation, Pass, given
@@ -146,24 +146,38 @@ class _Replay:
         exact, kappa = tensor(value.exact), growth(terms)
         sizes = mean_squares(exact, axis)
         unit = max(unit_roundoff(value.dtype), UNIT)
-        perturbed = [
-            mean_squares(tensor(data), axis, exact=exact)
+        samples = [
+            tensor(data)
             for each, data in zip(self.passes, value.by_pass)
             if each.arithmetic is Arithmetic.PERTURBED and data is not value.exact
         ]
-        own = mean_squares(tensor(convert(value.by_pass[-1], np.float64)), axis, exact=exact)
+        error = tensor(convert(value.by_pass[-1], np.float64))
+        own = mean_squares(error, axis, exact=exact)
         # The limits round the result to float32; what a narrower type rounds more is added here. The passes are perturbed κ times
         # as much as one rounding, and the limits multiply by κ, too.
-        more = (unit**2 - UNIT**2) / 3 * sizes
-        if perturbed:
-            squares = np.mean(perturbed, axis=0) / kappa**2 + more
-            floors = Floors(exact, squares, own, sizes)
+        more = (unit**2 - UNIT**2) / 3
+        noise = _samples([change_of(each) for each in samples], kappa, math.sqrt(more)), change_of(error)
+        if samples:
+            squares = np.mean([mean_squares(each, axis, exact=exact) for each in samples], axis=0)
+            floors = Floors(exact, squares / kappa**2 + more * sizes, own, sizes, noise=noise)
         else:
-            floors, terms = Floors(exact, None, own + more, sizes), 1
+            floors, terms = Floors(exact, None, own + more * sizes, sizes, noise=noise), 1
         floors.exact = in_range(exact, value.dtype)
         returned = tensor(found if found.dtype == np.float32 else convert(found, np.float64))
         finding = judge(place, returned, floors, terms, axis)
         return explained(finding, place, node, inputs, returned, floors, axis)
+
+
+def _samples(changes: Sequence[NoiseOf], kappa: float, more: float) -> NoiseOf:
+    """The noise that some samples show together / κ, with a share of the value itself."""
+
+    def noise(places: Any, values: Any) -> Any:
+        found = more * np.abs(values)
+        for each in changes:
+            found = np.hypot(found, each(places, values) / (kappa * math.sqrt(len(changes))))
+        return found
+
+    return noise
 
 
 class _Resilient(Evaluation):
