@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..results.verdicts import Verdict
+from ..verdict import limits
 from ..verdict.findings import OUTPUT, Explanation, Finding
 from .difference import describe
 from .evidence import FAR_BETTER, RIVAL, excess
@@ -23,7 +24,7 @@ from .layout import first_layout
 from .rounded_sums import ROUNDED_SUMS, has_sums, output_has_rounded_sums
 from .stepping import Models
 from .structures import as_float64, flatten
-from .tensors import Capture, Floors, Place, judge
+from .tensors import Capture, Floors, Place, judge, known_noise, rms
 
 FAILED_SEARCHES = 3  # layers without an explanation after which the search ends, because it is slow
 
@@ -140,7 +141,8 @@ class Explainer:
         if output.shape == floors.exact.shape:
             floors, worst_accepted = floors.of(output), Verdict.EQUAL
         else:  # the noise floor of another shape was not measured
-            floors, worst_accepted = Floors(output, None, None), Verdict.DRIFT
+            noise = known_noise(torch.full_like(output, limits.UNIT * rms(output)))
+            floors, worst_accepted = Floors(output, None, None, noise=(noise, None)), Verdict.DRIFT
         place = Place(finding.layer, 0, 0, finding.kind, OUTPUT)
         terms, axis = summed_terms(layer, flatten(args)), channel_axis(layer, output.dim())
         found = judge(place, captured, floors, terms, axis)

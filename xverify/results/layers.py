@@ -15,7 +15,7 @@ class LayerError:
 
     kind: class of the layer in torch.
     calls: number of calls that were compared.
-    ratio, channel_ratio: R and C, residual / noise floor, of what the layer computed.
+    ratio, channel_ratio: R and C, residual / noise floor, of what the layer computed; C of its worst group of values.
     input_ratio: R of the inputs that the layer was given; they are compared with what the reference's glue code computes from
         the outputs of earlier layers.
     verdict: the worst verdict on a tensor of the layer.
@@ -30,6 +30,10 @@ class LayerError:
     source: where glue code differs, the lines of the reference between the calls of both layers; "" where they are unknown.
     joined: why the glue code before the layer is judged together with it; "" when it is not.
     glue: where glue code differs, what the port's glue code computes instead; "" where that is unknown.
+    detection_limit: the smallest relative error of what the layer computes, or is given, that would not have been EQUAL, in the median
+        group of values; None where it was not measured.
+    detection_limit_worst: the same in the worst group.
+    undetermined: share of values that have no digit which the precision determines; they are in no ratio.
     """
 
     layer: str
@@ -51,6 +55,9 @@ class LayerError:
     source: str = ""
     joined: str = ""
     glue: str = ""
+    detection_limit: float | None = None
+    detection_limit_worst: float | None = None
+    undetermined: float = 0.0
 
     def __post_init__(self) -> None:
         settle_verdict(self, Verdict)
@@ -61,7 +68,7 @@ class LayerError:
         before: the layer that is computed just before this one; when it is omitted, a fault in glue code has one end only.
         """
         worst = max(self.ratio, self.input_ratio)
-        channel = f" (worst channel {self.channel_ratio:.3g} x)" if self.channel_ratio else ""
+        channel = f" (worst group {self.channel_ratio:.3g} x)" if self.channel_ratio else ""
         size = f"{worst:.3g} x its noise floor{channel}"
         what = self.explanation or self.reason
         if self.faulty == "input":

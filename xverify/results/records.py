@@ -111,6 +111,11 @@ class TensorError:
     rounding_ratio: rms of the difference / the noise of all layers with the roundings that explain some of them; None when no
         layer is explained by a rounding.
     verdict: of this output by itself; None in the files of earlier versions.
+    local_ratio: the largest rms of the difference / noise of a group of values; None when the noise was not modelled.
+    detection_limit: the smallest relative error that would not have been EQUAL, in the median group of values; None when it was not
+        measured. detection_limit_worst: the same in the worst group.
+    undetermined: share of values that have no digit which the precision determines; they are in no ratio.
+    undetermined_at: the index of each of them, the first few.
     """
 
     case: int
@@ -124,6 +129,11 @@ class TensorError:
     identical: bool = False
     rounding_ratio: float | None = None
     verdict: Verdict | None = None
+    local_ratio: float | None = None
+    detection_limit: float | None = None
+    detection_limit_worst: float | None = None
+    undetermined: float = 0.0
+    undetermined_at: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -138,6 +148,9 @@ class Error:
     timed_cases: number of input cases whose outputs come from timed calls.
     noise_ratio: rho, rms of the difference / the noise of all layers; of the worst output; None when it was not modelled.
     layers: what a replay found.
+    detection_limit: the smallest relative error that would not have been EQUAL, of the output in which it is largest; None when it was
+        not measured.
+    judged: share of the outputs and of the layers' weights that were judged; None when nothing says.
     """
 
     verdict: Verdict
@@ -152,6 +165,8 @@ class Error:
     tensors: tuple[TensorError, ...] = ()
     noise_ratio: float | None = None
     layers: Layers | None = None
+    detection_limit: float | None = None
+    judged: float | None = None
 
     def __post_init__(self) -> None:
         settle_verdict(self, Verdict)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from ..results.records import LayerError, Layers
 from ..results.verdicts import Verdict
 from .findings import INPUT, Explanation, Finding, ReplayReport
+from .limits import EQUAL_C
 
 
 def summarise(
@@ -81,4 +82,7 @@ def _layer(name: str, findings: Sequence[Finding], calls: int, explanation: Expl
         source=first.source,
         joined=next((finding.joined for finding in findings if finding.joined), ""),
         glue=glue,
+        detection_limit=EQUAL_C * max(finding.floor_share for finding in findings),
+        detection_limit_worst=EQUAL_C * max(finding.worst_share for finding in findings),
+        undetermined=max(finding.undetermined for finding in findings),
     )
