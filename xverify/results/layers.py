@@ -30,8 +30,8 @@ class LayerError:
     source: where glue code differs, the lines of the reference between the calls of both layers; "" where they are unknown.
     joined: why the glue code before the layer is judged together with it; "" when it is not.
     glue: where glue code differs, what the port's glue code computes instead; "" where that is unknown.
-    detection_limit: the smallest relative error of what the layer computes, or is given, that would not have been EQUAL, in the median
-        group of values; None where it was not measured.
+    detection_limit: the smallest relative error of what the layer computes, or is given, that would not have been EQUAL, in the
+        median group of values; None where it was not measured.
     detection_limit_worst: the same in the worst group.
     undetermined: share of values that have no digit which the precision determines; they are in no ratio.
     """
