@@ -11,6 +11,8 @@ from ..results.verdicts import Verdict
 from . import limits
 
 OWN_EQUAL, OWN_DRIFT = 10.0, 30.0  # limits where the noise floor is the error of one float32 run
+OWN_GROUP = 30.0  # the limit of a group of values there, whose floor is one sample of few values
+MOST = 0.5  # share of the values of an output that may have no significant digit
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,7 @@ class Context:
     layers: what a replay of the subject's framework found; None when there was none, or it compared no layer.
     constant: the outputs of the reference that are the same for every input.
     borrowed: whether the layers were captured in another callable than the one whose outputs are judged.
+    cap: the largest detection limit of an output that counts as judged.
     away: output -> largest distance from what the captured callable returned / noise of all layers. An output that is absent could
         not be compared.
     """
@@ -29,6 +32,7 @@ class Context:
     layers: Layers | None = None
     constant: frozenset[str] = frozenset()
     borrowed: bool = False
+    cap: float = limits.CAP
     away: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -44,9 +48,14 @@ class Context:
 def judged(tensor: TensorError, context: Context) -> TensorError:
     """The error of one output with its own verdict."""
     verdict = _by_limits(tensor, context)
-    if tensor.output in context.constant:
+    if tensor.output in context.constant or (verdict != Verdict.IDENTICAL and _is_blind(tensor, context)):
         verdict = max(verdict, Verdict.UNTESTED)
     return replace(tensor, verdict=verdict)
+
+
+def _is_blind(tensor: TensorError, context: Context) -> bool:
+    """Whether an error as large as the cap, or in most of the values, would not have been seen."""
+    return (tensor.detection_limit or 0.0) > context.cap or tensor.undetermined > MOST
 
 
 def _by_limits(tensor: TensorError, context: Context) -> Verdict:
@@ -55,9 +64,10 @@ def _by_limits(tensor: TensorError, context: Context) -> Verdict:
     if tensor.identical:
         return Verdict.IDENTICAL
     if not context.modelled:
-        ratio = measure(tensor)
+        ratio = max(measure(tensor), OWN_EQUAL / OWN_GROUP * (tensor.local_ratio or 0.0))
         return Verdict.EQUAL if ratio <= OWN_EQUAL else Verdict.DRIFT if ratio <= OWN_DRIFT else Verdict.DIFFERENT
-    found = limits.classify_rho(measure(tensor), context.coherent, context.distance(tensor.output))
+    away = context.distance(tensor.output)
+    found = limits.classify_rho(measure(tensor), context.coherent, away, tensor.local_ratio or 0.0)
     if found == Verdict.EQUAL or tensor.rounding_ratio is None:
         return found
     return Verdict.DRIFT if tensor.rounding_ratio <= _rounding_limit(context) else Verdict.DIFFERENT
@@ -97,8 +107,10 @@ def _verdict(tensor: TensorError) -> Verdict:
 def _reason(tensor: TensorError, context: Context) -> str | None:
     """Why an output has its verdict; None for one that is plainly EQUAL."""
     verdict, ratio = _verdict(tensor), measure(tensor)
-    if verdict == Verdict.UNTESTED:
+    if verdict == Verdict.UNTESTED and tensor.output in context.constant:
         return f"output {tensor.output!r} of the reference is the same for every input: no fault could show in it"
+    if verdict == Verdict.UNTESTED:
+        return _blind(tensor, context)
     place = f"{tensor.output}, case {tensor.case}: error"
     if tensor.output in context.constant:
         place = (
@@ -116,6 +128,17 @@ def _reason(tensor: TensorError, context: Context) -> str | None:
         )
     limit = limits.EQUAL_RHO if verdict == Verdict.DRIFT else limits.DRIFT_RHO
     return f"{place} is {ratio:.3g} x the noise of all layers (limit {limit:g}){_no_excuse(tensor, context)}"
+
+
+def _blind(tensor: TensorError, context: Context) -> str:
+    """Why an output is UNTESTED although its error is within the noise."""
+    place, undetermined = f"{tensor.output}, case {tensor.case}", tensor.undetermined
+    if undetermined > MOST:
+        return f"{place}: {undetermined:.0%} of the values have no digit that rounding leaves, so no fault could show in them"
+    return (
+        f"{place}: a relative error of {tensor.detection_limit:.2g} would not have been seen (limit {context.cap:g}), because "
+        "rounding alone changes the output that much"
+    )
 
 
 def _excuse(place: str, tensor: TensorError, context: Context) -> str:

@@ -96,24 +96,26 @@ def classify(ratio: float, channel_ratio: float = 0.0, equal: float = EQUAL_R) -
     return Verdict.EQUAL if ratio <= equal and channel_ratio <= EQUAL_C else Verdict.DRIFT
 
 
-def classify_rho(rho: float, coherent: bool = False, away: float = 0.0) -> Verdict:
+def classify_rho(rho: float, coherent: bool = False, away: float = 0.0, local: float = 0.0) -> Verdict:
     """The verdict on one output of a model.
 
     rho: residual / noise of all layers.
     coherent: whether every layer of the reference was compared in the captured callable, and is EQUAL.
     away: distance from what the captured callable returned for the same input / noise of all layers; 0 for that very callable.
+    local: residual / noise of the worst group of values, see ``local.Local.ratio``.
 
     Rounding errors that have the same sign in every layer add up to more than the noise model predicts. When all layers are EQUAL,
     rho may therefore be up to COHERENT_RHO. A callable that was not captured itself must then be near the one that was.
     """
-    plain = _plain(rho)
-    return min(plain, _plain(away)) if coherent and rho <= COHERENT_RHO else plain
+    plain = _plain(rho, local)
+    times = COHERENT_RHO / EQUAL_RHO
+    return min(plain, _plain(away)) if coherent and rho <= COHERENT_RHO and local <= times * EQUAL_C else plain
 
 
-def _plain(rho: float) -> Verdict:
-    if rho <= EQUAL_RHO:
+def _plain(rho: float, local: float = 0.0) -> Verdict:
+    if rho <= EQUAL_RHO and local <= EQUAL_C:
         return Verdict.EQUAL
-    return Verdict.DRIFT if rho <= DRIFT_RHO else Verdict.DIFFERENT
+    return Verdict.DRIFT if rho <= DRIFT_RHO and local <= DRIFT_C else Verdict.DIFFERENT
 
 
 def classify_output(rho: float, layers: Verdict | None, complete: bool = True, away: float = 0.0) -> Verdict:

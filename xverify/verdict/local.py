@@ -21,7 +21,7 @@ LEAST_DECADE = 4  # values of a decade; see ``limits.LEAST_VALUES``
 LOWEST = (
     3  # decades below the median's, which hold all smaller values, too: zero crossings have no decades of their own
 )
-PART = 2**18  # values that are processed at a time
+PART = 2**14  # values that are processed at a time
 EXPONENTS, BIAS = 2**11, 1023  # of a float64
 DECADES = np.floor((np.arange(EXPONENTS) - BIAS) * math.log10(2)).astype(np.int64)  # exponent -> decade of its values
 TOLD = 8  # undetermined values whose index is kept
@@ -35,6 +35,7 @@ class Local:
     """What the groups of one tensor show.
 
     ratio: the largest rms of the residual / noise floor of a group.
+    whole: the same of all values together.
     floor_share: noise floor / rms of the exact values in the median group: half of the values are in groups that have at most this.
     worst_share: the same in the worst group.
     determined, undetermined: number of values with a significant digit, and without one. The latter are in no group.
@@ -42,6 +43,7 @@ class Local:
     """
 
     ratio: float = 0.0
+    whole: float = 0.0
     floor_share: float = 0.0
     worst_share: float = 0.0
     determined: int = 0
@@ -87,7 +89,7 @@ def local_of(
     axes = [
         (exact.shape[each], math.prod(exact.shape[each + 1 :]))
         for each in sorted(chosen)
-        if 0 <= each < exact.ndim and exact.shape[each] > 1
+        if 0 <= each < exact.ndim and 1 < exact.shape[each] <= flat.size // LEAST_GROUP
     ]
     groups = _Groups(exponents(flat), axes)
     for start in range(0, flat.size, PART):
@@ -185,7 +187,17 @@ class _Groups:
             shares.append((np.sqrt(floors / np.maximum(sizes, counts)), counts))
         typical, worst = _median_and_largest(shares)
         where = tuple(tuple(int(i) for i in np.unravel_index(place, shape)) for place in self.where)
-        return Local(ratio, typical, worst, self.determined, self.undetermined, where)
+        return Local(ratio, self._whole(), typical, worst, self.determined, self.undetermined, where)
+
+    def _whole(self) -> float:
+        """The residual / noise floor of all values together."""
+        _, errors, noises, _ = self.sums[0]
+        used = np.flatnonzero(errors + noises)
+        if not used.size:
+            return 0.0
+        size = 100.0 ** np.maximum(used - float(used[-1]), -150.0)  # squares of the sizes of the decades
+        error, noise = float((errors[used] * size).sum()), float((noises[used] * size).sum())
+        return quotient(math.sqrt(error), math.sqrt(noise))
 
     def _lift(self) -> Array:
         """A share of the median squared noise of each decade. A group that is almost exact would count its last bits otherwise."""
@@ -193,6 +205,11 @@ class _Groups:
         median = np.argmax(totals >= np.maximum(1, totals[:, -1:] / 2), axis=1)
         lift: Array = LIFT * np.where(median > 0, np.exp2(median.astype(np.float64) - BIAS), 0.0)
         return lift
+
+
+def quotient(error: float, floor: float) -> float:
+    """error / floor; infinite for an error without a floor."""
+    return error / floor if floor else (0.0 if error == 0 else math.inf)
 
 
 def _median_and_largest(shares: Sequence[tuple[Array, Array]]) -> tuple[float, float]:

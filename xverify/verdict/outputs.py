@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -18,9 +18,12 @@ from ..weights.canonical import Array
 from ..workload.keys import case_key
 from . import limits as rule
 from .judgement import OWN_DRIFT, OWN_EQUAL, Context, conclusion, judged, measure
+from .local import Local, local_of, quotient
 from .swapped import swapped_outputs
 
 Arrays = Mapping[str, Array]
+# The noise of an output: the rms of every value, or one rms for all of them.
+Floor = Array | float
 
 
 class DescribedOutput(Protocol):
@@ -42,6 +45,8 @@ class Described(Protocol):
 
 
 PART = 2**18  # values that are processed at a time: their float64 copies stay in the processor's cache
+# What a result of this type may lose because it is too small; some frameworks flush denormals of float32 to zero.
+UNDERFLOW = {"float32": 2.0**-126, "float16": 2.0**-24}
 UNSTEADY = 1e-3  # relative change; another order of the terms in a parallel sum changes an output far less
 
 RULE = (
@@ -67,12 +72,13 @@ def compare(
     float32: Arrays,
     spec: Described,
     cases: Sequence[int],
-    floors: Mapping[str, float] | None = None,
+    floors: Mapping[str, Floor] | None = None,
     layers: Layers | None = None,
     constant: Collection[str] | None = None,
     returned: Arrays | None = None,
-    rounding_floors: Mapping[str, float] | None = None,
+    rounding_floors: Mapping[str, Floor] | None = None,
     file: str = "",
+    cap: float = rule.CAP,
 ) -> Error:
     """Judge the outputs of one subject. All arrays are named "case/output".
 
@@ -81,12 +87,13 @@ def compare(
     float32: the reference framework's own float32 outputs, or the outputs that are used in their place.
     spec: gives the names and dtypes of the outputs.
     cases: the input cases to compare.
-    floors: rms of the noise of all layers in each output; when omitted, the error of ``float32`` is the noise floor.
+    floors: the noise of all layers in each output; when omitted, the error of ``float32`` is the noise floor.
     layers: what a replay of the subject's framework found; omitted when there was none.
     constant: the result of ``constant_outputs``; computed when omitted.
     returned: what the captured callable returned, when it is another than the one that computed ``outputs``.
     rounding_floors: ``floors`` with the roundings that explain some layers; omitted when none does.
     file: the model file that returned the outputs, for messages; "" where there is none.
+    cap: the largest detection limit of an output that counts as judged.
     """
     expected = [(case, name) for case in cases for name in spec.outputs]
     context = Context(
@@ -94,7 +101,8 @@ def compare(
         layers=layers if layers is not None and layers.compared else None,
         constant=frozenset(constant_outputs(truth, spec, cases) if constant is None else constant),
         borrowed=returned is not None,
-        away=_distances(outputs, returned or {}, floors or {}),
+        away=_distances(outputs, returned or {}, truth, floors or {}),
+        cap=cap,
     )
     tensors = [
         judged(_tensor(case, name, outputs, truth, float32, spec, floors, rounding_floors, file), context)
@@ -118,10 +126,11 @@ def compare(
         expected=len(expected),
         tensors=tuple(tensors),
         layers=layers,
+        detection_limit=max((t.detection_limit for t in compared if t.detection_limit is not None), default=None),
     )
 
 
-def _distances(outputs: Arrays, returned: Arrays, floors: Mapping[str, float]) -> dict[str, float]:
+def _distances(outputs: Arrays, returned: Arrays, truth: Arrays, floors: Mapping[str, Floor]) -> dict[str, float]:
     """Output -> largest rms distance from what the captured callable returned, / the noise of all layers.
 
     An output that is missing, has another shape, or is not finite in the same places is infinitely far away.
@@ -130,21 +139,53 @@ def _distances(outputs: Arrays, returned: Arrays, floors: Mapping[str, float]) -
     for key in returned:
         name = key.split("/", 1)[1]
         if key in floors and key in outputs:
-            found[name] = max(found.get(name, 0.0), _distance(outputs[key], returned[key], floors[key]))
+            distance = _distance(outputs[key], returned[key], truth[key], floors[key])
+            found[name] = max(found.get(name, 0.0), distance)
     return found
 
 
-def _distance(ours: Array, theirs: Array, floor: float) -> float:
-    if ours.shape != theirs.shape:
+def _distance(ours: Array, theirs: Array, exact: Array, floor: Floor) -> float:
+    if not ours.shape == theirs.shape == exact.shape:
         return math.inf
-    squares, values = [], 0
-    for a, b in _parts(ours, theirs):
-        away = np.where(a == b, 0.0, a.astype(np.float64) - b)  # the same infinity is no distance
-        away = away[~(np.isnan(a) & np.isnan(b))] if a.dtype.kind == "f" else away
-        squares.append(float(np.square(away).sum()))
-        values += away.size
-    distance = _quotient(math.sqrt(math.fsum(squares) / max(1, values)), floor)
-    return math.inf if math.isnan(distance) else distance
+    if ours.dtype.kind != "f":
+        return 0.0 if np.array_equal(ours, theirs) else math.inf
+    if not np.array_equal(np.where(np.isfinite(ours), 0.0, ours), np.where(np.isfinite(theirs), 0.0, theirs), True):
+        return math.inf
+    found = noise_ratios(ours, theirs, exact, floor)
+    return max(found.whole, found.ratio * rule.EQUAL_RHO / rule.EQUAL_C)
+
+
+def noise_ratios(ours: Array, theirs: Array, exact: Array, floor: Floor) -> Local:
+    """The difference of two arrays / the noise of an output, over the values that are finite and have a significant digit.
+
+    exact: the exact output. Where its noise is one number, there are no groups: it says nothing about single values.
+    """
+    if isinstance(floor, np.ndarray):
+        return _in_groups(ours, theirs, exact, lambda part, _: floor.reshape(-1)[part].astype(np.float64, copy=False))
+    squares, sizes, count = 0.0, 0.0, 0
+    largest = float(np.abs(exact[np.isfinite(exact)]).max(initial=0.0)) or 1.0
+    for a, b, y in _parts(ours, theirs, exact):
+        with np.errstate(invalid="ignore"):
+            residual, size = (a.astype(np.float64) - b) / largest, y / largest
+        used = np.isfinite(residual) & np.isfinite(size)
+        squares, sizes = squares + float(np.square(residual[used]).sum()), sizes + float(np.square(size[used]).sum())
+        count += int(used.sum())
+    # Without groups, the limit of rho is the one that an error meets.
+    share = rule.EQUAL_RHO / rule.EQUAL_C * quotient(floor / largest, math.sqrt(sizes / max(1, count)))
+    return Local(0.0, quotient(math.sqrt(squares / max(1, count)), floor / largest), share, share, count)
+
+
+def _in_groups(ours: Array, theirs: Array, exact: Array, noise: Callable[[slice, Array], Array]) -> Local:
+    """The difference of two arrays / the noise of every value, in groups. noise: (a part of the values, exact ones) -> noise."""
+    one, other = ours.reshape(-1), theirs.reshape(-1)
+    least = UNDERFLOW.get(ours.dtype.name, 0.0)
+
+    def compared(places: Array, values: Array) -> tuple[Array, Array]:
+        part = slice(int(places[0]), int(places[-1]) + 1)
+        with np.errstate(invalid="ignore", over="ignore"):
+            return one[part].astype(np.float64) - other[part], np.hypot(noise(part, values), least)
+
+    return local_of(exact, compared)
 
 
 def _strange(outputs: Arrays, expected: Iterable[tuple[int, str]], spec: Described, file: str) -> list[str]:
@@ -164,8 +205,8 @@ def _tensor(
     truth: Arrays,
     float32: Arrays,
     spec: Described,
-    floors: Mapping[str, float] | None,
-    rounding_floors: Mapping[str, float] | None,
+    floors: Mapping[str, Floor] | None,
+    rounding_floors: Mapping[str, Floor] | None,
     file: str,
 ) -> TensorError:
     """Compare one output of one input case. The arguments are those of ``compare``."""
@@ -188,7 +229,7 @@ def _tensor(
     return _floating(case, name, ours, theirs, float32[key], floor, rounding_floor)
 
 
-def _whole_numbers(case: int, name: str, ours: Array, theirs: Array, rounding_floor: float | None) -> TensorError:
+def _whole_numbers(case: int, name: str, ours: Array, theirs: Array, rounding_floor: Floor | None) -> TensorError:
     """Compare integers or booleans, which have no rounding. mean_abs and rel_rms are the share of values that differ.
 
     rounding_floor: the share that differs when the explained roundings are in place; None when there are none.
@@ -196,7 +237,7 @@ def _whole_numbers(case: int, name: str, ours: Array, theirs: Array, rounding_fl
     different = int(np.count_nonzero(ours != theirs))
     share = different / ours.size
     ratio = math.inf if different else 0.0
-    rounding = None if rounding_floor is None else _quotient(share, rounding_floor)
+    rounding = None if rounding_floor is None else quotient(share, float(np.mean(rounding_floor)))
     return TensorError(
         case, name, share, float(different > 0), share, ratio, identical=not different, rounding_ratio=rounding
     )
@@ -208,12 +249,12 @@ def _floating(
     ours: Array,
     theirs: Array,
     single: Array,
-    floor: float | None,
-    rounding_floor: float | None,
+    floor: Floor | None,
+    rounding_floor: Floor | None,
 ) -> TensorError:
     """Compare floating-point numbers of one shape.
 
-    theirs: the exact values. single: the reference's own float32 values. floor: rms of the noise; None when it is not modelled.
+    theirs: the exact values. single: the reference's own float32 values. floor: the noise; None when it is not modelled.
     rounding_floor: the same with the explained roundings in place; None when there are none.
     """
     values, absolute, largest, identical = 0, [], 0.0, True
@@ -239,21 +280,31 @@ def _floating(
         reason = f"output {name!r} of the reference has {_count(single)} in float32, {_count(theirs)} in float64"
         return TensorError(case, name, reason=reason)
     own = max(noise, rule.UNIT / math.sqrt(3) * size)
+    known = floor is not None
+    groups = noise_ratios(ours, theirs, theirs, floor) if known else _own_ratios(ours, theirs, single)
     return TensorError(
         case,
         name,
         mean_abs=math.fsum(absolute) / values,
         max_abs=largest,
         rel_rms=error / size if size else error,
-        float32_ratio=_quotient(error, own),
-        noise_ratio=None if floor is None else _quotient(error, floor),
+        float32_ratio=quotient(error, own),
+        noise_ratio=groups.whole if known else None,
         identical=identical,
-        rounding_ratio=None if rounding_floor is None else _quotient(error, rounding_floor),
+        rounding_ratio=None if rounding_floor is None else noise_ratios(ours, theirs, theirs, rounding_floor).whole,
+        local_ratio=groups.ratio,
+        detection_limit=rule.EQUAL_C * groups.floor_share,
+        detection_limit_worst=rule.EQUAL_C * groups.worst_share,
+        undetermined=groups.undetermined_share,
+        undetermined_at=groups.where,
     )
 
 
-def _quotient(error: float, floor: float) -> float:
-    return error / floor if floor else (0.0 if error == 0 else math.inf)
+def _own_ratios(ours: Array, exact: Array, single: Array) -> Local:
+    """The ratios where the error of one float32 run and the rounding of the result are the noise of every value."""
+    flat = single.reshape(-1)
+    unit = rule.UNIT / math.sqrt(3)
+    return _in_groups(ours, exact, exact, lambda part, y: np.hypot(flat[part].astype(np.float64) - y, unit * y))
 
 
 def constant_outputs(truth: Arrays, spec: Described, cases: Sequence[int]) -> tuple[str, ...]:
