@@ -8,6 +8,7 @@ from ..engine.budget import Clock
 from ..progress import Listener
 from ..results.precision import Precision
 from ..results.verdicts import Verdict
+from ..verdict.limits import CAP, NARROW_CAP
 from ..worker.process import Worker
 from . import sequence
 from .candidate import Candidate, Target
@@ -107,7 +108,8 @@ class Answers:
         assert cases is not None
         found = {}
         if own is not None or target is None:
-            found[RUNTIME] = runtime(computed, own, cases.count, candidate.layers, opened.form.title)
+            cap = NARROW_CAP if (candidate.precision or Precision()).is_narrow else CAP
+            found[RUNTIME] = runtime(computed, own, cases.count, candidate.layers, opened.form.title, cap)
         if target is not None:
             found[CONVERSION] = self._convert(candidate, computed, target, found.get(RUNTIME))
         return found

@@ -7,17 +7,17 @@ noise of one sample may be several times that of another: sixteen samples of mob
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from ..results.verdicts import Verdict
-from ..verdict.limits import DRIFT_RHO
-from ..worker.messages_graph import EvaluateGraph
+import numpy as np
+
+from ..verdict.judgement import doubtful
+from ..verdict.outputs import Floor
 from ..worker.process import Worker
 from .judge import Judged
-from .meaning import Meaning, more_perturbed
+from .meaning import Floors, Meaning, evaluated, more_perturbed
 from .subject import Opened
 
 SAMPLES = 8  # perturbed evaluations
@@ -27,14 +27,7 @@ SEEDS = 100  # what is added to the seed, so that the samples are new ones
 
 def doubtful_cases(found: Iterable[Judged]) -> tuple[int, ...]:
     """The input cases with an output that is just beyond the limit."""
-    cases = {
-        output.case
-        for judged in found
-        for output in judged.error.tensors
-        if output.verdict is not None and output.verdict > Verdict.EQUAL
-        if output.noise_ratio is not None and output.noise_ratio <= DRIFT_RHO
-    }
-    return tuple(sorted(cases))
+    return tuple(sorted({case for judged in found for case in doubtful(judged.error)}))
 
 
 def measured_again(
@@ -47,20 +40,24 @@ def measured_again(
     """
     if meaning.floors is None or meaning.precision != "float64" or opened.state:
         return meaning
+    floors: Floors
     if not meaning.modelled:
         floors = more_perturbed(meaning, opened, inputs, seed + SEEDS, SAMPLES)
     elif graphs is not None:
-        path, file = opened.worker.folder / "again.npz", str(opened.path.resolve())
-        question = EvaluateGraph(file, str(inputs), str(path), seed + SEEDS, ENOUGH, samples=SAMPLES, cases=cases)
-        floors = {key: each.floor for key, each in graphs.ask(question).floors.items()}
+        floors = evaluated(opened, inputs, graphs, "again", seed + SEEDS, ENOUGH, samples=SAMPLES, cases=cases)[1]
     else:
         return meaning
-    floors = {**meaning.floors, **{key: floor for key, floor in floors.items() if key in meaning.floors}}
+    again = {key: floors[key] for key in floors if key in meaning.floors}
+    known = {key: again[key] if key in again else meaning.floors[key] for key in meaning.floors}
     added = meaning.rounding_floors
     if added is not None:
-        before = meaning.floors
-        added = {
-            key: math.sqrt(max(0.0, floor**2 - before.get(key, 0.0) ** 2) + floors.get(key, 0.0) ** 2)
-            for key, floor in added.items()
-        }
-    return replace(meaning, floors=floors, rounding_floors=added)
+        added = {key: _exchanged(added[key], meaning.floors.get(key, 0.0), known.get(key, 0.0)) for key in added}
+    return replace(meaning, floors=known, rounding_floors=added)
+
+
+def _exchanged(floor: Floor, before: Floor, after: Floor) -> Floor:
+    """A floor in which one part is exchanged for another."""
+    with np.errstate(invalid="ignore"):
+        rest = np.sqrt(np.maximum(0.0, np.square(floor) - np.square(before)))
+    found: Floor = np.hypot(rest, after)
+    return found

@@ -6,18 +6,20 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from ..results.figures import Figures
 from ..results.layers import Layers
 from ..results.records import Error
 from ..results.verdicts import Verdict
-from ..verdict.limits import UNIT
-from ..verdict.outputs import compare
+from ..verdict.limits import CAP, UNIT
+from ..verdict.outputs import Floor, compare
 from ..weights.canonical import Array
 from .axes import swapped_axes
 from .computing import Computed
 from .diagnosis import diagnose
 from .figures import figures
-from .meaning import Meaning, joined, rms
+from .meaning import Floors, Meaning, joined
 
 RUNTIME, CONVERSION = "runtime", "conversion"  # the two questions; the rows of a result file have them as tasks
 
@@ -50,15 +52,16 @@ def runtime(
     cases: int,
     layers: Layers | None,
     format: str,
+    cap: float = CAP,
 ) -> Judged:
     """Does the runtime compute what the file says?
 
     own: the file's meaning; None where the format has none. layers: the verdicts on its nodes; None without any.
-    format: what a file of this format is called.
+    format: what a file of this format is called. cap: see ``compare``.
     """
     if own is None:
         return Judged(_nodes_alone(layers, f"{no_evaluation(format)}: name a reference with --against"), {})
-    return _judged(computed.own, own, own.floors, cases, layers, own.rounding_floors)
+    return _judged(computed.own, own, own.floors, cases, layers, own.rounding_floors, cap)
 
 
 def no_evaluation(format: str) -> str:
@@ -82,20 +85,22 @@ def conversion(
     reference: Meaning,
     own: Meaning | None,
     cases: int | Sequence[int],
-    more: Mapping[str, float] | None = None,
+    more: Floors | None = None,
+    cap: float = CAP,
 ) -> Judged:
     """Does the file say what the reference says? The noise floor is that of the reference and of the file together.
 
     A reference in float32 rounds, too. A file whose noise is not known is taken to round as much as that reference.
 
     cases: the number of cases, or the cases to compare. more: noise that a lower precision adds, under the reference's names.
+    cap: see ``compare``.
     """
     cases = _within(cases, own.cases if own else None)
     mine = renamed(own.floors, computed) if own else reference.floors if reference.precision == "float32" else None
     floors = joined([reference.floors, mine, more])
     rounding = own.rounding_floors if own else None
     rounding_floors = joined([reference.floors, renamed(rounding, computed), more]) if rounding else None
-    judged = _judged(computed.outputs, reference, floors or None, cases, None, rounding_floors)
+    judged = _judged(computed.outputs, reference, floors or None, cases, None, rounding_floors, cap)
     if computed.missing and judged.error.verdict < Verdict.UNTESTED:
         reason = f"the file has no output for {', '.join(computed.missing)} of the reference"
         return replace(judged, error=replace(judged.error, verdict=Verdict.UNTESTED, reason=reason))
@@ -109,30 +114,31 @@ def _within(cases: int | Sequence[int], known: int | None) -> Sequence[int]:
 
 
 def exact_conversion(
-    outputs: Mapping[str, Array], reference: Meaning, floors: Mapping[str, float], cases: Sequence[int]
+    outputs: Mapping[str, Array], reference: Meaning, floors: Floors, cases: Sequence[int], cap: float = CAP
 ) -> Judged:
     """Does the file say what the reference says, both in float64? outputs: what the file says, under the reference's names."""
-    return _judged(outputs, reference, joined([reference.floors, floors]), cases)
+    return _judged(outputs, reference, joined([reference.floors, floors]), cases, cap=cap)
 
 
-def renamed(floors: Mapping[str, float] | None, computed: Computed) -> dict[str, float]:
+def renamed(floors: Floors | None, computed: Computed) -> dict[str, Floor]:
     """The floors of a file's outputs under the reference's names."""
     names = {own: reference for reference, own in computed.names.items()}
-    found = {}
-    for key, floor in (floors or {}).items():
+    found: dict[str, Floor] = {}
+    for key in floors or {}:
         case, _, name = key.partition("/")
         if name in names:
-            found[f"{case}/{names[name]}"] = floor
+            found[f"{case}/{names[name]}"] = (floors or {})[key]
     return found
 
 
 def _judged(
     outputs: Mapping[str, Array],
     meaning: Meaning,
-    floors: Mapping[str, float] | None,
+    floors: Floors | None,
     cases: int | Sequence[int],
     layers: Layers | None = None,
-    rounding_floors: Mapping[str, float] | None = None,
+    rounding_floors: Floors | None = None,
+    cap: float = CAP,
 ) -> Judged:
     """Compare outputs with their meaning, which has the same names and perhaps fewer cases."""
     cases = _within(cases, meaning.cases)
@@ -147,7 +153,15 @@ def _judged(
         for each in (floors, rounding_floors)
     )
     error = compare(
-        outputs, meaning.outputs, meaning.float32, expected, cases, floors, layers, rounding_floors=rounding_floors
+        outputs,
+        meaning.outputs,
+        meaning.float32,
+        expected,
+        cases,
+        floors,
+        layers,
+        rounding_floors=rounding_floors,
+        cap=cap,
     )
     found = {
         name: figures((meaning.outputs[f"{case}/{name}"], outputs[f"{case}/{name}"]) for case in cases)
@@ -159,9 +173,9 @@ def _judged(
     return Judged(error, found)
 
 
-def _least(exact: Array) -> float:
-    """The noise floor of an output without one: the rounding of its values to float32; 0 for whole numbers."""
-    return UNIT / math.sqrt(3) * rms(exact) if exact.dtype.kind == "f" else 0.0
+def _least(exact: Array) -> Floor:
+    """The noise of an output without one: the rounding of its values to float32; 0 for whole numbers."""
+    return UNIT / math.sqrt(3) * np.abs(exact) if exact.dtype.kind == "f" else 0.0
 
 
 def _explained(

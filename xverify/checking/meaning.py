@@ -6,19 +6,23 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ..errors import Crashed, NotInstalled, SubjectError, TimedOut, Unsupported
-from ..verdict.limits import UNIT, mean_with_doubt
+from ..verdict.limits import UNIT
+from ..verdict.local import rms, sampled
+from ..verdict.outputs import Floor
 from ..weights import npz
 from ..weights.canonical import Array
-from ..worker.messages_graph import EvaluateGraph
+from ..worker.messages_graph import EvaluateGraph, GraphEvaluated
 from ..worker.process import Worker
 from ..workload import probe
 from .subject import Opened, compute
 
 Outputs = Mapping[str, Array]
+Floors = Mapping[str, Floor]
 SAMPLES = 4  # perturbed evaluations
 # Outputs of fewer values than this together, or a residual of more noise floors than that, need all samples.
 FEW_VALUES, NEAR = 10_000, 1.0
@@ -30,7 +34,7 @@ class Meaning:
     """The outputs that a file is compared with.
 
     outputs: "case/name" -> exact array. float32: the same in the precision of a runtime; equal bits are IDENTICAL.
-    floors: "case/name" -> rms of the noise; None: unknown.
+    floors: "case/name" -> the noise of every value, or one rms for all; None: unknown.
     modelled: whether the floors are those of every node; otherwise inputs and weights were perturbed only.
     precision: "float64" or "float32".
     says: where the outputs come from, as a phrase.
@@ -40,23 +44,31 @@ class Meaning:
 
     outputs: Outputs
     float32: Outputs
-    floors: Mapping[str, float] | None
+    floors: Floors | None
     modelled: bool
     precision: str
     says: str
     cases: int | None = None
-    rounding_floors: Mapping[str, float] | None = None
+    rounding_floors: Floors | None = None
 
 
 def with_approximations(
     meaning: Meaning, opened: Opened, inputs: Path, graphs: Worker, seed: int, nodes: Sequence[str]
 ) -> Meaning:
     """The meaning with the noise of the nodes that the runtime approximates. The arguments are those of ``own_meaning``."""
-    path, file = opened.worker.folder / "approximated.npz", str(opened.path.resolve())
-    question = EvaluateGraph(str(file), str(inputs), str(path), seed, ENOUGH, tuple(nodes))
-    floors = {key: each.floor for key, each in graphs.ask(question).floors.items()}
+    floors = evaluated(opened, inputs, graphs, "approximated", seed, ENOUGH, approximated=tuple(nodes))[1]
     # Fewer or more cases may fit into the time than before.
     return replace(meaning, rounding_floors={key: floors.get(key, own) for key, own in (meaning.floors or {}).items()})
+
+
+def evaluated(
+    opened: Opened, inputs: Path, graphs: Worker, name: str, seed: int, enough: float, **more: Any
+) -> tuple[Outputs, Floors, GraphEvaluated]:
+    """The outputs of an ONNX file in float64, their noise, and the reply. name: of the files. more: fields of ``EvaluateGraph``."""
+    path, noise = (opened.worker.folder / f"{name}{part}.npz" for part in ("", "-noise"))
+    file = str(opened.path.resolve())
+    reply = graphs.ask(EvaluateGraph(file, str(inputs), str(path), str(noise), seed, enough, **more))
+    return npz.OnDisk(path), npz.OnDisk(noise), reply
 
 
 def own_meaning(
@@ -83,7 +95,7 @@ def own_meaning(
     return Meaning(exact, Rounded(exact, outputs), floors, False, "float64", says)
 
 
-def _perturbed_floors(opened: Opened, inputs: Path, outputs: Outputs, exact: Outputs, seed: int) -> dict[str, float]:
+def _perturbed_floors(opened: Opened, inputs: Path, outputs: Outputs, exact: Outputs, seed: int) -> dict[str, Floor]:
     """The floors by SAMPLES perturbed evaluations in float64; of many values by one, where no residual is near it.
 
     outputs: what the runtime computed.
@@ -97,12 +109,12 @@ def _perturbed_floors(opened: Opened, inputs: Path, outputs: Outputs, exact: Out
         )
         floors = perturbation_floors(exact, found)
         if len(found) == SAMPLES or not (
-            few or any(_residual(outputs, exact, key) > NEAR * floors[key] for key in floors)
+            few or any(_residual(outputs, exact, key) > NEAR * rms(np.asarray(floors[key])) for key in floors)
         ):
             return floors
 
 
-def more_perturbed(meaning: Meaning, opened: Opened, inputs: Path, seed: int, samples: int) -> dict[str, float]:
+def more_perturbed(meaning: Meaning, opened: Opened, inputs: Path, seed: int, samples: int) -> dict[str, Floor]:
     """The floors of a meaning by so many perturbed evaluations in float64, of all cases."""
     changed = _perturbed(inputs, seed)
     found = [compute(opened, changed, f"again-{index}", float64=True, perturb=seed + index) for index in range(samples)]
@@ -115,18 +127,13 @@ def _residual(outputs: Outputs, exact: Outputs, key: str) -> float:
 
 
 def _evaluated(opened: Opened, inputs: Path, outputs: Outputs, graphs: Worker, seed: int, notes: list[str]) -> Meaning:
-    path, file = opened.worker.folder / "exact.npz", str(opened.path.resolve())
-    state = dict(opened.state)
-    question = EvaluateGraph(file=file, inputs=str(inputs), path=str(path), seed=seed, enough=ENOUGH, state=state)
-    reply = graphs.ask(question)
+    exact, floors, reply = evaluated(opened, inputs, graphs, "exact", seed, ENOUGH, state=dict(opened.state))
     known = len({key.partition("/")[0] for key in outputs})
     if reply.cases < known:
         notes.append(
             f"{opened.label}: the first {reply.cases} of {known} input cases were compared, because one takes "
             f"{reply.seconds / reply.cases:.1f} s in float64"
         )
-    floors = {key: each.floor for key, each in reply.floors.items()}
-    exact = npz.OnDisk(path)
     return Meaning(exact, Rounded(exact, outputs), floors, True, "float64", "its graph in float64", reply.cases)
 
 
@@ -146,31 +153,17 @@ class Rounded(Mapping[str, Array]):
         return len(self.exact)
 
 
-def pooled(floors: Mapping[str, float], outputs: Outputs) -> dict[str, float]:
-    """The floors of all cases of an output as the same share of its size in each case; an output of zeros keeps its own."""
-    sizes = {key: rms(outputs[key]) for key in floors}
-    shares: dict[str, list[float]] = {}
-    for key, floor in floors.items():
-        if sizes[key]:
-            shares.setdefault(key.partition("/")[2], []).append(floor / sizes[key])
-    found = {}
-    for key, floor in floors.items():
-        known = shares.get(key.partition("/")[2])
-        share = math.sqrt(sum(value**2 for value in known) / len(known)) if known else 0.0
-        found[key] = share * sizes[key] if sizes[key] else floor
-    return found
-
-
-def grown(floors: Mapping[str, float], outputs: Outputs) -> dict[str, float]:
+def grown(floors: Floors, outputs: Outputs) -> dict[str, Floor]:
     """The floors of the steps of a sequence: each at least the same share of its output as in the steps before, rms."""
-    found = {}
+    found: dict[str, Floor] = {}
     shares: dict[str, list[float]] = {}
-    for key, floor in floors.items():
-        size, earlier = rms(outputs[key]), shares.setdefault(key.partition("/")[2], [])
+    for key in floors:
+        floor, size, earlier = floors[key], rms(outputs[key]), shares.setdefault(key.partition("/")[2], [])
+        mine = rms(np.asarray(floor))
         if size:
-            earlier.append(floor / size)
+            earlier.append(mine / size)
         share = math.sqrt(sum(value**2 for value in earlier) / len(earlier)) if earlier else 0.0
-        found[key] = max(floor, share * size)
+        found[key] = floor * max(1.0, share * size / mine) if mine else floor
     return found
 
 
@@ -188,32 +181,34 @@ def _perturbed(inputs: Path, seed: int) -> Path:
     return path
 
 
-def perturbation_floors(outputs: Outputs, perturbed: Sequence[Outputs]) -> dict[str, float]:
-    """rms of the change of every floating-point output, with the rounding of the output itself.
+def perturbation_floors(outputs: Outputs, perturbed: Sequence[Outputs]) -> dict[str, Floor]:
+    """The noise of every value of the floating-point outputs: its change, and the rounding of the output itself.
 
     perturbed: the outputs of one or more perturbed evaluations.
     """
-    found = {}
+    found: dict[str, Floor] = {}
     for key in outputs:
         exact = outputs[key]
         if exact.dtype.kind != "f" or any(key not in each or each[key].shape != exact.shape for each in perturbed):
             continue
-        squares = [rms(each[key].astype(np.float64) - exact) ** 2 for each in perturbed]
-        found[key] = math.hypot(math.sqrt(mean_with_doubt(squares)), UNIT / math.sqrt(3) * rms(exact))
-    return pooled(found, outputs)
-
-
-def rms(array: Array) -> float:
-    """Root mean square of the finite values."""
-    values = array.astype(np.float64, copy=False)
-    finite = values[np.isfinite(values)]
-    return math.sqrt(float(np.square(finite).mean())) if finite.size else 0.0
-
-
-def joined(floors: Sequence[Mapping[str, float] | None]) -> dict[str, float]:
-    """The floors of several sources of noise together."""
-    found: dict[str, float] = {}
-    for each in floors:
-        for key, floor in (each or {}).items():
-            found[key] = math.hypot(found.get(key, 0.0), floor)
+        wide = exact.astype(np.float64)
+        found[key] = np.hypot(sampled(wide, [each[key] for each in perturbed]), UNIT / math.sqrt(3) * np.abs(wide))
     return found
+
+
+def joined(floors: Sequence[Floors | None]) -> dict[str, Floor]:
+    """The floors of several sources of noise together."""
+    found: dict[str, Floor] = {}
+    for each in floors:
+        for key in each or {}:
+            floor = (each or {})[key]
+            found[key] = _together(found[key], floor) if key in found else floor
+    return found
+
+
+def _together(one: Floor, other: Floor) -> Floor:
+    """The noise of two sources; one rms for all values where one of them knows no more."""
+    if isinstance(one, np.ndarray) != isinstance(other, np.ndarray):
+        one, other = (rms(each) if isinstance(each, np.ndarray) else each for each in (one, other))
+    found: Floor = np.hypot(one, other)
+    return found if isinstance(one, np.ndarray) else float(found)

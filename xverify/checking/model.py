@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from ..workload.options import OWN_WEIGHTS, RunSettings
 from ..workload.request import Request
 from ..workload.spec import ModelFolder, find_model, zoo
 from .computing import Cases
-from .meaning import Meaning, grown, perturbation_floors
+from .meaning import Floors, Meaning, grown, perturbation_floors
 from .model_inputs import BareSpec, batch_of, code_cases, described, folder_cases
 from .options import CheckSettings
 from .reference import is_recorded
@@ -233,13 +233,11 @@ class ModelReference:
             found.outputs, found.float32, self._floors(found), found.noise_floors is not None, found.precision, says
         )
 
-    def _floors(self, found: Truth) -> Mapping[str, float]:
-        """The noise floors of the outputs. One of few values is measured poorly in a single case, so all cases say what it is."""
-        if found.noise_floors is None or found.case_floors is None:
+    def _floors(self, found: Truth) -> Floors:
+        """The noise of the outputs."""
+        if found.noise_floors is None:
             return perturbation_floors(found.outputs, [found.float32])
-        if self.settings.steps is not None:
-            return grown(found.case_floors, found.outputs)
-        return {key: max(floor, found.case_floors[key]) for key, floor in found.noise_floors.items()}
+        return found.noise_floors if self.settings.steps is None else grown(found.noise_floors, found.outputs)
 
     def _notes(self, prepared: Prepared, found: Truth) -> list[str]:
         notes = [prepared.replaced_weights.replace("this run uses", "the reference has")]

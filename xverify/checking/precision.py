@@ -6,12 +6,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from ..errors import Crashed, SubjectError, TimedOut
 from ..results.layers import LayerError, Layers
 from ..results.precision import Precision
 from ..results.verdicts import Verdict
 from ..verdict.findings import APPROXIMATION
-from ..verdict.limits import UNIT, UNITS
+from ..verdict.limits import CAP, NARROW_CAP, UNIT, UNITS
+from ..verdict.outputs import Floor
 from ..weights import npz
 from ..weights.canonical import Array
 from ..worker.messages_files import ReadPrecision
@@ -20,7 +23,7 @@ from ..worker.process import Worker
 from ..workload.keys import case_key
 from .computing import Cases, Computed
 from .judge import Judged, conversion, exact_conversion, renamed
-from .meaning import Meaning, rms
+from .meaning import Floors, Meaning
 from .subject import Opened
 
 ENOUGH = 4.0  # seconds of evaluating after which no further case is begun
@@ -87,16 +90,14 @@ def at_precision(own: Meaning | None, precision: Precision, computed: Computed) 
     return replace(own, floors=_scaled(own.floors, unit, npz.OnDisk(computed.inputs), own.outputs))
 
 
-def _scaled(
-    floors: Mapping[str, float], unit: float, inputs: Mapping[str, Array], outputs: Mapping[str, Array]
-) -> dict[str, float]:
+def _scaled(floors: Floors, unit: float, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> dict[str, Floor]:
     """Floors for another unit roundoff than that of the dtype of the inputs, by which they were measured.
 
     The rounding of the outputs themselves is added.
     """
     measured = max((UNITS.get(inputs[key].dtype.name, UNIT) for key in inputs if key.startswith("0/")), default=UNIT)
     factor = max(1.0, unit / measured)
-    return {key: math.hypot(floor * factor, unit / math.sqrt(3) * rms(outputs[key])) for key, floor in floors.items()}
+    return {key: np.hypot(floors[key] * factor, unit / math.sqrt(3) * np.abs(outputs[key])) for key in floors}
 
 
 def convert_at(sides: Sides, precision: Precision) -> Converted:
@@ -117,8 +118,8 @@ def convert_at(sides: Sides, precision: Precision) -> Converted:
         exact = _exact(sides, renamed(sides.own.floors, sides.computed), every) if sides.own else None
         return Converted(_worse(judged, exact, "float32"), exact, (why,) if why else ())
     cases, notes = _fitting(sides, noise, precision)
-    judged = conversion(sides.computed, sides.reference, sides.rounded, cases, noise.results)
-    exact = _exact(sides, noise.weights, cases)
+    judged = conversion(sides.computed, sides.reference, sides.rounded, cases, noise.results, NARROW_CAP)
+    exact = _exact(sides, noise.weights, cases, NARROW_CAP)
     judged = _worse(judged, exact, precision.name)
     judged = _with_ranges(_with_weights(sides, judged, precision), noise, cases)
     return Converted(judged, exact, tuple(notes))
@@ -158,29 +159,42 @@ def _unit(precision: Precision) -> float | None:
     return None if precision.quantised else max(known, default=None)
 
 
-def _noise(sides: Sides, precision: Precision) -> RoundingEvaluated | None:
+@dataclass(frozen=True)
+class _Noise:
+    """What rounding to a precision may change, under the reference's names; the fields are those of ``RoundingEvaluated``."""
+
+    weights: Floors
+    results: Floors
+    clipped: Mapping[str, float]
+    cases: int
+
+    @classmethod
+    def of(cls, found: RoundingEvaluated) -> _Noise:
+        return cls(found.weights, found.results, found.clipped, found.cases)
+
+
+def _noise(sides: Sides, precision: Precision) -> _Noise | None:
     """What rounding to the file's precision may change at the outputs, under the reference's names; None when it is unknown."""
     unit = _unit(precision)
     if sides.graphs is not None and sides.opened.is_onnx:
         file = str(sides.opened.path.resolve())
         found = sides.graphs.ask(EvaluateRounding(file, str(sides.computed.inputs), sides.seed, ENOUGH))
-        return replace(
-            found, weights=renamed(found.weights, sides.computed), results=renamed(found.results, sides.computed)
-        )
+        weights, results = (renamed(each, sides.computed) for each in (found.weights, found.results))
+        return _Noise(weights, results, found.clipped, found.cases)
     against = sides.against
     if sides.graphs is not None and against is not None and against.is_onnx and unit is not None:
         inputs = against.worker.folder / "inputs.npz"
-        results = UNITS.get(precision.computed)
+        rounded = UNITS.get(precision.computed)
         file = str(against.path.resolve())
-        return sides.graphs.ask(EvaluateRounding(file, str(inputs), sides.seed, ENOUGH, unit, results))
+        return _Noise.of(sides.graphs.ask(EvaluateRounding(file, str(inputs), sides.seed, ENOUGH, unit, rounded)))
     if unit is None or sides.reference.floors is None:
         return None
     # The noise of float32, as many times larger as the roundoff is.
     scaled = _scaled(sides.reference.floors, unit, sides.cases.arrays, sides.reference.outputs)
-    return RoundingEvaluated(scaled, scaled, {}, sides.cases.count)
+    return _Noise(scaled, scaled, {}, sides.cases.count)
 
 
-def _fitting(sides: Sides, noise: RoundingEvaluated, precision: Precision) -> tuple[list[int], list[str]]:
+def _fitting(sides: Sides, noise: _Noise, precision: Precision) -> tuple[list[int], list[str]]:
     """The cases to compare, and a note on each that is left out because a static file was calibrated for smaller values."""
     cases, notes = [], []
     for case in range(min(sides.cases.count, noise.cases)):
@@ -199,7 +213,7 @@ def _fitting(sides: Sides, noise: RoundingEvaluated, precision: Precision) -> tu
     return cases, notes
 
 
-def _exact(sides: Sides, floors: Mapping[str, float], cases: Sequence[int]) -> Judged | None:
+def _exact(sides: Sides, floors: Floors, cases: Sequence[int], cap: float = CAP) -> Judged | None:
     """The answer on what the file says in float64; None where file or reference have no evaluation in float64."""
     own, reference = sides.own, sides.reference
     if own is None or sides.computed.is_turned or {own.precision, reference.precision} != {"float64"}:
@@ -213,10 +227,10 @@ def _exact(sides: Sides, floors: Mapping[str, float], cases: Sequence[int]) -> J
             if key not in own.outputs or own.outputs[key].shape != reference.outputs[case_key(case, theirs)].shape:
                 return None  # its axes have another order
             outputs[case_key(case, theirs)] = own.outputs[key]
-    return exact_conversion(outputs, reference, floors, chosen) if outputs else None
+    return exact_conversion(outputs, reference, floors, chosen, cap) if outputs else None
 
 
-def _with_ranges(judged: Judged, noise: RoundingEvaluated, cases: Sequence[int]) -> Judged:
+def _with_ranges(judged: Judged, noise: _Noise, cases: Sequence[int]) -> Judged:
     """The answer with the value that is cut off most, where it is not EQUAL."""
     found = {key: share for key, share in noise.clipped.items() if int(key.partition("/")[0]) in cases}
     worst = max(found, key=lambda key: found[key], default="")

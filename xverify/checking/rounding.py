@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from ..results.verdicts import Verdict
 from ..verdict.limits import COHERENT_RHO
+from ..verdict.outputs import Floor, noise_ratios
 from .computing import Computed
 from .judge import Judged
-from .meaning import Meaning, joined, rms
+from .meaning import Floors, Meaning, joined
 
 
 def with_rounding(own: Meaning | None, computed: Computed, runtime: Judged, recorded: bool) -> Meaning | None:
@@ -30,14 +30,13 @@ def with_rounding(own: Meaning | None, computed: Computed, runtime: Judged, reco
     return replace(own, floors=joined([own.floors, own.floors if recorded else None, known]))
 
 
-def _known(own: Meaning, computed: Computed) -> Iterator[tuple[str, float]]:
-    """(output, rms of its rounding) for every output whose rounding is within the limit for rounding of one sign."""
-    floors: Mapping[str, float] = own.floors or {}
-    for key, floor in floors.items():
+def _known(own: Meaning, computed: Computed) -> Iterator[tuple[str, Floor]]:
+    """(output, rounding of its values) for every output whose rounding is within the limit for rounding of one sign."""
+    floors: Floors = own.floors or {}
+    for key in floors:
         exact, found = own.outputs[key], computed.own.get(key)
         if found is None or found.shape != exact.shape or exact.dtype.kind != "f" or found.dtype.kind != "f":
             continue
-        with np.errstate(invalid="ignore", over="ignore"):
-            size = rms(found.astype(np.float64) - exact)
-        if math.isfinite(size) and size <= COHERENT_RHO * floor:
-            yield key, size
+        if noise_ratios(found, exact, exact, floors[key]).whole <= COHERENT_RHO:
+            with np.errstate(invalid="ignore", over="ignore"):
+                yield key, np.nan_to_num(np.abs(found.astype(np.float64) - exact))

@@ -16,7 +16,7 @@ from ..reference.truth import Truth
 from ..results.records import Error, Row, Speed, Training
 from ..results.verdicts import Verdict
 from ..training.learner import Learner
-from ..verdict.judgement import measure
+from ..verdict.judgement import doubtful, measure
 from ..verdict.limits import EQUAL_RHO
 from ..worker import messages
 from ..worker.messages_training import TrainingPrepared
@@ -155,6 +155,11 @@ class Candidate(TimedCandidate):
             return
         with self._stage():  # what the subject wrote may be unreadable
             self.error = self._wrong_weights(prepared) or self._judged_outputs(truth, replayed)
+
+    @property
+    def doubtful_cases(self) -> tuple[int, ...]:
+        """The input cases in which an output is beyond a limit, perhaps because few samples measured its noise too small."""
+        return doubtful(self.error) if self.active and self.error is not None else ()
 
     def _judged_outputs(self, truth: Truth, replayed: ReplayedLayers | None) -> Error:
         error = judging.outputs(

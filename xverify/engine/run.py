@@ -6,6 +6,7 @@ import datetime
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from itertools import zip_longest
@@ -328,9 +329,20 @@ class Run:
             self.replayed,
             self.background,
         )
+        self._judge_outputs(new)
+        cases = sorted({case for each in new for case in each.doubtful_cases})
+        if cases:
+            self.truth = truth.measured_again(self.process, self.prepared, self.truth, tuple(cases))
+            self._judge_outputs([each for each in new if each.doubtful_cases])
+
+    def _judge_outputs(self, candidates: Sequence[Candidate]) -> None:
+        """Compare the outputs of some candidates with the reference."""
+        assert self.prepared is not None
+        assert self.truth is not None
         with ThreadPoolExecutor(host.cores()) as pool:  # numpy's loops release the interpreter's lock
             judged = [
-                pool.submit(each.judge, self.prepared, found, self.replayed.get(each.subject.build_key)) for each in new
+                pool.submit(each.judge, self.prepared, self.truth, self.replayed.get(each.subject.build_key))
+                for each in candidates
             ]
             for done in judged:
                 done.result()

@@ -5,21 +5,24 @@ This is the verdicts on the layers, what the captured callable returned, and the
 
 from __future__ import annotations
 
-import math
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+
 from ..errors import Crashed, Failed, SubjectError, TimedOut
 from ..results.records import Layers
 from ..results.verdicts import Verdict
 from ..verdict.findings import Rounding
+from ..weights import npz
+from ..weights.canonical import Array
 from ..worker import messages, messages_reference
 from ..worker.process import Worker
 from .build import Prepared, ReferenceProcess
 from .layers import Captured, LayerReplay
-from .truth import Truth, pooled_floors
+from .truth import Spread, Truth
 
 LAYERS = "layers"  # the folder of the captured arrays, in that of the worker
 
@@ -34,7 +37,7 @@ class ReplayedLayers:
 
     layers: Layers
     returned: Mapping[int, Path] = field(default_factory=dict)
-    rounding_floors: Mapping[str, float] | None = None
+    rounding_floors: Mapping[str, Array] | None = None
 
     def of_callable(self, subject: str, mode: str) -> bool:
         """Whether these are the layers of this very callable. A capture may run in another mode than the subject."""
@@ -77,7 +80,7 @@ def replay_layers(
     stopped = layers.stopped or (f"the captured pass failed: {broken}" if broken else "")
     layers = replace(layers, mode=mode, stopped=stopped)
     returned = _returned(process, replay.prepared, worker, kept) if borrowed else {}
-    floors = rounding_floors(process, replay.prepared, roundings, truth.noise_floors or {}) if roundings else None
+    floors = rounding_floors(process, replay.prepared, roundings, truth) if roundings else None
     return ReplayedLayers(layers, returned, floors)
 
 
@@ -119,15 +122,21 @@ def _returned(
 
 
 def rounding_floors(
-    process: ReferenceProcess, prepared: Prepared, roundings: tuple[Rounding, ...], floors: Mapping[str, float]
-) -> dict[str, float]:
-    """The noise floors of the outputs when these roundings are in place at their layers. floors: without them."""
+    process: ReferenceProcess, prepared: Prepared, roundings: tuple[Rounding, ...], truth: Truth
+) -> dict[str, Array]:
+    """The noise of the outputs when these roundings are in place at their layers."""
     process.phase("measuring what the explained roundings come to")
-    question = messages_reference.MeasureRoundings(
-        inputs=str(prepared.few_inputs),
-        weights=str(prepared.weights),
-        seed=process.request.seed,
-        roundings=roundings,
+    path = process.space / f"roundings-{len(list(process.space.glob('roundings-*')))}.npz"
+    process.worker.ask(
+        messages_reference.MeasureRoundings(
+            inputs=str(prepared.few_inputs),
+            path=str(path),
+            weights=str(prepared.weights),
+            seed=process.request.seed,
+            roundings=roundings,
+        )
     )
-    changes = pooled_floors(process, process.worker.ask(question).floors)
-    return {key: math.hypot(floor, changes[key]) for key, floor in floors.items()}
+    found = npz.OnDisk(path)
+    few = {key: truth.outputs[key][: len(found[key])] if found[key].ndim else truth.outputs[key] for key in found}
+    changes, floors = Spread(truth.outputs, few, found), truth.noise_floors or {}
+    return {key: np.hypot(floors[key], changes[key]) for key in floors}

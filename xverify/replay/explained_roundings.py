@@ -10,12 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ..frameworks._float64 import float64_arithmetic
 from ..results.verdicts import Verdict
 from ..verdict.findings import Explanation, Finding, Rounding
+from ..weights.canonical import Array
 from .faults import catalogue
 from .faults.fault import PortFault
 from .layer_kinds import channel_axis, summed_terms
@@ -107,21 +109,14 @@ class RoundedModel:
 
 def output_changes(
     models: Models, roundings: Iterable[Rounding], inputs: Sequence[Tensor], names: Sequence[str]
-) -> Mapping[str, tuple[float, float]]:
-    """Output -> (rms of its change when these roundings are in place, rms of the output itself).
-
-    For whole numbers: (share of values that change, 1).
-    """
+) -> Mapping[str, Array]:
+    """Output -> the change of every value when these roundings are in place. For whole numbers, the share of values that change."""
     exact, rounded = RoundedModel(models, ()).outputs(inputs), RoundedModel(models, roundings).outputs(inputs)
     return {name: _change(y, other) for name, y, other in zip(names, exact, rounded)}
 
 
-def _change(exact: Tensor, rounded: Tensor) -> tuple[float, float]:
+def _change(exact: Tensor, rounded: Tensor) -> Array:
     if not exact.is_floating_point():
-        return float((exact != rounded).double().mean()), 1.0
-    finite = torch.isfinite(exact) & torch.isfinite(rounded)
-    exact, rounded = exact[finite], rounded[finite]
-    count = max(1, exact.numel())
-    norms = (float(torch.linalg.vector_norm(tensor)) for tensor in (rounded - exact, exact))
-    change, size = (norm / count**0.5 for norm in norms)
-    return change, size
+        return np.asarray(float((exact != rounded).double().mean()))
+    change: Array = (rounded - exact).abs().nan_to_num(0.0, 0.0, 0.0).numpy()
+    return change

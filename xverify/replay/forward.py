@@ -40,6 +40,7 @@ from .layer_kinds import COPIES, channel_axis, may_overwrite, passive_layers, su
 from .layout import nearest
 from .padding import cropped_image, without_padding
 from .passed_on import PassedOn
+from .perturbation import Noise
 from .stepping import Models, Pause, SteppingPass
 from .structures import as_float32, as_float64, flatten, map_tensors, substitute, unflatten
 from .tensors import Capture, Floors, Place, equal, judge
@@ -272,21 +273,8 @@ class Replay:
         exact = self.blame.glue.computed(layer, pauses[0])
         if self.single_pass:
             return [exact]
-        perturbed = self._perturbed_output(layer, pauses[1].args, size)
+        perturbed = perturbed_output(self.models, self.noise, layer, pauses[1].args, size)
         return [exact, perturbed, self.models.compute(self.models.float32_layers[name], pauses[2].args)]
-
-    def _perturbed_output(self, layer: nn.Module, args: Any, size: float) -> Any:
-        """The output of the perturbed pass. size: relative size of the perturbation of its inputs and weights."""
-        if isinstance(layer, COPIES):
-            return self.models.compute(layer, args)
-        # The layer gets copies, because an argument may be a weight of the model.
-        copies = map_tensors(args, lambda tensor: self.noise.perturbed(tensor, size))
-        versions = [tensor._version for tensor in flatten(copies)]
-        output = map_tensors(self.models.compute_perturbed(layer, copies, self.noise, size), self.noise.perturbed)
-        for original, copy, version in zip(flatten(args), flatten(copies), versions):
-            if copy._version != version:  # the layer works in place
-                original.copy_(copy)
-        return output
 
     # -- a captured layer ---------------------------------------------------------------------------------------------
 
@@ -411,3 +399,34 @@ class Replay:
             ]
             answers += [perturbed, [as_float32(tensor) for tensor in outputs]]
         return answers
+
+
+def perturbed_output(models: Models, noise: Noise, layer: nn.Module, args: Any, size: float) -> Any:
+    """The output of a layer in a perturbed pass. size: relative size of the perturbation of its inputs and weights."""
+    if isinstance(layer, COPIES):
+        return models.compute(layer, args)
+    # The layer gets copies, because an argument may be a weight of the model.
+    copies = map_tensors(args, lambda tensor: noise.perturbed(tensor, size))
+    versions = [tensor._version for tensor in flatten(copies)]
+    output = map_tensors(models.compute_perturbed(layer, copies, noise, size), noise.perturbed)
+    for original, copy, version in zip(flatten(args), flatten(copies), versions):
+        if copy._version != version:  # the layer works in place
+            original.copy_(copy)
+    return output
+
+
+def perturbed_outputs(models: Models, inputs: Sequence[Tensor], index: int) -> list[Tensor]:
+    """The outputs of the model in one more perturbed pass. index: which one, from 1."""
+    noise = Noise(models.seed + index, models.precision.unit)
+    given = [noise.perturbed(as_float64(tensor)) for tensor in inputs]
+    running, answer = SteppingPass(models.float64_model, given, partial(models.perturbed_code, noise)), None
+    with torch.no_grad():
+        while True:
+            pause = running.switch(answer)
+            if pause.error is not None:
+                raise pause.error
+            if not pause.layer:
+                return models.in_order(pause.args)
+            layer = models.layers[pause.layer]
+            size = noise.rounding(summed_terms(layer, flatten(pause.args)))
+            answer = perturbed_output(models, noise, layer, pause.args, size)

@@ -6,12 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..results.records import Layers, TensorError
+from ..results.records import Error, Layers, TensorError
 from ..results.verdicts import Verdict
 from . import limits
 
 OWN_EQUAL, OWN_DRIFT = 10.0, 30.0  # limits where the noise floor is the error of one float32 run
 OWN_GROUP = 30.0  # the limit of a group of values there, whose floor is one sample of few values
+NEAR = 10.0  # limits of a group of few values, whose noise may be measured too small by as much
 MOST = 0.5  # share of the values of an output that may have no significant digit
 
 
@@ -83,6 +84,21 @@ def measure(tensor: TensorError) -> float:
     """The residual / noise floor of an output; infinite when there is none."""
     ratio = tensor.float32_ratio if tensor.noise_ratio is None else tensor.noise_ratio
     return math.inf if ratio is None else ratio
+
+
+def doubtful(error: Error) -> tuple[int, ...]:
+    """The input cases with an output that is beyond a limit by so little that a noise floor may have been measured too small."""
+    return tuple(
+        sorted(
+            {
+                each.case
+                for each in error.tensors
+                if each.verdict is not None and each.verdict > Verdict.EQUAL
+                if each.noise_ratio is not None and each.noise_ratio <= limits.DRIFT_RHO
+                if (each.local_ratio or 0.0) <= NEAR * limits.DRIFT_C
+            }
+        )
+    )
 
 
 def conclusion(tensors: Sequence[TensorError], context: Context) -> tuple[Verdict, str | None]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..weights.canonical import Array
-from .limits import LIFT, UNDETERMINED
+from .limits import LIFT, UNDETERMINED, UNIT, mean_with_doubt
 
 LEAST_GROUP = 8  # values of one item or one index within a decade
 LEAST_DECADE = 4  # values of a decade; see ``limits.LEAST_VALUES``
@@ -24,6 +24,7 @@ LOWEST = (
 PART = 2**14  # values that are processed at a time
 EXPONENTS, BIAS = 2**11, 1023  # of a float64
 DECADES = np.floor((np.arange(EXPONENTS) - BIAS) * math.log10(2)).astype(np.int64)  # exponent -> decade of its values
+PRIOR = 8  # values of its decade that count beside those of an entry of a table, which may be one
 TOLD = 8  # undetermined values whose index is kept
 
 # (places of some values in the flat array, these exact values) -> their residuals, and the rms of the noise of each.
@@ -222,6 +223,35 @@ def _median_and_largest(shares: Sequence[tuple[Array, Array]]) -> tuple[float, f
     return float(values[order][place]), float(values.max())
 
 
+def sampled(exact: Array, samples: Sequence[Array]) -> Array:
+    """The rms of the noise of every value, as some perturbed evaluations show it; it is not finite where one of them is not.
+
+    Few samples may all be small, so their mean is as much larger as its standard error says; see ``limits.mean_with_doubt``.
+    """
+    found: Array = np.zeros(exact.shape)
+    with np.errstate(invalid="ignore", over="ignore"):
+        changes = [data - exact for data in samples]
+        for change in changes:
+            found = np.hypot(found, change / math.sqrt(len(changes)))
+    means = [rms(change) for change in changes]
+    largest = max(means, default=0.0)
+    if not largest:
+        return found
+    squares = [(mean / largest) ** 2 for mean in means]
+    return found * math.sqrt(mean_with_doubt(squares) / math.fsum(squares) * len(squares))
+
+
+def output_noise(exact: Array, perturbed: Sequence[Array], float32: Array) -> Array:
+    """The noise of every value of an output: its changes, its own error in float32, and its rounding; zeros for whole numbers."""
+    samples = [each for each in perturbed if each.shape == exact.shape]
+    if exact.dtype.kind != "f" or not samples:
+        return np.zeros(exact.shape)
+    with np.errstate(invalid="ignore", over="ignore"):
+        error = float32.astype(np.float64) - exact
+        found: Array = np.hypot(np.hypot(sampled(exact, samples), error), UNIT / math.sqrt(3) * np.abs(exact))
+    return found
+
+
 @dataclass(frozen=True)
 class Table:
     """The noise of a tensor as a share of its size, for values of each decade and each index of one axis.
@@ -245,7 +275,7 @@ class Table:
         step = _step(exact.shape, most)
         values = exact.reshape(-1)[::step].astype(np.float64, copy=False)
         places = np.arange(values.size) * step
-        size, squares = _rms(values), noise(places)
+        size, squares = rms(values), noise(places)
         relative = _scaled(values, size)
         counts = exponents(relative)
         base, present = lowest_decade(counts), np.flatnonzero(counts[:-1])
@@ -258,7 +288,10 @@ class Table:
         known = np.isfinite(shares) & (shares <= (UNDETERMINED * np.maximum(np.abs(relative), low)) ** 2)
         numbers = np.bincount(keys[known], minlength=rows * columns).reshape(rows, columns)
         sums = np.bincount(keys[known], shares[known], minlength=rows * columns).reshape(rows, columns)
-        return cls(_filled(sums, numbers), base)
+        vague = np.bincount(keys[~known], minlength=rows * columns).reshape(rows, columns).sum(axis=1)
+        table = _filled(sums, numbers)
+        table[vague > numbers.sum(axis=1)] = np.inf  # most values of this size have no significant digit
+        return cls(table, base)
 
     @staticmethod
     def _keys(relative: Array, places: Array, shape: Sequence[int], axis: int, base: int, rows: int) -> Array:
@@ -278,24 +311,39 @@ class Table:
         return found
 
 
+def spread(exact: Array, measured: Array, noise: Array) -> Array:
+    """The noise of every value of a tensor, as it was measured on some of its items.
+
+    exact: the tensor. measured, noise: the exact values and their noise, of the first items.
+    """
+    if exact.dtype.kind != "f" or not exact.size or not measured.size:
+        return np.zeros(exact.shape)
+    axis, flat = min(1, exact.ndim - 1), noise.reshape(-1)
+    table = Table.of(measured, lambda places: np.square(flat[places].astype(np.float64)), axis, measured.size)
+    values = exact.reshape(-1)
+    places = np.arange(exact.size)
+    squares = table.noise(values, places, exact.shape, axis, rms(exact))
+    return np.sqrt(squares).reshape(exact.shape)
+
+
 def _scaled(values: Array, size: float) -> Array:
     return values / size if size else values
 
 
-def _rms(values: Array) -> float:
-    """rms of the finite values, without overflow."""
+def rms(values: Array) -> float:
+    """rms of the finite values; no square over- or underflows."""
     finite = values[np.isfinite(values)]
     largest = float(np.abs(finite).max(initial=0.0))
     return largest * math.sqrt(float(np.square(finite / largest).mean())) if largest else 0.0
 
 
 def _filled(sums: Array, counts: Array) -> Array:
-    """The means of a table; those of no value are the mean of their decade, or of the nearest decade that has values."""
+    """The means of a table, each together with PRIOR values of the mean of its decade, or of the nearest decade that has values."""
     decade = counts.sum(axis=1)
     means = np.divide(sums.sum(axis=1), decade, out=np.zeros(len(decade)), where=decade > 0)
     some = np.flatnonzero(decade)
     if some.size:
         nearest = some[np.abs(np.arange(len(decade))[:, None] - some[None]).argmin(axis=1)]
         means = means[nearest]
-    found: Array = np.where(counts > 0, np.divide(sums, np.maximum(counts, 1)), means[:, None])
+    found: Array = (sums + PRIOR * means[:, None]) / (counts + PRIOR)
     return found

@@ -280,8 +280,7 @@ def _floating(
         reason = f"output {name!r} of the reference has {_count(single)} in float32, {_count(theirs)} in float64"
         return TensorError(case, name, reason=reason)
     own = max(noise, rule.UNIT / math.sqrt(3) * size)
-    known = floor is not None
-    groups = noise_ratios(ours, theirs, theirs, floor) if known else _own_ratios(ours, theirs, single)
+    groups = _own_ratios(ours, theirs, single) if floor is None else noise_ratios(ours, theirs, theirs, floor)
     return TensorError(
         case,
         name,
@@ -289,7 +288,7 @@ def _floating(
         max_abs=largest,
         rel_rms=error / size if size else error,
         float32_ratio=quotient(error, own),
-        noise_ratio=groups.whole if known else None,
+        noise_ratio=None if floor is None else groups.whole,
         identical=identical,
         rounding_ratio=None if rounding_floor is None else noise_ratios(ours, theirs, theirs, rounding_floor).whole,
         local_ratio=groups.ratio,

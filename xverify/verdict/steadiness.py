@@ -11,7 +11,7 @@ import numpy as np
 from ..weights.canonical import Array
 from . import limits as rule
 from .judgement import OWN_EQUAL
-from .outputs import PART, UNSTEADY, Arrays
+from .outputs import PART, UNSTEADY, Arrays, Floor, noise_ratios
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Change:
 
 
 def change(
-    outputs: Arrays, again: Arrays, truth: Arrays, float32: Arrays, floors: Mapping[str, float] | None = None
+    outputs: Arrays, again: Arrays, truth: Arrays, float32: Arrays, floors: Mapping[str, Floor] | None = None
 ) -> Change:
     """Compare the outputs of two calls on one input. All arrays are named "case/output".
 
@@ -66,7 +66,7 @@ def change(
     return worst
 
 
-def _compared(one: Array, other: Array, truth: Array, float32: Array, floor: float | None) -> tuple[float, float]:
+def _compared(one: Array, other: Array, truth: Array, float32: Array, floor: Floor | None) -> tuple[float, float]:
     """(share, ratio) of one output; see Change. Whole numbers have no rounding."""
     if one.dtype.kind != "f" or truth.dtype.kind != "f":
         share = float(np.mean(one != other))
@@ -76,9 +76,11 @@ def _compared(one: Array, other: Array, truth: Array, float32: Array, floor: flo
     difference, size = rms(one, other), rms(other)
     if not math.isfinite(difference):
         return math.inf, math.inf
+    share = difference / size if size else math.inf
     if floor is None:
         floor = max(rms(float32, truth), rule.UNIT / math.sqrt(3) * rms(truth))
-    return difference / size if size else math.inf, difference / floor if floor else math.inf
+        return share, difference / floor if floor else math.inf
+    return share, noise_ratios(one, other, truth, floor).whole
 
 
 def rms(array: Array, minus: Array | None = None) -> float:

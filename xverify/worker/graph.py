@@ -36,7 +36,7 @@ from .messages_graph import (
     TakeBranches,
     WeightsCompared,
 )
-from .messages_reference import OutputFloor, Replayed
+from .messages_reference import Replayed
 from .state import Handlers, State
 
 LEAST_CASES = 2  # a single case could not show that an output is constant
@@ -99,11 +99,12 @@ class GraphWork:
         return GraphDescribed(vocabulary(graph), len(graph.nodes), precision(graph))
 
     def evaluate(self, request: EvaluateGraph) -> GraphEvaluated:
-        """Compute the outputs of every case in float64, with their noise floors."""
+        """Compute the outputs of every case in float64, with the noise of their values."""
         from ..replay.graph.noise import noise
 
-        graph, floors = self._graph(request.file), dict[str, OutputFloor]()
+        graph = self._graph(request.file)
         results: dict[str, Array] = {}
+        noises: dict[str, Array] = {}
         fed: dict[str, Any] = {}  # of a type whose module only the worker of torch can import
         begun, done = self.state.clock(), 0
         for case, inputs in enumerate(_cases(request.inputs)):
@@ -117,10 +118,10 @@ class GraphWork:
             for name, found in computed.items():
                 key = case_key(case, name)
                 results[key] = np.asarray(found.exact)
-                size = float(np.sqrt(np.mean(np.square(results[key], dtype=np.float64)))) if results[key].size else 0.0
-                floors[key] = OutputFloor(found.floor, size)
+                noises[key] = np.asarray(found.noise)
         npz.save_file(results, Path(request.path))
-        return GraphEvaluated(floors, done, self.state.clock() - begun)
+        npz.save_file(noises, Path(request.noise))
+        return GraphEvaluated(done, self.state.clock() - begun)
 
     def replay(self, request: ReplayGraph) -> Replayed:
         """Compute every node again in float64 from the values that a runtime gave it."""

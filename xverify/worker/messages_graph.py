@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from ..results.precision import LayerCost, Precision
 from .codec import Reply, Request
-from .messages_reference import OutputFloor, Replayed
+from .messages_reference import Replayed
 
 
 @dataclass(frozen=True)
@@ -59,19 +59,17 @@ class DescribeGraph(Request[GraphDescribed]):
 class GraphEvaluated(Reply):
     """The outputs were computed.
 
-    floors: "case/name" -> noise floor of this output.
     cases: number of cases, the first ones, that were computed.
     seconds: duration of all of them.
     """
 
-    floors: dict[str, OutputFloor]
     cases: int
     seconds: float
 
 
 @dataclass(frozen=True)
 class EvaluateGraph(Request[GraphEvaluated]):
-    """Compute the outputs of the cases in float64 into ``path``, and the noise floor of each.
+    """Compute the outputs of the cases in float64 into ``path``, and the noise of each of their values into ``noise``.
 
     file: ONNX file. inputs: array file.
     enough: seconds after which no further case is begun; two cases are always computed.
@@ -83,6 +81,7 @@ class EvaluateGraph(Request[GraphEvaluated]):
     file: str
     inputs: str
     path: str
+    noise: str
     seed: int
     enough: float
     approximated: tuple[str, ...] = ()

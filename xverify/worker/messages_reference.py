@@ -172,56 +172,43 @@ class LayerOrder(Request[LayersOrdered]):
 
 
 @dataclass(frozen=True)
-class OutputFloor:
-    """The noise floor of one output.
-
-    floor: rms of the noise.
-    size: rms of the output itself.
-    """
-
-    floor: float
-    size: float
-
-
-@dataclass(frozen=True)
 class FloorsMeasured(Reply):
-    """The noise floors of the outputs.
+    """The noise of the outputs was measured.
 
-    floors: "case/name" -> noise floor of this output.
     untested, tested: weights and constants in which a fault would not, and would, be visible on the first case.
     """
 
-    floors: dict[str, OutputFloor]
     untested: tuple[str, ...]
     tested: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class NoiseFloors(Request[FloorsMeasured]):
-    """Compute the outputs of every case in float64 into ``path``, and the noise floor of each.
+    """Compute the outputs of the cases in float64 into ``path``, and the noise of each of their values into ``noise``.
 
+    samples: perturbed passes of each case. cases: the cases to compute; empty: all, with the coverage of the first.
     state: input -> output. From the second case on, this input is what this output was in the case before, in each pass by itself.
     """
 
     inputs: str
     path: str
+    noise: str
     weights: str
     seed: int
+    samples: int = 1
+    cases: tuple[int, ...] = ()
     state: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class RoundingsMeasured(Reply):
-    """floors: "case/name" -> change of this output by the roundings (as ``floor``), and its size."""
+class MeasureRoundings(Request[Done]):
+    """Compute the outputs of every case in float64, with and without these roundings of layers, and write their changes.
 
-    floors: dict[str, OutputFloor]
-
-
-@dataclass(frozen=True)
-class MeasureRoundings(Request[RoundingsMeasured]):
-    """Compute the outputs of every case in float64, with and without these roundings of layers, and compare them."""
+    path: gets the change of every value, and the share of values that change of outputs that are whole numbers.
+    """
 
     inputs: str
+    path: str
     weights: str
     seed: int
     roundings: tuple[Rounding, ...]

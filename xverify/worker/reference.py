@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import Failed
 from ..framework.capture import returned_key
+from ..verdict.local import output_noise
 from ..verdict.matching import Place
 from ..weights import npz
 from ..weights.canonical import Array
@@ -26,10 +27,8 @@ from .messages_reference import (
     FloorsMeasured,
     LayersListed,
     LayersOrdered,
-    OutputFloor,
     ParametersRead,
     Replayed,
-    RoundingsMeasured,
     UnusedFound,
 )
 from .state import Handlers, State
@@ -186,25 +185,29 @@ class ReferenceWork:
         )
 
     def noise_floors(self, request: messages.NoiseFloors) -> FloorsMeasured:
-        """Compute the outputs of every case in float64, with the noise floor of each, and the coverage (see coverage.Coverage)."""
+        """Compute the outputs of the cases in float64, with the noise of their values, and the coverage (see coverage.Coverage)."""
         from ..replay import forward
         from ..replay.coverage import Coverage
-        from ..replay.tensors import Capture, rms
+        from ..replay.tensors import Capture
 
         models = self.state.replayed_models(request.weights, request.seed)
-        results, floors = {}, {}
+        results, noises = {}, {}
         coverage, fed = Coverage(models), forward.NOT_FED
         for case, native in enumerate(self.state.native_cases(request.inputs)):
+            if request.cases and case not in request.cases:
+                continue
             replay = forward.Replay(models, Capture())
-            found = replay.run(native, coverage.visit if case == 0 else None, fed)
+            replay.run(native, None if case or request.cases else coverage.visit, fed)
             if request.state:
                 fed = self._fed(replay, request.state)
-            names = [case_key(case, name) for name in self.state.outputs]
-            for name, floor in zip(names, found):
-                results[name] = floor.exact.numpy()
-                floors[name] = OutputFloor(floor.rms(), rms(floor.exact))
+            more = [forward.perturbed_outputs(models, native, index) for index in range(1, request.samples)]
+            for name, *passes in zip(self.state.outputs, *replay.returned, *more):
+                exact, perturbed, float32, *others = (tensor.detach().numpy() for tensor in passes)
+                key = case_key(case, name)
+                results[key], noises[key] = exact, output_noise(exact, [perturbed, *others], float32)
         npz.save_file(results, Path(request.path))
-        return FloorsMeasured(floors, tuple(coverage.untested), tuple(coverage.tested))
+        npz.save_file(noises, Path(request.noise))
+        return FloorsMeasured(tuple(coverage.untested), tuple(coverage.tested))
 
     def _fed(self, replay: Any, state: Mapping[str, str]) -> list[dict[int, Any]]:
         """For each pass of a replay, the inputs of the next case that are outputs of this one: index of the input -> tensor.
@@ -217,16 +220,17 @@ class ReferenceWork:
         places = [(inputs.index(name), outputs.index(output)) for name, output in state.items()]
         return [{to: tensors[origin].clone() for to, origin in places} for tensors in replay.returned]
 
-    def measure_roundings(self, request: messages.MeasureRoundings) -> RoundingsMeasured:
+    def measure_roundings(self, request: messages.MeasureRoundings) -> Done:
         """Measure how much the roundings that explain some layers change the outputs of every case."""
         from ..replay.explained_roundings import output_changes
 
-        state, floors = self.state, {}
+        state, changes = self.state, dict[str, Array]()
         models = state.replayed_models(request.weights, request.seed)
         for case, native in enumerate(state.native_cases(request.inputs)):
             found = output_changes(models, request.roundings, native, list(state.outputs))
-            floors.update({case_key(case, name): OutputFloor(*values) for name, values in found.items()})
-        return RoundingsMeasured(floors)
+            changes.update({case_key(case, name): change for name, change in found.items()})
+        npz.save_file(changes, Path(request.path))
+        return Done()
 
     def replay(self, request: messages.Replay) -> Replayed:
         """Replay the capture of another framework; see replay.forward."""

@@ -8,11 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
-from ...verdict.limits import mean_with_doubt
+from ...verdict.local import rms, sampled
 from ..perturbation import Arithmetic, Noise
-from ..tensors import mean_squares, rms
 from .evaluation import EXACT, OWN, Evaluation, Pass, given
 from .kinds import QUANTISING, has_float
 from .model import Graph, Node
@@ -29,7 +27,8 @@ class OutputNoise:
     exact: in float64; whole numbers in their own type.
     dtype: the type that the file declares.
     own: the same output in the types of the file, computed by torch; None when it was not asked for.
-    floor: rms of the change by rounding at every node, and of the error of ``own``. 0 for whole numbers.
+    noise: of every value, the rms of the change by rounding at every node and of the error of ``own``. For whole numbers 0, and
+        infinity where rounding may change the decision.
     uncertain: for whole numbers, where rounding may change the decision; None for other outputs.
     value: the output in every pass.
     """
@@ -37,9 +36,14 @@ class OutputNoise:
     exact: Any
     dtype: np.dtype[Any] | None
     own: Any
-    floor: float
+    noise: Any
     uncertain: Any = None
     value: Value | None = None
+
+    @property
+    def floor(self) -> float:
+        """rms of the noise of the values that have one."""
+        return rms(self.noise)
 
     def rho(self, output: Any) -> float:
         """The residual of an output of the same shape / the noise floor. Whole numbers have 0 or infinity.
@@ -57,7 +61,7 @@ class OutputNoise:
             return math.inf
         if not bool((exact.isfinite() | (exact == found) | (exact.isnan() & found.isnan())).all()):
             return math.inf
-        residual = rms(found - exact)
+        residual = rms((found - exact).numpy())
         return 0.0 if residual == 0.0 else residual / self.floor if self.floor > 0.0 else math.inf
 
 
@@ -104,27 +108,17 @@ def noise(
 def _summary(value: Value, passes: Sequence[Pass], uncertain: Any) -> OutputNoise:
     own = value.by_pass[-1] if passes[-1].arithmetic is Arithmetic.FLOAT32 else None
     if not isinstance(value.exact, np.ndarray) or not value.is_float:
-        return OutputNoise(value.exact, value.dtype, own, 0.0, uncertain)
-    exact = tensor(value.exact)
-    axis = max(0, exact.dim() - 1)
-    squares = mean_with_doubt(
-        [
-            float(mean_squares(tensor(data), axis, exact=exact).mean()) if exact.numel() else 0.0
-            for each, data in zip(passes, value.by_pass)
-            if each.arithmetic is Arithmetic.PERTURBED
-        ]
-    )
-    if own is not None and exact.numel():
-        squares += float(mean_squares(tensor(convert(own, np.float64)), axis, exact=exact).mean())
+        shape = np.shape(value.exact) if isinstance(value.exact, np.ndarray) else ()
+        noise = np.zeros(shape) if uncertain is None else np.where(uncertain, np.inf, 0.0)
+        return OutputNoise(value.exact, value.dtype, own, noise, uncertain)
+    exact = value.exact
+    samples = [data for each, data in zip(passes, value.by_pass) if each.arithmetic is Arithmetic.PERTURBED]
     # The output is rounded to its type, also where nothing before it is: a window of Hann follows from a whole number.
-    squares += unit_roundoff(value.dtype) ** 2 / 3 * _mean_square(exact)
-    return OutputNoise(value.exact, value.dtype, own, math.sqrt(squares))
-
-
-def _mean_square(exact: Tensor) -> float:
-    """The mean square of the finite values."""
-    finite = exact[exact.isfinite()]
-    return float(finite.square().mean()) if finite.numel() else 0.0
+    noise = np.hypot(sampled(exact, samples), unit_roundoff(value.dtype) / math.sqrt(3) * np.abs(exact))
+    if own is not None:
+        with np.errstate(invalid="ignore"):
+            noise = np.hypot(noise, convert(own, np.float64) - exact)
+    return OutputNoise(exact, value.dtype, own, noise)
 
 
 def _uncertain(node: Node, arguments: Sequence[Value | None], value: Value, index: int, samples: int) -> Any:
