@@ -288,10 +288,8 @@ class Table:
         known = np.isfinite(shares) & (shares <= (UNDETERMINED * np.maximum(np.abs(relative), low)) ** 2)
         numbers = np.bincount(keys[known], minlength=rows * columns).reshape(rows, columns)
         sums = np.bincount(keys[known], shares[known], minlength=rows * columns).reshape(rows, columns)
-        vague = np.bincount(keys[~known], minlength=rows * columns).reshape(rows, columns).sum(axis=1)
-        table = _filled(sums, numbers)
-        table[vague > numbers.sum(axis=1)] = np.inf  # most values of this size have no significant digit
-        return cls(table, base)
+        vague = np.bincount(keys[~known] // columns, minlength=rows)
+        return cls(_filled(sums, numbers, vague), base)
 
     @staticmethod
     def _keys(relative: Array, places: Array, shape: Sequence[int], axis: int, base: int, rows: int) -> Array:
@@ -337,13 +335,15 @@ def rms(values: Array) -> float:
     return largest * math.sqrt(float(np.square(finite / largest).mean())) if largest else 0.0
 
 
-def _filled(sums: Array, counts: Array) -> Array:
-    """The means of a table, each together with PRIOR values of the mean of its decade, or of the nearest decade that has values."""
+def _filled(sums: Array, counts: Array, vague: Array) -> Array:
+    """The means of a table, each together with PRIOR values of the mean of its decade, or of the nearest decade that has values.
+
+    vague: the number of values of each decade without a significant digit. Where most have none, the noise is infinite.
+    """
     decade = counts.sum(axis=1)
-    means = np.divide(sums.sum(axis=1), decade, out=np.zeros(len(decade)), where=decade > 0)
-    some = np.flatnonzero(decade)
+    means = np.divide(sums.sum(axis=1), decade, out=np.full(len(decade), np.inf), where=decade > vague)
+    some = np.flatnonzero(decade + vague)
     if some.size:
-        nearest = some[np.abs(np.arange(len(decade))[:, None] - some[None]).argmin(axis=1)]
-        means = means[nearest]
+        means = means[some[np.abs(np.arange(len(decade))[:, None] - some[None]).argmin(axis=1)]]
     found: Array = (sums + PRIOR * means[:, None]) / (counts + PRIOR)
     return found
