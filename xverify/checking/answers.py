@@ -107,7 +107,9 @@ class Answers:
         assert cases is not None
         found = {}
         if own is not None or target is None:
-            found[RUNTIME] = runtime(computed, own, cases.count, candidate.layers, opened.form.title)
+            found[RUNTIME] = runtime(
+                computed, own, cases.count, candidate.layers, opened.form.title, candidate.precision
+            )
         if target is not None:
             found[CONVERSION] = self._convert(candidate, computed, target, found.get(RUNTIME))
         return found

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 
 from ..results.figures import Figures
 from ..results.layers import Layers
+from ..results.precision import Precision
 from ..results.records import Error
 from ..results.verdicts import Verdict
-from ..verdict.limits import UNIT
+from ..verdict.limits import CAP, UNIT
 from ..verdict.outputs import compare
 from ..weights.canonical import Array
 from .axes import swapped_axes
@@ -20,6 +21,7 @@ from .figures import figures
 from .meaning import Meaning, joined, rms
 
 RUNTIME, CONVERSION = "runtime", "conversion"  # the two questions; the rows of a result file have them as tasks
+NARROW_CAP = 1.0  # of the detection limit at a precision below float32, whose own rounding is that large
 
 
 @dataclass(frozen=True)
@@ -50,15 +52,17 @@ def runtime(
     cases: int,
     layers: Layers | None,
     format: str,
+    precision: Precision | None = None,
 ) -> Judged:
     """Does the runtime compute what the file says?
 
     own: the file's meaning; None where the format has none. layers: the verdicts on its nodes; None without any.
-    format: what a file of this format is called.
+    format: what a file of this format is called. precision: of the file; None for float32.
     """
     if own is None:
         return Judged(_nodes_alone(layers, f"{no_evaluation(format)}: name a reference with --against"), {})
-    return _judged(computed.own, own, own.floors, cases, layers, own.rounding_floors)
+    narrow = precision is not None and precision.is_narrow
+    return _judged(computed.own, own, own.floors, cases, layers, own.rounding_floors, NARROW_CAP if narrow else CAP)
 
 
 def no_evaluation(format: str) -> str:
@@ -95,7 +99,8 @@ def conversion(
     floors = joined([reference.floors, mine, more])
     rounding = own.rounding_floors if own else None
     rounding_floors = joined([reference.floors, renamed(rounding, computed), more]) if rounding else None
-    judged = _judged(computed.outputs, reference, floors or None, cases, None, rounding_floors)
+    cap = CAP if more is None else NARROW_CAP
+    judged = _judged(computed.outputs, reference, floors or None, cases, None, rounding_floors, cap)
     if computed.missing and judged.error.verdict < Verdict.UNTESTED:
         reason = f"the file has no output for {', '.join(computed.missing)} of the reference"
         return replace(judged, error=replace(judged.error, verdict=Verdict.UNTESTED, reason=reason))
@@ -109,10 +114,18 @@ def _within(cases: int | Sequence[int], known: int | None) -> Sequence[int]:
 
 
 def exact_conversion(
-    outputs: Mapping[str, Array], reference: Meaning, floors: Mapping[str, float], cases: Sequence[int]
+    outputs: Mapping[str, Array],
+    reference: Meaning,
+    floors: Mapping[str, float],
+    cases: Sequence[int],
+    narrow: bool = False,
 ) -> Judged:
-    """Does the file say what the reference says, both in float64? outputs: what the file says, under the reference's names."""
-    return _judged(outputs, reference, joined([reference.floors, floors]), cases)
+    """Does the file say what the reference says, both in float64?
+
+    outputs: what the file says, under the reference's names. narrow: whether the floors are those of a precision below float32.
+    """
+    cap = NARROW_CAP if narrow else CAP
+    return _judged(outputs, reference, joined([reference.floors, floors]), cases, cap=cap)
 
 
 def renamed(floors: Mapping[str, float] | None, computed: Computed) -> dict[str, float]:
@@ -133,6 +146,7 @@ def _judged(
     cases: int | Sequence[int],
     layers: Layers | None = None,
     rounding_floors: Mapping[str, float] | None = None,
+    cap: float = CAP,
 ) -> Judged:
     """Compare outputs with their meaning, which has the same names and perhaps fewer cases."""
     cases = _within(cases, meaning.cases)
@@ -147,7 +161,15 @@ def _judged(
         for each in (floors, rounding_floors)
     )
     error = compare(
-        outputs, meaning.outputs, meaning.float32, expected, cases, floors, layers, rounding_floors=rounding_floors
+        outputs,
+        meaning.outputs,
+        meaning.float32,
+        expected,
+        cases,
+        floors,
+        layers,
+        rounding_floors=rounding_floors,
+        cap=cap,
     )
     found = {
         name: figures((meaning.outputs[f"{case}/{name}"], outputs[f"{case}/{name}"]) for case in cases)

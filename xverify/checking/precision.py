@@ -118,7 +118,7 @@ def convert_at(sides: Sides, precision: Precision) -> Converted:
         return Converted(_worse(judged, exact, "float32"), exact, (why,) if why else ())
     cases, notes = _fitting(sides, noise, precision)
     judged = conversion(sides.computed, sides.reference, sides.rounded, cases, noise.results)
-    exact = _exact(sides, noise.weights, cases)
+    exact = _exact(sides, noise.weights, cases, narrow=True)
     judged = _worse(judged, exact, precision.name)
     judged = _with_ranges(_with_weights(sides, judged, precision), noise, cases)
     return Converted(judged, exact, tuple(notes))
@@ -199,7 +199,7 @@ def _fitting(sides: Sides, noise: RoundingEvaluated, precision: Precision) -> tu
     return cases, notes
 
 
-def _exact(sides: Sides, floors: Mapping[str, float], cases: Sequence[int]) -> Judged | None:
+def _exact(sides: Sides, floors: Mapping[str, float], cases: Sequence[int], narrow: bool = False) -> Judged | None:
     """The answer on what the file says in float64; None where file or reference have no evaluation in float64."""
     own, reference = sides.own, sides.reference
     if own is None or sides.computed.is_turned or {own.precision, reference.precision} != {"float64"}:
@@ -213,7 +213,7 @@ def _exact(sides: Sides, floors: Mapping[str, float], cases: Sequence[int]) -> J
             if key not in own.outputs or own.outputs[key].shape != reference.outputs[case_key(case, theirs)].shape:
                 return None  # its axes have another order
             outputs[case_key(case, theirs)] = own.outputs[key]
-    return exact_conversion(outputs, reference, floors, chosen) if outputs else None
+    return exact_conversion(outputs, reference, floors, chosen, narrow) if outputs else None
 
 
 def _with_ranges(judged: Judged, noise: RoundingEvaluated, cases: Sequence[int]) -> Judged:

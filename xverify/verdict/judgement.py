@@ -6,11 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..results.records import Layers, TensorError
+from ..results.layers import named, told
+from ..results.records import MOST_FAULTS, Error, Layers, TensorError
 from ..results.verdicts import Verdict
 from . import limits
 
 OWN_EQUAL, OWN_DRIFT = 10.0, 30.0  # limits where the noise floor is the error of one float32 run
+LEAST_JUDGED = 0.5  # share of the outputs and of the layers that must be judged, or the row is UNTESTED
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,7 @@ class Context:
     borrowed: whether the layers were captured in another callable than the one whose outputs are judged.
     away: output -> largest distance from what the captured callable returned / noise of all layers. An output that is absent could
         not be compared.
+    cap: the largest detection limit of an output that is judged.
     """
 
     modelled: bool
@@ -30,10 +33,11 @@ class Context:
     constant: frozenset[str] = frozenset()
     borrowed: bool = False
     away: Mapping[str, float] = field(default_factory=dict)
+    cap: float = limits.CAP
 
     @property
     def coherent(self) -> bool:
-        """Whether every layer was compared and is EQUAL."""
+        """Whether every layer was compared and is EQUAL, and each could have shown a fault."""
         return self.layers is not None and self.layers.complete and self.layers.verdict == Verdict.EQUAL
 
     def distance(self, output: str) -> float:
@@ -44,9 +48,14 @@ class Context:
 def judged(tensor: TensorError, context: Context) -> TensorError:
     """The error of one output with its own verdict."""
     verdict = _by_limits(tensor, context)
-    if tensor.output in context.constant:
+    if tensor.output in context.constant or (_vague(tensor, context) and not tensor.identical):
         verdict = max(verdict, Verdict.UNTESTED)
     return replace(tensor, verdict=verdict)
+
+
+def _vague(tensor: TensorError, context: Context) -> bool:
+    """Whether an error above the cap would not have shown in an output."""
+    return tensor.detection_limit is not None and not tensor.detection_limit <= context.cap
 
 
 def _by_limits(tensor: TensorError, context: Context) -> Verdict:
@@ -75,19 +84,90 @@ def measure(tensor: TensorError) -> float:
     return math.inf if ratio is None else ratio
 
 
-def conclusion(tensors: Sequence[TensorError], context: Context) -> tuple[Verdict, str | None]:
-    """The worst verdict on an output or on the layers, and its reason, which is None when none is needed."""
-    worst = max(tensors, key=lambda tensor: (_verdict(tensor), measure(tensor)))
-    verdict, layers = _verdict(worst), context.layers
-    if worst.reason is not None:
-        return verdict, worst.reason
-    if layers is not None and not all(tensor.identical for tensor in tensors):
-        verdict = max(verdict, layers.verdict) if layers.verdict != Verdict.EQUAL else verdict
-        first = layers.first
-        if first is not None and first.verdict == verdict:
-            others = [layers.describe(layer) for layer in layers.layers if layer is not first and layer.explanation]
-            return verdict, "; ".join([layers.describe(first), *others[:2]])
+def conclusion(tensors: Sequence[TensorError], context: Context) -> tuple[Verdict, str | None, float]:
+    """The worst verdict on an output or on the layers, its reason (None when none is needed), and the share that was judged.
+
+    A case of an output that is UNTESTED counts for the share alone where the output is judged in another case, and so does a layer.
+    """
+    layers = None if all(tensor.identical for tensor in tensors) else context.layers
+    share = min(_judged_outputs(tensors), 1.0 if layers is None else layers.judged)
+    worst = max(_deciding(tensors), key=lambda tensor: (_verdict(tensor), measure(tensor)))
+    verdict, reason = _verdict(worst), worst.reason
+    if reason is None:
+        verdict, reason = _with_layers(worst, layers, context)
+    if share < 1 and verdict < Verdict.UNTESTED:
+        says = _unjudged(tensors, layers, context)
+        if share < LEAST_JUDGED:
+            verdict, says = Verdict.UNTESTED, f"{says}; at least {LEAST_JUDGED:.0%} must be judged"
+        reason = "; ".join(filter(None, [says, reason]))
+    return verdict, reason, share
+
+
+def demanded(error: Error, require: float | None, strict: bool) -> Error:
+    """The error with what a user asks of it: UNTESTED when it does not show enough.
+
+    require: the relative error that must show in every output; None: what the cap asks for.
+    strict: whether every output and every layer must be judged.
+    """
+    if error.verdict >= Verdict.UNTESTED or error.verdict == Verdict.IDENTICAL:
+        return error
+    says = _not_required(error, require) if require is not None else ""
+    if not says and strict and error.judged is not None and error.judged < 1:
+        says = "--strict asks for a verdict on every output and layer"
+    if not says:
+        return error
+    return replace(error, verdict=Verdict.UNTESTED, reason="; ".join(filter(None, [says, error.reason])))
+
+
+def _not_required(error: Error, require: float) -> str:
+    """Which output would not have shown the relative error that is required; "" when all would."""
+    asked = f"{require:g} was required"
+    for tensor in error.tensors:
+        if not tensor.identical and not (tensor.detection_limit is not None and tensor.detection_limit <= require):
+            return f"{_would_not_show(tensor)}; {asked}"
+    if not error.tensors and not (error.detection_limit is not None and error.detection_limit <= require):
+        return f"no detection limit is known; {asked}"
+    return ""
+
+
+def _would_not_show(tensor: TensorError) -> str:
+    if tensor.detection_limit is None:
+        return f"the detection limit of `{tensor.output}` is not known"
+    error = shown_limit(tensor.detection_limit)
+    return f"a relative error of {error} would not have been seen in `{tensor.output}`, case {tensor.case}"
+
+
+def _deciding(tensors: Sequence[TensorError]) -> Sequence[TensorError]:
+    """The errors that decide. A case that is UNTESTED decides only for an output that is judged in no case."""
+    known = {tensor.output for tensor in tensors if _verdict(tensor) != Verdict.UNTESTED}
+    return [tensor for tensor in tensors if _verdict(tensor) != Verdict.UNTESTED or tensor.output not in known]
+
+
+def _judged_outputs(tensors: Sequence[TensorError]) -> float:
+    return sum(_verdict(tensor) != Verdict.UNTESTED for tensor in tensors) / max(1, len(tensors))
+
+
+def _with_layers(worst: TensorError, layers: Layers | None, context: Context) -> tuple[Verdict, str | None]:
+    """The verdict and reason of the worst output, or of the layers where they are worse."""
+    verdict = _verdict(worst)
+    if layers is not None and layers.verdict > Verdict.EQUAL:
+        verdict = max(verdict, layers.verdict)
+        if layers.verdict == verdict:
+            return verdict, "; ".join(told(layers.faults, MOST_FAULTS))
     return verdict, _reason(worst, context)
+
+
+def _unjudged(tensors: Sequence[TensorError], layers: Layers | None, context: Context) -> str:
+    """What was not judged."""
+    parts = []
+    vague = [tensor for tensor in tensors if _verdict(tensor) == Verdict.UNTESTED]
+    if vague:
+        names = dict.fromkeys(f"{tensor.output}, case {tensor.case}" for tensor in vague)
+        parts.append(f"{len(vague)} of {len(tensors)} outputs ({named(names)})")
+    if layers is not None and layers.untested:
+        names = dict.fromkeys(layer.layer for layer in layers.untested)
+        parts.append(f"{len(layers.untested)} of {len(layers.layers)} layers ({named(names)})")
+    return f"UNTESTED: a relative error of {context.cap:g} would not have been seen in {' and '.join(parts)}"
 
 
 def _verdict(tensor: TensorError) -> Verdict:
@@ -97,6 +177,8 @@ def _verdict(tensor: TensorError) -> Verdict:
 def _reason(tensor: TensorError, context: Context) -> str | None:
     """Why an output has its verdict; None for one that is plainly EQUAL."""
     verdict, ratio = _verdict(tensor), measure(tensor)
+    if verdict == Verdict.UNTESTED and tensor.output not in context.constant:
+        return f"{_would_not_show(tensor)}; the limit is {context.cap:g}"
     if verdict == Verdict.UNTESTED:
         return f"output {tensor.output!r} of the reference is the same for every input: no fault could show in it"
     place = f"{tensor.output}, case {tensor.case}: error"
@@ -118,6 +200,14 @@ def _reason(tensor: TensorError, context: Context) -> str | None:
     return f"{place} is {ratio:.3g} x the noise of all layers (limit {limit:g}){_no_excuse(tensor, context)}"
 
 
+def shown_limit(limit: float) -> str:
+    """A detection limit with one digit, rounded up: an error of this size would have been seen."""
+    if not 0 < limit < math.inf:
+        return f"{limit:g}"
+    step = 10.0 ** math.floor(math.log10(limit))
+    return f"{math.ceil(limit / step - 1e-9) * step:.1g}"
+
+
 def _excuse(place: str, tensor: TensorError, context: Context) -> str:
     """Why an output is EQUAL although its residual is more than EQUAL_RHO times the noise."""
     assert context.layers is not None
@@ -134,6 +224,8 @@ def _no_excuse(tensor: TensorError, context: Context) -> str:
     if layers is None or layers.verdict != Verdict.EQUAL:
         return ""
     text = "; every layer that was compared is EQUAL"
+    if layers.untested:
+        return f"{text}, but {len(layers.untested)} of {len(layers.layers)} could not have shown a fault"
     if not layers.complete:
         return f"{text}, but only {layers.compared} of {layers.known} were compared completely"
     away = context.distance(tensor.output)

@@ -73,6 +73,7 @@ def compare(
     returned: Arrays | None = None,
     rounding_floors: Mapping[str, float] | None = None,
     file: str = "",
+    cap: float = rule.CAP,
 ) -> Error:
     """Judge the outputs of one subject. All arrays are named "case/output".
 
@@ -87,6 +88,7 @@ def compare(
     returned: what the captured callable returned, when it is another than the one that computed ``outputs``.
     rounding_floors: ``floors`` with the roundings that explain some layers; omitted when none does.
     file: the model file that returned the outputs, for messages; "" where there is none.
+    cap: the largest detection limit of an output that is judged.
     """
     expected = [(case, name) for case in cases for name in spec.outputs]
     context = Context(
@@ -95,6 +97,7 @@ def compare(
         constant=frozenset(constant_outputs(truth, spec, cases) if constant is None else constant),
         borrowed=returned is not None,
         away=_distances(outputs, returned or {}, floors or {}),
+        cap=cap,
     )
     tensors = [
         judged(_tensor(case, name, outputs, truth, float32, spec, floors, rounding_floors, file), context)
@@ -102,7 +105,7 @@ def compare(
     ]
     compared = [tensor for tensor in tensors if tensor.mean_abs is not None]
     strange = _strange(outputs, expected, spec, file)
-    verdict, reason = (Verdict.INVALID, strange[0]) if strange else conclusion(tensors, context)
+    verdict, reason, share = (Verdict.INVALID, strange[0], None) if strange else conclusion(tensors, context)
     if verdict.fails and len(spec.outputs) > 1:
         swapped = swapped_outputs(outputs, truth, list(spec.outputs), cases)
         reason = f"{swapped}; {reason}" if swapped else reason
@@ -118,6 +121,10 @@ def compare(
         expected=len(expected),
         tensors=tuple(tensors),
         layers=layers,
+        detection_limit=max(
+            (each.detection_limit for each in tensors if each.detection_limit is not None), default=None
+        ),
+        judged=share,
     )
 
 
@@ -198,8 +205,9 @@ def _whole_numbers(case: int, name: str, ours: Array, theirs: Array, rounding_fl
     ratio = math.inf if different else 0.0
     rounding = None if rounding_floor is None else _quotient(share, rounding_floor)
     return TensorError(
-        case, name, share, float(different > 0), share, ratio, identical=not different, rounding_ratio=rounding
-    )
+        case, name, share, float(different > 0), share, ratio, identical=not different, rounding_ratio=rounding,
+        detection_limit=0.0,
+    )  # fmt: skip
 
 
 def _floating(
@@ -239,6 +247,7 @@ def _floating(
         reason = f"output {name!r} of the reference has {_count(single)} in float32, {_count(theirs)} in float64"
         return TensorError(case, name, reason=reason)
     own = max(noise, rule.UNIT / math.sqrt(3) * size)
+    limit = OWN_EQUAL * own if floor is None else rule.EQUAL_RHO * floor
     return TensorError(
         case,
         name,
@@ -249,6 +258,7 @@ def _floating(
         noise_ratio=None if floor is None else _quotient(error, floor),
         identical=identical,
         rounding_ratio=None if rounding_floor is None else _quotient(error, rounding_floor),
+        detection_limit=_quotient(limit, size),
     )
 
 
