@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from .figures import shown_limit
 from .verdicts import Verdict, settle_verdict
 
 MOST_NAMES = 3  # layers with one fault that a sentence names
@@ -80,6 +81,8 @@ class LayerError:
         before: the layer that is computed just before this one; when it is omitted, a fault in glue code has one end only.
         first: whether it is the first fault in the order of computation.
         """
+        if self.verdict == Verdict.UNTESTED:
+            return f"{self.layer} is UNTESTED: {self._unseen}"
         worst = max(self.ratio, self.input_ratio)
         channel = f" (worst group {self.channel_ratio:.3g} x)" if self.channel_ratio else ""
         size = f"{worst:.3g} x its noise floor{channel}"
@@ -106,6 +109,13 @@ class LayerError:
         start = f"`{after}`" if after else "the model's inputs"
         place = f"between {start} and {what}" if after or self.source else f"before {what}"
         return place + (f" ({self.source})" if self.source else "")
+
+    @property
+    def _unseen(self) -> str:
+        """Why no fault could have shown."""
+        if self.undetermined > 1 / 2:
+            return f"{self.undetermined:.1%} of its values have no digit that its precision determines"
+        return f"a relative error of {shown_limit(self.detection_limit or 0.0)} would not have been seen"
 
     @property
     def _given(self) -> str:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ..results.figures import shown_limit
 from ..results.layers import named, told
 from ..results.records import MOST_FAULTS, Error, Layers, TensorError
 from ..results.verdicts import Verdict
@@ -197,15 +198,20 @@ def _reason(tensor: TensorError, context: Context) -> str | None:
             f"(limit {_rounding_limit(context):g}); {explained}"
         )
     limit = limits.EQUAL_RHO if verdict == Verdict.DRIFT else limits.DRIFT_RHO
-    return f"{place} is {ratio:.3g} x the noise of all layers (limit {limit:g}){_no_excuse(tensor, context)}"
+    told = f"{place} is {ratio:.3g} x the noise of all layers (limit {limit:g}){_no_excuse(tensor, context)}"
+    return "; ".join(filter(None, [told, detection(tensor)]))
 
 
-def shown_limit(limit: float) -> str:
-    """A detection limit with one digit, rounded up: an error of this size would have been seen."""
-    if not 0 < limit < math.inf:
-        return f"{limit:g}"
-    step = 10.0 ** math.floor(math.log10(limit))
-    return f"{math.ceil(limit / step - 1e-9) * step:.1g}"
+def detection(tensor: TensorError) -> str:
+    """What rounding explains of an output, and what would have been seen; "" where no detection limit was measured."""
+    if not tensor.detection_limit:
+        return ""
+    seen = f"a relative error from {shown_limit(tensor.detection_limit)} on would have been seen"
+    if tensor.detection_limit_worst is not None and tensor.detection_limit_worst > 2 * tensor.detection_limit:
+        seen += f" (from {shown_limit(tensor.detection_limit_worst)} on in the group of values with the most noise)"
+    if not tensor.rel_rms or not tensor.noise_ratio or not math.isfinite(tensor.noise_ratio):
+        return f"`{tensor.output}`: {seen}"
+    return f"rounding explains up to {tensor.rel_rms / tensor.noise_ratio:.2g} of `{tensor.output}`; {seen}"
 
 
 def _excuse(place: str, tensor: TensorError, context: Context) -> str:
