@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ..results.records import Result, Row, TensorError
 from ..verdict.judgement import detection
@@ -10,16 +10,23 @@ from .notes import few
 
 
 def sentences(result: Result) -> Iterator[str]:
-    """What rounding explains of the outputs of each row, and what would have been seen, of the case in which it is least."""
+    """What rounding explains of the outputs of each row, and what would have been seen. Rows of which the same holds share one."""
+    subjects: dict[str, list[str]] = {}
     for row in result.rows:
-        worst: dict[str, TensorError] = {}
-        for tensor in row.error.tensors if row.error is not None else ():
-            known = worst.get(tensor.output)
-            if known is None or (tensor.detection_limit or 0.0) > (known.detection_limit or 0.0):
-                worst[tensor.output] = tensor
-        said = "; ".join(filter(None, map(detection, worst.values())))
+        said = "; ".join(filter(None, map(detection, _worst(row))))
         if said:
-            yield f"Detection limit: {row.subject}: {said}"
+            subjects.setdefault(said, []).append(row.subject)
+    yield from (f"Detection limit: {', '.join(dict.fromkeys(names))}: {said}" for said, names in subjects.items())
+
+
+def _worst(row: Row) -> Iterable[TensorError]:
+    """The case of each output in which its detection limit is largest."""
+    worst: dict[str, TensorError] = {}
+    for tensor in row.error.tensors if row.error is not None else ():
+        known = worst.get(tensor.output)
+        if known is None or (tensor.detection_limit or 0.0) > (known.detection_limit or 0.0):
+            worst[tensor.output] = tensor
+    return worst.values()
 
 
 def undetermined(row: Row) -> Iterator[str]:

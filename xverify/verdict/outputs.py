@@ -17,7 +17,7 @@ from ..results.verdicts import Verdict
 from ..weights.canonical import Array
 from ..workload.keys import case_key
 from . import limits as rule
-from .judgement import OWN_DRIFT, OWN_EQUAL, Context, conclusion, judged, measure
+from .judgement import LEAST_JUDGED, OWN_DRIFT, OWN_EQUAL, Context, conclusion, judged, measure
 from .swapped import swapped_outputs
 
 Arrays = Mapping[str, Array]
@@ -54,9 +54,10 @@ RULE = (
     f"where its outputs are within {rule.EQUAL_RHO:g} x this noise of what the captured one returned). "
     f"DRIFT, a warning: R <= {rule.DRIFT_R:g}, C <= {rule.DRIFT_C:g}, rho <= {rule.DRIFT_RHO:g}; or findings that another "
     f"precision reproduces, with rho <= {rule.EQUAL_RHO:g} against the noise with that precision in place. "
-    "DIFFERENT: more than that. "
-    "INVALID: weights, coverage, shape, dtype or NaN pattern are wrong. UNTESTED: an output of the reference is constant. Without "
-    "a float64 replay the noise floor is the error of one float32 run, and the limits on the outputs are "
+    "DIFFERENT: more than that, or a named mistake of the port, however small. "
+    "INVALID: weights, coverage, shape, dtype or NaN pattern are wrong. UNTESTED: an output of the reference is constant, "
+    f"or a relative error of {rule.CAP:g} would not have shown in it, or less than {LEAST_JUDGED:.0%} of outputs or layers were "
+    "judged. Without a float64 replay the noise floor is the error of one float32 run, and the limits on the outputs are "
     f"{OWN_EQUAL:g} and {OWN_DRIFT:g}."
 )
 
