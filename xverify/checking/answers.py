@@ -8,7 +8,6 @@ from ..engine.budget import Clock
 from ..progress import Listener
 from ..results.precision import Precision
 from ..results.verdicts import Verdict
-from ..verdict.limits import CAP, NARROW_CAP
 from ..worker.process import Worker
 from . import sequence
 from .candidate import Candidate, Target
@@ -108,8 +107,9 @@ class Answers:
         assert cases is not None
         found = {}
         if own is not None or target is None:
-            cap = NARROW_CAP if (candidate.precision or Precision()).is_narrow else CAP
-            found[RUNTIME] = runtime(computed, own, cases.count, candidate.layers, opened.form.title, cap)
+            found[RUNTIME] = runtime(
+                computed, own, cases.count, candidate.layers, opened.form.title, candidate.precision
+            )
         if target is not None:
             found[CONVERSION] = self._convert(candidate, computed, target, found.get(RUNTIME))
         return found

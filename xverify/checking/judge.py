@@ -10,6 +10,7 @@ import numpy as np
 
 from ..results.figures import Figures
 from ..results.layers import Layers
+from ..results.precision import Precision
 from ..results.records import Error
 from ..results.verdicts import Verdict
 from ..verdict.limits import CAP, UNIT
@@ -22,6 +23,7 @@ from .figures import figures
 from .meaning import Floors, Meaning, joined
 
 RUNTIME, CONVERSION = "runtime", "conversion"  # the two questions; the rows of a result file have them as tasks
+NARROW_CAP = 1.0  # of the detection limit at a precision below float32, whose own rounding is that large
 
 
 @dataclass(frozen=True)
@@ -52,16 +54,17 @@ def runtime(
     cases: int,
     layers: Layers | None,
     format: str,
-    cap: float = CAP,
+    precision: Precision | None = None,
 ) -> Judged:
     """Does the runtime compute what the file says?
 
     own: the file's meaning; None where the format has none. layers: the verdicts on its nodes; None without any.
-    format: what a file of this format is called. cap: see ``compare``.
+    format: what a file of this format is called. precision: of the file; None for float32.
     """
     if own is None:
         return Judged(_nodes_alone(layers, f"{no_evaluation(format)}: name a reference with --against"), {})
-    return _judged(computed.own, own, own.floors, cases, layers, own.rounding_floors, cap)
+    narrow = precision is not None and precision.is_narrow
+    return _judged(computed.own, own, own.floors, cases, layers, own.rounding_floors, NARROW_CAP if narrow else CAP)
 
 
 def no_evaluation(format: str) -> str:
@@ -100,6 +103,7 @@ def conversion(
     floors = joined([reference.floors, mine, more])
     rounding = own.rounding_floors if own else None
     rounding_floors = joined([reference.floors, renamed(rounding, computed), more]) if rounding else None
+    cap = CAP if more is None else NARROW_CAP
     judged = _judged(computed.outputs, reference, floors or None, cases, None, rounding_floors, cap)
     if computed.missing and judged.error.verdict < Verdict.UNTESTED:
         reason = f"the file has no output for {', '.join(computed.missing)} of the reference"
@@ -114,9 +118,17 @@ def _within(cases: int | Sequence[int], known: int | None) -> Sequence[int]:
 
 
 def exact_conversion(
-    outputs: Mapping[str, Array], reference: Meaning, floors: Floors, cases: Sequence[int], cap: float = CAP
+    outputs: Mapping[str, Array],
+    reference: Meaning,
+    floors: Floors,
+    cases: Sequence[int],
+    narrow: bool = False,
 ) -> Judged:
-    """Does the file say what the reference says, both in float64? outputs: what the file says, under the reference's names."""
+    """Does the file say what the reference says, both in float64?
+
+    outputs: what the file says, under the reference's names. narrow: whether the floors are those of a precision below float32.
+    """
+    cap = NARROW_CAP if narrow else CAP
     return _judged(outputs, reference, joined([reference.floors, floors]), cases, cap=cap)
 
 

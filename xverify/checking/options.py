@@ -109,7 +109,8 @@ class CheckSettings:
     accept: str | None = option(
         None, "conditions that decide instead of the verdict, e.g. 'top1>=0.99,sqnr>=30'", group=VERDICT, metavar="CONDITIONS"
     )  # fmt: skip
-    strict: bool = option(False, "count DRIFT, otherwise a warning, as a failure", group=VERDICT)
+    strict: bool = reused("strict", group=VERDICT)
+    require: float | None = reused("require", group=VERDICT)
     time: bool = option(
         False, "also time the files, after their verdicts and in alternation, and measure their memory", group=TIMING
     )

@@ -13,7 +13,7 @@ from ..results.layers import LayerError, Layers
 from ..results.precision import Precision
 from ..results.verdicts import Verdict
 from ..verdict.findings import APPROXIMATION
-from ..verdict.limits import CAP, NARROW_CAP, UNIT, UNITS
+from ..verdict.limits import UNIT, UNITS
 from ..verdict.outputs import Floor
 from ..weights import npz
 from ..weights.canonical import Array
@@ -118,8 +118,8 @@ def convert_at(sides: Sides, precision: Precision) -> Converted:
         exact = _exact(sides, renamed(sides.own.floors, sides.computed), every) if sides.own else None
         return Converted(_worse(judged, exact, "float32"), exact, (why,) if why else ())
     cases, notes = _fitting(sides, noise, precision)
-    judged = conversion(sides.computed, sides.reference, sides.rounded, cases, noise.results, NARROW_CAP)
-    exact = _exact(sides, noise.weights, cases, NARROW_CAP)
+    judged = conversion(sides.computed, sides.reference, sides.rounded, cases, noise.results)
+    exact = _exact(sides, noise.weights, cases, narrow=True)
     judged = _worse(judged, exact, precision.name)
     judged = _with_ranges(_with_weights(sides, judged, precision), noise, cases)
     return Converted(judged, exact, tuple(notes))
@@ -213,7 +213,7 @@ def _fitting(sides: Sides, noise: _Noise, precision: Precision) -> tuple[list[in
     return cases, notes
 
 
-def _exact(sides: Sides, floors: Floors, cases: Sequence[int], cap: float = CAP) -> Judged | None:
+def _exact(sides: Sides, floors: Floors, cases: Sequence[int], narrow: bool = False) -> Judged | None:
     """The answer on what the file says in float64; None where file or reference have no evaluation in float64."""
     own, reference = sides.own, sides.reference
     if own is None or sides.computed.is_turned or {own.precision, reference.precision} != {"float64"}:
@@ -227,7 +227,7 @@ def _exact(sides: Sides, floors: Floors, cases: Sequence[int], cap: float = CAP)
             if key not in own.outputs or own.outputs[key].shape != reference.outputs[case_key(case, theirs)].shape:
                 return None  # its axes have another order
             outputs[case_key(case, theirs)] = own.outputs[key]
-    return exact_conversion(outputs, reference, floors, chosen, cap) if outputs else None
+    return exact_conversion(outputs, reference, floors, chosen, narrow) if outputs else None
 
 
 def _with_ranges(judged: Judged, noise: _Noise, cases: Sequence[int]) -> Judged:

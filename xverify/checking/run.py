@@ -17,6 +17,7 @@ from ..framework.modelfile import ModelFile
 from ..progress import Listener
 from ..results.records import Host, InputsSummary, ReferenceSummary, Result, Row, Settings, WeightsSummary, overall
 from ..results.verdicts import Outcome, Verdict
+from ..verdict.judgement import demanded
 from ..verdict.outputs import RULE
 from ..worker.command import interpreter
 from ..worker.messages_graph import DescribeGraph
@@ -248,7 +249,7 @@ class Check:
             batch=int(batch or 1),
             status="ok" if judged is not None else failure.status if failure else "failed",
             reason=None if judged is not None else str(failure),
-            error=judged.error if judged else None,
+            error=demanded(judged.error, self.settings.require, self.settings.strict) if judged else None,
             environment=dict(opened.environment) if opened else {},
             figures=dict(judged.figures) if judged else {},
             notes=(*(computed.notes if computed else ()), *self._decisions(question, judged)),
@@ -315,6 +316,7 @@ class Check:
             seed=asked.seed,
             cases=cases.count if cases else 0,
             strict=asked.strict,
+            require=asked.require,
             trust=asked.trust,
             timeout=asked.timeout,
         )

@@ -14,7 +14,7 @@ PROBE_WEIGHTS = "probe"  # in the place of a weight file: draw the weights from 
 SHAPE = next(each for each in declared(CheckSettings) if each.name == "shape")
 # The settings of ``xverify check`` that are handed on to it.
 HANDED_ON = (
-    "on", "trust", "max_weights", "seed", "accept", "strict", "time", "effort", "warmup", "rerun", "pin", "allocator",
+    "on", "trust", "max_weights", "seed", "accept", "strict", "require", "time", "effort", "warmup", "rerun", "pin", "allocator",
     "threads", "timeout", "memory", "max_seconds",
 )  # fmt: skip
 

@@ -16,7 +16,7 @@ from ..reference.truth import Truth
 from ..results.records import Error, Row, Speed, Training
 from ..results.verdicts import Verdict
 from ..training.learner import Learner
-from ..verdict.judgement import doubtful, measure
+from ..verdict.judgement import demanded, doubtful, measure
 from ..verdict.limits import EQUAL_RHO
 from ..worker import messages
 from ..worker.messages_training import TrainingPrepared
@@ -171,7 +171,10 @@ class Candidate(TimedCandidate):
             replayed,
             self.measured.calls,
         )
-        return replace(error, timed_cases=self.measured.timed_cases)
+        return replace(self._demanded(error), timed_cases=self.measured.timed_cases)
+
+    def _demanded(self, error: Error) -> Error:
+        return demanded(error, self.request.require, self.request.strict)
 
     def judge_again(self, prepared: Prepared, truth: Truth) -> None:
         """Compare the weights and the last timed outputs of a later process run with the reference."""
@@ -204,7 +207,8 @@ class Candidate(TimedCandidate):
             self.error, self.training = wrong, parity.wrong_weights(wrong)
             return
         with self._stage("training-parity checks"):
-            self.error, self.training = parity.judge(self.learner(), observed.result())
+            error, self.training = parity.judge(self.learner(), observed.result())
+            self.error = self._demanded(error)
 
     def judge_training_again(self, parity: learning.Parity[Any], prepared: Prepared) -> None:
         """Judge the weights and one training step of a later process run."""

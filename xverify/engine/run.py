@@ -130,6 +130,7 @@ class Run:
         """The result so far."""
         rows = tuple(each.row(speed) for each, speed in zip(self.candidates, self._speeds()))
         timeline = self.clock.timeline()
+        reference = summary.reference(self.request, self.prepared, self.export, self.truth, self._layers())
         unavoidable = sum(each.measurements().unavoidable_seconds for each in self.candidates)
         return Result(
             model=self.folder.name,
@@ -142,7 +143,7 @@ class Run:
             settings=self.settings,
             weights=self._weights(),
             inputs=summary.inputs(self.request, self.prepared),
-            reference=summary.reference(self.request, self.prepared, self.export, self.truth, self._layers()),
+            reference=summary.without_found(reference, rows),
             rule=outputs.RULE,
             notes=(*self.notes, *self.export.notes(), *overrun(self.budget, timeline)),
             timeline={**timeline, "unavoidable_seconds": unavoidable},

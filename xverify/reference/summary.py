@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ..errors import UsageError
-from ..results.records import InputsSummary, ReferenceSummary, Settings, WeightsSummary
+from ..results.records import InputsSummary, LayerError, ReferenceSummary, Row, Settings, WeightsSummary
 from ..weights import sharded
 from ..workload.digests import file_digest, files_digest
 from ..workload.options import OWN_WEIGHTS
@@ -75,3 +77,24 @@ def reference(
         precision_problem=truth.precision_problem if truth else "",
         random=truth.random if truth else "",
     )
+
+
+def without_found(reference: ReferenceSummary, rows: Iterable[Row]) -> ReferenceSummary:
+    """The reference without the untested weights and constants in which a row has a fault: such a fault does show."""
+    every = [
+        layer
+        for row in rows
+        for found in (row.error.layers if row.error else None, row.training.layers if row.training else None)
+        for layer in (found.layers if found is not None else ())
+    ]
+    found = [name for name in reference.untested if any(_explains(layer, name) for layer in every)]
+    rest = tuple(name for name in reference.untested if name not in found)
+    return replace(reference, untested=rest, tested=reference.tested + len(found))
+
+
+def _explains(layer: LayerError, name: str) -> bool:
+    """Whether the explanation of a layer names a weight or constant of it. name: ``layer.attribute``."""
+    owner, _, attribute = name.rpartition(".")
+    words = re.escape(attribute.replace("_", " "))
+    says = (layer.explanation or "").replace("_", " ")
+    return layer.layer == owner and re.search(rf"\b{words}\b", says) is not None

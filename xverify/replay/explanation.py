@@ -63,7 +63,7 @@ class Explainer:
         fused = self.fused.faulty_layer(finding, captured, args) if found is None else None
         if fused is not None and fused.fault is not None:
             self.likely_kind = fused.fault.kind
-            found = Explanation(fused.fault.kind, fused.fault.says, fused.fault.rounding)
+            found = Explanation(fused.fault.kind, fused.fault.says, fused.fault.rounding)  # other faults were not tried
         if found is None:
             found = self.code.of_layer(finding, args, captured, floors, channel_axis(layer, captured.dim()))
         if found is None:
@@ -94,7 +94,8 @@ class Explainer:
             return None
         self.likely_kind = best.kind
         says = best.says + (f", or {rivals[0].says}: these inputs cannot tell which" if rivals else "")
-        return Explanation(best.kind, says, best.rounding and all(fault.rounding for fault in rivals))
+        rounding = best.rounding and all(fault.rounding for fault in rivals)
+        return Explanation(best.kind, says, rounding, mistake=not (best.rounding or rivals))
 
     def _fitting_faults(
         self, finding: Finding, captured: Tensor, floors: Floors, args: Any

@@ -22,8 +22,10 @@ DIGITS = 4  # of a number that a port may have; more are kept where these do not
 Value = Callable[[Rewrite], Tensor | None]
 
 
-def fitted(operations: Sequence[Operation], captured: Tensor, value: Value) -> Iterator[tuple[Rewrite, Tensor]]:
-    """For each number of these operations the value that comes nearest to a captured tensor, and the tensor with it.
+def fitted(operations: Sequence[Operation], captured: Tensor, value: Value) -> Iterator[tuple[Rewrite, Tensor, float]]:
+    """For each number of these operations the value that comes nearest to a captured tensor.
+
+    Yields the operations with it, the tensor with it, and the relative change of the number.
 
     value: the tensor with some operations changed; None where the change does not fit.
     """
@@ -40,7 +42,9 @@ def fitted(operations: Sequence[Operation], captured: Tensor, value: Value) -> I
                 yield from _nearest({operation: places[operation] for operation in chosen}, captured, value)
 
 
-def _nearest(places: dict[Operation, Setting], captured: Tensor, value: Value) -> Iterator[tuple[Rewrite, Tensor]]:
+def _nearest(
+    places: dict[Operation, Setting], captured: Tensor, value: Value
+) -> Iterator[tuple[Rewrite, Tensor, float]]:
     first = next(iter(places.values()))
 
     def rewrite(number: float) -> Rewrite:
@@ -55,7 +59,7 @@ def _nearest(places: dict[Operation, Setting], captured: Tensor, value: Value) -
         for rounded in (float(f"{number:.{DIGITS}g}"), number):
             found = value(rewrite(rounded))
             if found is not None:
-                yield rewrite(rounded), found
+                yield rewrite(rounded), found, abs(rounded / first.value - 1) if first.value else math.inf
         return
 
 

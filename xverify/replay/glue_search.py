@@ -39,17 +39,22 @@ OF_WEIGHTS = ("one stale weight", "some channels")  # patterns that say somethin
 RECENT = 8  # layers whose tensors may be passed on in place of the right ones
 Arithmetic = Callable[[], AbstractContextManager[Any]]  # Any: what a context manager returns is not used
 
+ROUNDED_NUMBER = 1e-5  # relative change of a number; a smaller one may come from computing the number in float32
 SAME = 1e-9  # relative difference (largest value) of two results in float64 that are the same
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """What a port may compute. value: the tensor that it then passes on. lines: of the reference's code that are changed."""
+    """What a port may compute. value: the tensor that it then passes on. lines: of the reference's code that are changed.
+
+    mistake: whether it is a mistake of the port, and neither a rounding of a number nor one of several that fit.
+    """
 
     kind: str
     says: str
     lines: str
     value: Tensor
+    mistake: bool = True
 
 
 @dataclass(frozen=True)
@@ -129,7 +134,7 @@ class GlueSearch:
             self.tape.settle(floors.exact)
             return finding
         found = self.explanation(finding, captured, floors, axis) if self.enabled else None
-        return finding if found is None else replace(finding, glue=found.says)
+        return finding if found is None else replace(finding, glue=found.says, mistake=found.mistake)
 
     def through_layer(self, finding: Finding, captured: Tensor, floors: Floors, pause: Pause, args: Any) -> Finding:
         """Explain a wrong output of a layer that is judged together with the glue code before it.
@@ -144,7 +149,7 @@ class GlueSearch:
             return finding
         axis = channel_axis(layer, captured.dim())
         found = self.explanation(finding, captured, floors.of(outputs[finding.index]), axis)
-        return finding if found is None else replace(finding, glue=found.says)
+        return finding if found is None else replace(finding, glue=found.says, mistake=found.mistake)
 
     def of_layer(self, finding: Finding, args: Any, captured: Tensor, floors: Floors, axis: int) -> Explanation | None:
         """Explain the first output of a layer by its own code, of which every operation is recorded."""
@@ -155,7 +160,7 @@ class GlueSearch:
             return None
         compared = _Compared(finding, captured, floors.of(outputs[0]), axis)
         chosen = self._chosen(compared, self._changes(outputs[0])) or self._fitted(compared)
-        return None if chosen is None else Explanation(chosen.kind, chosen.says)
+        return None if chosen is None else Explanation(chosen.kind, chosen.says, mistake=chosen.mistake)
 
     def _outputs(self, layer: nn.Module, args: Any, pause: Pause) -> list[Tensor]:
         """What a layer returns for these arguments, with its operations recorded."""
@@ -175,7 +180,7 @@ class GlueSearch:
         compared = _Compared(finding, captured, floors, axis)
         chosen = self._chosen(compared, self._hypotheses(floors.exact)) or self._fitted(compared)
         if chosen is not None:
-            return Explanation(chosen.kind, f"the port {chosen.says}{chosen.lines}")
+            return Explanation(chosen.kind, f"the port {chosen.says}{chosen.lines}", mistake=chosen.mistake)
         found = describe(captured, floors.exact, lambda value: compared.fits(value) is not None)
         if found is None or found.kind in OF_WEIGHTS:
             self.remaining_searches -= 1
@@ -204,7 +209,7 @@ class GlueSearch:
         if not rivals:
             self.known.append((best.kind, best.says))
             return best
-        return replace(best, says=f"{best.says}, or {rivals[0].says}: these inputs cannot tell which")
+        return replace(best, says=f"{best.says}, or {rivals[0].says}: these inputs cannot tell which", mistake=False)
 
     def _hypotheses(self, exact: Tensor) -> Iterator[Hypothesis]:
         """What the port may have passed on in place of a tensor of the reference."""
@@ -227,11 +232,12 @@ class GlueSearch:
         if not exact.is_floating_point():
             return None
         operations = self.tape.behind(exact)[-MOST_OPERATIONS:]
-        for rewrite, value in fitted(
+        for rewrite, value, change in fitted(
             operations, compared.captured, lambda rewrite: self._value(exact, rewrite, operations)
         ):
             if compared.fits(value) is not None:
-                return Hypothesis(rewrite.kind, rewrite.says, _lines(list(rewrite.computes)), value)
+                mistake = change > ROUNDED_NUMBER
+                return Hypothesis(rewrite.kind, rewrite.says, _lines(list(rewrite.computes)), value, mistake)
         return None
 
     def _value(self, exact: Tensor, rewrite: Rewrite, operations: Sequence[Operation]) -> Tensor | None:

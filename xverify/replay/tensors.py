@@ -212,6 +212,7 @@ def _judge(place: Place, captured: Tensor, floors: Floors, terms: int, axis: int
     return Finding(
         place.layer, place.call, place.index, place.kind, place.what, ratio, groups.ratio, terms, mean, largest, relative,
         floor_share=groups.floor_share, worst_share=groups.worst_share, undetermined=groups.undetermined_share,
+        unit=floors.unit,
     )  # fmt: skip
 
 

@@ -11,9 +11,9 @@ from rich.markup import escape
 from ..results.figures import Figures
 from ..results.records import Result, Row
 from ..results.verdicts import Verdict
-from . import layers, limits, numbers, quantisation
+from . import detection, layers, limits, numbers, quantisation
 from .notes import coverage, notes, speed_sentences, tally
-from .rows import RATIO, fitting, speed_columns, why_not_counted
+from .rows import DETECTION, RATIO, fitting, speed_columns, why_not_counted
 from .style import STYLES, coloured
 from .tables import Column
 from .terminal import speed_reason, tell
@@ -68,9 +68,12 @@ def reasons(result: Result, by_node: bool = False) -> Iterator[tuple[str, str, s
     """
     for row in result.rows:
         differs = STYLES.get(row.error.verdict, "red") if row.error else "red"
-        for style, reason in (("red", row.reason), (differs, row.error.reason if row.error else None)):
+        causes = row.error.causes(where="; --nodes shows all") if row.error else []
+        for style, reason in (("red", row.reason), *((differs, cause) for cause in causes)):
             if reason and not (by_node and layers.told(row)):
                 yield style, f"{row.subject}, {row.task}", reason
+        for says in detection.undetermined(row):
+            yield STYLES[Verdict.UNTESTED], f"{row.subject}, {row.task}", says
         slow = speed_reason(row, result.noise.refusal)
         if slow is not None and why_not_counted(row) != "":
             yield slow[0], f"{row.subject}, speed", slow[1]
@@ -82,6 +85,7 @@ def footer(result: Result) -> Iterator[str]:
     yield f"Answers: {'; '.join(meant)}"
     reference = result.reference
     yield f"Compared with: {reference.framework}; noise floor: {reference.floor}"
+    yield from detection.sentences(result)
     for row in result.rows:
         if row.task == result.tasks[-1]:
             if row.precision is not None and row.precision.says != row.precision.name:
@@ -143,7 +147,8 @@ def _nodes(row: Row) -> str:
     if found is None or not found.compared:
         return numbers.ABSENT
     wrong = sum(layer.verdict == Verdict.DIFFERENT for layer in found.layers)
-    return f"[red]{wrong} of {found.known} differ[/]" if wrong else f"{found.compared}/{found.known}"
+    judged = found.compared - len(found.untested)
+    return f"[red]{wrong} of {found.known} differ[/]" if wrong else f"{judged}/{found.known}"
 
 
 def _precision(row: Row) -> str:
@@ -174,6 +179,7 @@ COLUMNS: tuple[Column[Row], ...] = (
     _figure("kl", best_is_large=False, places=None),
     Column("nodes", _nodes),
     Column("verdict", _verdict, left=True),
+    Column(DETECTION, lambda row: numbers.limit(row.error.detection_limit if row.error else None), short="would show"),
 )
 ALWAYS = ("file", "runtime", "question", "verdict")
 DISPENSABLE = (
@@ -182,6 +188,7 @@ DISPENSABLE = (
     "peak MiB",
     "cosine",
     "KL",
+    DETECTION,
     "top-5",
     "nodes",
     RATIO,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..results.records import Result, Row
 from ..results.verdicts import Outcome
-from . import check, notes, rows, terminal
+from . import check, detection, notes, rows, terminal
 from .tables import Column
 
 SEVERITY = (Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.ERROR, Outcome.FAIL)
@@ -45,7 +45,11 @@ def reasons(result: Result) -> Iterator[Reason]:
 
 def footer(result: Result) -> Iterator[str]:
     """What was checked, against what, and what it means."""
-    yield from check.footer(result) if of_files(result) else notes.footer(result)
+    if of_files(result):
+        yield from check.footer(result)
+    else:
+        yield from detection.sentences(result)
+        yield from notes.footer(result)
 
 
 def tally(result: Result) -> str:

@@ -112,6 +112,8 @@ COLUMNS: dict[str, Callable[[Result, Row], Value]] = {
     "gpu_peak_mib": _memory("gpu_peak_mib"),
     "weights_digest": lambda result, row: row.weights_digest,
     "weights_route": lambda result, row: row.weights_route,
+    "detection_limit": _error("detection_limit"),
+    "judged": _error("judged"),
 }
 
 

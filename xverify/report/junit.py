@@ -118,6 +118,8 @@ def _of_check(check: Check, group: str, strict: bool) -> Case:
 
 def _of_layer(layer: LayerError, says: str, group: str) -> Case:
     figures = {"R": repr(layer.ratio), "C": repr(layer.channel_ratio), "input R": repr(layer.input_ratio)}
+    if layer.detection_limit is not None:
+        figures["detection limit"] = repr(layer.detection_limit)
     return Case(f"layer {layer.layer}", group, "failure", layer.verdict, says, None, figures)
 
 
@@ -127,6 +129,7 @@ def _figures(row: Row) -> dict[str, str]:
     found = {
         "relative error": error.rel_rms if error is not None else None,
         "residual / noise floor": error.noise_ratio if error is not None else None,
+        "detection limit": error.detection_limit if error is not None else None,
         "fps": speed.fps if speed is not None and speed.counted else None,
         "time ratio": speed.ratio if speed is not None and speed.counted else None,
         "peak MiB": row.memory.peak_rss_mib,

@@ -19,7 +19,12 @@ from .tables import Column, FirstThatFits, borderless
 
 LOW, HIGH, WIDTH = 0.1, 1e6, 35  # R at the two ends of the bar, and the number of characters between them
 NARROWER = (20, 12)  # numbers of characters of the bar in narrower terminals
-STYLES: dict[str, str] = {Verdict.EQUAL: "green", Verdict.DRIFT: "yellow", Verdict.DIFFERENT: "red"}
+STYLES: dict[str, str] = {
+    Verdict.EQUAL: "green",
+    Verdict.DRIFT: "yellow",
+    Verdict.DIFFERENT: "red",
+    Verdict.UNTESTED: "yellow",
+}
 
 
 def bar(ratio: float | None, verdict: str, width: int = WIDTH) -> Text:
@@ -74,17 +79,22 @@ def told(row: Row) -> bool:
 
 def _told_once(layers: Layers, reason: str) -> tuple[str, list[str]]:
     """The reason for the heading, and the lines below the table. What one of them says the other leaves out."""
-    found = [(layers.describe(layer), list(_lines(layer))) for layer in layers.layers]
-    rest = reason
-    for clause, lines in found:
-        rest = rest.replace(clause, "") if clause in lines else rest
+    every = [line for layer in layers.layers for line in _lines(layer)]
+    rest, told = reason, set[str]()
+    for fault in layers.faults:
+        if fault.says in reason:
+            told.add(fault.clause)
+            rest = rest.replace(fault.says, "") if fault.clause in every else rest
     if not rest.strip("; "):
-        return "", [line for _, lines in found for line in lines]
-    return reason, [line for clause, lines in found if clause not in reason for line in lines]
+        return "", every
+    return reason, [line for layer in layers.layers if layers.describe(layer) not in told for line in _lines(layer)]
 
 
 def _lines(layer: LayerError) -> Iterator[str]:
     """What is known about a fault of a layer, or of the glue code before it."""
+    if layer.verdict == Verdict.UNTESTED:
+        yield layer.says()
+        return
     if layer.explanation or layer.reason:
         yield f"{layer.layer}: {layer.explanation or layer.reason}"
     if layer.verdict != Verdict.EQUAL and layer.faulty == "input" and layer.source:
@@ -96,10 +106,11 @@ def _lines(layer: LayerError) -> Iterator[str]:
 
 
 def _tables(layers: list[LayerError]) -> Iterator[Table]:
-    """Tables that need less and less width: with shorter bars, without bars, and without a column."""
+    """Tables that need less and less width: with shorter bars, without bars, and without columns."""
     for width in (WIDTH, *NARROWER, 0):
         yield _table(layers, COLUMNS, width)
-    yield _table(layers, [column for column in COLUMNS if column.title != "bits lost"], 0)
+    for dispensable in (("bits lost",), ("bits lost", "would show")):
+        yield _table(layers, [column for column in COLUMNS if column.title not in dispensable], 0)
 
 
 def _table(layers: list[LayerError], columns: Sequence[Column[LayerError]], width: int) -> Table:
@@ -126,6 +137,7 @@ COLUMNS: tuple[Column[LayerError], ...] = (
     Column("input R", lambda each: numbers.ABSENT if each.joined else numbers.layer_ratio(each.input_ratio)),
     Column("R", lambda each: numbers.layer_ratio(each.ratio)),
     Column("C", lambda each: numbers.layer_ratio(each.channel_ratio)),
+    Column("would show", lambda each: numbers.limit(each.detection_limit)),
     Column("bits lost", lambda each: _bits(each.rel_rms)),
 )
 

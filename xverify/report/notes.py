@@ -211,6 +211,10 @@ def _layers(result: Result) -> Iterator[str]:
             yield f"  {row.subject}: {coverage(found)}"
         yield from _other_ways(row, found)
     untested = reference.untested
+    for row, found in judged:
+        if found is not None and found.untested:
+            names = few([layer.layer for layer in found.untested])
+            yield f"UNTESTED: {row.subject}: {len(found.untested)} of {len(found.layers)} layers: {names}"
     if untested:
         yield (
             f"UNTESTED: {len(untested)} of {len(untested) + reference.tested} weights and constants; a fault in them "

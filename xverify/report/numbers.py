@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from ..results.figures import shown_limit
+
 ABSENT = "-"
 
 
@@ -42,6 +44,11 @@ def decimals(value: float | None, places: int = 2) -> str:
 def error(value: float | None) -> str:
     """An error, e.g. ``4.0e-07``."""
     return ABSENT if value is None else f"{value:.1e}"
+
+
+def limit(value: float | None) -> str:
+    """A detection limit, rounded up to one digit: ``3e-06``. 0, of whole numbers, means that any difference shows."""
+    return ABSENT if value is None else shown_limit(value)
 
 
 def interval(value: str, low: str, high: str) -> str:

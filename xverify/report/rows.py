@@ -8,6 +8,7 @@ from dataclasses import replace
 from rich.markup import escape
 from rich.table import Table
 
+from ..results.layers import OUTPUT, Layers
 from ..results.records import Error, Memory, Result, Row, Speed
 from ..results.verdicts import Verdict
 from . import numbers
@@ -17,6 +18,7 @@ from .tables import Column, FirstThatFits, narrower, table
 RATE = "{rate} (95% interval)"
 RATIO = "time ratio"
 MARK = "*"  # of a speed that does not count, in a narrow table
+DETECTION = "detection limit"
 NOISE, FLOAT32 = "residual / noise floor", "residual / float32's"
 
 
@@ -112,6 +114,7 @@ def shown(result: Result) -> Iterator[Column[Row]]:
         "elapsed s": literal,  # otherwise the number of timed calls differs between rows
         "s/batch": literal,
         "speed": any(row.speed and len(row.speed.launches) > 1 for row in result.rows),
+        DETECTION: any(row.error and row.error.detection_limit is not None for row in result.rows),
         FLOAT32: not modelled and not trained,
         NOISE: modelled and not trained,
         "layers": modelled and not trained,
@@ -184,12 +187,21 @@ def _error(value: Callable[[Error], float | None], write: Callable[[float | None
 
 
 def _layers(row: Row) -> str:
-    """The number of layers that differ, or else the number that were compared, and the number of all layers."""
+    """The number of layers that differ, or else the number that were judged, and the number of all layers."""
     found = row.error.layers if row.error else None
     if found is None or not found.compared:
         return numbers.ABSENT
     differing = sum(layer.verdict == Verdict.DIFFERENT for layer in found.layers)
-    return f"[red]{differing} of {found.known} differ[/]" if differing else f"{found.compared}/{found.known}"
+    return (
+        f"[red]{differing} of {found.known} differ[/]"
+        if differing
+        else f"{found.compared - _vague(found)}/{found.known}"
+    )
+
+
+def _vague(found: Layers) -> int:
+    """The number of layers that were compared and could not have shown a fault."""
+    return sum(not layer.layer.startswith(OUTPUT) for layer in found.untested)
 
 
 def _verdict(row: Row) -> str:
@@ -238,6 +250,7 @@ COLUMNS: tuple[Column[Row], ...] = (
     Column(NOISE, _error(lambda error: error.noise_ratio, numbers.decimals), short="× floor"),
     Column("layers", _layers),
     Column("verdict", _verdict, left=True),
+    Column(DETECTION, _error(lambda error: error.detection_limit, numbers.limit), short="would show"),
     Column("peak MiB", _memory(lambda memory: memory.peak_rss_mib)),
 )
 # The order in which columns are left out of a table that is too wide: those about errors last.
@@ -247,6 +260,7 @@ DISPENSABLE = (
     "s/batch",
     "layers",
     RATIO,
+    DETECTION,
     "mean |Δ|",
     "max |Δ|",
     FLOAT32,

@@ -13,7 +13,7 @@ from rich.text import Text
 from ..errors import printable
 from ..results.records import Result, Row
 from ..results.verdicts import Verdict
-from . import curves, layers, limits
+from . import curves, detection, layers, limits
 from .notes import duration, footer, notes, tally, warnings, where_time_went
 from .rows import details as details_tables
 from .rows import summary
@@ -94,7 +94,8 @@ def _print_report(result: Result, console: Console, by_layer: bool, details: boo
     if by_layer:
         for row in result.rows:
             layers.render(row, console, reasons=False)
-    for line in footer(result) if details else (limits.of_run(result), *notes(result)):
+    found = (*detection.sentences(result), *footer(result)) if details else (limits.of_run(result), *notes(result))
+    for line in found:
         tell(console, f"[dim]{escape(line)}[/]")
 
 
@@ -124,13 +125,15 @@ def _reasons(row: Row, too_noisy: str | None, by_layer: bool) -> Iterator[tuple[
 
     too_noisy: why the machine is too noisy; this is printed once for all rows, and not here.
     """
-    reason = row.reason or (row.error.reason if row.error and row.training is None else None)
+    causes = row.error.causes(where="; --layers shows all") if row.error and row.training is None else []
+    reasons = [row.reason] if row.reason else causes
     drifts = row.error is not None and row.error.verdict == Verdict.DRIFT
     equal = row.error is not None and row.error.verdict <= Verdict.EQUAL and row.reason is None
-    if reason and not (by_layer and layers.told(row)):
-        yield ("dim" if equal else "yellow" if drifts else "red"), reason
+    if not (by_layer and layers.told(row)):
+        yield from (("dim" if equal else "yellow" if drifts else "red", reason) for reason in reasons)
+    yield from ((STYLES[Verdict.UNTESTED], says) for says in detection.undetermined(row))
     why = speed_reason(row, too_noisy)
-    if why is not None and (drifts or equal or not reason):
+    if why is not None and (drifts or equal or not reasons):
         yield why
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
@@ -22,3 +23,11 @@ class Figures:
     sqnr: float | None = None
     cosine: float | None = None
     max_abs: float | None = None
+
+
+def shown_limit(limit: float) -> str:
+    """A detection limit with one digit, rounded up: an error of this size would have been seen."""
+    if not 0 < limit < math.inf:
+        return f"{limit:g}"
+    step = 10.0 ** math.floor(math.log10(limit))
+    return f"{math.ceil(limit / step - 1e-9) * step:.1g}"

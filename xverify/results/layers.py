@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from .figures import shown_limit
 from .verdicts import Verdict, settle_verdict
 
+MOST_NAMES = 3  # layers with one fault that a sentence names
 OUTPUT = "(output) "  # the name of a layer begins with this when it stands for an output of the model
 
 
@@ -18,7 +22,7 @@ class LayerError:
     ratio, channel_ratio: R and C, residual / noise floor, of what the layer computed; C of its worst group of values.
     input_ratio: R of the inputs that the layer was given; they are compared with what the reference's glue code computes from
         the outputs of earlier layers.
-    verdict: the worst verdict on a tensor of the layer.
+    verdict: the worst verdict on a tensor of the layer; UNTESTED where all are EQUAL and one of them could not have shown a fault.
     faulty: "output" when the layer itself has the worst finding, "input" when the glue code before it has; in a backward pass the
         name of the gradient.
     terms: length of the sums behind one value.
@@ -30,6 +34,7 @@ class LayerError:
     source: where glue code differs, the lines of the reference between the calls of both layers; "" where they are unknown.
     joined: why the glue code before the layer is judged together with it; "" when it is not.
     glue: where glue code differs, what the port's glue code computes instead; "" where that is unknown.
+    small: whether the explanation is a mistake of the port, which is a fault although the difference alone would be DRIFT.
     detection_limit: the smallest relative error of what the layer computes, or is given, that would not have been EQUAL, in the
         median group of values; None where it was not measured.
     detection_limit_worst: the same in the worst group.
@@ -55,6 +60,7 @@ class LayerError:
     source: str = ""
     joined: str = ""
     glue: str = ""
+    small: bool = False
     detection_limit: float | None = None
     detection_limit_worst: float | None = None
     undetermined: float = 0.0
@@ -62,11 +68,21 @@ class LayerError:
     def __post_init__(self) -> None:
         settle_verdict(self, Verdict)
 
-    def says(self, before: str = "") -> str:
+    @property
+    def largest_ratio(self) -> float:
+        """The largest residual / noise floor; infinite where none could be computed."""
+        if self.reason is not None:
+            return math.inf
+        return max(self.ratio, self.input_ratio, self.channel_ratio)
+
+    def says(self, before: str = "", first: bool = True) -> str:
         """Where the fault is and what it looks like, in one clause.
 
         before: the layer that is computed just before this one; when it is omitted, a fault in glue code has one end only.
+        first: whether it is the first fault in the order of computation.
         """
+        if self.verdict == Verdict.UNTESTED:
+            return f"{self.layer} is UNTESTED: {self._unseen}"
         worst = max(self.ratio, self.input_ratio)
         channel = f" (worst group {self.channel_ratio:.3g} x)" if self.channel_ratio else ""
         size = f"{worst:.3g} x its noise floor{channel}"
@@ -75,10 +91,14 @@ class LayerError:
             told = f": {self.reason}" if self.reason else f" is already wrong, {size}"
             also = f"; besides, {self.layer} {self.explanation}" if self.explanation and not self.reason else ""
             glue = f": {self.glue}" if self.glue else ""
-            return f"Fault {self.place(before)}: {self._given}{told}{glue}{also}"
+            fault = "a small fault" if self.small else "Fault"
+            return f"{fault} {self.place(before)}: {self._given}{told}{glue}{also}"
         where = self.layer if self.faulty == "output" else f"{self.layer}, {self.faulty}"
         what = what or (self.glue if self.joined else "")
-        told = f"{where}: {what}" if what else f"{where} differs first: {size}"
+        if self.small and what:
+            told = f"a small fault: `{where}` {what}"
+        else:
+            told = f"{where}: {what}" if what else f"{where} differs{' first' * first}: {size}"
         return f"{told} ({self.joined}; {self.place(before)} or in it)" if self.joined else told
 
     def place(self, before: str = "") -> str:
@@ -89,6 +109,13 @@ class LayerError:
         start = f"`{after}`" if after else "the model's inputs"
         place = f"between {start} and {what}" if after or self.source else f"before {what}"
         return place + (f" ({self.source})" if self.source else "")
+
+    @property
+    def _unseen(self) -> str:
+        """Why no fault could have shown."""
+        if self.undetermined > 1 / 2:
+            return f"{self.undetermined:.1%} of its values have no digit that its precision determines"
+        return f"a relative error of {shown_limit(self.detection_limit or 0.0)} would not have been seen"
 
     @property
     def _given(self) -> str:
@@ -127,27 +154,103 @@ class Layers:
 
     @property
     def complete(self) -> bool:
-        """Whether every call of every layer of the reference was compared, and the replay reached its end."""
-        return self.compared > 0 and not (self.stopped or self.partial or set(self.missing) - set(self.uncalled))
+        """Whether every call of every layer of the reference was compared and could be judged, and the replay reached its end."""
+        gaps = self.stopped or self.partial or set(self.missing) - set(self.uncalled)
+        return self.compared > 0 and not (gaps or self.untested)
 
     @property
     def verdict(self) -> Verdict:
-        """The worst verdict on a layer."""
-        return Verdict.worst((layer.verdict for layer in self.layers), Verdict.EQUAL)
+        """The worst verdict on a layer that could be judged."""
+        found = (layer.verdict for layer in self.layers if layer.verdict != Verdict.UNTESTED)
+        return Verdict.worst(found, Verdict.EQUAL)
+
+    @property
+    def untested(self) -> tuple[LayerError, ...]:
+        """The layers in which no fault could have shown."""
+        return tuple(layer for layer in self.layers if layer.verdict == Verdict.UNTESTED)
+
+    @property
+    def judged(self) -> float:
+        """The share of the compared layers in which a fault could have shown."""
+        return 1 - len(self.untested) / max(1, len(self.layers))
 
     @property
     def rounding(self) -> bool:
         """Whether some layers are not EQUAL, and another precision explains all of them."""
-        found = [layer for layer in self.layers if layer.verdict != Verdict.EQUAL]
+        found = self._differing
         return bool(found) and all(layer.rounding for layer in found)
 
     @property
     def first(self) -> LayerError | None:
-        """The first layer with the worst verdict; None when all are EQUAL."""
+        """The first layer with the worst verdict; None when no layer differs."""
         worst = self.verdict
-        return next((layer for layer in self.layers if layer.verdict == worst != Verdict.EQUAL), None)
+        return next((layer for layer in self._differing if layer.verdict == worst), None)
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """Every fault once, the largest first. Layers that only drift come last."""
+        groups: dict[object, list[LayerError]] = {}
+        for layer in self._differing:
+            groups.setdefault(_same_fault(layer), []).append(layer)
+        found = [self._fault(layers) for layers in groups.values()]
+        return tuple(sorted(found, key=lambda fault: (not fault.worst.verdict.fails, -fault.worst.largest_ratio)))
 
     def describe(self, layer: LayerError) -> str:
         """Where the fault of one of these layers is and what it looks like, in one clause."""
         names = ["", *(each.layer for each in self.layers)]
-        return layer.says(names[self.layers.index(layer)])
+        return layer.says(names[self.layers.index(layer)], layer is self.first)
+
+    @property
+    def _differing(self) -> list[LayerError]:
+        return [layer for layer in self.layers if layer.verdict > Verdict.EQUAL and layer.verdict != Verdict.UNTESTED]
+
+    def _fault(self, layers: list[LayerError]) -> Fault:
+        clause = self.describe(layers[0])
+        also = f" (also {named(each.layer for each in layers[1:])})" if layers[1:] else ""
+        return Fault(max(layers, key=lambda layer: layer.largest_ratio), clause, clause + also, self.first in layers)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault that one or several layers show.
+
+    worst: the layer with the largest residual / noise floor. clause: on the first layer. says: the same with the other layers.
+    first: whether it is the first in the order of computation.
+    """
+
+    worst: LayerError
+    clause: str
+    says: str
+    first: bool
+
+
+def _same_fault(layer: LayerError) -> object:
+    """What two layers share that show the same fault: the explanation, or a wrong tensor that both are given."""
+    if layer.faulty == "input":
+        errors = (layer.mean_abs, layer.max_abs, layer.rel_rms)
+        return layer.glue or (errors if all(errors) else layer.layer)
+    alone = layer.joined or layer.explanation is None
+    return layer.layer if alone else (layer.explanation, layer.faulty, layer.verdict, layer.small)
+
+
+def named(names: Iterable[str]) -> str:
+    """The first of some names, and how many more there are."""
+    known = [f"`{name}`" for name in names]
+    more = len(known) - MOST_NAMES
+    return ", ".join(known[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def told(faults: Iterable[Fault], most: int, where: str = "") -> list[str]:
+    """The clauses of some faults, the first of the computation among them.
+
+    most: number of faults that are told; the others are counted. where: what shows all.
+    """
+    every = list(faults)
+    shown = every[:most]
+    shown += [fault for fault in every[most:] if fault.first]
+    lines = [
+        fault.says + " (the first in the order of computation)" * (fault.first and index > 0)
+        for index, fault in enumerate(shown)
+    ]
+    more = len(every) - len(shown)
+    return [*lines, f"and {more} more{where}"] if more else lines

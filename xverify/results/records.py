@@ -19,7 +19,7 @@ from .conditions import (
     WeightsSummary,
 )
 from .figures import Figures
-from .layers import LayerError, Layers
+from .layers import LayerError, Layers, told
 from .precision import Precision, Quantisation
 from .shown import Shown
 from .training import Check, Curve, EndLosses, Training
@@ -55,6 +55,7 @@ __all__ = [
 SCHEMA_VERSION = 1
 # New name of a field -> its earlier name. A file is written with both names, and read with either.
 EARLIER_NAMES = {"checks": "rungs", "variants": "forms", "dropout_disabled": "held"}
+MOST_FAULTS = 4  # that the reason of a row tells
 FULL = 0.9  # share of a device's memory above which it is nearly full
 
 
@@ -170,6 +171,18 @@ class Error:
 
     def __post_init__(self) -> None:
         settle_verdict(self, Verdict)
+
+    def causes(self, most: int = MOST_FAULTS, where: str = "") -> list[str]:
+        """The reason in parts: every fault of a layer by itself, the largest first.
+
+        most: number of faults that are told; the others are counted. where: what shows all.
+        """
+        reason, faults = self.reason or "", self.layers.faults if self.layers is not None else ()
+        joined = "; ".join(told(faults, MOST_FAULTS))
+        if not joined or joined not in reason:
+            return [reason] if reason else []
+        before, _, after = reason.partition(joined)
+        return [*filter(None, [before.strip("; ")]), *told(faults, most, where), *filter(None, [after.strip("; ")])]
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from ..workload.spec import load_folder
 
 ALLOWED = ("UNTESTED", "unsupported", "not-installed")
 LONGEST = 600  # characters of a reason
+MOST_CAUSES = 12  # faults of a row that are told
 
 
 def check_allowed(allow: Sequence[str]) -> None:
@@ -88,9 +89,7 @@ def _row(row: Row) -> Iterator[str]:
     """The lines about one row."""
     verdict = row.error.verdict if row.error is not None else "no verdict" if row.status == "ok" else row.status
     yield f"  {row.subject}, {row.task}: {verdict}"
-    reason = _reason(row)
-    if reason:
-        yield f"    cause: {reason}"
+    yield from (f"    cause: {_shortened(cause)}" for cause in _causes(row))
     if row.error is None:
         return
     check = row.training.first if row.training is not None else None
@@ -108,6 +107,18 @@ def _reason(row: Row) -> str:
     """Why a row is not EQUAL, in one line."""
     check = row.training.first if row.training is not None else None
     said = row.reason or (row.error.reason if row.error is not None else None) or (check.says if check else "") or ""
+    return _shortened(said)
+
+
+def _causes(row: Row) -> list[str]:
+    """Why a row is not EQUAL: every fault that was found, the largest first."""
+    if row.reason or row.training is not None or row.error is None:
+        reason = _reason(row)
+        return [reason] if reason else []
+    return row.error.causes(MOST_CAUSES, "; --layers shows all")
+
+
+def _shortened(said: str) -> str:
     text = " ".join(said.split())
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..results.verdicts import Verdict
-from .limits import EQUAL_BACKWARD_R, EQUAL_R, classify
+from .limits import EQUAL_BACKWARD_R, EQUAL_C, EQUAL_R, UNIT, cap, classify
 
 OUTPUT = "output"
 INPUT = "input"
@@ -36,6 +36,8 @@ class Finding:
     glue: for glue code that differs, what the port's computes instead; "" where that is unknown.
     floor_share, worst_share: noise floor / size of the exact values, in the median and in the worst group of values.
     undetermined: share of values without a significant digit.
+    unit: unit roundoff of the precision in which the tensor is computed.
+    mistake: whether ``glue`` names a mistake of the port, which fits alone and by a wide margin.
     """
 
     layer: str
@@ -58,6 +60,8 @@ class Finding:
     floor_share: float = 0.0
     worst_share: float = 0.0
     undetermined: float = 0.0
+    unit: float = UNIT
+    mistake: bool = False
 
     @property
     def verdict(self) -> Verdict:
@@ -69,8 +73,23 @@ class Finding:
 
     @property
     def counts_as(self) -> Verdict:
-        """The verdict that counts: another precision that explains this finding makes a DIFFERENT a DRIFT."""
-        return min(self.verdict, Verdict.DRIFT) if self.rounding is not None else self.verdict
+        """The verdict that counts.
+
+        Another precision that explains this finding makes a DIFFERENT a DRIFT, and a named mistake makes a DRIFT DIFFERENT.
+        """
+        if self.rounding is not None:
+            return min(self.verdict, Verdict.DRIFT)
+        return Verdict.DIFFERENT if self.mistake and self.verdict == Verdict.DRIFT else self.verdict
+
+    @property
+    def detection_limit(self) -> float:
+        """The smallest relative error that would not have been EQUAL; 0 where it was not measured."""
+        return EQUAL_C * self.floor_share
+
+    @property
+    def judged(self) -> bool:
+        """Whether a fault could have shown: the detection limit is below the cap, and most values have a digit."""
+        return self.detection_limit <= cap(self.unit) and self.undetermined <= 1 / 2
 
     @property
     def computed_by_layer(self) -> bool:
@@ -86,12 +105,15 @@ class Explanation:
     says: one clause for the report.
     rounding: whether the layer is right but computes in another precision.
     earlier: whether it is about a layer before this one, whose output this one is given.
+    mistake: whether it is a mistake of the port (a constant, a formula, an order) that fits alone and by a wide margin. It is a
+        fault however small it is.
     """
 
     kind: str
     says: str
     rounding: bool = False
     earlier: bool = False
+    mistake: bool = False
 
 
 # How runtimes compute some operators, see ``replay.graph.approximations``.

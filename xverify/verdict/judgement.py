@@ -6,7 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..results.records import Error, Layers, TensorError
+from ..results.figures import shown_limit
+from ..results.layers import named, told
+from ..results.records import MOST_FAULTS, Error, Layers, TensorError
 from ..results.verdicts import Verdict
 from . import limits
 
@@ -14,6 +16,7 @@ OWN_EQUAL, OWN_DRIFT = 10.0, 30.0  # limits where the noise floor is the error o
 OWN_GROUP = 30.0  # the limit of a group of values there, whose floor is one sample of few values
 NEAR = 10.0  # limits of a group of few values, whose noise may be measured too small by as much
 MOST = 0.5  # share of the values of an output that may have no significant digit
+LEAST_JUDGED = 0.5  # share of the outputs and of the layers that must be judged, or the row is UNTESTED
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class Context:
 
     @property
     def coherent(self) -> bool:
-        """Whether every layer was compared and is EQUAL."""
+        """Whether every layer was compared and is EQUAL, and each could have shown a fault."""
         return self.layers is not None and self.layers.complete and self.layers.verdict == Verdict.EQUAL
 
     def distance(self, output: str) -> float:
@@ -101,19 +104,90 @@ def doubtful(error: Error) -> tuple[int, ...]:
     )
 
 
-def conclusion(tensors: Sequence[TensorError], context: Context) -> tuple[Verdict, str | None]:
-    """The worst verdict on an output or on the layers, and its reason, which is None when none is needed."""
-    worst = max(tensors, key=lambda tensor: (_verdict(tensor), measure(tensor)))
-    verdict, layers = _verdict(worst), context.layers
-    if worst.reason is not None:
-        return verdict, worst.reason
-    if layers is not None and not all(tensor.identical for tensor in tensors):
-        verdict = max(verdict, layers.verdict) if layers.verdict != Verdict.EQUAL else verdict
-        first = layers.first
-        if first is not None and first.verdict == verdict:
-            others = [layers.describe(layer) for layer in layers.layers if layer is not first and layer.explanation]
-            return verdict, "; ".join([layers.describe(first), *others[:2]])
+def conclusion(tensors: Sequence[TensorError], context: Context) -> tuple[Verdict, str | None, float]:
+    """The worst verdict on an output or on the layers, its reason (None when none is needed), and the share that was judged.
+
+    A case of an output that is UNTESTED counts for the share alone where the output is judged in another case, and so does a layer.
+    """
+    layers = None if all(tensor.identical for tensor in tensors) else context.layers
+    share = min(_judged_outputs(tensors), 1.0 if layers is None else layers.judged)
+    worst = max(_deciding(tensors), key=lambda tensor: (_verdict(tensor), measure(tensor)))
+    verdict, reason = _verdict(worst), worst.reason
+    if reason is None:
+        verdict, reason = _with_layers(worst, layers, context)
+    if share < 1 and verdict < Verdict.UNTESTED:
+        says = _unjudged(tensors, layers, context)
+        if share < LEAST_JUDGED:
+            verdict, says = Verdict.UNTESTED, f"{says}; at least {LEAST_JUDGED:.0%} must be judged"
+        reason = "; ".join(filter(None, [says, reason]))
+    return verdict, reason, share
+
+
+def demanded(error: Error, require: float | None, strict: bool) -> Error:
+    """The error with what a user asks of it: UNTESTED when it does not show enough.
+
+    require: the relative error that must show in every output; None: what the cap asks for.
+    strict: whether every output and every layer must be judged.
+    """
+    if error.verdict >= Verdict.UNTESTED or error.verdict == Verdict.IDENTICAL:
+        return error
+    says = _not_required(error, require) if require is not None else ""
+    if not says and strict and error.judged is not None and error.judged < 1:
+        says = "--strict asks for a verdict on every output and layer"
+    if not says:
+        return error
+    return replace(error, verdict=Verdict.UNTESTED, reason="; ".join(filter(None, [says, error.reason])))
+
+
+def _not_required(error: Error, require: float) -> str:
+    """Which output would not have shown the relative error that is required; "" when all would."""
+    asked = f"{require:g} was required"
+    for tensor in error.tensors:
+        if not tensor.identical and not (tensor.detection_limit is not None and tensor.detection_limit <= require):
+            return f"{_would_not_show(tensor)}; {asked}"
+    if not error.tensors and not (error.detection_limit is not None and error.detection_limit <= require):
+        return f"no detection limit is known; {asked}"
+    return ""
+
+
+def _would_not_show(tensor: TensorError) -> str:
+    if tensor.detection_limit is None:
+        return f"the detection limit of `{tensor.output}` is not known"
+    error = shown_limit(tensor.detection_limit)
+    return f"a relative error of {error} would not have been seen in `{tensor.output}`, case {tensor.case}"
+
+
+def _deciding(tensors: Sequence[TensorError]) -> Sequence[TensorError]:
+    """The errors that decide. A case that is UNTESTED decides only for an output that is judged in no case."""
+    known = {tensor.output for tensor in tensors if _verdict(tensor) != Verdict.UNTESTED}
+    return [tensor for tensor in tensors if _verdict(tensor) != Verdict.UNTESTED or tensor.output not in known]
+
+
+def _judged_outputs(tensors: Sequence[TensorError]) -> float:
+    return sum(_verdict(tensor) != Verdict.UNTESTED for tensor in tensors) / max(1, len(tensors))
+
+
+def _with_layers(worst: TensorError, layers: Layers | None, context: Context) -> tuple[Verdict, str | None]:
+    """The verdict and reason of the worst output, or of the layers where they are worse."""
+    verdict = _verdict(worst)
+    if layers is not None and layers.verdict > Verdict.EQUAL:
+        verdict = max(verdict, layers.verdict)
+        if layers.verdict == verdict:
+            return verdict, "; ".join(told(layers.faults, MOST_FAULTS))
     return verdict, _reason(worst, context)
+
+
+def _unjudged(tensors: Sequence[TensorError], layers: Layers | None, context: Context) -> str:
+    """What was not judged."""
+    parts = []
+    vague = [tensor for tensor in tensors if _verdict(tensor) == Verdict.UNTESTED]
+    if vague:
+        names = dict.fromkeys(f"{tensor.output}, case {tensor.case}" for tensor in vague)
+        parts.append(f"{len(vague)} of {len(tensors)} outputs ({named(names)})")
+    if layers is not None and layers.untested:
+        names = dict.fromkeys(layer.layer for layer in layers.untested)
+        parts.append(f"{len(layers.untested)} of {len(layers.layers)} layers ({named(names)})")
+    return f"UNTESTED: a relative error of {context.cap:g} would not have been seen in {' and '.join(parts)}"
 
 
 def _verdict(tensor: TensorError) -> Verdict:
@@ -143,7 +217,20 @@ def _reason(tensor: TensorError, context: Context) -> str | None:
             f"(limit {_rounding_limit(context):g}); {explained}"
         )
     limit = limits.EQUAL_RHO if verdict == Verdict.DRIFT else limits.DRIFT_RHO
-    return f"{place} is {ratio:.3g} x the noise of all layers (limit {limit:g}){_no_excuse(tensor, context)}"
+    told = f"{place} is {ratio:.3g} x the noise of all layers (limit {limit:g}){_no_excuse(tensor, context)}"
+    return "; ".join(filter(None, [told, detection(tensor)]))
+
+
+def detection(tensor: TensorError) -> str:
+    """What rounding explains of an output, and what would have been seen; "" where no detection limit was measured."""
+    if not tensor.detection_limit:
+        return ""
+    seen = f"a relative error from {shown_limit(tensor.detection_limit)} on would have been seen"
+    if tensor.detection_limit_worst is not None and tensor.detection_limit_worst > 2 * tensor.detection_limit:
+        seen += f" (from {shown_limit(tensor.detection_limit_worst)} on in the group of values with the most noise)"
+    if not tensor.rel_rms or not tensor.noise_ratio or not math.isfinite(tensor.noise_ratio):
+        return f"`{tensor.output}`: {seen}"
+    return f"rounding explains up to {tensor.rel_rms / tensor.noise_ratio:.2g} of `{tensor.output}`; {seen}"
 
 
 def _blind(tensor: TensorError, context: Context) -> str:
@@ -151,10 +238,7 @@ def _blind(tensor: TensorError, context: Context) -> str:
     place, undetermined = f"{tensor.output}, case {tensor.case}", tensor.undetermined
     if undetermined > MOST:
         return f"{place}: {undetermined:.0%} of the values have no digit that rounding leaves, so no fault could show in them"
-    return (
-        f"{place}: a relative error of {tensor.detection_limit:.2g} would not have been seen (limit {context.cap:g}), because "
-        "rounding alone changes the output that much"
-    )
+    return f"{_would_not_show(tensor)} (limit {context.cap:g}), because rounding alone changes the output that much"
 
 
 def _excuse(place: str, tensor: TensorError, context: Context) -> str:
@@ -173,6 +257,8 @@ def _no_excuse(tensor: TensorError, context: Context) -> str:
     if layers is None or layers.verdict != Verdict.EQUAL:
         return ""
     text = "; every layer that was compared is EQUAL"
+    if layers.untested:
+        return f"{text}, but {len(layers.untested)} of {len(layers.layers)} could not have shown a fault"
     if not layers.complete:
         return f"{text}, but only {layers.compared} of {layers.known} were compared completely"
     away = context.distance(tensor.output)

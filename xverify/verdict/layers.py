@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..results.records import LayerError, Layers
 from ..results.verdicts import Verdict
-from .findings import INPUT, Explanation, Finding, ReplayReport
+from .findings import INPUT, OUTPUT, Explanation, Finding, ReplayReport
 from .limits import EQUAL_C
 
 
@@ -59,6 +59,8 @@ def _layer(name: str, findings: Sequence[Finding], calls: int, explanation: Expl
     first = next((finding for finding in away if finding.what == worst.what), worst)
     if worst.rounding is not None or (explanation is not None and explanation.rounding):
         explanation = worst.rounding  # a rounding says nothing about a finding that it does not explain
+    mistake = worst.mistake or (worst.what == OUTPUT and explanation is not None and explanation.mistake)
+    small = mistake and worst.verdict == Verdict.DRIFT and worst.rounding is None
     glue = first.glue or worst.glue or next((finding.glue for finding in findings if finding.glue), "")
     if explanation is not None and explanation.earlier and worst.what == INPUT:
         glue, explanation = explanation.says, None  # it tells what the layer is given
@@ -69,7 +71,7 @@ def _layer(name: str, findings: Sequence[Finding], calls: int, explanation: Expl
         ratio=max((finding.ratio for finding in findings if finding.computed_by_layer), default=0.0),
         channel_ratio=max((finding.channel_ratio for finding in findings), default=0.0),
         input_ratio=max((finding.ratio for finding in findings if not finding.computed_by_layer), default=0.0),
-        verdict=worst.counts_as,
+        verdict=_verdict(worst, findings, small),
         faulty=worst.what,
         terms=worst.terms,
         mean_abs=worst.mean_abs,
@@ -82,7 +84,22 @@ def _layer(name: str, findings: Sequence[Finding], calls: int, explanation: Expl
         source=first.source,
         joined=next((finding.joined for finding in findings if finding.joined), ""),
         glue=glue,
-        detection_limit=EQUAL_C * max(finding.floor_share for finding in findings),
-        detection_limit_worst=EQUAL_C * max(finding.worst_share for finding in findings),
+        small=small,
+        detection_limit=_limit(finding.floor_share for finding in findings),
+        detection_limit_worst=_limit(finding.worst_share for finding in findings),
         undetermined=max(finding.undetermined for finding in findings),
     )
+
+
+def _verdict(worst: Finding, findings: Sequence[Finding], small: bool) -> Verdict:
+    """The verdict on a layer. small: whether a named mistake explains its worst finding, which is a DRIFT by the limits."""
+    if small:
+        return Verdict.DIFFERENT
+    if worst.counts_as <= Verdict.EQUAL and not all(finding.judged for finding in findings):
+        return Verdict.UNTESTED
+    return worst.counts_as
+
+
+def _limit(shares: Iterable[float]) -> float | None:
+    """The largest detection limit of these shares of noise; None where none was measured."""
+    return EQUAL_C * max(shares) or None

@@ -22,10 +22,15 @@ EQUAL_RHO, DRIFT_RHO, COHERENT_RHO = 3.0, 10.0, 30.0  # of rho: residual of a mo
 LIFT = 0.01  # share of the median squared noise of a decade that is added to the noise of each of its groups
 UNDETERMINED = 1 / 8  # noise / size of a value that has no significant digit
 CAP = 1e-2  # relative error; where a comparison would not show a larger one, it shows nothing
-NARROW_CAP = 1.0  # the same where weights or results have a lower precision than float32
+CAP_UNITS = 32.0  # units roundoff; the same in a precision in which this is more than CAP
 VISIBLE = 40.0  # noise floors; a fault that changes the result by less cannot be told from rounding
 # Precision -> share of its size; a gradient whose noise floor is larger is treated as rounding alone.
 NULL = {"float32": 0.01, "float16": 0.1, "bfloat16": 0.1}
+
+
+def cap(unit: float = UNIT) -> float:
+    """The largest detection limit of a comparison that shows anything. unit: unit roundoff of its precision."""
+    return max(CAP, CAP_UNITS * unit) if unit > UNIT else CAP
 
 
 def growth(terms: int, unit: float = UNIT) -> float:

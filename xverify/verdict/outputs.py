@@ -17,7 +17,7 @@ from ..results.verdicts import Verdict
 from ..weights.canonical import Array
 from ..workload.keys import case_key
 from . import limits as rule
-from .judgement import OWN_DRIFT, OWN_EQUAL, Context, conclusion, judged, measure
+from .judgement import LEAST_JUDGED, OWN_DRIFT, OWN_EQUAL, Context, conclusion, judged, measure
 from .local import Local, local_of, quotient
 from .swapped import swapped_outputs
 
@@ -59,9 +59,10 @@ RULE = (
     f"where its outputs are within {rule.EQUAL_RHO:g} x this noise of what the captured one returned). "
     f"DRIFT, a warning: R <= {rule.DRIFT_R:g}, C <= {rule.DRIFT_C:g}, rho <= {rule.DRIFT_RHO:g}; or findings that another "
     f"precision reproduces, with rho <= {rule.EQUAL_RHO:g} against the noise with that precision in place. "
-    "DIFFERENT: more than that. "
-    "INVALID: weights, coverage, shape, dtype or NaN pattern are wrong. UNTESTED: an output of the reference is constant. Without "
-    "a float64 replay the noise floor is the error of one float32 run, and the limits on the outputs are "
+    "DIFFERENT: more than that, or a named mistake of the port, however small. "
+    "INVALID: weights, coverage, shape, dtype or NaN pattern are wrong. UNTESTED: an output of the reference is constant, "
+    f"or a relative error of {rule.CAP:g} would not have shown in it, or less than {LEAST_JUDGED:.0%} of outputs or layers were "
+    "judged. Without a float64 replay the noise floor is the error of one float32 run, and the limits on the outputs are "
     f"{OWN_EQUAL:g} and {OWN_DRIFT:g}."
 )
 
@@ -110,7 +111,7 @@ def compare(
     ]
     compared = [tensor for tensor in tensors if tensor.mean_abs is not None]
     strange = _strange(outputs, expected, spec, file)
-    verdict, reason = (Verdict.INVALID, strange[0]) if strange else conclusion(tensors, context)
+    verdict, reason, share = (Verdict.INVALID, strange[0], None) if strange else conclusion(tensors, context)
     if verdict.fails and len(spec.outputs) > 1:
         swapped = swapped_outputs(outputs, truth, list(spec.outputs), cases)
         reason = f"{swapped}; {reason}" if swapped else reason
@@ -126,7 +127,10 @@ def compare(
         expected=len(expected),
         tensors=tuple(tensors),
         layers=layers,
-        detection_limit=max((t.detection_limit for t in compared if t.detection_limit is not None), default=None),
+        detection_limit=max(
+            (each.detection_limit for each in tensors if each.detection_limit is not None), default=None
+        ),
+        judged=share,
     )
 
 
@@ -239,8 +243,9 @@ def _whole_numbers(case: int, name: str, ours: Array, theirs: Array, rounding_fl
     ratio = math.inf if different else 0.0
     rounding = None if rounding_floor is None else quotient(share, float(np.mean(rounding_floor)))
     return TensorError(
-        case, name, share, float(different > 0), share, ratio, identical=not different, rounding_ratio=rounding
-    )
+        case, name, share, float(different > 0), share, ratio, identical=not different, rounding_ratio=rounding,
+        detection_limit=0.0,
+    )  # fmt: skip
 
 
 def _floating(

@@ -87,7 +87,15 @@ class CommonSettings:
     )  # fmt: skip
     cases: int = option(4, "input cases that are compared", group=HOW, metavar="N", least=1)
     seed: int = option(0, "seed of drawn weights and inputs", group=HOW, metavar="N", least=0)
-    strict: bool = option(False, "count DRIFT, otherwise a warning, as a failure", group=HOW)
+    strict: bool = option(
+        False,
+        "count DRIFT, otherwise a warning, as a failure, and ask for a verdict on every output and layer",
+        group=HOW,
+    )
+    require: float | None = option(
+        None, "the relative error that must show in every output; a row that would not show it is UNTESTED", group=HOW,
+        metavar="X", above=0, unset="0.01",
+    )  # fmt: skip
     threads: int | None = option(
         None, "threads of every framework", group=MACHINE, metavar="N", least=1, unset="all cores"
     )

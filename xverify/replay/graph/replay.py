@@ -165,7 +165,7 @@ class _Replay:
         floors.exact = in_range(exact, value.dtype)
         returned = tensor(found if found.dtype == np.float32 else convert(found, np.float64))
         finding = judge(place, returned, floors, terms, axis)
-        return explained(finding, place, node, inputs, returned, floors, axis)
+        return replace(explained(finding, place, node, inputs, returned, floors, axis), unit=unit)
 
 
 def _samples(changes: Sequence[NoiseOf], kappa: float, more: float) -> NoiseOf:
