@@ -107,6 +107,7 @@ class Training:
     variants: formula variants in which the framework's own optimizer differs from torch's.
     checks: results of the training-parity checks, step after step.
     untested: parameters whose gradient consists of rounding errors alone, so that no fault could show in it.
+    judged: how much of the parameters was judged, in words; "" when all of it was.
     dropout_disabled: layers in which dropout was disabled.
     layers: the replay of the forward pass.
     loss: the loss, as the spec says it; "" for the mean cross-entropy of the only output.
@@ -124,6 +125,7 @@ class Training:
     loss: str = ""
     precision: str = "float32"
     end_losses: EndLosses | None = None
+    judged: str = ""
 
     @property
     def own_step(self) -> bool:

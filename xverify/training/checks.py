@@ -84,7 +84,7 @@ def judge_loss(
     ratio, share = quotient(abs(loss - truth.loss), floor), share_of(floor, abs(truth.loss))
     if not share <= limits.NULL[step.recipe.precision]:
         says = f"rounding alone may change the loss by over {limits.NULL[step.recipe.precision]:.0%}"
-        return Check("loss", step.number, Verdict.UNTESTED, ratio, says, known=1)
+        return Check("loss", step.number, Verdict.UNTESTED, None, says, known=1)
     return Check(
         "loss", step.number, Verdict.EQUAL, ratio, compared=1, known=1, detection_limits={"loss": OWN_EQUAL * share}
     )
@@ -137,7 +137,7 @@ def judge_update(
     if worst is None or not failing:
         detectable = {name: optimizer_check.EQUAL_RHO * share for name, share in judged.items()}
         check = Check("update", step.number, Verdict.EQUAL, rho, "", "", len(judged), count, None, detectable)
-        return check if judged else replace(check, verdict=Verdict.UNTESTED, says=VAGUE)
+        return check if judged else replace(check, verdict=Verdict.UNTESTED, ratio=None, says=VAGUE)
     difference = _named(settings, variants, failing, sparse)
     if difference:
         texts = {**VARIANTS, **DIFFERENCES, **OWN}

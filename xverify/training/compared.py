@@ -6,7 +6,7 @@ The arrays are gradients, changes of weights and running statistics.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -134,23 +134,17 @@ class Coverage:
         of_check = self.judged.setdefault(check, {})
         of_check[name] = max(of_check.get(name, 0), judged)
 
-    def skip(self, names: Collection[str]) -> None:
-        """Parameters that cannot be judged because of the model, and do not count."""
-        for check in (*self.known.values(), *self.judged.values()):
-            for name in names:
-                check.pop(name, None)
-
     def share(self, check: str) -> float:
         """The share of the values that a check has judged."""
         known, judged = sum(self.known[check].values()), sum(self.judged[check].values())
         return judged / known if known else 0.0
 
     @property
-    def worst(self) -> str:
-        """The check that has judged the smallest share; "" when there is none."""
-        return min(self.known, key=self.share, default="")
+    def says(self) -> str:
+        """How much was judged by the checks that have not judged all; "" when all of them have."""
+        return "; ".join(self._says(check) for check in self.known if self.share(check) < 1)
 
-    def says(self, check: str) -> str:
-        """How much a check has judged."""
+    def _says(self, check: str) -> str:
         judged = sum(bool(count) for count in self.judged[check].values())
-        return f"{check} of {judged} of {len(self.known[check])} parameters ({self.share(check):.2g} of the trained values) judged"
+        share = f"{100 * self.share(check):.3g}% of the trained values"
+        return f"{check} of {judged} of {len(self.known[check])} parameters ({share}) judged"

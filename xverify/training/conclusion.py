@@ -80,8 +80,7 @@ def _lacking(training: Training, coverage: Coverage) -> str:
     judged = _judged(training, coverage)
     if judged is None or judged >= LEAST_JUDGED:
         return ""
-    says = "; ".join(coverage.says(check) for check in coverage.known)
-    return f"{says}: rounding alone may change the others by over {limits.NULL[training.precision]:.0%}"
+    return f"{coverage.says}: rounding alone may change the others by over {limits.NULL[training.precision]:.0%}"
 
 
 def layer_check(name: str, layers: Layers) -> Check:

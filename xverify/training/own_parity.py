@@ -135,6 +135,7 @@ class OwnStepParity:
             OWN_STEP,
             checks=tuple(checks),
             untested=tuple(dict.fromkeys(coverage.untested)),
+            judged=coverage.says,
             dropout_disabled=learner.dropout_disabled,
         )
         error = training_error(training, distance, coverage)

@@ -17,6 +17,7 @@ from ..results.verdicts import Verdict
 from ..verdict.judgement import OWN_DRIFT, OWN_EQUAL
 from ..verdict.limits import NULL
 from ..workload.optimizers import VARIANTS
+from .checks import VAGUE
 from .compared import Coverage, quotient, rms, share_of
 from .own_made import SAME, Gradients, Made, Weight, factor_says, scale
 from .step import OWN, Distance
@@ -32,7 +33,7 @@ def judge_losses(made: Made) -> Check:
     vague = [name for name, share in shares.items() if not share <= NULL["float32"]]
     limits = {name: OWN_EQUAL * share for name, share in shares.items() if name not in vague}
 
-    def check(verdict: Verdict, ratio: float, says: str = "") -> Check:
+    def check(verdict: Verdict, ratio: float | None, says: str = "") -> Check:
         return Check("loss", made.number, verdict, ratio, says, "", len(limits), count, detection_limits=limits)
 
     if set(right) != set(found):
@@ -45,7 +46,7 @@ def judge_losses(made: Made) -> Check:
     ratios, failing = _loss_ratios(made), wrong_losses(made)
     if not failing:
         says = f"rounding alone may change {_listed(vague)} by over 1%" if vague else ""
-        return check(Verdict.EQUAL if limits else Verdict.UNTESTED, max(ratios.values()), says)
+        return check(Verdict.EQUAL, max(ratios.values()), says) if limits else check(Verdict.UNTESTED, None, says)
     first, worst = failing[0], max(ratios.values())
     away = f"{ratios[first]:.3g} x its noise floor away"
     says = f"loss {first!r} is {found[first]:.8g}; the reference's is {right[first]:.8g}, {away}"
@@ -108,10 +109,10 @@ class Weights:
 
     def check(self, made: Made, verdict: Verdict, says: str = "", difference: str = "") -> Check:
         """The check of these weights with this verdict."""
-        of_all, of_groups = ([get(each.compared) for each in self.every] for get in (_ratio, _group_ratio))
         judged = [each for each in self.every if not each.rounding_alone]
         if not judged and verdict <= Verdict.EQUAL:
-            verdict, says = Verdict.UNTESTED, "rounding alone may change every weight by as much as the step does"
+            return Check(self.name, made.number, Verdict.UNTESTED, says=VAGUE, known=len(self.every))
+        of_all, of_groups = ([get(each.compared) for each in self.every] for get in (_ratio, _group_ratio))
         moved = [each for each in judged if each.size]
         limits = {each.name: each.compared.limit() for each in moved}
         return Check(

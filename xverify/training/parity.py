@@ -195,6 +195,7 @@ class TrainingParity:
             checks=tuple(checks),
             curve=None if self.no_curve else self._curve(learner, differences),
             untested=tuple(dict.fromkeys(coverage.untested)),
+            judged=coverage.says,
             dropout_disabled=learner.dropout_disabled,
             layers=layers,
             loss=objective.says() if objective else "",
