@@ -196,7 +196,7 @@ def test_one_wild_value_does_not_hide_the_others():
     made = Step(0, 0, {"gradient/a": found}, {}, {}, arrays, facts, {})
     check = judge_gradients(made, None, lambda times: {}, Coverage(), Distance())
     assert check.verdict == "DIFFERENT"
-    assert "x in its worst group of values the noise of all layers" in check.says
+    assert "a: its error is in its worst group of values " in check.says
     right = judge_gradients(replace(made, taken={"gradient/a": exact}), None, lambda times: {}, Coverage(), Distance())
     assert right.verdict == "EQUAL"
     assert 1e-7 < right.detection_limits["a"] < 1e-5

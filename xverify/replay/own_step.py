@@ -274,13 +274,38 @@ def truths(
         place = found[number].first_change(taken)
         if place:
             return [each.truth() for each in found], f"{place}, step {number}"
-    for number, taken in enumerate(drive(code, files, batches, float64=False)):
+    _measure(found, code, files, batches, seed, repeats, times)
+    return [each.truth() for each in found], ""
+
+
+def write_changed(
+    code: Code, files: Sequence[str], batches: Sequence[Batch], folder: Path, change: Change, seed: int, repeats: int
+) -> None:
+    """Write the exact steps of changed code and their noise, as ``truths`` does."""
+    found = [
+        _Measured(taken, folder, number, summed=_summed(batches[number]))
+        for number, taken in enumerate(drive(code, files, batches, change=change))
+    ]
+    _measure(found, code, files, batches, seed, repeats, change=change)
+
+
+def _measure(
+    found: Sequence[_Measured],
+    code: Code,
+    files: Sequence[str],
+    batches: Sequence[Batch],
+    seed: int,
+    repeats: int,
+    times: float = 1.0,
+    change: Change | None = None,
+) -> None:
+    """Add the differences of the steps in float32 and of perturbed steps to the exact ones."""
+    for number, taken in enumerate(drive(code, files, batches, float64=False, change=change)):
         found[number].add(taken)
     noise = Noise(seed)
     for _ in range(repeats):
-        for number, taken in enumerate(drive(code, files, batches, noise=noise, times=times)):
+        for number, taken in enumerate(drive(code, files, batches, noise=noise, times=times, change=change)):
             found[number].add(taken, repeats)
-    return [each.truth() for each in found], ""
 
 
 def exact_file(folder: Path, number: int) -> Path:

@@ -92,10 +92,10 @@ class Compared:
         return self.badness(drift, DRIFT_C) <= 1
 
     def says(self, equal: float, of_groups: float = EQUAL_C) -> str:
-        """The ratio that is farther beyond its limit: "12.5 x", or with the words that it is that of the worst group."""
+        """The ratio that is farther beyond its limit: "12.5 x", with the words that it is that of the worst group where it is."""
         if self.ratio / equal >= self.groups.ratio / of_groups:
             return f"{self.ratio:.3g} x"
-        return f"{self.groups.ratio:.3g} x in its worst group of values"
+        return f"in its worst group of values {self.groups.ratio:.3g} x"
 
     def limit(self, of_groups: float = EQUAL_C) -> float:
         """The detection limit in the median group: the smallest relative error there that would not have been EQUAL."""

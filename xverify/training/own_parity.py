@@ -205,7 +205,9 @@ class OwnStepParity:
         if self._variant is None:
             folder.mkdir(exist_ok=True)
             self.process.phase(f"its own steps with the variant {VARIANT}")
-            question = WriteOwnVariant(weights=self.files, inputs=str(self.prepared.training), folder=str(folder))
+            question = WriteOwnVariant(
+                self.files, str(self.prepared.training), str(folder), self.request.seed, once=len(self.files) == 1
+            )
             self._variant = self.worker.ask(question).exists
         if not self._variant:
             return made, update, ""
@@ -269,7 +271,7 @@ class OwnStepParity:
 
     def _exact(self, folder: Path, number: int) -> npz.OnDisk:
         """The exact arrays of a step in a folder, and their noise."""
-        return npz.OnDisk(folder / EXACT.format(number), self.space / NOISE.format(number))
+        return npz.OnDisk(folder / EXACT.format(number), folder / NOISE.format(number))
 
 
 def _beside(weight: Weight, noise: Mapping[str, Array]) -> Compared | None:

@@ -100,7 +100,7 @@ class Weights:
 
     def floors(self, made: Made) -> dict[str, float]:
         """Weight -> rms of its noise, of the blamed weights that the reference has under the same name."""
-        return {each.name: made.truth.floors[each.name] for each in self.blamed(made) if each.parts == (each.name,)}
+        return {each.name: each.compared.floor for each in self.blamed(made) if each.parts == (each.name,)}
 
     @property
     def badness(self) -> tuple[int, float]:
@@ -164,6 +164,8 @@ class Weights:
         blamed = self.blamed(made)
         factors = [scale(each.own_change.astype(np.float64), each.change) for each in blamed if each.size]
         if not factors or not all(factor and abs(factor - factors[0]) <= SAME * abs(factors[0]) for factor in factors):
+            return ""
+        if abs(factors[0] - 1) <= SAME:
             return ""
         rate = made.truth.rates.get(blamed[0].parts[0])
         if rate is None or factors[0] < 0:
