@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from xverify.results.records import Check
-from xverify.training.checks import MORE_ROUNDING, Local, judge_gradients, judge_loss, judge_statistics, judge_update
+from xverify.training.checks import MORE_ROUNDING, Local, judge_loss, judge_statistics, judge_update
+from xverify.training.compared import Coverage
+from xverify.training.gradients import judge_gradients
 from xverify.training.step import Distance, Step
 from xverify.verdict.findings import StepTruth
 from xverify.workload.optimizers import VARIANTS, optimizer, update
@@ -74,21 +76,29 @@ def step(taken=(), **more):
     found = {key: array.astype(np.float32) for key, array in exact.items()}
     found |= {f"weight/{name}": before[name] - np.float32(0.1) * found[f"gradient/{name}"] for name in before}
     found |= dict(taken)
-    facts = truth(**{"floors": {"a": FLOOR, "b": FLOOR}, "sizes": {"a": 1.0, "b": 2.0}, **more})
+    sizes = more.pop("sizes", {"a": 1.0, "b": 2.0})
+    exact = {f"gradient/{name}": np.full(before[name].shape, size) for name, size in sizes.items()}
+    exact |= noise_of("noise/gradient/", {"a": FLOOR, "b": FLOOR})
+    facts = truth(**{"floors": {"a": FLOOR, "b": FLOOR}, "sizes": sizes, **more})
     return Step(0, 0, {key: array for key, array in found.items() if array is not None}, before, {}, exact, facts, {})
+
+
+def noise_of(prefix, floors):
+    """The noise of each value of a and b."""
+    return {f"{prefix}{name}": np.full((8,) if name == "a" else (2, 3), floor) for name, floor in floors.items()}
 
 
 def judged(taken=(), more_rounding=MORE_ROUNDING, floors=None, **more):
     """(verdict, text, untested, compared) of these gradients. floors: those with more rounding; None: not needed."""
-    untested = []
+    coverage = Coverage()
 
     def widened(times):
         assert times == more_rounding
-        return floors
+        return noise_of("", floors)
 
-    check = judge_gradients(step(taken, **more), more_rounding, widened, untested, Distance())
+    check = judge_gradients(step(taken, **more), more_rounding, widened, coverage, Distance())
     assert check.known == 2 or check.verdict == "INVALID"
-    return check.verdict, check.says, untested, check.compared
+    return check.verdict, check.says, coverage.untested, check.compared
 
 
 def off(name, shape, by):
@@ -116,7 +126,8 @@ def test_a_wrong_gradient_of_a_sum_of_parameters_is_named_with_its_factor():
     taken = {"gradient/a+c": right.taken["gradient/a"], "gradient/b": right.taken["gradient/b"]}
     found = replace(right, taken=taken, fused_parameters={"a+c": ("a", "c")})
     found.truth.floors["c"], found.truth.sizes["c"] = FLOOR, 1.0
-    check = judge_gradients(found, None, lambda times: {}, [], Distance())
+    found.exact.update({f"{what}/c": found.exact[f"{what}/a"] for what in ("gradient", "noise/gradient")})
+    check = judge_gradients(found, None, lambda times: {}, Coverage(), Distance())
     assert (check.verdict, check.known) == ("DIFFERENT", 2)
     assert check.says.startswith("a: ")
     assert check.says.endswith("it is 2 times the right one")
@@ -146,23 +157,70 @@ def test_a_broken_gradient_is_reported_with_its_reason(gradient, verdict, says):
 
 def test_a_gradient_that_consists_of_rounding_is_untested():
     null = {"sizes": {"a": 50 * FLOOR, "b": 2.0}}
-    assert judged(off("a", 8, 5.0), **null) == ("EQUAL", "", ["a"], 1)
-    assert judged({"gradient/a": np.zeros(8, np.float32)}, **null) == ("EQUAL", "", ["a"], 1)
-    none = judged(sizes={"a": 0.0, "b": 0.0})
+    assert judged({"gradient/a": np.full(8, 70 * FLOOR, np.float32)}, **null) == ("EQUAL", "", ["a"], 1)
+    assert judged({"gradient/a": np.zeros(8, np.float32)}, more_rounding=None, **null)[0] == "DIFFERENT"
+    assert judged({"gradient/a": np.full(8, 5.0, np.float32)}, more_rounding=None, **null)[0] == "DIFFERENT", (
+        "far beyond what rounding explains"
+    )
+    still = {f"gradient/{name}": np.zeros(shape, np.float32) for name, shape in (("a", 8), ("b", (2, 3)))}
+    none = judged(still, sizes={"a": 0.0, "b": 0.0})
     assert none == ("UNTESTED", "every gradient consists of rounding alone", ["a", "b"], 0)
+
+
+@pytest.mark.parametrize("floor", [math.inf, math.nan])
+def test_nothing_is_judged_by_a_noise_floor_that_is_not_finite(floor):
+    """Such a floor would be above every fault."""
+    exact = noise_of("noise/gradient/", {"a": floor, "b": floor})
+    made = step(
+        {"gradient/a": np.full(8, 77.0, np.float32)}, floors={"a": floor, "b": floor}, loss=1.0, loss_floor=floor
+    )
+    made.exact.update(exact)
+    coverage = Coverage()
+    found = judge_gradients(made, None, lambda times: {}, coverage, Distance())
+    assert (found.verdict, found.compared, coverage.untested) == ("UNTESTED", 0, ["a", "b"])
+    assert judge_loss(made, 77.0, 77.0, 1.0).verdict == "UNTESTED"
+    moved = replace(made, taken={**made.taken, "weight/a": np.full(8, 9.0, np.float32)})
+    assert judge_update(moved, optimizer("sgd", lr=0.1), (), (), coverage).verdict == "UNTESTED"
+    assert (coverage.share("gradients"), coverage.share("update")) == (0.0, 0.0)
+
+
+def test_one_wild_value_does_not_hide_the_others():
+    """The floor of the whole gradient is that of its largest value."""
+    exact = np.full(40, 1.0)
+    exact[0], noise = 1e9, np.abs(exact) * 1e-7
+    noise[0] = 1e5
+    found = exact.copy()
+    found[20:] *= 1.01
+    facts = truth(floors={"a": math.sqrt(np.mean(noise**2))}, sizes={"a": 1e8})
+    arrays = {"gradient/a": exact, "noise/gradient/a": noise}
+    made = Step(0, 0, {"gradient/a": found}, {}, {}, arrays, facts, {})
+    check = judge_gradients(made, None, lambda times: {}, Coverage(), Distance())
+    assert check.verdict == "DIFFERENT"
+    assert "a: its error is in its worst group of values " in check.says
+    right = judge_gradients(replace(made, taken={"gradient/a": exact}), None, lambda times: {}, Coverage(), Distance())
+    assert right.verdict == "EQUAL"
+    assert 1e-7 < right.detection_limits["a"] < 1e-5
+
+
+def test_a_detection_limit_is_the_fault_that_just_shows():
+    limit = judge_gradients(step(), None, lambda times: {}, Coverage(), Distance()).detection_limits["b"]
+    for factor, equal in ((0.2, True), (1.1, False)):
+        made = step({"gradient/b": np.full((2, 3), 2.0 * (1 + factor * limit))})
+        found = judge_gradients(made, None, lambda times: {}, Coverage(), Distance())
+        assert (found.verdict == "EQUAL") == equal, factor
 
 
 def test_an_update_is_judged_by_its_worst_parameter():
     settings = optimizer("sgd", lr=0.1)
-    assert judge_update(step(), settings, (), ()).verdict == "EQUAL"
-    half = judge_update(step({"weight/b": np.full((2, 3), 0.4, np.float32)}), settings, (), ())
+    assert judge_update(step(), settings, (), (), Coverage()).verdict == "EQUAL"
+    half = judge_update(step({"weight/b": np.full((2, 3), 0.4, np.float32)}), settings, (), (), Coverage())
     assert half.verdict == "DIFFERENT"
     assert half.says.startswith("b: the error of its change is ")
     assert half.says.endswith("behaves as learning rate 0.05; it should be 0.1")
-    still = judge_update(step({"weight/a": np.full(8, 0.5, np.float32)}), settings, (), ())
+    still = judge_update(step({"weight/a": np.full(8, 0.5, np.float32)}), settings, (), (), Coverage())
     assert still.says.endswith("a did not change: frozen")
     assert (
-        judge_update(step({"gradient/a": None, "gradient/b": None}), settings, (), ()).says
+        judge_update(step({"gradient/a": None, "gradient/b": None}), settings, (), (), Coverage()).says
         == "no parameter has a gradient, so nothing is trained"
     )
 
@@ -172,7 +230,7 @@ def test_an_update_a_little_beyond_its_floor_is_drift(ulps, verdict):
     weight = step().taken["weight/b"]
     for _ in range(ulps):
         weight = np.nextafter(weight, np.float32(1))
-    check = judge_update(step({"weight/b": weight}), optimizer("sgd", lr=0.1), (), ())
+    check = judge_update(step({"weight/b": weight}), optimizer("sgd", lr=0.1), (), (), Coverage())
     assert (check.verdict, check.difference) == (verdict, "")
 
 
@@ -185,10 +243,11 @@ def test_the_frameworks_own_formula_is_drift_and_named_and_another_one_is_differ
     )
     taken = {"gradient/a": gradients, "weight/a": after.astype(np.float32)}
     taken |= {f"state/a/{index}": array.astype(np.float32) for index, array in enumerate(state)}
-    made = Step(0, 0, taken, {"a": before}, {}, {}, truth(floors={"a": 0.0}, sizes={"a": 1.0}), {})
-    named = judge_update(made, asked, ("eps-hat",), ())
+    exact = {"noise/gradient/a": np.zeros(800)}
+    made = Step(0, 0, taken, {"a": before}, {}, exact, truth(floors={"a": 0.0}, sizes={"a": 1.0}), {})
+    named = judge_update(made, asked, ("eps-hat",), (), Coverage())
     assert (named.verdict, named.difference, named.says) == ("DRIFT", "eps-hat", f"eps-hat: {VARIANTS['eps-hat']}")
-    unnamed = judge_update(made, asked, (), ())
+    unnamed = judge_update(made, asked, (), (), Coverage())
     assert (unnamed.verdict, unnamed.difference) == ("DIFFERENT", "")
 
 

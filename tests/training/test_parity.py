@@ -32,7 +32,7 @@ def test_a_later_process_run_is_judged_with_the_limits_of_the_first():
     parity._replayed = {("jittor",): (ROUNDED, Layers(known=1, subject="jittor"))}
     seen = []
 
-    def checks(learner, index, taken, local, untested, distance):
+    def checks(learner, index, taken, local, coverage, distance):
         seen.append(local)
         return [Check("statistics", 0, Verdict.DIFFERENT, 99.0, "off")]
 

@@ -7,7 +7,9 @@ import pytest
 
 from xverify import Recipe
 from xverify.framework.capture import LayerCall
-from xverify.training.checks import Local, judge_gradients, judge_update
+from xverify.training.checks import Local, judge_update
+from xverify.training.compared import Coverage
+from xverify.training.gradients import judge_gradients
 from xverify.training.precision_checks import common_factor, judge_layers, judge_mixed
 from xverify.training.step import Distance, Step
 from xverify.verdict.findings import StepTruth
@@ -37,7 +39,7 @@ def step(recipe=FLOAT16, noise=1e-3, given=1.0, found=1.0):
     for name in NAMES:
         right = random.normal(0, 0.1, (40, 30))
         own = (found * right + random.normal(0, noise * 0.1, right.shape)).astype(np.float32)
-        exact[f"gradient/{name}"] = right
+        exact[f"gradient/{name}"], exact[f"noise/gradient/{name}"] = right, np.full(right.shape, noise * 0.1)
         arrays[f"gradient/{name}"], arrays[f"accumulated/{name}"] = own, (given * own).astype(np.float32)
         arrays[f"clipped/{name}"] = arrays[f"accumulated/{name}"]
         after = before[name] - np.float32(0.01) * arrays[f"clipped/{name}"]
@@ -52,7 +54,7 @@ def checks(made, taken=TAKEN):
 
 
 def gradients(made):
-    return judge_gradients(made, None, lambda times: {}, [], Distance())
+    return judge_gradients(made, None, lambda times: {}, Coverage(), Distance())
 
 
 def test_a_right_step_is_equal_in_every_check():
@@ -124,15 +126,15 @@ def test_weights_that_are_rounded_after_a_step_are_named(dtype, kept):
         bits = made.taken[f"weight/{name}"].view(np.uint32)
         bits &= np.uint32(0xFFFFFFFF << kept & 0xFFFFFFFF)
         made.taken[f"weight/{name}"][np.abs(made.taken[f"weight/{name}"]) < 1e-3] = 0
-    check = judge_update(made, optimizer("sgd", lr=0.01, recipe=BFLOAT16), (), ())
+    check = judge_update(made, optimizer("sgd", lr=0.01, recipe=BFLOAT16), (), (), Coverage())
     assert check.verdict == "DIFFERENT"
     assert f"rounded to {dtype}" in check.says
 
 
 def test_the_update_is_judged_as_in_float32():
     made = step(BFLOAT16, noise=5e-2)
-    assert judge_update(made, optimizer("sgd", lr=0.01, recipe=BFLOAT16), (), ()).verdict == "EQUAL"
-    check = judge_update(made, optimizer("sgd", lr=0.01 * (1 + 1e-3), recipe=BFLOAT16), (), ())
+    assert judge_update(made, optimizer("sgd", lr=0.01, recipe=BFLOAT16), (), (), Coverage()).verdict == "EQUAL"
+    check = judge_update(made, optimizer("sgd", lr=0.01 * (1 + 1e-3), recipe=BFLOAT16), (), (), Coverage())
     assert check.verdict == "DIFFERENT"
     assert "learning rate" in check.says
 

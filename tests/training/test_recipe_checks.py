@@ -7,6 +7,7 @@ import pytest
 
 from xverify import Group, Recipe, Schedule
 from xverify.training.checks import judge_update
+from xverify.training.compared import Coverage
 from xverify.training.recipe_checks import judge_recipe
 from xverify.training.step import Step
 from xverify.verdict.findings import StepTruth
@@ -85,8 +86,9 @@ def judged(arrays, number=2, variants=(), settings=SETTINGS):
     found, before, state = arrays
     zeros = dict.fromkeys(SHAPES, 0.0)
     truth = StepTruth(1.0, 1e-7, floors=dict.fromkeys(SHAPES, 1e-7), sizes=zeros, statistics={}, momentum={}, terms={})
-    step = Step(number, number, found, before, state if number else {}, {}, truth, {}, settings.recipe)
-    checks = [*judge_recipe(step, settings, variants), judge_update(step, settings, variants, ())]
+    noise = {f"noise/gradient/{name}": np.full(shape, 1e-7) for name, shape in SHAPES.items()}
+    step = Step(number, number, found, before, state if number else {}, noise, truth, {}, settings.recipe)
+    checks = [*judge_recipe(step, settings, variants), judge_update(step, settings, variants, (), Coverage())]
     return {check.name: check for check in checks}
 
 

@@ -15,10 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from ..verdict.judgement import OWN_DRIFT, OWN_EQUAL
-from ..weights import npz
 from ..weights.canonical import Array
 from .layer_kinds import BATCH_NORMS
-from .own_step import Batch, Change, Code, Optimizers, Taken, arrays_of, drive, exact_file
+from .own_step import Batch, Change, Code, Optimizers, Taken, drive, write_changed
 
 SECONDS = 60.0  # of computation that the search for an explanation may take
 NEAR = (
@@ -49,16 +48,19 @@ class Mistake:
     optimizer: str | None = None
 
 
-def write_variant(code: Code, files: Sequence[str], batches: Sequence[Batch], folder: Path) -> bool:
+def write_variant(
+    code: Code, files: Sequence[str], batches: Sequence[Batch], folder: Path, seed: int, repeats: int
+) -> bool:
     """Write the arrays of the exact steps with Adam's variant eps-hat, which Keras and Jittor have, as ``truths`` writes them.
+
+    The noise is that of the variant: where a gradient is near eps, that is not the noise of torch's formula.
 
     Returns whether the step has an optimizer of which there is such a variant.
     """
     _, optimizers = code.start(code.build(True))
     if not _adams(optimizers):
         return False
-    for number, taken in enumerate(drive(code, files, batches, change=_eps_hat)):
-        npz.save_file(arrays_of(taken), exact_file(folder, number))
+    write_changed(code, files, batches, folder, _eps_hat, seed, repeats)
     return True
 
 

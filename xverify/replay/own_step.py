@@ -257,13 +257,14 @@ def truths(
 ) -> tuple[list[OwnStepTruth], str]:
     """The exact steps from the weights of these files, and where two runs of them differ; "" when they do not.
 
-    The arrays are written to ``exact_file`` of each step: "after/name", "change/name" and "gradient/key".
+    The arrays are written to ``exact_file`` of each step: "after/name", "change/name" and "gradient/key"; and their noise to
+    ``noise_file``.
     """
     found: list[_Measured] = []
     for number, taken in enumerate(drive(code, files, batches)):
         _check_losses(taken.losses, number)
         _check_finite(taken.after, f"weight {{name}} has NaN or infinity after step {number}")
-        found.append(_Measured(taken, exact_file(folder, number), summed=_summed(batches[number])))
+        found.append(_Measured(taken, folder, number, summed=_summed(batches[number])))
     if not any(size for name, size in found[0].sizes.items() if not name.endswith(("running_mean", "running_var"))):
         raise Failed(
             "train_step of the reference changes no weight: compute the gradients, and call the step of an optimizer that has "
@@ -273,13 +274,38 @@ def truths(
         place = found[number].first_change(taken)
         if place:
             return [each.truth() for each in found], f"{place}, step {number}"
-    for number, taken in enumerate(drive(code, files, batches, float64=False)):
+    _measure(found, code, files, batches, seed, repeats, times)
+    return [each.truth() for each in found], ""
+
+
+def write_changed(
+    code: Code, files: Sequence[str], batches: Sequence[Batch], folder: Path, change: Change, seed: int, repeats: int
+) -> None:
+    """Write the exact steps of changed code and their noise, as ``truths`` does."""
+    found = [
+        _Measured(taken, folder, number, summed=_summed(batches[number]))
+        for number, taken in enumerate(drive(code, files, batches, change=change))
+    ]
+    _measure(found, code, files, batches, seed, repeats, change=change)
+
+
+def _measure(
+    found: Sequence[_Measured],
+    code: Code,
+    files: Sequence[str],
+    batches: Sequence[Batch],
+    seed: int,
+    repeats: int,
+    times: float = 1.0,
+    change: Change | None = None,
+) -> None:
+    """Add the differences of the steps in float32 and of perturbed steps to the exact ones."""
+    for number, taken in enumerate(drive(code, files, batches, float64=False, change=change)):
         found[number].add(taken)
     noise = Noise(seed)
     for _ in range(repeats):
-        for number, taken in enumerate(drive(code, files, batches, noise=noise, times=times)):
+        for number, taken in enumerate(drive(code, files, batches, noise=noise, times=times, change=change)):
             found[number].add(taken, repeats)
-    return [each.truth() for each in found], ""
 
 
 def exact_file(folder: Path, number: int) -> Path:
@@ -299,22 +325,35 @@ def _summed(batch: Batch) -> int:
     return max(tensor.numel() for tensor in batch.values())
 
 
+def noise_file(folder: Path, number: int) -> Path:
+    """The file of the rms of the noise of every value of an exact step, by the name of the array after "noise/"."""
+    return folder / f"own-noise-{number}.npz"
+
+
 class _Measured:
     """An exact step, whose arrays are in a file, and the differences of other steps from it.
 
-    summed: number of values that a loss sums.
+    folder, number: see ``exact_file``. summed: number of values that a loss sums.
     """
 
-    def __init__(self, exact: Taken, path: Path, summed: int) -> None:
+    def __init__(self, exact: Taken, folder: Path, number: int, summed: int) -> None:
         self.exact = Taken(exact.losses, {}, {}, {}, exact.optimizers, exact.rates, exact.backwards)
-        npz.save_file(arrays_of(exact), path)
-        self.path, self.summed = path, summed
+        self.path, self.noise, self.summed = exact_file(folder, number), noise_file(folder, number), summed
+        npz.save_file(arrays_of(exact), self.path)
         self.sizes = {name: _rms(array) for name, array in exact.changes.items()}
         self.whole = {name: _rms(array) for name, array in exact.after.items()}
         self.gradient_sizes = {key: _rms(array) for key, array in exact.gradients.items()}
         self.losses = dict.fromkeys(exact.losses, 0.0)
-        self.changes = dict.fromkeys(exact.changes, 0.0)
-        self.gradients = dict.fromkeys(exact.gradients, 0.0)
+        # The rounding of the results themselves: of a change, that of the weight and of two operations.
+        errors = {
+            f"change/{name}": np.hypot(exact.after[name] * (UNIT / math.sqrt(3)), 2 * UNIT * array)
+            for name, array in exact.changes.items()
+        }
+        gradients = {f"gradient/{key}": array * (UNIT / math.sqrt(3)) for key, array in exact.gradients.items()}
+        self._write({**errors, **gradients})
+
+    def _write(self, noise: Arrays) -> None:
+        npz.save_file({f"noise/{key}": np.abs(array).astype(np.float32) for key, array in noise.items()}, self.noise)
 
     def first_change(self, again: Taken) -> str:
         """Where another float64 run of the step differs: a loss or a weight; "" when it does not."""
@@ -328,34 +367,31 @@ class _Measured:
         return ""
 
     def add(self, taken: Taken, repeats: int = 1) -> None:
-        """Add a step. repeats: number of steps of the same kind; their mean is added to the sums."""
-        exact = npz.OnDisk(self.path)
+        """Add a step. repeats: number of steps of the same kind, whose mean squares are added."""
+        exact, noise = npz.OnDisk(self.path), npz.OnDisk(self.noise)
         for name in self.losses:
-            self.losses[name] = max(self.losses[name], abs(taken.losses[name] - self.exact.losses[name]))
-        for name in self.changes:
-            self.changes[name] += _square(taken.changes[name] - exact[f"change/{name}"]) / repeats
-        for key in self.gradients:
-            found = taken.gradients.get(key)
-            self.gradients[key] += math.inf if found is None else _square(found - exact[f"gradient/{key}"]) / repeats
+            apart = abs(taken.losses[name] - self.exact.losses[name])
+            self.losses[name] = max(self.losses[name], apart if math.isfinite(apart) else math.inf)
+        found = {f"change/{name}": array for name, array in taken.changes.items()}
+        found |= {f"gradient/{key}": array for key, array in taken.gradients.items()}
+        added = dict[str, Array]()
+        for name in noise:
+            key = name.removeprefix("noise/")
+            error = (found[key] - exact[key]) / math.sqrt(repeats) if key in found else np.float32(math.inf)
+            added[key] = np.hypot(noise[name], error)  # no squares, of which those of small values would be zero
+        self._write(added)
 
     def truth(self) -> OwnStepTruth:
         """The record of the step."""
         exact, rounding = self.exact, growth(self.summed) * UNIT / math.sqrt(3)
-        floors = {
-            name: math.sqrt(square + (UNIT * self.whole[name]) ** 2 / 3 + (2 * UNIT * self.sizes[name]) ** 2)
-            for name, square in self.changes.items()
-        }
-        gradient_floors = {
-            key: math.sqrt(square + (UNIT * self.gradient_sizes[key]) ** 2 / 3)
-            for key, square in self.gradients.items()
-        }
+        noise = npz.OnDisk(self.noise)
         return OwnStepTruth(
             losses=exact.losses,
             loss_floors={name: max(self.losses[name], rounding * abs(loss)) for name, loss in exact.losses.items()},
             sizes=self.sizes,
-            floors=floors,
+            floors={name: _rms(noise[f"noise/change/{name}"]) for name in self.sizes},
             gradient_sizes=self.gradient_sizes,
-            gradient_floors=gradient_floors,
+            gradient_floors={key: _rms(noise[f"noise/gradient/{key}"]) for key in self.gradient_sizes},
             optimizers=exact.optimizers,
             rates=exact.rates,
             trained_by={

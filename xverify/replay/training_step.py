@@ -51,7 +51,8 @@ def step_in_float64(
     repeats: number of perturbed steps.
     loss: Framework.loss. known: explains wrong losses; None: nothing does.
     parts: number of micro-batches whose losses are averaged to that of the step.
-    Returns the record, and the exact arrays by name: "gradient/PARAMETER" and "statistic/NAME".
+    Returns the record, and arrays by name: the exact "gradient/PARAMETER" and "statistic/NAME", and the rms of the noise of each
+    of their values by the same name after "noise/".
     """
     float64_inputs = [as_float64(tensor) for tensor in inputs]
     start = _running_statistics(models.float64_model)
@@ -67,21 +68,20 @@ def step_in_float64(
     for _ in range(repeats):
         _set_statistics(models.float64_model, start)
         differences.add(_perturbed_step(models.float64_model, float64_inputs, target, noise, loss), repeats)
-    gradients = {f"gradient/{name}": g.numpy() for name, g in exact.gradients.items()}
-    statistics = {f"statistic/{name}": value.numpy() for name, value in exact.statistics.items()}
+    differences.round(models.precision.unit)
     accumulated = _loss_of_parts(exact.outputs, target, loss, parts) if parts > 1 else None
     truth = replace(
         _truth(exact, differences, observed, models.precision.unit),
         alternatives=alternatives,
         accumulated_loss=accumulated,
     )
-    return truth, {**gradients, **statistics}
+    return truth, differences.arrays()
 
 
 def gradient_changes(
     models: Models, inputs: Sequence[Tensor], target: Any, times: float, loss: LossOf = cross_entropy_of
-) -> dict[str, float]:
-    """The change (rms) of each parameter's gradient when every layer rounds several times as coarsely as float32.
+) -> Arrays:
+    """The change (rms) of each value of each parameter's gradient when every layer rounds several times as coarsely as float32.
 
     Rounding rarely moves an activation past a kink, such as that of a ReLU at zero; perturbations that are larger do so
     reliably. The running statistics of the float64 model are changed.
@@ -93,7 +93,7 @@ def gradient_changes(
     noise, differences = models.noise(), _Differences(exact)
     for _ in range(REPEATS):
         differences.add(_perturbed_step(models.float64_model, float64_inputs, target, noise, loss, times), REPEATS)
-    return {name: math.sqrt(value) for name, value in differences.gradients.items()}
+    return {name: noise.numpy() for name, noise in differences.gradients.items()}
 
 
 # -- one step ---------------------------------------------------------------------------------------------------------
@@ -239,25 +239,54 @@ def _perturbed_both_ways(
 
 
 class _Differences:
-    """Mean squares of the differences of other steps from the exact one.
+    """The differences of other steps from the exact one.
 
     losses: absolute differences of the loss, one for each step.
-    gradients, statistics: sums of mean squares, by name.
+    gradients, statistics: rms of the noise of every value, by name.
     """
 
     def __init__(self, exact: _Step) -> None:
         self.exact = exact
         self.losses: list[float] = []
-        self.gradients = dict.fromkeys(exact.gradients, 0.0)
-        self.statistics = dict.fromkeys(exact.statistics, 0.0)
+        self.gradients, self.statistics = (
+            {name: torch.zeros(value.shape) for name, value in values.items()}
+            for values in (exact.gradients, exact.statistics)
+        )
 
     def add(self, step: _Step, repeats: int = 1) -> None:
-        """Add one step. repeats: number of steps of the same kind; their mean is added to the sums."""
+        """Add one step. repeats: number of steps of the same kind, whose mean squares are added."""
         self.losses.append(abs(step.loss - self.exact.loss))
-        for name, g in self.exact.gradients.items():
-            self.gradients[name] += _mean_square(step.gradients[name] - g) / repeats
-        for name, value in self.exact.statistics.items():
-            self.statistics[name] += _mean_square(step.statistics[name] - value) / repeats
+        for noise, found, exact in self._each(step):
+            _add(noise, (found - exact) / math.sqrt(repeats))
+
+    def round(self, unit: float) -> None:
+        """Add the rounding of the values themselves. unit: unit roundoff of the precision."""
+        for noise, _, exact in self._each(self.exact):
+            _add(noise, exact * (unit / math.sqrt(3)))
+
+    def arrays(self) -> Arrays:
+        """The exact arrays and their noise, see ``step_in_float64``."""
+        found = dict[str, Array]()
+        for what, exact, noise in (
+            ("gradient", self.exact.gradients, self.gradients),
+            ("statistic", self.exact.statistics, self.statistics),
+        ):
+            found |= {f"{what}/{name}": value.numpy() for name, value in exact.items()}
+            found |= {f"noise/{what}/{name}": value.numpy() for name, value in noise.items()}
+        return found
+
+    def _each(self, step: _Step) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """(noise, value in this step, exact value) of every array."""
+        for noises, found, exact in (
+            (self.gradients, step.gradients, self.exact.gradients),
+            (self.statistics, step.statistics, self.exact.statistics),
+        ):
+            yield from ((noise, found[name], exact[name]) for name, noise in noises.items())
+
+
+def _add(noise: Tensor, error: Tensor) -> None:
+    """Add an error to the rms of noise, value by value. Not by squares, of which those of small values would be zero."""
+    torch.hypot(noise, error.to(noise.dtype), out=noise)
 
 
 def _mean_square(tensor: Tensor) -> float:
@@ -309,10 +338,10 @@ def _truth(exact: _Step, differences: _Differences, observed: _Observed, unit: f
     # Its own arithmetic is in float32, also where the model's is narrower.
     summing = limits.growth(observed.values, unit) * unit * abs(exact.loss)
     rounding = math.hypot(summing, limits.UNIT * observed.subtracted) / math.sqrt(3)
-    floors = {name: math.sqrt(s + (unit * sizes[name]) ** 2 / 3) for name, s in differences.gradients.items()}
-    statistics = {
-        name: math.sqrt(s + unit**2 / 3 * _mean_square(exact.statistics[name]))
-        for name, s in differences.statistics.items()
-    }
-    loss_floor = max(*differences.losses, rounding)
+    floors, statistics = (
+        {name: math.sqrt(_mean_square(noise)) for name, noise in noises.items()}
+        for noises in (differences.gradients, differences.statistics)
+    )
+    losses = [loss if math.isfinite(loss) else math.inf for loss in differences.losses]
+    loss_floor = max(*losses, rounding)
     return StepTruth(exact.loss, loss_floor, floors, sizes, statistics, observed.terms, observed.momentum)

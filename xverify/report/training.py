@@ -233,6 +233,11 @@ def _untested(training: Training) -> Sentences:
 
 def _limits(training: Training) -> Sentences:
     """Checks that were made only in part, what they do not prove, and differences from a normal training run."""
+    if training.judged:
+        yield QUIET, training.judged
+    seen = _detection_limits(training)
+    if seen:
+        yield QUIET, f"a relative error would have been seen from: {seen}"
     for check in training.checks:
         if check.name in ("forward", "backward") and 0 < check.compared < check.known:
             yield QUIET, f"{check.name}: {check.compared} of {check.known} layers checked"
@@ -244,6 +249,19 @@ def _limits(training: Training) -> Sentences:
         yield QUIET, _end_of_judging(training.curve)
     if training.end_losses is not None:
         yield QUIET, STATISTICAL
+
+
+def _detection_limits(training: Training) -> str:
+    """The largest detection limit of each check that has any, in the median group of values and in the worst one."""
+    found = []
+    for name in ORDER:
+        checks = [check for check in training.checks if check.name == name and check.detection_limit is not None]
+        if checks:
+            typical = max(check.detection_limit or 0.0 for check in checks)
+            worst = max(check.detection_limit_worst or 0.0 for check in checks)
+            group = f" ({worst:.1g} in its worst group of values)" if worst > typical else ""
+            found.append(f"{name} {typical:.1g}{group}")
+    return ", ".join(found)
 
 
 def _end_of_judging(curve: Curve) -> str:

@@ -151,7 +151,8 @@ class Error:
     layers: what a replay found.
     detection_limit: the smallest relative error that would not have been EQUAL, of the output in which it is largest; None when it
         was not measured.
-    judged: share of the outputs and of the layers' weights that were judged; None when nothing says.
+    judged: share of the outputs and of the layers' weights that were judged, in training of the trained values; None when nothing
+        says.
     """
 
     verdict: Verdict
@@ -378,7 +379,7 @@ class Result(Shown):
 def overall(rows: Iterable[Row], strict: bool = False) -> Outcome:
     """The verdict on a whole run. A mismatch outweighs a row that could not run.
 
-    strict: DRIFT fails, too.
+    strict: DRIFT fails, too, and a row of which a part was not judged is inconclusive.
     """
     rows = list(rows)
     verdicts = [row.error.verdict for row in rows if row.error is not None]
@@ -386,7 +387,8 @@ def overall(rows: Iterable[Row], strict: bool = False) -> Outcome:
         return Outcome.FAIL
     if any(row.status != "ok" for row in rows):
         return Outcome.ERROR
-    if not verdicts or Verdict.UNTESTED in verdicts:
+    partly = any(row.error is not None and row.error.judged is not None and row.error.judged < 1 for row in rows)
+    if not verdicts or Verdict.UNTESTED in verdicts or (strict and partly):
         return Outcome.INCONCLUSIVE
     return Outcome.PASS
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .layers import Layers
 from .verdicts import EndVerdict, Verdict, settle_verdict
@@ -22,6 +22,10 @@ class Check:
     says: what differs, and where.
     difference: name of a known difference of the framework that is no fault, for example "eps-hat".
     compared, known: number of compared layers, parameters or values, and of all of them.
+    group_ratio: the same ratio in the worst group of values; None where no groups were judged.
+    detection_limits: name of what was judged -> the smallest relative error that would not have been EQUAL, in the median group of
+        its values.
+    detection_limit_worst: the largest of these in any group of values; None when none was measured.
     """
 
     name: str
@@ -32,9 +36,17 @@ class Check:
     difference: str = ""
     compared: int = 0
     known: int = 0
+    group_ratio: float | None = None
+    detection_limits: dict[str, float] = field(default_factory=dict)
+    detection_limit_worst: float | None = None
 
     def __post_init__(self) -> None:
         settle_verdict(self, Verdict)
+
+    @property
+    def detection_limit(self) -> float | None:
+        """The largest of the detection limits; None when none was measured."""
+        return max(self.detection_limits.values(), default=None)
 
 
 @dataclass(frozen=True)
@@ -95,6 +107,7 @@ class Training:
     variants: formula variants in which the framework's own optimizer differs from torch's.
     checks: results of the training-parity checks, step after step.
     untested: parameters whose gradient consists of rounding errors alone, so that no fault could show in it.
+    judged: how much of the parameters was judged, in words; "" when all of it was.
     dropout_disabled: layers in which dropout was disabled.
     layers: the replay of the forward pass.
     loss: the loss, as the spec says it; "" for the mean cross-entropy of the only output.
@@ -112,6 +125,7 @@ class Training:
     loss: str = ""
     precision: str = "float32"
     end_losses: EndLosses | None = None
+    judged: str = ""
 
     @property
     def own_step(self) -> bool:

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from ..results.records import Check, Error, Layers, Training
 from ..results.verdicts import EndVerdict, Verdict
+from ..verdict import limits
+from .compared import LEAST_JUDGED, Coverage
 from .step import Distance
 
+ESSENTIAL = (
+    "loss",
+    "update",
+)  # checks without which a row is UNTESTED; what "gradients" lacks, "backward" may have judged
 # The verdict on a row whose end losses differ. The others change nothing.
 OF_END_LOSSES = {
     EndVerdict.HIGHER: Verdict.DRIFT,
@@ -14,8 +20,11 @@ OF_END_LOSSES = {
 }
 
 
-def training_error(training: Training, distance: Distance) -> Error:
-    """Combine all checks, the loss curve and the end losses to one verdict. distance: of all gradients from the exact ones."""
+def training_error(training: Training, distance: Distance, coverage: Coverage) -> Error:
+    """Combine all checks, the loss curve and the end losses to one verdict.
+
+    distance: of all gradients from the exact ones. coverage: how much of the parameters was judged.
+    """
     verdict = Verdict.worst(check.verdict for check in training.checks if check.verdict != Verdict.UNTESTED)
     curve = training.curve
     if curve is not None and curve.verdict != Verdict.EQUAL and verdict < curve.verdict:
@@ -32,16 +41,46 @@ def training_error(training: Training, distance: Distance) -> Error:
         reason = f"loss curve: {curve.says}"
     elif ends is not None and ends.verdict in OF_END_LOSSES:
         reason = ends.says
+    lacking = _lacking(training, coverage)
+    if lacking and not verdict.fails:
+        verdict, reason = Verdict.UNTESTED, lacking
     compared = [check for check in training.checks if check.name == "gradients" and check.step == 0]
+    detectable = [check.detection_limit for check in training.checks if check.detection_limit is not None]
     return Error(
         verdict=verdict,
         reason=reason,
+        detection_limit=max(detectable, default=None),
+        judged=_judged(training, coverage),
         mean_abs=distance.mean_abs,
         max_abs=distance.largest,
         rel_rms=distance.relative,
         compared=sum(check.compared for check in compared),
         expected=sum(check.known for check in compared),
     )
+
+
+def _judged(training: Training, coverage: Coverage) -> float | None:
+    """The share of the trained values that was judged; None where the checks were not made."""
+    shares = [coverage.share(check) for check in coverage.known if not (check == "gradients" and _by_layer(training))]
+    return min(shares) if shares else None
+
+
+def _by_layer(training: Training) -> bool:
+    """Whether the gradients of every layer were judged by themselves."""
+    found = [check for check in training.checks if check.name == "backward"]
+    return any(check.verdict <= Verdict.DRIFT and check.compared == check.known for check in found)
+
+
+def _lacking(training: Training, coverage: Coverage) -> str:
+    """Why too little was judged for a verdict; "" when it was enough."""
+    for name in ESSENTIAL:
+        found = [check for check in training.checks if check.name == name]
+        if found and all(check.verdict == Verdict.UNTESTED for check in found):
+            return f"{name}: {found[0].says}"
+    judged = _judged(training, coverage)
+    if judged is None or judged >= LEAST_JUDGED:
+        return ""
+    return f"{coverage.says}: rounding alone may change the others by over {limits.NULL[training.precision]:.0%}"
 
 
 def layer_check(name: str, layers: Layers) -> Check:

@@ -32,7 +32,9 @@ from ..worker.messages_training import (
     TrainingTruth,
 )
 from ..workload import probe
-from .checks import Local, judge_gradients, judge_loss
+from .checks import Local, judge_loss
+from .compared import Coverage
+from .gradients import judge_gradients
 from .learner import Learner
 from .step import Distance, Step
 
@@ -232,10 +234,10 @@ class DropoutComparison:
             fused_parameters=learner.fused_parameters,
             recipe=learner.optimizer.recipe,
         )
-        floors = partial(self._floors, index)
+        noise = partial(self._noise, index)
         return (
             judge_loss(step, loss, loss, local.rounding),
-            judge_gradients(step, local.more_rounding, floors, [], Distance()),
+            judge_gradients(step, local.more_rounding, noise, Coverage(), Distance()),
         )
 
     def _pass(self, learner: Learner, index: int, masks: Mapping[str, Array]) -> float:
@@ -264,18 +266,21 @@ class DropoutComparison:
             self._truths[index] = self.process.worker.ask(question).truth
         return self._truths[index]
 
-    def _floors(self, index: int, times: float) -> Mapping[str, float]:
-        """The noise floor of every gradient when rounding is this many times as large."""
+    def _noise(self, index: int, times: float) -> Mapping[str, Array]:
+        """The rms of the noise of each value of every gradient when rounding is this many times as large."""
+        path = self._file("masked-noise", index)
         question = GradientFloors(
             state=self.states[index],
             inputs=str(self.prepared.training),
             case=self._case(index),
             seed=self.process.request.seed,
             times=times,
+            path=str(path),
             masks=str(self._file("masks", index)),
             precision=self._precision,
         )
-        return self.process.worker.ask(question).floors
+        self.process.worker.ask(question)
+        return npz.OnDisk(path)
 
     @property
     def _precision(self) -> str:

@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..verdict.limits import UNIT, growth
+from ..verdict.local import local
 from ..weights.canonical import Array
 from ..workload.adafactor import OTHER_AXES, Factored, last_two, refactored
 from ..workload.optimizers import VARIANTS, Optimizer, lion_mix, update
+from .compared import rms, share_of
 
 SAMPLE = 2**16  # values of a tensor on which its noise floor is measured
 REPEATS = 4  # number of noisy steps over which the noise floor is averaged
@@ -22,6 +24,18 @@ FEW, REPEATS_OF_FEW = (
 )  # an array with fewer values than this, and its noisy steps: four would leave its noise floor to chance
 EQUAL_RHO, DRIFT_RHO = 3.0, 10.0  # of rho: residual of a step / its noise floor
 MEDIAN = 0.25  # median of the squared residual / squared noise floor of one value, in clean steps
+
+
+class Judged(NamedTuple):
+    """What ``judge`` finds.
+
+    rho: residual / noise floor of the worst array. what: its name.
+    share: noise floor / size of the change of the weight, in the median group of its values.
+    """
+
+    rho: float
+    what: str
+    share: float = 0.0
 
 
 class Alternative(NamedTuple):
@@ -43,11 +57,11 @@ def judge(
     after: Array,
     state_after: Sequence[Array],
     times: int = 1,
-    gradient_noise: float = 0.0,
+    gradient_noise: float | Array = 0.0,
     seed: int = 0,
     axes: Factored | None = None,
-) -> tuple[float, str]:
-    """Compare the step of one weight with the exact step: (rho, name of the worst array).
+) -> Judged:
+    """Compare the step of one weight with the exact step.
 
     rho is residual / noise floor, of the change of the weight and of each array of its state; the largest of them is returned. It
     is computed as an rms, and also as a median over values, so that small gradients, for which eps matters, count as much as large
@@ -59,27 +73,29 @@ def judge(
     step: number of the step, from 1.
     after, state_after: the weight and its state after the step.
     times: number of equal steps that the weight makes at once, because it is the sum of this number of parameters.
-    gradient_noise: rms by which the gradient that was used may differ from ``gradient``.
+    gradient_noise: rms by which each value of the gradient that was used may differ from ``gradient``; values of which that is not
+        known are left out.
     seed: of the random noise.
     axes: of the weight that the framework's own adafactor takes; None: torch's. Only settings with the variant for it use them.
     """
     w, g, *state = (array.astype(np.float64) for array in (before, gradient, *optimizer_state))
     picked = np.random.default_rng(seed).integers(0, w.size, SAMPLE) if w.size > SAMPLE else np.arange(w.size)
+    spread = np.broadcast_to(np.asarray(gradient_noise, np.float64), g.shape)
     if settings.name == "adafactor":  # its step of one value depends on the others
         axes = axes if OTHER_AXES in settings.variants else None
         state = state if axes is None else refactored(state, axes)
-        given = [w, g, *state]
+        given, around = [w, g, *state], spread
     else:
-        given = [array.ravel()[picked] for array in (w, g, *state)]
+        given, around = [array.ravel()[picked] for array in (w, g, *state)], spread.ravel()[picked]
     exact_w, exact_state = update(settings, w, g, state, step, np.sqrt, axes=axes)
     w, g, exact_w = w.ravel(), g.ravel(), exact_w.ravel()
     state, exact_state = [each.ravel() for each in state], [each.ravel() for each in exact_state]
     errors: list[list[Array]] = [[] for _ in range(1 + len(exact_state))]
-    decided = _decided(settings, g, state, gradient_noise)
+    decided = _decided(settings, g, state, spread.ravel())
     noise = np.random.default_rng(seed + 1)
     own_values = _own_values(settings, before.shape, axes)
     repeats = REPEATS if min(own_values) >= FEW else REPEATS_OF_FEW
-    for start, new_w, new_state in _noisy_steps(settings, given, step, gradient_noise, noise, axes, repeats):
+    for start, new_w, new_state in _noisy_steps(settings, given, step, around, noise, axes, repeats):
         if settings.name == "adafactor":
             start, new_w, *new_state = (each.ravel()[picked] for each in (start, new_w, *new_state))
         # The weight before the step is exact, so its change is what counts.
@@ -88,19 +104,33 @@ def judge(
             kept.append(new - exact[picked])
     names = ("its change", *settings.state_names)
     exact_w = w + times * (exact_w - w)
-    worst = (0.0, names[0])
+    worst, share = (0.0, names[0]), 0.0
     for name, theirs, exact, error, count in zip(
         names, (after, *state_after), (exact_w, *exact_state), errors, own_values
     ):
         residual = theirs.astype(np.float64).ravel() - exact
         if not np.isfinite(residual).all():
-            return math.inf, name
+            return Judged(math.inf, name)
         if name == names[0]:
             residual = np.where(decided, residual, 0.0)
         # The result itself is rounded, too.
         floor = np.mean(np.square(error), axis=0) + np.square(UNIT * exact[picked]) / 3
-        worst = max(worst, (_rho(residual, residual[picked], floor, count), name))
-    return worst
+        if name == names[0]:
+            share = _share((exact - w)[picked], floor)
+        if (known := np.isfinite(floor)).any():
+            residual = residual if known.all() else residual[picked][known]
+            sampled = residual[picked] if known.all() else residual
+            worst = max(worst, (_rho(residual, sampled, floor[known], count), name))
+    return Judged(*worst, share)
+
+
+def _share(change: Array, floor: Array) -> float:
+    """Noise floor / size in the median group of the changes of a weight. floor: mean square of the noise of each."""
+    noise = np.sqrt(floor)
+    groups = local(change, np.zeros_like(change), noise)
+    if groups.determined < groups.undetermined:
+        return math.inf
+    return groups.floor_share or share_of(rms(noise), rms(change))
 
 
 def _own_values(settings: Optimizer, shape: Sequence[int], axes: Factored | None) -> list[int]:
@@ -117,7 +147,7 @@ def _own_values(settings: Optimizer, shape: Sequence[int], axes: Factored | None
     return found
 
 
-def _decided(settings: Optimizer, g: Array, state: Sequence[Array], gradient_noise: float) -> Array:
+def _decided(settings: Optimizer, g: Array, state: Sequence[Array], gradient_noise: Array) -> Array:
     """For each value, whether rounding cannot change the direction of its step. Only lion takes the sign of a sum."""
     if settings.name != "lion":
         return np.ones(g.shape, bool)
@@ -131,7 +161,7 @@ def _noisy_steps(
     settings: Optimizer,
     given: Sequence[Array],
     step: int,
-    gradient_noise: float,
+    gradient_noise: Array,
     noise: np.random.Generator,
     axes: Factored | None,
     repeats: int,

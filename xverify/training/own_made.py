@@ -11,11 +11,10 @@ import numpy as np
 from ..results.records import Check
 from ..results.verdicts import Verdict
 from ..verdict.judgement import OWN_EQUAL
-from ..verdict.limits import NULL
 from ..verdict.own_step import OwnStepTruth
 from ..weights.canonical import Array
 from ..workload.probe import STATISTICS
-from .step import rms
+from .compared import Compared, rms
 
 SAME = 1e-3  # share of a value by which a factor may be off
 
@@ -29,7 +28,8 @@ class Made:
     number: of the step, from 0.
     losses: as the subject's step returned them.
     taken: "number/weight/name". watched: "number/gradient/n/name", of an eager run of the same steps.
-    exact: "after/name", "change/name" and "gradient/n/name". truth: sizes and noise floors of these.
+    exact: "after/name", "change/name" and "gradient/n/name", and the rms of the noise of each value: "noise/change/name" and
+        "noise/gradient/n/name". truth: sizes and noise floors of these.
     fused_parameters: see Framework.fused_parameters.
     """
 
@@ -77,14 +77,13 @@ class Made:
 
 @dataclass(frozen=True)
 class Weight:
-    """A weight after a step. size: rms of its exact change. floor: rms of the noise in that. parts: the reference's weights."""
+    """A weight after a step. compared: its change with the exact one. parts: the reference's weights."""
 
     name: str
     found: Array
     after: Array
     change: Array
-    size: float
-    floor: float
+    compared: Compared
     parts: tuple[str, ...]
 
     @classmethod
@@ -93,8 +92,11 @@ class Weight:
         parts = made.fused_parameters.get(name, (name,))
         after = np.sum([made.exact[f"after/{part}"] for part in parts], axis=0)
         change = np.sum([made.exact[f"change/{part}"] for part in parts], axis=0)
-        floor = math.hypot(*(made.truth.floors[part] for part in parts))
-        return cls(name, made.taken[f"{made.number}/weight/{name}"], after, change, rms(change), floor, parts)
+        noise = np.zeros(change.shape, np.float32)
+        for part in parts:
+            noise = np.hypot(noise, made.exact[f"noise/change/{part}"])
+        found = made.taken[f"{made.number}/weight/{name}"]
+        return cls(name, found, after, change, Compared.of(found - after, change, noise), parts)
 
     @property
     def finite(self) -> bool:
@@ -102,14 +104,14 @@ class Weight:
         return bool(np.isfinite(self.found).all())
 
     @property
-    def residual(self) -> float:
-        """rms of the difference from the exact weight."""
-        return rms(self.found - self.after)
+    def size(self) -> float:
+        """rms of the exact change."""
+        return self.compared.size
 
     @property
-    def ratio(self) -> float:
-        """Residual / noise floor."""
-        return self.residual / self.floor if self.floor else math.inf * bool(self.residual)
+    def differs(self) -> bool:
+        """Whether it is beyond the limits of EQUAL."""
+        return not self.compared.badness(OWN_EQUAL) <= 1
 
     @property
     def own_change(self) -> Array:
@@ -125,7 +127,7 @@ class Weight:
     @property
     def rounding_alone(self) -> bool:
         """Whether rounding changes it so much that no fault could show."""
-        return self.size > 0 and self.floor > NULL["float32"] * self.size
+        return self.size > 0 and not self.compared.determined()
 
 
 # -- gradients --------------------------------------------------------------------------------------------------------
@@ -138,7 +140,8 @@ class Gradients:
     seen: whether any could be seen.
     differing: parameter whose gradient differs -> what a report says. factors: parameter -> the factor by which it differs from
         the right one; NaN when it is no multiple of that.
-    ratio: the largest residual / noise floor. compared: number of compared gradients.
+    ratio, group_ratio: the largest residual / noise floor, and the same in the worst group. compared: number of compared gradients.
+    limits: parameter -> its detection limit. worst_limit: the largest in any group.
     share: the largest residual of one that differs, as a share of the gradient.
     """
 
@@ -148,11 +151,20 @@ class Gradients:
     ratio: float = 0.0
     compared: int = 0
     share: float = 0.0
+    group_ratio: float = 0.0
+    limits: Mapping[str, float] = field(default_factory=dict)
+    worst_limit: float | None = None
 
     def check(self, made: Made, verdict: Verdict, says: str = "", difference: str = "") -> Check:
         """The check of the gradients with this verdict."""
         known = len(made.truth.gradient_sizes)
-        return Check("gradients", made.number, verdict, self.ratio, says, difference, self.compared, known)
+        if not self.compared and verdict <= Verdict.EQUAL:
+            says = "every gradient consists of rounding alone"
+            return Check("gradients", made.number, Verdict.UNTESTED, says=says, known=known)
+        return Check(
+            "gradients", made.number, verdict, self.ratio, says, difference, self.compared, known,
+            self.group_ratio, dict(self.limits), self.worst_limit,
+        )  # fmt: skip
 
     def says(self, made: Made, names: Sequence[str]) -> str:
         """What differs in the gradients of these parameters: the first, and what is common to all of them."""
@@ -170,29 +182,39 @@ def compare_gradients(made: Made) -> Gradients:
     if not found:
         return Gradients()
     own = {part: name for name, parts in made.fused_parameters.items() for part in parts}
-    differing, factors, worst, compared = dict[str, str](), dict[str, float](), 0.0, 0
-    shares: list[float] = []
+    differing, factors, compared = dict[str, str](), dict[str, float](), 0
+    shares, judged = list[float](), dict[str, Compared]()
     for key, size in made.truth.gradient_sizes.items():
         count, name = key.split("/", 1)
         name = own.get(name, name)
-        if not size or made.truth.gradient_floors[key] > NULL["float32"] * size or name in differing:
+        exact, noise = made.exact[f"gradient/{key}"], made.exact[f"noise/gradient/{key}"]
+        if not size or name in differing or not Compared.of(exact - exact, exact, noise).determined():
             continue
         compared += 1
         if f"{count}/{name}" not in found:
             differing[name] = f"{made.whose(name)} is given to {_times(count)} in a step: {_updates(made, key)}"
             continue
-        gradient, exact = made.watched[found[f"{count}/{name}"]].astype(np.float64), made.exact[f"gradient/{key}"]
+        gradient = made.watched[found[f"{count}/{name}"]].astype(np.float64)
         if gradient.shape != exact.shape:
             differing[name] = f"{made.whose(name)}: its gradient has shape {gradient.shape}, not {exact.shape}"
             continue
-        ratio = quotient(rms(gradient - exact), made.truth.gradient_floors[key])
-        worst = max(worst, ratio)
-        if not ratio <= OWN_EQUAL:
+        beside = judged[key] = Compared.of(gradient - exact, exact, noise)
+        if not beside.badness(OWN_EQUAL) <= 1:
             what = "the error of the gradient that its optimizer is given"
-            differing[name] = f"{made.whose(name)}: {what} is {ratio:.3g} x its noise floor"
+            differing[name] = f"{made.whose(name)}: {what} is {beside.says(OWN_EQUAL)} its noise floor"
             factors[name] = scale(gradient, exact)
             shares.append(rms(gradient - exact) / size)
-    return Gradients(True, differing, factors, worst, compared, max(shares, default=math.inf))
+    return Gradients(
+        seen=True,
+        differing=differing,
+        factors=factors,
+        ratio=max((each.ratio for each in judged.values()), default=0.0),
+        compared=compared,
+        share=max(shares, default=math.inf),
+        group_ratio=max((each.groups.ratio for each in judged.values()), default=0.0),
+        limits={key: each.limit() for key, each in judged.items()},
+        worst_limit=max((each.worst_limit() for each in judged.values()), default=None),
+    )
 
 
 def _times(count: str) -> str:
@@ -210,11 +232,6 @@ def scale(found: Array, exact: Array) -> float:
     size = float(np.vdot(exact, exact))
     factor = float(np.vdot(found, exact)) / size if size else math.nan
     return factor if rms(found - factor * exact) <= SAME * rms(exact) * max(1.0, abs(factor)) else math.nan
-
-
-def quotient(residual: float, floor: float) -> float:
-    """Residual / noise floor; infinite for a residual without a floor."""
-    return residual / floor if floor else math.inf * bool(residual)
 
 
 def factor_says(factor: float, says: str) -> str:

@@ -6,7 +6,7 @@ optimizers keep the state that their own steps before have left.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from ..results.verdicts import Verdict
 from ..verdict.limits import EQUAL_RHO
 from ..verdict.own_step import OwnStepTruth
 from ..weights import npz
+from ..weights.canonical import Array
 from ..worker import messages
 from ..worker.messages_own_step import (
     ComputeOwnTruth,
@@ -29,16 +30,17 @@ from ..worker.messages_own_step import (
     WriteOwnVariant,
 )
 from .checks import MORE_ROUNDING, iterated_vectors
+from .compared import Compared, Coverage, rms, rounding_alone
 from .conclusion import training_error
 from .learner import Learner
 from .own_made import Made, Weight, compare_gradients
 from .own_step import Explain, Weights, judge_losses, judge_statistics, judge_update, losses_first
 from .parity import LONG_STEP
-from .step import Distance, rms
+from .step import Distance
 
 STEPS = {"quick": 3, "standard": 6, "rigorous": 12}  # by effort: number of steps that are compared
 VARIANT = "eps-hat"  # a key of optimizers.VARIANTS
-EXACT = "own-exact-{}.npz"  # replay.own_step.exact_file, in a module that needs no torch
+EXACT, NOISE = "own-exact-{}.npz", "own-noise-{}.npz"  # files of replay.own_step, in a module that needs no torch
 KINKS = 2.0  # times the growth of the rounding: a floor that grows by more shows activations that cross their kinks
 
 
@@ -122,9 +124,9 @@ class OwnStepParity:
             return Error(Verdict.INVALID, self.random), Training(OWN_STEP, checks=(check,))
         known = len(self.prepared.shapes)
         checks = [Check("weights", 0, Verdict.EQUAL, compared=known, known=known)]
-        untested, distance = list[str](), Distance()
+        coverage, distance = Coverage(), Distance()
         for number in range(len(self.files)):
-            found = self._judge_step(learner, observed, number, untested, distance)
+            found = self._judge_step(learner, observed, number, coverage, distance)
             checks += found
             if any(check.verdict.fails for check in found):
                 break  # the state of the optimizers is another one after it
@@ -132,10 +134,11 @@ class OwnStepParity:
         training = Training(
             OWN_STEP,
             checks=tuple(checks),
-            untested=tuple(dict.fromkeys(untested)),
+            untested=tuple(dict.fromkeys(coverage.untested)),
+            judged=coverage.says,
             dropout_disabled=learner.dropout_disabled,
         )
-        error = training_error(training, distance)
+        error = training_error(training, distance, coverage)
         updates = [check for check in checks if check.name in ("update", "loss") and check.step == 0]
         compared = sum(check.compared for check in updates)
         return replace(error, compared=compared, expected=sum(check.known for check in updates)), training
@@ -156,30 +159,28 @@ class OwnStepParity:
     # -- one step -----------------------------------------------------------------------------------------------------
 
     def _judge_step(
-        self, learner: Learner, observed: OwnObserved, number: int, untested: list[str], distance: Distance
+        self, learner: Learner, observed: OwnObserved, number: int, coverage: Coverage, distance: Distance
     ) -> list[Check]:
-        """The checks of one step. untested: gets parameters of which rounding alone is changed. distance: gets the changes."""
+        """The checks of one step. coverage: gets what was judged. distance: gets the changes."""
         made = Made(
             number=number,
             losses=observed.timed.losses[number],
             taken=npz.OnDisk(_file(learner, "timed")),
             watched=npz.OnDisk(_file(learner, "watched")),
-            exact=npz.OnDisk(self.space / EXACT.format(number)),
+            exact=self._exact(self.space, number),
             truth=self.truths[number],
             fused_parameters=learner.fused_parameters,
         )
         update, statistics = Weights.of(made, False), Weights.of(made, True)
         if update.broken or statistics.broken:
             return self._checks(learner, made, update, statistics, "")
-        update.add(distance)
         random = self._random(learner, [*update.failing, *statistics.failing], number)
         if random:
             return [Check("update", number, Verdict.INVALID, says=random)]
         made, update, variant = self._with_variant(made, update)
-        if update.failing and self._kinks(update, number):
-            untested += [each.name for each in update.failing]
-            update = replace(update, failing=())
-        untested += [each.name for each in update.every if each.rounding_alone]
+        if update.failing:
+            update = self._beyond_kinks(update, number)
+        update.add(distance, coverage, rounding_alone(_of_parameters(made.truth.gradient_sizes)))
         return self._checks(learner, made, update, statistics, variant)
 
     def _checks(self, learner: Learner, made: Made, update: Weights, statistics: Weights, variant: str) -> list[Check]:
@@ -204,11 +205,13 @@ class OwnStepParity:
         if self._variant is None:
             folder.mkdir(exist_ok=True)
             self.process.phase(f"its own steps with the variant {VARIANT}")
-            question = WriteOwnVariant(weights=self.files, inputs=str(self.prepared.training), folder=str(folder))
+            question = WriteOwnVariant(
+                self.files, str(self.prepared.training), str(folder), self.request.seed, once=len(self.files) == 1
+            )
             self._variant = self.worker.ask(question).exists
         if not self._variant:
             return made, update, ""
-        other = replace(made, exact=npz.OnDisk(folder / EXACT.format(made.number)))
+        other = replace(made, exact=self._exact(folder, made.number))
         nearer = Weights.of(other, False)
         return (other, nearer, VARIANT) if nearer.badness < update.badness else (made, update, "")
 
@@ -242,27 +245,51 @@ class OwnStepParity:
         again = npz.OnDisk(_file(learner, "again"))
         for each in failing:
             apart = rms(again[f"{number}/weight/{each.name}"].astype(np.float64) - each.found)
-            if apart > 0.1 * each.residual:
+            if apart > 0.1 * each.compared.residual:
                 return (
                     f"its train_step is random: two runs from one state differ in {each.name} by {apart:.2g}. It draws random "
                     "numbers, or dropout is on in it; make the noise an input or a target of spec.py"
                 )
         return ""
 
-    def _kinks(self, update: Weights, number: int) -> bool:
-        """Whether activations that cross their kinks, such as the zero of a ReLU, explain every weight that differs."""
+    def _beyond_kinks(self, update: Weights, number: int) -> Weights:
+        """The weights without fault where activations that cross their kinks, such as the zero of a ReLU, explain all that differ.
+
+        These are then compared by the noise of more rounding.
+        """
+        folder = self.space / "coarse"
         if not self._coarse:
             self.process.phase(f"its own steps with {MORE_ROUNDING:g} times the rounding")
-            folder = self.space / "coarse"
             folder.mkdir(exist_ok=True)
             self._coarse = self.worker.ask(self._truth(folder, times=MORE_ROUNDING)).truths
-        coarse = self._coarse[number].floors
-        return all(
-            each.parts == (each.name,)
-            and each.residual <= EQUAL_RHO * coarse[each.name]
-            and coarse[each.name] > KINKS * MORE_ROUNDING * each.floor
-            for each in update.failing
-        )
+        noise = npz.OnDisk(folder / NOISE.format(number))
+        again = {each.name: _beside(each, noise) for each in update.failing}
+        if not all(each is not None and each.badness(EQUAL_RHO) <= 1 for each in again.values()):
+            return update
+        every = [replace(each, compared=again.get(each.name) or each.compared) for each in update.every]
+        return replace(update, every=every, failing=())
+
+    def _exact(self, folder: Path, number: int) -> npz.OnDisk:
+        """The exact arrays of a step in a folder, and their noise."""
+        return npz.OnDisk(folder / EXACT.format(number), folder / NOISE.format(number))
+
+
+def _beside(weight: Weight, noise: Mapping[str, Array]) -> Compared | None:
+    """The change of a weight beside the noise of more rounding; None where that noise grows as smooth functions let it grow."""
+    if weight.parts != (weight.name,):
+        return None
+    coarse = Compared.of(weight.found - weight.after, weight.change, noise[f"noise/change/{weight.name}"])
+    fine, growth = weight.compared, KINKS * MORE_ROUNDING
+    return coarse if coarse.floor > growth * fine.floor or coarse.worst_share > growth * fine.worst_share else None
+
+
+def _of_parameters(sizes: Mapping[str, float]) -> dict[str, float]:
+    """Parameter -> the largest size of its gradients in a step. sizes: see OwnStepTruth.gradient_sizes."""
+    found = dict[str, float]()
+    for key, size in sizes.items():
+        name = key.split("/", 1)[1]
+        found[name] = max(found.get(name, 0.0), size)
+    return found
 
 
 def _file(learner: Learner, what: str) -> Path:

@@ -6,17 +6,21 @@ Pure functions. All of them compare one step of a subject with the exact step.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 import numpy as np
 
 from ..results.records import Check
 from ..results.verdicts import Verdict
 from ..verdict.judgement import OWN_DRIFT, OWN_EQUAL
+from ..verdict.limits import NULL
 from ..workload.optimizers import VARIANTS
-from .own_made import SAME, Gradients, Made, Weight, factor_says, quotient, scale
-from .step import OWN, Distance, rms
+from .checks import VAGUE
+from .compared import Coverage, quotient, rms, share_of
+from .own_made import SAME, Gradients, Made, Weight, factor_says, scale
+from .step import OWN, Distance
 
 # Finds (a clause for the report, the name of a known difference) for a place of replay.own_mistakes.PLACES.
 Explain = Callable[[str], tuple[str, str]]
@@ -25,9 +29,12 @@ Explain = Callable[[str], tuple[str, str]]
 def judge_losses(made: Made) -> Check:
     """Judge every loss that the step returned."""
     right, found, count = made.truth.losses, made.losses, len(made.truth.losses)
+    shares = {name: share_of(made.truth.loss_floors[name], abs(loss)) for name, loss in right.items()}
+    vague = [name for name, share in shares.items() if not share <= NULL["float32"]]
+    limits = {name: OWN_EQUAL * share for name, share in shares.items() if name not in vague}
 
-    def check(verdict: Verdict, ratio: float, says: str = "") -> Check:
-        return Check("loss", made.number, verdict, ratio, says, compared=count, known=count)
+    def check(verdict: Verdict, ratio: float | None, says: str = "") -> Check:
+        return Check("loss", made.number, verdict, ratio, says, "", len(limits), count, detection_limits=limits)
 
     if set(right) != set(found):
         says = f"the step returns the losses {_listed(found)}; the reference's returns {_listed(right)}"
@@ -38,7 +45,8 @@ def judge_losses(made: Made) -> Check:
         return check(Verdict.INVALID, math.inf, says)
     ratios, failing = _loss_ratios(made), wrong_losses(made)
     if not failing:
-        return check(Verdict.EQUAL, max(ratios.values()))
+        says = f"rounding alone may change {_listed(vague)} by over 1%" if vague else ""
+        return check(Verdict.EQUAL, max(ratios.values()), says) if limits else check(Verdict.UNTESTED, None, says)
     first, worst = failing[0], max(ratios.values())
     away = f"{ratios[first]:.3g} x its noise floor away"
     says = f"loss {first!r} is {found[first]:.8g}; the reference's is {right[first]:.8g}, {away}"
@@ -65,6 +73,9 @@ def _listed(names: Sequence[str] | Mapping[str, float]) -> str:
     return ", ".join(repr(name) for name in names)
 
 
+_ratio, _group_ratio = attrgetter("ratio"), attrgetter("groups.ratio")
+
+
 # -- weights ----------------------------------------------------------------------------------------------------------
 
 
@@ -80,9 +91,7 @@ class Weights:
     def of(cls, made: Made, statistics: bool) -> Weights:
         """Compare the parameters, or the running statistics, after a step."""
         every = made.weights(statistics)
-        return cls(
-            "statistics" if statistics else "update", every, [each for each in every if not each.ratio <= OWN_EQUAL]
-        )
+        return cls("statistics" if statistics else "update", every, [each for each in every if each.differs])
 
     @property
     def broken(self) -> Weight | None:
@@ -91,29 +100,39 @@ class Weights:
 
     def floors(self, made: Made) -> dict[str, float]:
         """Weight -> rms of its noise, of the blamed weights that the reference has under the same name."""
-        return {each.name: each.floor for each in self.blamed(made) if each.parts == (each.name,)}
+        return {each.name: each.compared.floor for each in self.blamed(made) if each.parts == (each.name,)}
 
     @property
     def badness(self) -> tuple[int, float]:
         """The number of weights that differ, and by how much."""
-        return len(self.failing), sum(each.ratio for each in self.failing)
+        return len(self.failing), sum(each.compared.badness(OWN_EQUAL) for each in self.failing)
 
     def check(self, made: Made, verdict: Verdict, says: str = "", difference: str = "") -> Check:
         """The check of these weights with this verdict."""
-        worst = max((each.ratio for each in self.every), default=0.0)
-        return Check(self.name, made.number, verdict, worst, says, difference, len(self.every), len(self.every))
+        judged = [each for each in self.every if not each.rounding_alone]
+        if not judged and verdict <= Verdict.EQUAL:
+            return Check(self.name, made.number, Verdict.UNTESTED, says=VAGUE, known=len(self.every))
+        of_all, of_groups = ([get(each.compared) for each in self.every] for get in (_ratio, _group_ratio))
+        moved = [each for each in judged if each.size]
+        limits = {each.name: each.compared.limit() for each in moved}
+        return Check(
+            self.name, made.number, verdict, max(of_all, default=0.0), says, difference, len(judged), len(self.every),
+            max(of_groups, default=0.0), limits, max((each.compared.worst_limit() for each in moved), default=None),
+        )  # fmt: skip
 
     @property
     def verdict(self) -> Verdict:
         """The verdict by the worst ratio."""
         if not self.failing:
             return Verdict.EQUAL
-        return Verdict.DRIFT if all(each.ratio <= OWN_DRIFT for each in self.failing) else Verdict.DIFFERENT
+        return Verdict.DRIFT if all(each.compared.drifts(OWN_DRIFT) for each in self.failing) else Verdict.DIFFERENT
 
     def says(self, made: Made) -> str:
         """What differs: the first weight, and what is common to all that do."""
         first = self.failing[0]
-        plain = f"{made.whose(first.name)}: its error after the step is {first.ratio:.3g} x its noise floor"
+        plain = (
+            f"{made.whose(first.name)}: its error after the step is {first.compared.says(OWN_EQUAL)} its noise floor"
+        )
         if not first.moved and first.size:
             plain = f"{made.whose(first.name)} is not changed by the step"
             if not any(each.moved for each in self.every):
@@ -135,7 +154,8 @@ class Weights:
     def one_bias(self) -> bool:
         """Whether each weight that differs is a sum of the reference's, and changes as one of its parts does."""
         return all(
-            len(each.parts) > 1 and rms(each.own_change - each.change / len(each.parts)) <= OWN_EQUAL * each.floor
+            len(each.parts) > 1
+            and rms(each.own_change - each.change / len(each.parts)) <= OWN_EQUAL * each.compared.floor
             for each in self.failing
         )
 
@@ -145,15 +165,25 @@ class Weights:
         factors = [scale(each.own_change.astype(np.float64), each.change) for each in blamed if each.size]
         if not factors or not all(factor and abs(factor - factors[0]) <= SAME * abs(factors[0]) for factor in factors):
             return ""
+        if abs(factors[0] - 1) <= SAME:
+            return ""
         rate = made.truth.rates.get(blamed[0].parts[0])
         if rate is None or factors[0] < 0:
             return factor_says(factors[0], "its change is {} times the right one").removeprefix(": ")
         return f"behaves as learning rate {rate * factors[0]:.4g}; it should be {rate:g}"
 
-    def add(self, distance: Distance) -> None:
-        """Add the changes of all weights to a distance, without those that are rounding alone."""
-        for each in (each for each in self.every if not each.rounding_alone):
-            distance.add(each.own_change - each.change, each.change)
+    def add(self, distance: Distance, coverage: Coverage, without: Collection[str]) -> None:
+        """Add the changes of all weights to a distance, without those that are rounding alone; and all of them to the coverage.
+
+        without: weights of the reference that do not count, because their gradients are zero.
+        """
+        for each in self.every:
+            if each.size and each.parts[0] not in without:
+                coverage.add(self.name, each.name, each.change.size, each.compared.judged())
+            if each.rounding_alone:
+                coverage.untested.append(each.name)
+            else:
+                distance.add(each.own_change - each.change, each.change)
 
 
 def judge_update(
@@ -231,5 +261,5 @@ def judge_statistics(made: Made, weights: Weights, explain: Explain) -> Check:
     first = weights.failing[0]
     if weights.unchanged:
         says = "they do not change: batch norm is in inference mode"
-    plain = f"{first.name}: its error after the step is {first.ratio:.3g} x its noise floor"
+    plain = f"{first.name}: its error after the step is {first.compared.says(OWN_EQUAL)} its noise floor"
     return weights.check(made, weights.verdict, f"{plain}: {says}" if says else plain)

@@ -42,12 +42,14 @@ from ..worker.process import Worker
 from ..workload.loss_mistakes import WrongLoss, wrong_losses
 from ..workload.losses import Objective
 from ..workload.objective import REFERENCE, objective_of
-from .checks import Local, iterated_vectors, judge_gradients, judge_loss, judge_statistics, judge_update
+from .checks import Local, iterated_vectors, judge_loss, judge_statistics, judge_update
+from .compared import Coverage
 from .conclusion import layer_check, training_error
 from .curve import REPLICAS, Band, band, judge_curve
 from .divergence import where_it_diverges
 from .dropout import DropoutComparison
 from .end_losses import EndLossComparison
+from .gradients import judge_gradients
 from .learner import Learner, Observed
 from .precision_checks import judge_layers, judge_mixed
 from .recipe_checks import judge_recipe
@@ -81,7 +83,7 @@ class TrainingParity:
         self.random = ""
         self.named_loss: Objective | None = None
         self._truths: dict[int, StepTruth] = {}
-        self._gradient_floors: dict[tuple[int, float], Mapping[str, float]] = {}
+        self._gradient_noise: dict[tuple[int, float], Mapping[str, Array]] = {}
         self._captured: set[tuple[str, ...]] = set()
         self._replayed: dict[tuple[str, ...], tuple[tuple[Check, ...], Layers]] = {}
 
@@ -171,10 +173,10 @@ class TrainingParity:
         known = len(self.prepared.shapes)
         # Subjects with other weights are not judged here, so the check of the weights has passed.
         checks = [Check("weights", 0, Verdict.EQUAL, compared=known, known=known), *by_layer]
-        untested, distance = list[str](), Distance()
+        coverage, distance = Coverage(), Distance()
         for index in range(len(self.states)):
             taken = self._step(learner, index) if index else observed.step
-            checks += self._judge_step(learner, index, taken, local, untested, distance)
+            checks += self._judge_step(learner, index, taken, local, coverage, distance)
         checks += judge_layers(self.optimizer.recipe, observed.captured)
         if self.no_curve:
             checks.append(Check("curve", 0, Verdict.UNTESTED, says=self.no_curve))
@@ -192,14 +194,15 @@ class TrainingParity:
             variants=learner.optimizer.variants,
             checks=tuple(checks),
             curve=None if self.no_curve else self._curve(learner, differences),
-            untested=tuple(dict.fromkeys(untested)),
+            untested=tuple(dict.fromkeys(coverage.untested)),
+            judged=coverage.says,
             dropout_disabled=learner.dropout_disabled,
             layers=layers,
             loss=objective.says() if objective else "",
             precision=self.optimizer.recipe.precision,
             end_losses=ends.compare(learner.label, learner.worker, differences) if ends else None,
         )
-        return training_error(training, distance), training
+        return training_error(training, distance, coverage), training
 
     def wrong_weights(self, error: Error) -> Training:
         """The record of a subject whose weights are not the reference's, so that no other check was made."""
@@ -211,7 +214,7 @@ class TrainingParity:
         return [
             check
             for index in range(len(self.states))
-            for check in self._judge_step(learner, index, self._step(learner, index), local, [], Distance())
+            for check in self._judge_step(learner, index, self._step(learner, index), local, Coverage(), Distance())
         ]
 
     def loss_mistakes(self) -> list[WrongLoss]:
@@ -229,7 +232,7 @@ class TrainingParity:
         """Judge the first step of a later process run. Returns ``error``, or the error that the later process run shows."""
         judged = self._replayed.get(learner.build_key) or self._judge_layers(learner, None)
         local = Local.of(judged[0], learner.optimizer.recipe.is_mixed)
-        checks = self._judge_step(learner, 0, self._step(learner, 0), local, [], Distance())
+        checks = self._judge_step(learner, 0, self._step(learner, 0), local, Coverage(), Distance())
         broken = next((check for check in checks if check.verdict.fails), None)
         if broken is None or error.verdict.fails:
             return error
@@ -306,9 +309,9 @@ class TrainingParity:
         return learner.worker.ask(TrainingStep(state, self._case(index), str(learner.step_file), scaling=not index))
 
     def _judge_step(
-        self, learner: Learner, index: int, taken: StepTaken, local: Local, untested: list[str], distance: Distance
+        self, learner: Learner, index: int, taken: StepTaken, local: Local, coverage: Coverage, distance: Distance
     ) -> list[Check]:
-        """The checks of one whole step. untested, distance: see judge_gradients."""
+        """The checks of one whole step. coverage, distance: see judge_gradients."""
         state, truth = self.states[index], self._truth(index)
         before: Mapping[str, Array] = npz.OnDisk(Path(state.weights))
         if learner.fused_parameters:
@@ -327,10 +330,10 @@ class TrainingParity:
         where = partial(self._where_it_diverges, learner.worker, state.steps)
         return [
             judge_loss(step, taken.loss, taken.step_loss, local.rounding, where),
-            judge_gradients(step, local.more_rounding, partial(self._floors_of_gradients, index), untested, distance),
+            judge_gradients(step, local.more_rounding, partial(self._noise_of_gradients, index), coverage, distance),
             *judge_mixed(step, taken),
             *judge_recipe(step, self.optimizer, learner.optimizer.variants),
-            judge_update(step, self.optimizer, learner.optimizer.variants, taken.sparse),
+            judge_update(step, self.optimizer, learner.optimizer.variants, taken.sparse, coverage),
             *([judge_statistics(step, local.rounding)] if truth.statistics else ()),
         ]
 
@@ -356,16 +359,23 @@ class TrainingParity:
             self._truths[index] = truth
         return self._truths[index]
 
-    def _floors_of_gradients(self, index: int, times: float) -> Mapping[str, float]:
-        """The noise floor of every gradient of a step when rounding is this many times as large."""
-        if (index, times) not in self._gradient_floors:
+    def _noise_of_gradients(self, index: int, times: float) -> Mapping[str, Array]:
+        """The rms of the noise of each value of every gradient of a step when rounding is this many times as large."""
+        if (index, times) not in self._gradient_noise:
             self._phase(f"the step after {self.states[index].steps} with {times:.3g} times the rounding")
             precision = self.optimizer.recipe.precision
             question = GradientFloors(
-                self.states[index], str(self.prepared.training), self._case(index), self.request.seed, times, precision
+                state=self.states[index],
+                inputs=str(self.prepared.training),
+                case=self._case(index),
+                seed=self.request.seed,
+                times=times,
+                path=str(self.space / f"noise-{index}-{len(self._gradient_noise)}.npz"),
+                precision=precision,
             )
-            self._gradient_floors[index, times] = self.worker.ask(question).floors
-        return self._gradient_floors[index, times]
+            self.worker.ask(question)
+            self._gradient_noise[index, times] = npz.OnDisk(Path(question.path))
+        return self._gradient_noise[index, times]
 
     def _case(self, index: int) -> int:
         """The batch of the step from a state."""

@@ -16,9 +16,10 @@ from ..results.verdicts import Verdict
 from ..weights.canonical import Array
 from ..worker.messages_training import Scaling, StepTaken, TrainingCaptured
 from ..workload.recipe import Recipe
+from .compared import rms
 from .optimizer_check import EQUAL_RHO
 from .recipe_checks import trained
-from .step import Step, rms
+from .step import Step
 
 FLOAT32 = "float32"
 ALIKE = 0.1  # gradients that are all multiplied by one factor show it up to this share

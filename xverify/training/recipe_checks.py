@@ -18,8 +18,9 @@ from ..workload.keys import average_key
 from ..workload.optimizers import Optimizer
 from ..workload.recipe import CLIPS, DIFFERENCES, Group, Recipe, averaged, clip_factors
 from ..workload.schedule import late_one_cycle
+from .compared import rms
 from .optimizer_check import DRIFT_RHO, EQUAL_RHO
-from .step import Step, rms
+from .step import Step
 
 RATE_FLOOR = (
     2 * UNIT

@@ -11,13 +11,14 @@ import numpy as np
 
 from ..errors import Unsupported
 from ..verdict.findings import StepTruth
-from ..verdict.limits import UNIT, UNITS
+from ..verdict.limits import NULL, UNIT, UNITS
 from ..weights.canonical import Array
 from ..workload import optimizers
 from ..workload.keys import state_key
 from ..workload.optimizers import Optimizer
 from ..workload.recipe import NO_RECIPE, Recipe
 from . import optimizer_check
+from .compared import quotient, rms, share_of
 
 SAMPLE = 2**18  # number of values of a large parameter whose step is judged
 # Known differences of a framework that are no fault: name -> what the report says. Texts contain no "; ", which joins them.
@@ -38,7 +39,8 @@ class Step:
     taken: the results of the subject: "gradient/name", "weight/name", "state/name/index", "axes/name" (see
         framework.training.Training.factored); with a recipe also what messages_training.TrainingStep lists.
     before: the weights before the step, as the subject stores them. optimizer_state: of the reference before the step.
-    exact: gradients and statistics in float64. truth: the noise floors of these.
+    exact: "gradient/name" and "statistic/name" in float64, and after "noise/" the rms of the noise of each of their values.
+    truth: the noise floors of these.
     fused_parameters: see Framework.fused_parameters. recipe: of the run, with canonical names.
     """
 
@@ -98,14 +100,14 @@ class Distance:
 class Parameter:
     """The step of one parameter as the framework stores it. Of a large one, SAMPLE random values are used; with adafactor, all.
 
-    parts: number of torch's parameters whose sum it is. noise: rms by which two computations of its gradient may differ.
+    parts: number of torch's parameters whose sum it is.
+    noise: rms by which two computations of each value of its gradient may differ.
     """
 
     def __init__(self, name: str, step: Step, settings: Optimizer) -> None:
         self.name, self.steps = name, step.number
         parts = step.fused_parameters.get(name, (name,))
         self.parts, stored = len(parts), parts[0]
-        self.noise = _noise(step, name, stored)
         whole, together = step.before[name], settings.name == "adafactor"
         axes = step.taken.get(f"axes/{name}")
         self.axes = None if axes is None else tuple(int(axis) for axis in axes)
@@ -116,11 +118,12 @@ class Parameter:
         def part(array: Array) -> Array:
             return np.asarray(array) if together else np.asarray(array).reshape(-1)[picked]
 
+        self.noise = part(_noise(step, name, stored))
         given = f"clipped/{name}" if f"clipped/{name}" in step.taken else f"gradient/{name}"
         self.before, self.gradient = part(whole), part(step.taken[given])
         if given != f"gradient/{name}":  # clipping makes the noise of a gradient smaller, too
             size = rms(step.taken[f"gradient/{name}"])
-            self.noise *= min(1.0, rms(self.gradient) / size if size else 1.0)
+            self.noise = self.noise * min(1.0, rms(self.gradient) / size if size else 1.0)
         self.own = _own_settings(step, name, settings)
         self.after = part(step.taken[f"weight/{name}"])
         count = range(len(settings.state_names))
@@ -139,7 +142,7 @@ class Parameter:
 
     def judge(
         self, settings: Optimizer, times: int, factor: float = 1.0, momentum: float = 1.0, parts: int = 1
-    ) -> tuple[float, str]:
+    ) -> optimizer_check.Judged:
         """Judge this step with optimizer_check.judge, for given settings.
 
         settings: of the optimizer. times: number of torch's parameters whose sum it is assumed to be.
@@ -184,16 +187,16 @@ def _holds(dtype: str, values: Array) -> bool:
     return not (np.ascontiguousarray(values, np.float32).view(np.uint32) & 0xFFFF).any()  # bfloat16 has the upper half
 
 
-def _noise(step: Step, name: str, stored: str) -> float:
-    """How far the gradient of a parameter may differ between two computations in one framework (rms).
+def _noise(step: Step, name: str, stored: str) -> Array:
+    """How far each value of the gradient of a parameter may differ between two computations in one framework (rms).
 
     A lower precision makes a gradient less accurate, but the same computation makes the same errors, as two of them show.
     """
-    floor, unit = step.truth.floors[stored], UNITS.get(step.recipe.precision, UNIT)
+    floor, unit = step.exact[f"noise/gradient/{stored}"], UNITS.get(step.recipe.precision, UNIT)
     if unit == UNIT or f"accumulated/{name}" not in step.taken:
         return floor
     apart = rms(np.subtract(step.taken[f"accumulated/{name}"], step.taken[f"gradient/{name}"], dtype=np.float64))
-    return min(floor, math.hypot(floor * UNIT / unit, apart))
+    return np.minimum(floor, np.hypot(floor * (UNIT / unit), apart))
 
 
 def _own_settings(step: Step, name: str, settings: Optimizer) -> Callable[[Optimizer], Optimizer]:
@@ -218,7 +221,7 @@ class Statistic:
 
     exact: the exact value. before: the value before the step. theirs: the subject's value.
     share: the statistic of the batch, which ``momentum`` weighs. biased: the same without the factor n/(n - 1).
-    floor: rms of its noise.
+    floor: rms of its noise. vague: whether rounding alone may change it by over 1% of what the step adds to it.
     cancellation: rms of what sums in float32 may lose when the variance is computed as E[x²] - E[x]² (see replay.forward).
     """
 
@@ -243,12 +246,14 @@ class Statistic:
         self.exact, self.before = step.exact[f"statistic/{name}"], step.before[name].astype(np.float64)
         self.share = variance if of_variance else mean
         self.biased = variance * (n - 1) / n if of_variance else mean
+        self.detection_share = share_of(self.floor, rms(momentum * self.share))
+        self.vague = not self.detection_share <= NULL[step.recipe.precision]
         self.cancellation = momentum * UNIT * rms((3 * n + 2) * squares if of_variance else n * np.sqrt(squares))
 
     @property
     def ratio(self) -> float:
         """Residual / noise floor."""
-        return rms(self.theirs - self.exact) / self.floor if self.floor else 0.0
+        return quotient(rms(self.theirs - self.exact), self.floor)
 
     def within(self, expected: Array, limit: float, cancellation: bool) -> bool:
         """Whether it is at most ``limit`` noise floors from ``expected``. cancellation: also allow what cancellation loses."""
@@ -270,8 +275,3 @@ STATISTICS: tuple[tuple[str, str, Callable[[Statistic], Array]], ...] = (
     ),
     ("", "they do not change: batch norm is in inference mode", lambda s: s.before),
 )
-
-
-def rms(array: Array) -> float:
-    """The root of the mean square."""
-    return math.sqrt(float(np.mean(np.square(array))))

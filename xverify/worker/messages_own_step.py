@@ -91,11 +91,16 @@ class OwnVariantWritten(Reply):
 
 @dataclass(frozen=True)
 class WriteOwnVariant(Request[OwnVariantWritten]):
-    """Make the reference's steps in float64 with the known variant of its optimizers; see replay.own_mistakes.write_variant."""
+    """Make the reference's steps in float64 with the known variant of its optimizers; see replay.own_mistakes.write_variant.
+
+    seed, once: as in ComputeOwnTruth.
+    """
 
     weights: tuple[str, ...]
     inputs: str
     folder: str
+    seed: int
+    once: bool = False
 
 
 @dataclass(frozen=True)

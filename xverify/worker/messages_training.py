@@ -262,17 +262,10 @@ class TrainingTruth(Request[TruthComputed]):
 
 
 @dataclass(frozen=True)
-class GradientFloorsMeasured(Reply):
-    """floors: parameter -> rms of the change of its gradient."""
-
-    floors: dict[str, float]
-
-
-@dataclass(frozen=True)
-class GradientFloors(Request[GradientFloorsMeasured]):
+class GradientFloors(Request[Done]):
     """Measure how much the gradients of a step change under rounding that is ``times`` as large as that of the precision.
 
-    masks: as in ``TrainingTruth``.
+    path: the file for the results: parameter -> rms of the change of each value of its gradient. masks: as in ``TrainingTruth``.
     """
 
     state: TrainingState
@@ -280,6 +273,7 @@ class GradientFloors(Request[GradientFloorsMeasured]):
     case: int
     seed: int
     times: float
+    path: str
     precision: str = "float32"
     masks: str = ""
 

@@ -56,10 +56,13 @@ class OwnStepReference:
 
     def write_variant(self, request: messages.WriteOwnVariant) -> OwnVariantWritten:
         """Make the steps with a known variant of the optimizers."""
-        from ..replay import own_mistakes
+        from ..replay import own_mistakes, own_step
 
         batches = self._batches(request.inputs, len(request.weights))
-        written = own_mistakes.write_variant(self._code(), request.weights, batches, Path(request.folder))
+        repeats = 1 if request.once else own_step.REPEATS
+        written = own_mistakes.write_variant(
+            self._code(), request.weights, batches, Path(request.folder), request.seed, repeats
+        )
         return OwnVariantWritten(written)
 
     def explain(self, request: messages.ExplainOwnStep) -> OwnStepExplained:

@@ -10,7 +10,8 @@ from typing import Any
 from ..weights import npz
 from ..workload.keys import case_key
 from . import messages_training as messages
-from .messages_training import GradientFloorsMeasured, TrainingReplayed, TrainingState, TruthComputed
+from .messages import Done
+from .messages_training import TrainingReplayed, TrainingState, TruthComputed
 from .state import Handlers, State
 from .training import labelled_batches, native_batch
 
@@ -47,7 +48,7 @@ class TrainingReference:
         npz.save_file(arrays, Path(request.path))
         return TruthComputed(truth, known.named)
 
-    def gradient_floors(self, request: messages.GradientFloors) -> GradientFloorsMeasured:
+    def gradient_floors(self, request: messages.GradientFloors) -> Done:
         """Measure how much larger rounding changes the gradients; see replay.training_step."""
         from ..replay import training_step
         from ..replay.precision import Precision
@@ -57,7 +58,8 @@ class TrainingReference:
             batch = self._batch(request.inputs, request.case)
             loss = self.state.framework.loss
             found = training_step.gradient_changes(models, batch[:-1], batch[-1], request.times, loss)
-            return GradientFloorsMeasured(found)
+        npz.save_file(found, Path(request.path))
+        return Done()
 
     def replay(self, request: messages.ReplayTraining) -> TrainingReplayed:
         """Replay a captured step, forward and then backward."""
