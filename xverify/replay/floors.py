@@ -94,8 +94,9 @@ class FloorMeter:
     def _perturbations(self, name: str, args: Any, exact: list[Tensor], axes: list[int], noise: Noise) -> list[Array]:
         """Mean squares of the change of each output when arguments, weights and constants are perturbed."""
         layer = self.models.layers[name]
-        # The perturbed arguments have no name, so that they are freed before the outputs are compared.
-        perturbed = flatten(self.models.compute_perturbed(layer, map_tensors(args, noise.perturbed), noise, noise.unit))
+        arguments = self.models.perturbed_arguments(layer, args, noise, noise.unit)
+        perturbed = flatten(self.models.compute_perturbed(layer, arguments, noise, noise.unit))
+        del arguments
         return [mean_squares(y, axis, exact=x) for x, y, axis in zip(exact, perturbed, axes)]
 
     def _errors(self, name: str, args: Any, exact: list[Tensor], axes: list[int], unit: float) -> list[Array]:

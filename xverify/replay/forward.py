@@ -154,7 +154,7 @@ class Replay:
         self.meter.items = float64_inputs[0].shape[0] if float64_inputs and float64_inputs[0].dim() else 0
         self.passes = [SteppingPass(self.models.float64_model, float64_inputs, self.blame.glue.arithmetic)]
         if not self.single_pass:
-            perturbed_inputs = substitute(map(self.noise.perturbed, map(as_float64, inputs)), fed[1])
+            perturbed_inputs = substitute(map(self.noise.given, map(as_float64, inputs)), fed[1])
             rounding = self.blame.glue.beside(partial(self.models.perturbed_code, self.noise))
             self.passes += [
                 SteppingPass(self.models.float64_model, perturbed_inputs, rounding),
@@ -280,9 +280,9 @@ class Replay:
         if isinstance(layer, COPIES):
             return self.models.compute(layer, args)
         # The layer gets copies, because an argument may be a weight of the model.
-        copies = map_tensors(args, lambda tensor: self.noise.perturbed(tensor, size))
+        copies = self.models.perturbed_arguments(layer, args, self.noise, size)
         versions = [tensor._version for tensor in flatten(copies)]
-        output = map_tensors(self.models.compute_perturbed(layer, copies, self.noise, size), self.noise.perturbed)
+        output = map_tensors(self.models.compute_perturbed(layer, copies, self.noise, size), self.noise.rounded)
         for original, copy, version in zip(flatten(args), flatten(copies), versions):
             if copy._version != version:  # the layer works in place
                 original.copy_(copy)
@@ -406,7 +406,7 @@ class Replay:
         answers = [[as_float64(tensor) for tensor in outputs]]
         if not self.single_pass:
             perturbed = [
-                self.noise.perturb_(tensor.to(torch.float64, copy=True) if tensor.is_floating_point() else tensor)
+                self.noise.given_(tensor.to(torch.float64, copy=True) if tensor.is_floating_point() else tensor)
                 for tensor in outputs
             ]
             answers += [perturbed, [as_float32(tensor) for tensor in outputs]]

@@ -18,7 +18,7 @@ from ..perturbation import Arithmetic, Noise
 from ..tensors import mean_squares
 from . import kinds
 from .describe import PARAMETERS, Types
-from .evaluation import EXACT, Evaluation, Pass, given, outputs_of, types_of
+from .evaluation import EXACT, Evaluation, Pass, given
 from .model import Graph, Node
 from .operators.quantized import (
     UNROUNDED,
@@ -29,6 +29,7 @@ from .operators.quantized import (
     rounded,
 )
 from .operators.registry import Call, Operator
+from .perturbed_node import outputs_of, types_of
 from .values import UNITS, Value, is_float, tensor
 
 SAMPLES = 2  # evaluations with rounded weights, and as many with rounded results, too
