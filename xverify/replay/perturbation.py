@@ -36,13 +36,15 @@ class Arithmetic(Enum):
 @contextmanager
 def perturbed_layer(layer: nn.Module, noise: Noise, size: float) -> Iterator[None]:
     """Perturb the layer's weights, buffers and constants (eps, slopes) within the context. Its own values are not written to."""
-    tensors = dict(layer.named_parameters()) | dict(layer.named_buffers())
+    parameters = dict(layer.named_parameters())
+    tensors = parameters | dict(layer.named_buffers())
     originals = {name: tensor.data for name, tensor in tensors.items()}
     constants = {
         key: value for key, value in vars(layer).items() if isinstance(value, float) and key not in NOT_ROUNDED
     }
-    for tensor in tensors.values():
-        tensor.data = noise.perturb_(tensor.data.clone(), size)
+    for name, tensor in tensors.items():  # a buffer may be a mask
+        change = noise.perturb_ if name in parameters else noise.given_
+        tensor.data = change(tensor.data.clone(), size)
     for name in folded_weights(layer):
         _perturb_norm_(tensors[name].data, noise, size)
     for index, (key, value) in enumerate(constants.items()):
