@@ -31,12 +31,13 @@ def test_weights_are_replaced_by_neighbouring_values(tmp_path, name):
 
 def test_a_masked_softmax_keeps_its_infinite_scores():
     torch = pytest.importorskip("torch")
-    from xverify.formats._torch_noise import RoundedOperations
+    from xverify.frameworks._torch_operations import perturbed_operations
+    from xverify.frameworks._torch_rounding import Noise
 
     scores = torch.randn(8, 8, dtype=torch.float64)
     future = torch.ones(8, 8).triu(1).bool()
     exact = scores.masked_fill(future, float("-inf")).softmax(-1)
-    with RoundedOperations(0):
+    with perturbed_operations(Noise(0)):
         rounded = scores.masked_fill(future, float("-inf")).softmax(-1)
     assert rounded.isfinite().all()
     assert 0 < (rounded - exact).abs().max() < 1e-6

@@ -177,7 +177,7 @@ def perturbed_meaning(opened: Opened, inputs: Path, outputs: Outputs, seed: int)
 def _perturbed(inputs: Path, seed: int) -> Path:
     """The input cases with each floating-point value changed to a neighbouring one."""
     path = inputs.with_name(f"perturbed-{inputs.name}")
-    npz.save_file(probe.perturb(npz.load_file(inputs), seed), path)
+    npz.save_file(probe.perturb(npz.load_file(inputs), seed, given=True), path)
     return path
 
 

@@ -36,9 +36,10 @@ class TorchFile(ModelFile, OnTorch):
         return context
 
     def rounded_operations(self, seed: int) -> AbstractContextManager[Any]:
-        from xverify.formats._torch_noise import RoundedOperations
+        from xverify.frameworks._torch_operations import perturbed_operations
+        from xverify.frameworks._torch_rounding import Noise
 
-        return RoundedOperations(seed)
+        return perturbed_operations(Noise(seed))
 
     def narrow(self, array: Array, dtype: str) -> Any:
         return self.to_native(array, None).to(getattr(self.torch, dtype))

@@ -99,7 +99,8 @@ def _perturbed(process: ReferenceProcess, prepared: Prepared, float32: Outputs) 
     process.phase("measuring the noise floor by perturbation")
     perturbed = process.space / "perturbed-inputs.npz", process.space / "perturbed-weights.npz"
     for source, target in zip((prepared.inputs, prepared.weights), perturbed):
-        npz.save_file(probe.perturb(npz.OnDisk(source), process.request.seed), target)
+        given = source == prepared.inputs
+        npz.save_file(probe.perturb(npz.OnDisk(source), process.request.seed, given=given), target)
     return Truth(float32, _outputs(process, "perturbed", *perturbed)[0], precision="float32")
 
 

@@ -83,7 +83,7 @@ class Coverage:
     def _floors(self, layer: nn.Module, args: Any, exact: list[Tensor]) -> list[float]:
         """The noise floor (rms) of each output."""
         size = UNIT * limits.growth(summed_terms(layer, flatten(args)))
-        copies = map_tensors(args, lambda tensor: self.noise.perturbed(tensor, size))
+        copies = self.models.perturbed_arguments(layer, args, self.noise, size)
         perturbed = flatten(self.models.compute_perturbed(layer, copies, self.noise, size))
         return [
             Floors(y, mean_squares(changed, 0, exact=y), None).rms() if y.is_floating_point() else 0.0

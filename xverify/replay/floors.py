@@ -133,7 +133,8 @@ class FloorMeter:
     def _perturbed(self, name: str, args: Any, noise: Noise) -> list[Tensor]:
         """The outputs when arguments, weights and constants are perturbed."""
         layer = self.models.layers[name]
-        return flatten(self.models.compute_perturbed(layer, map_tensors(args, noise.perturbed), noise, noise.unit))
+        arguments = self.models.perturbed_arguments(layer, args, noise, noise.unit)
+        return flatten(self.models.compute_perturbed(layer, arguments, noise, noise.unit))
 
     def _own(self, name: str, args: Any, unit: float) -> list[Tensor]:
         """The outputs of the reference in float32, or in the lower precision of this unit."""

@@ -155,7 +155,7 @@ class Replay:
         self.meter.items = float64_inputs[0].shape[0] if float64_inputs and float64_inputs[0].dim() else 0
         self.passes = [SteppingPass(self.models.float64_model, float64_inputs, self.blame.glue.arithmetic)]
         if not self.single_pass:
-            perturbed_inputs = substitute(map(self.noise.perturbed, map(as_float64, inputs)), fed[1])
+            perturbed_inputs = substitute(map(self.noise.given, map(as_float64, inputs)), fed[1])
             rounding = self.blame.glue.beside(partial(self.models.perturbed_code, self.noise))
             self.passes += [
                 SteppingPass(self.models.float64_model, perturbed_inputs, rounding),
@@ -394,7 +394,7 @@ class Replay:
         answers = [[as_float64(tensor) for tensor in outputs]]
         if not self.single_pass:
             perturbed = [
-                self.noise.perturb_(tensor.to(torch.float64, copy=True) if tensor.is_floating_point() else tensor)
+                self.noise.given_(tensor.to(torch.float64, copy=True) if tensor.is_floating_point() else tensor)
                 for tensor in outputs
             ]
             answers += [perturbed, [as_float32(tensor) for tensor in outputs]]
@@ -406,9 +406,9 @@ def perturbed_output(models: Models, noise: Noise, layer: nn.Module, args: Any, 
     if isinstance(layer, COPIES):
         return models.compute(layer, args)
     # The layer gets copies, because an argument may be a weight of the model.
-    copies = map_tensors(args, lambda tensor: noise.perturbed(tensor, size))
+    copies = models.perturbed_arguments(layer, args, noise, size)
     versions = [tensor._version for tensor in flatten(copies)]
-    output = map_tensors(models.compute_perturbed(layer, copies, noise, size), noise.perturbed)
+    output = map_tensors(models.compute_perturbed(layer, copies, noise, size), noise.rounded)
     for original, copy, version in zip(flatten(args), flatten(copies), versions):
         if copy._version != version:  # the layer works in place
             original.copy_(copy)
@@ -418,7 +418,7 @@ def perturbed_output(models: Models, noise: Noise, layer: nn.Module, args: Any, 
 def perturbed_outputs(models: Models, inputs: Sequence[Tensor], index: int) -> list[Tensor]:
     """The outputs of the model in one more perturbed pass. index: which one, from 1."""
     noise = Noise(models.seed + index, models.precision.unit)
-    given = [noise.perturbed(as_float64(tensor)) for tensor in inputs]
+    given = [noise.given(as_float64(tensor)) for tensor in inputs]
     running, answer = SteppingPass(models.float64_model, given, partial(models.perturbed_code, noise)), None
     with torch.no_grad():
         while True:

@@ -165,9 +165,9 @@ class FusedLayers:
             return fault.forward(layer, forward, *values[0], **values[1])
 
         exact = compute(map_tensors(args, Tensor.clone))
-        perturbed_args = map_tensors(args, lambda tensor: self.noise.perturbed(tensor, size))
+        perturbed_args = self.models.perturbed_arguments(layer, args, self.noise, size)
         with perturbed_layer(layer, self.noise, size):
-            perturbed = map_tensors(compute(perturbed_args), self.noise.perturbed)
+            perturbed = map_tensors(compute(perturbed_args), self.noise.rounded)
         if fault is not None:
             return [exact, perturbed, map_tensors(exact, as_float32)]
         float32_args = map_tensors(args, lambda tensor: as_float32(tensor).clone())

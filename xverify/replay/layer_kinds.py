@@ -27,6 +27,7 @@ ACTIVATION_LAYERS = (
     nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.Hardtanh, nn.GELU, nn.SiLU, nn.Hardswish, nn.Hardsigmoid, nn.Sigmoid, nn.Tanh, nn.ELU,
     nn.SELU, nn.CELU, nn.Softplus, nn.Softsign, nn.Mish, nn.LogSigmoid, nn.Softmax, nn.LogSoftmax,
 )  # fmt: skip
+SOFTMAXES = (nn.Softmax, nn.LogSoftmax)
 # Layers that treat all items of a batch (axis 0) alike and independently, except for a batch norm in training.
 # Smooth activations are left out: their error differs so much from value to value that every item is measured, at little cost.
 ITEMWISE = (*SPATIAL, nn.Linear, nn.LayerNorm)

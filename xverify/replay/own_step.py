@@ -136,7 +136,7 @@ def _given(tensor: Tensor, float64: bool, noise: Noise | None, times: float) -> 
     if not float64:
         return as_float32(tensor)
     exact = as_float64(tensor)
-    return noise.perturbed(exact, times * UNIT) if noise is not None and tensor.is_floating_point() else exact
+    return noise.given(exact, times * UNIT) if noise is not None and tensor.is_floating_point() else exact
 
 
 def _taken(

@@ -21,13 +21,14 @@ from torch import Tensor, nn
 from ..frameworks._float64 import float64_arithmetic, given_arithmetic
 from ..frameworks._torch_linear import called_by_weights, owners_of
 from ..frameworks._torch_parametrized import recomputing
+from ..frameworks._torch_rounding import Noise, rounded_log_softmax, rounded_softmax
 from ..weights.canonical import Array
-from .layer_kinds import is_torch_layer, leaves
+from .layer_kinds import SOFTMAXES, is_torch_layer, leaves
 from .operations import perturbed_arithmetic
-from .perturbation import Noise, perturbed_layer
+from .perturbation import perturbed_layer
 from .precision import FLOAT32, Precision
 from .source import Spot, spots
-from .structures import flatten, named_tensors
+from .structures import flatten, map_tensors, named_tensors
 from .tables import Tables, replaced
 
 Shape = tuple[int, ...]
@@ -159,11 +160,23 @@ class Models:
         with given_arithmetic(), self._arithmetic(layer):
             return self.forwards[layer](*args[0], **args[1])
 
+    def perturbed_arguments(self, layer: nn.Module, args: Any, noise: Noise, size: float) -> Any:
+        """Perturbed copies of the arguments of a float64 layer.
+
+        A layer of torch is perturbed through its arguments. Where each operation is, masks and whole numbers stay as they are.
+        """
+        if isinstance(layer, SOFTMAXES):
+            return map_tensors(args, Tensor.clone)
+        change = noise.argument if is_torch_layer(layer) else noise.given
+        return map_tensors(args, lambda tensor: change(tensor, size))
+
     def compute_perturbed(self, layer: nn.Module, args: Any, noise: Noise, size: float) -> Any:
         """The output of a float64 layer with its weights and constants perturbed.
 
-        args: the arguments, which have been perturbed before.
+        args: what ``perturbed_arguments`` returned.
         """
+        if isinstance(layer, SOFTMAXES) and layer.dim is not None:
+            return _rounded_softmax(layer, args, noise, size)
         if isinstance(layer, nn.Upsample) and layer.mode == "bilinear" and layer.scale_factor is not None:
             return _perturbed_upsample(layer, args[0][0], noise, size)
         name = next(name for name, other in self.layers.items() if other is layer)
@@ -186,6 +199,13 @@ class Models:
         if is_torch_layer(layer) or layer not in self.float64_layers:
             return nullcontext()
         return float64_arithmetic() if noise is None else perturbed_arithmetic(noise)
+
+
+def _rounded_softmax(layer: nn.Module, args: Any, noise: Noise, size: float) -> Tensor:
+    """The output of a layer of SOFTMAXES with its rounding. size: relative rounding of a sum."""
+    (x,) = flatten(args)
+    function = rounded_softmax if isinstance(layer, nn.Softmax) else rounded_log_softmax
+    return function(x, layer.dim, noise, size)
 
 
 def _perturbed_upsample(layer: nn.Upsample, x: Tensor, noise: Noise, size: float) -> Tensor:

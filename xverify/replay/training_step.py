@@ -194,7 +194,7 @@ def _perturbed_step(
         noise.perturb_(parameter.data, times * noise.unit)
     try:
         with perturbed_layers(model, noise, times):
-            return _step(model, [noise.perturbed(tensor, times * noise.unit) for tensor in inputs], target, loss, noise)
+            return _step(model, [noise.given(tensor, times * noise.unit) for tensor in inputs], target, loss, noise)
     finally:
         for name, parameter in model.named_parameters():
             parameter.data.copy_(originals[name])
@@ -230,8 +230,9 @@ def _perturbed_both_ways(
         return y
     rounding = times * noise.rounding(summed_gradient_terms(layer, inputs, y) if y.dim() > 1 else 1)
     # The perturbation is added: autograd would keep the factors of a multiplication in memory.
-    y = y + noise.perturbed(y.detach(), size).sub_(y.detach())
-    y.register_hook(lambda g: noise.perturbed(g, rounding))
+    # Of an infinity, nothing is added.
+    y = y + noise.rounded(y.detach(), size).sub_(y.detach()).nan_to_num_(0.0)
+    y.register_hook(lambda g: noise.rounded(g, rounding))
     return y
 
 

@@ -174,16 +174,29 @@ def first_items(arrays: Mapping[str, NDArray[Any]], spec: ModelSpec, items: int)
     return {key: np.ascontiguousarray(array[few[key]]) for key, array in arrays.items()}
 
 
-def perturb(arrays: Mapping[str, NDArray[Any]], seed: int, unit: float = 0.0) -> Changed:
+def perturb(arrays: Mapping[str, NDArray[Any]], seed: int, unit: float = 0.0, given: bool = False) -> Changed:
     """Replace each float32 value by the next one above or below it, at random. Arrays of integers stay as they are.
 
     unit: unit roundoff of a lower precision, by which a value is then changed up or down; 0.0 for float32.
+    given: whether these are inputs, of which masks and whole numbers stay as they are.
     """
+    perturbed = _perturbed_input if given else _perturbed
     return Changed(
         arrays,
         {},
-        {name: (shape_of(arrays, name), partial(_perturbed, arrays, name, seed, unit)) for name in arrays},
+        {name: (shape_of(arrays, name), partial(perturbed, arrays, name, seed, unit)) for name in arrays},
     )
+
+
+def _perturbed_input(arrays: Mapping[str, NDArray[Any]], name: str, seed: int, unit: float) -> NDArray[Any]:
+    """One array of inputs that ``perturb`` changes; ``frameworks._torch_rounding.chosen`` has the same values that stay."""
+    array, perturbed = arrays[name], _perturbed(arrays, name, seed, unit)
+    if array.dtype.kind != "f":
+        return array
+    size, (mantissas, _) = np.abs(array), np.frexp(array)
+    short = np.rint(mantissas * 2**12) == mantissas * 2**12
+    stays = short | ((np.rint(array) == array) & (size <= 2**24)) | ~(size <= 2.0**100)
+    return np.where(stays, array, perturbed)
 
 
 def _perturbed(arrays: Mapping[str, NDArray[Any]], name: str, seed: int, unit: float) -> NDArray[Any]:

@@ -11,19 +11,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
-from ...verdict.limits import growth
-from ..perturbation import Arithmetic, Noise
+from ...frameworks._torch_rounding import Noise
+from ..perturbation import Arithmetic
 from . import kinds
 from .approximations import errors
 from .model import Body, Graph, Node, schema_function
 from .operators.quantized import UNROUNDED, rounded
 from .operators.registry import Call, Operator
 from .operators.table import find
-from .values import Named, Value, array, coarsest, convert, dtype_of, is_float, tensor, unit_roundoff
+from .perturbed_node import RARE, PerturbedNode, noisy, outputs_of, present, types_of
+from .values import Named, Value, coarsest, convert, dtype_of, is_float
 
-RARE = 10.0  # how many times the noise of rounding counts where it decides between two steps of a quantised value
 SMALL = 4096  # values; a smaller constant is converted once
 After = Callable[[Node, Sequence["Value | None"], "list[Value]"], "list[Value]"]
 
@@ -199,39 +198,18 @@ class Evaluation:
         dtype: Any,
         exact: list[Any],
     ) -> list[Any]:
-        """The outputs when everything that goes in is perturbed, and every result rounded."""
-        noise, call, arguments = self._perturbed_call(node, inputs, index, dtype)
-        result = unit_roundoff(dtype)
-        outputs = outputs_of(call, implementation, arguments)
-        narrows = result > coarsest(inputs)  # a cast to a narrower type rounds
-        if self.rounding and (narrows or not kinds.copies(node)):
-            grown = result * kinds.result_growth(node, inputs)
-            outputs = [_noisy(data, noise, grown) for data in outputs]
-        if node.name in self.approximated:
-            size = errors(node, arguments[0])
-            outputs = [outputs[0] + _noisy(size, noise, 1.0) - size]
-        return [_finite(data, other) for data, other in zip(outputs, exact)]
+        """The outputs in a perturbed pass."""
+        noise = self._noise(index)
+        outputs = PerturbedNode(node, inputs, index, dtype, noise).outputs(implementation, exact, self.rounding)
+        if node.name in self.approximated and inputs[0] is not None:
+            size = errors(node, inputs[0].by_pass[index])
+            outputs = [outputs[0] + noisy(size, noise, 1.0) - size]
+        return outputs
 
-    def _perturbed_call(
-        self, node: Node, inputs: Sequence[Value | None], index: int, dtype: Any
-    ) -> tuple[Noise, Call, list[Any]]:
-        """A perturbed computation of a node: the source of noise, the call, and its arguments."""
+    def _noise(self, index: int) -> Noise:
         noise = self.passes[index].noise
         assert noise is not None
-        structural = kinds.STRUCTURAL.get(node.op, frozenset())
-        unit = max(unit_roundoff(dtype), coarsest(inputs))
-        terms = kinds.summed_terms(node, [None if value is None else value.exact for value in inputs])
-        size = 0.0 if kinds.copies(node) else unit * growth(terms)
-        arguments = []
-        for place, value in enumerate(inputs):
-            data = None if value is None else value.exact if place in structural else value.by_pass[index]
-            rounds = size > 0.0 and place not in structural and _rounds(node, place, data)
-            data = _noisy(data, noise, size) if rounds else data
-            if value is not None and node.op == "DynamicQuantizeLinear":
-                data = _beside_ties(value.exact, data)
-            arguments.append(data)
-        attributes = _noisy_attributes(node, noise, size) if size else node.attributes
-        return noise, Call(node, attributes, np.float64, size * float(noise.pool[index]), types_of(inputs)), arguments
+        return noise
 
     def _steps(self, node: Node, inputs: Sequence[Value | None]) -> Any:
         """The exact result of a quantising operator before it is rounded to steps; None for other operators."""
@@ -240,7 +218,7 @@ class Evaluation:
             return None
         call = Call(node, node.attributes, np.float64, 0.0, types_of(inputs))
         with np.errstate(all="ignore"):
-            return unrounded(call, *_present([None if value is None else value.exact for value in inputs]))[0]
+            return unrounded(call, *present([None if value is None else value.exact for value in inputs]))[0]
 
     def _perturbed_steps(
         self, node: Node, inputs: Sequence[Value | None], index: int, dtype: Any, steps: Any
@@ -250,76 +228,15 @@ class Evaluation:
         A value beside a tie may be rounded the other way. That is rare, and one such value changes the result far more than all
         other rounding. A few samples would miss it, so small perturbations count RARE times here.
         """
-        _, call, arguments = self._perturbed_call(node, inputs, index, dtype)
+        call, arguments = PerturbedNode(node, inputs, index, dtype, self._noise(index)).perturbed()
         with np.errstate(all="ignore"):
-            found, kind = UNROUNDED[node.domain, node.op](call, *_present(arguments))
+            found, kind = UNROUNDED[node.domain, node.op](call, *present(arguments))
             size = RARE * np.maximum(np.abs(found - steps), coarsest(inputs) * np.abs(steps))
         # Scales are the same for all values, and would round all of them in one direction. The directions are drawn, and those of
         # every second pass are the opposite ones, so that each value beside a tie is rounded the other way in half of the passes.
         up = np.random.default_rng(np.size(steps)).random(np.shape(steps)) < 0.5
         drawn = np.where(up == bool(index % 2), size, -size)
         return [rounded(np.where(size < 0.5, steps + drawn, found), kind)]
-
-
-def types_of(inputs: Sequence[Value | None]) -> tuple[Any, ...]:
-    return tuple(None if value is None else value.dtype for value in inputs)
-
-
-def outputs_of(call: Call, implementation: Operator, arguments: list[Any]) -> list[Any]:
-    """The outputs of an implementation as arrays."""
-    arguments = _present(arguments)
-    with torch.no_grad(), np.errstate(all="ignore"):
-        found = implementation(call, *arguments)
-    several = found if isinstance(found, tuple) else (found,)
-    return [convert(array(data), call.dtype) for data in several]
-
-
-def _present(arguments: list[Any]) -> list[Any]:
-    """The arguments without those that are left out at the end."""
-    while arguments and arguments[-1] is None:
-        arguments = arguments[:-1]
-    return arguments
-
-
-def _beside_ties(exact: Any, moved: Any) -> Any:
-    """Perturbed values that are going to be quantised over their own range, with small perturbations counting RARE times.
-
-    A perturbation that reaches half a step stays as it is, because it shows in the steps by itself, and would grow by RARE in every
-    layer of a network. The ends of the range stay, too, because they determine the scale of all values.
-    """
-    if not exact.size:
-        return moved
-    low, high = min(0.0, float(exact.min())), max(0.0, float(exact.max()))
-    change = moved - exact
-    small = (RARE * np.abs(change) < (high - low) / 255 / 2) & (exact > low) & (exact < high)
-    return exact + np.where(small, RARE, 1.0) * change
-
-
-def _rounds(node: Node, place: int, data: Any) -> bool:
-    """Whether an input is rounded. A whole exponent stays whole: a negative number has no other powers."""
-    return is_float(data) and not (node.op == "Pow" and place == 1 and bool((data == np.rint(data)).all()))
-
-
-def _noisy(data: Any, noise: Noise, size: float) -> Any:
-    """A perturbed copy of an array; the data itself when it is nothing else."""
-    return noise.perturbed(tensor(data), size).numpy() if is_float(data) and data.size else data
-
-
-def _noisy_attributes(node: Node, noise: Noise, size: float) -> Mapping[str, Any]:
-    """The attributes with perturbed numbers."""
-    return {
-        name: value * noise.factor(index, size)
-        if isinstance(value, float) and name not in kinds.EXACT_ATTRIBUTES
-        else value
-        for index, (name, value) in enumerate(node.attributes.items())
-    }
-
-
-def _finite(data: Any, exact: Any) -> Any:
-    """Perturbed values, with the exact ones where the perturbation led out of the domain of a function."""
-    if not is_float(data) or not is_float(exact) or data.shape != exact.shape or np.isfinite(data.sum()):
-        return data
-    return np.where(np.isfinite(data), data, exact)
 
 
 # -- the interface ----------------------------------------------------------------------------------------------------

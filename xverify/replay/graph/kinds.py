@@ -27,6 +27,8 @@ COPIES = frozenset({
 })  # fmt: skip
 # Operators that add up values as they are, beside those that begin with "Reduce".
 ADDS = frozenset({"CumSum", "Sum", "Mean", "NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"})
+# Operators whose rounding is that of their parts, which one of torch's operations shows.
+SOFTMAXES = frozenset({"Softmax", "LogSoftmax", "ReduceLogSumExp"})
 SCATTERS = ("ScatterND", "ScatterElements", "Scatter")  # copies, unless they add or multiply
 # Inputs, by index, that determine the size of the output or a decision, so that they are not rounded.
 STRUCTURAL: dict[str, frozenset[int]] = {

@@ -13,10 +13,10 @@ from ...verdict.findings import Explanation, Finding
 from ..faults.rounding import PRECISIONS
 from ..tensors import Floors, Place, judge
 from .describe import WEIGHTS
-from .evaluation import outputs_of, types_of
 from .model import Node
 from .operators.registry import Call
 from .operators.table import find
+from .perturbed_node import outputs_of, types_of
 from .values import Value, is_float, tensor
 
 FACTORS = (0, 1)  # the inputs that are multiplied

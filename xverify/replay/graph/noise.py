@@ -144,4 +144,6 @@ def _amplified(value: Value | None, sample: int, size: float) -> Value | None:
         return None if value is None else Value((value.exact,), value.dtype)
     with np.errstate(invalid="ignore"):
         moved = value.exact + size * (value.by_pass[sample] - value.exact)
-    return Value((np.where(np.isfinite(moved), moved, value.exact),), value.dtype)
+    # A value that is finite in the exact pass alone is undetermined: it may be above any other, or below.
+    beyond = np.where(np.isfinite(value.exact), np.copysign(np.inf, size), value.exact)
+    return Value((np.where(np.isfinite(moved), moved, beyond),), value.dtype)

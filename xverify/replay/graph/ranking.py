@@ -21,10 +21,11 @@ import numpy as np
 from ...results.precision import LayerCost
 from .correspondence import Match, corresponding
 from .describe import WEIGHTS, Types
-from .evaluation import Evaluation, Scope, given, outputs_of, types_of
+from .evaluation import Evaluation, Scope, given
 from .model import Graph, Node, UnsupportedOperator
 from .operators.quantized import along
 from .operators.registry import Call, Operator
+from .perturbed_node import outputs_of, types_of
 from .rounding import QUANTISED_WEIGHTS, coarseness, weight_axis
 from .segments import Pulled, Segment, decibels, relative, segments_of
 from .source import source

@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from ...frameworks._torch_rounding import held
 from ...verdict.limits import UNIT
 from ..perturbation import Arithmetic, Noise
 from ..tensors import mean_squares
 from . import kinds
 from .describe import PARAMETERS, Types
-from .evaluation import EXACT, Evaluation, Pass, given, outputs_of, types_of
+from .evaluation import EXACT, Evaluation, Pass, given
 from .model import Graph, Node
 from .operators.quantized import (
     UNROUNDED,
@@ -29,6 +30,7 @@ from .operators.quantized import (
     rounded,
 )
 from .operators.registry import Call, Operator
+from .perturbed_node import outputs_of, types_of
 from .values import UNITS, Value, is_float, tensor
 
 SAMPLES = 2  # evaluations with rounded weights, and as many with rounded results, too
@@ -138,8 +140,15 @@ class _Rounded(Evaluation):
         return range(1, len(self.passes))
 
     def _spread(self, array: Any, size: Any, index: int) -> Any:
-        """The array with a uniform random number in ± size added to every value."""
-        return array + size * self.random[index].uniform(-1.0, 1.0, np.shape(array))
+        """The array with a uniform random number in ± size added to every finite value."""
+        return array + np.where(np.isfinite(array), size, 0.0) * self.random[index].uniform(-1.0, 1.0, np.shape(array))
+
+    def _rounded(self, data: Any, unit: float, index: int) -> Any:
+        """Results with their rounding in a lower precision, where this does not hold them exactly."""
+        if not is_float(data) or not data.size:
+            return data
+        exact = held(tensor(data).contiguous(), unit).numpy()
+        return self._spread(data, np.where(exact, 0.0, unit * np.abs(data)), index)
 
     def _compute(self, node: Node, implementation: Operator, inputs: Sequence[Value | None]) -> list[Value]:
         dtype = kinds.declared(node, inputs)
@@ -169,10 +178,7 @@ class _Rounded(Evaluation):
             if size:
                 results[index] = [self._spread(results[index][0], size, index), *results[index][1:]]
             elif unit and index in self.with_all and self.with_all is not self.with_weights:
-                results[index] = [
-                    self._spread(data, unit * np.abs(data), index) if is_float(data) else data
-                    for data in results[index]
-                ]
+                results[index] = [self._rounded(data, unit, index) for data in results[index]]
         if steps:  # the range of a type may have the place of a ReLU
             results = [[np.clip(each[0], low - 0.5, high + 0.5), *each[1:]] for each in results]
         return [

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from .correspondence import Match
-from .evaluation import Evaluation, Scope, given, outputs_of, types_of
+from .evaluation import Evaluation, Scope, given
 from .kinds import QUANTISING
 from .model import Graph, Node
 from .operators.quantized import along, rounded
 from .operators.registry import Call
+from .perturbed_node import outputs_of, types_of
 from .rounding import real, returns_steps
 from .values import Value
 
