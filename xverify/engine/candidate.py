@@ -131,7 +131,7 @@ class Candidate(TimedCandidate):
 
         made: what another mode of the same model returned here; None: no other mode did.
         """
-        if not self.active or truth.random:
+        if not self.active or truth.unusable:
             return made
         with self._stage():
             again = self.measured.repeated

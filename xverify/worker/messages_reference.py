@@ -189,11 +189,13 @@ class FloorsMeasured(Reply):
 
     floors: "case/name" -> noise floor of this output.
     untested, tested: weights and constants in which a fault would not, and would, be visible on the first case.
+    inconsistent: where the model computes something else in float32 than in float64, in words; "" when it does not.
     """
 
     floors: dict[str, OutputFloor]
     untested: tuple[str, ...]
     tested: tuple[str, ...]
+    inconsistent: str = ""
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ from .messages_reference import (
     RoundingsMeasured,
     UnusedFound,
 )
+from .soundness import between
 from .state import Handlers, State
 
 CALIBRATION_BATCH = 8  # least number of items: a variance of one or two values is too inaccurate
@@ -187,16 +188,18 @@ class ReferenceWork:
 
     def noise_floors(self, request: messages.NoiseFloors) -> FloorsMeasured:
         """Compute the outputs of every case in float64, with the noise floor of each, and the coverage (see coverage.Coverage)."""
-        from ..replay import forward
+        from ..replay import consistency, forward
         from ..replay.coverage import Coverage
         from ..replay.tensors import Capture, rms
 
         models = self.state.replayed_models(request.weights, request.seed)
-        results, floors = {}, {}
+        results, floors, inconsistent = {}, {}, ""
         coverage, fed = Coverage(models), forward.NOT_FED
         for case, native in enumerate(self.state.native_cases(request.inputs)):
             replay = forward.Replay(models, Capture())
             found = replay.run(native, coverage.visit if case == 0 else None, fed)
+            if not inconsistent:
+                inconsistent = _inconsistent(consistency.inconsistency(replay, list(self.state.outputs), fed))
             if request.state:
                 fed = self._fed(replay, request.state)
             names = [case_key(case, name) for name in self.state.outputs]
@@ -204,7 +207,7 @@ class ReferenceWork:
                 results[name] = floor.exact.numpy()
                 floors[name] = OutputFloor(floor.rms(), rms(floor.exact))
         npz.save_file(results, Path(request.path))
-        return FloorsMeasured(floors, tuple(coverage.untested), tuple(coverage.tested))
+        return FloorsMeasured(floors, tuple(coverage.untested), tuple(coverage.tested), inconsistent)
 
     def _fed(self, replay: Any, state: Mapping[str, str]) -> list[dict[int, Any]]:
         """For each pass of a replay, the inputs of the next case that are outputs of this one: index of the input -> tensor.
@@ -290,3 +293,13 @@ class ReferenceWork:
         arrays = {returned_key(request.port_layer, *place): array for place, array in found.items()}
         npz.save_file(arrays, Path(request.path))
         return Done()
+
+
+def _inconsistent(found: Any) -> str:
+    """Where a reference computes something else in float32, in words. found: a replay.consistency.Inconsistency, or None."""
+    if found is None:
+        return ""
+    place = f"layer `{found.layer}`" if found.within else between(found.before, found.layer)
+    return (
+        f"output {found.output!r} by {found.share:.2g} of its size, {found.ratio:.3g} x what rounding explains, first in {place}"
+    )

@@ -287,25 +287,25 @@ def first_difference(first: Pass, second: Pass, terms: int = LONG_SUM) -> tuple[
     before = ""
     for one, other in zip(first.records, second.records):
         if (one.name, one.call) != (other.name, other.call):
-            return _between(before, one.name), math.inf
+            return between(before, one.name), math.inf
         share = _largest(first, one.inputs, second, other.inputs, terms)
         if share:
-            return _between(before, one.name), share
+            return between(before, one.name), share
         share = _largest(first, one.outputs, second, other.outputs, terms)
         if share:
             return f"layer `{one.name}`", share
         before = one.name
     if len(first.records) != len(second.records):
-        return _between(before, ""), math.inf
+        return between(before, ""), math.inf
     shares = [
         change(first.outputs[name], second.outputs[name], terms) if name in second.outputs else math.inf
         for name in first.outputs
     ]
     share = max(shares, default=0.0)
-    return (_between(before, ""), share) if share else ("", 0.0)
+    return (between(before, ""), share) if share else ("", 0.0)
 
 
-def _between(before: str, after: str) -> str:
+def between(before: str, after: str) -> str:
     """Words for the glue code between two layers. "" stands for the start of the model, or for its end."""
     if before and after:
         return f"the glue code between `{before}` and `{after}`"
