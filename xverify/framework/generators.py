@@ -45,6 +45,28 @@ def kept() -> Iterator[None]:
         restore(saved)
 
 
+class Own:
+    """A context with states of the generators of its own: they go on from where it was left, and those outside stay as they are."""
+
+    def __init__(self) -> None:
+        self._inside = self._outside = states()
+
+    def __enter__(self) -> None:
+        self._outside = states()
+        restore(self._inside)
+
+    def __exit__(self, *_: object) -> None:
+        self._inside = states()
+        restore(self._outside)
+
+
+def differ(first: States, second: States) -> bool:
+    """Whether the state of some generator differs."""
+    (python, (_, numpy, *numbers), torch), (other, (_, array, *others), tensor) = first, second
+    same = python == other and numbers == others and np.array_equal(numpy, array)
+    return not same or (torch is not None and not bool((torch == tensor).all()))
+
+
 @contextmanager
 def other_numbers(note: Noted) -> Iterator[None]:
     """Within the context every generator gives other numbers, also to code that sets its seed or its state.

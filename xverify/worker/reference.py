@@ -300,6 +300,4 @@ def _inconsistent(found: Any) -> str:
     if found is None:
         return ""
     place = f"layer `{found.layer}`" if found.within else between(found.before, found.layer)
-    return (
-        f"output {found.output!r} by {found.share:.2g} of its size, {found.ratio:.3g} x what rounding explains, first in {place}"
-    )
+    return f"output {found.output!r} by {found.share:.2g} of its size, {found.ratio:.3g} x what rounding explains, first in {place}"

@@ -90,7 +90,11 @@ class Soundness:
         inputs = state.native_cases(request.inputs, request.float64)[request.case]
         folder.mkdir(exist_ok=True)
         with self._training(model, request):
+            before = generators.states()
             found = self._pass(model, inputs, request.case, Digests(folder, state.plain_array))
+            if generators.differ(before, generators.states()):
+                for models in state.replay_models.values():
+                    models.draws = True
             precisions = tuple(self._other_precision(model, found)) if request.float64 else ()
             models = (model, model)
             place, share = self._compare(models, inputs, request.case, folder, found, request.random, other_numbers)
@@ -247,7 +251,7 @@ class Soundness:
     def _place_after_others(
         self, model: Any, cases: Sequence[tuple[Any, ...]], case: int, folder: Path
     ) -> tuple[str, float]:
-        """As ``_after_others``, for passes whose digests differ; ("", 0.0) when the difference is rounding. cases: the first is judged."""
+        """As ``_after_others`` where digests differ; ("", 0.0) when the difference is rounding. cases: the first is judged."""
         first = self._written_pass(model, cases[0], case, folder / "before-others")
         for attempt in range(ATTEMPTS):
             for inputs in cases[1 : 1 + attempt % len(cases)]:
