@@ -155,9 +155,18 @@ def test_nothing_is_equal_beside_a_reference_that_branches_on_the_dtype(xverify,
     assert "x what rounding explains, first in the glue code between `fc1` and `fc2`" in errors[1]["reason"]
 
 
+SCALE = """class Scale(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(24))
+
+    def forward(self, x):
+        return x * self.scale * (2 if x.dtype == torch.float64 else 1)"""
+
+
 @pytest.mark.slow
 def test_a_layer_that_branches_on_the_dtype_is_named(xverify, tmp_path):
-    layer = "class Scale(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.scale = nn.Parameter(torch.ones(24))\n\n    def forward(self, x):\n        return x * self.scale * (2 if x.dtype == torch.float64 else 1)\n\nclass Net"
+    layer = SCALE + "\n\nclass Net"
     model = CONVOLUTION.replace("class Net", layer, 1).replace("self.fc = ", "self.scale = Scale()\n        self.fc = ")
     port = PORT.replace('"fc.bias": (3,)', '"fc.bias": (3,), "scale.scale": (24,)').replace(
         "h.reshape(len(x), 24)", '(h.reshape(len(x), 24) * w["scale.scale"])'

@@ -30,6 +30,7 @@ class LayerError:
     source: where glue code differs, the lines of the reference between the calls of both layers; "" where they are unknown.
     joined: why the glue code before the layer is judged together with it; "" when it is not.
     glue: where glue code differs, what the port's glue code computes instead; "" where that is unknown.
+    case: the input case in which it has the worst finding.
     """
 
     layer: str
@@ -51,6 +52,7 @@ class LayerError:
     source: str = ""
     joined: str = ""
     glue: str = ""
+    case: int = 0
 
     def __post_init__(self) -> None:
         settle_verdict(self, Verdict)
@@ -60,6 +62,9 @@ class LayerError:
 
         before: the layer that is computed just before this one; when it is omitted, a fault in glue code has one end only.
         """
+        return self._says(before) + (f" (input case {self.case})" if self.case else "")
+
+    def _says(self, before: str) -> str:
         worst = max(self.ratio, self.input_ratio)
         channel = f" (worst channel {self.channel_ratio:.3g} x)" if self.channel_ratio else ""
         size = f"{worst:.3g} x its noise floor{channel}"
@@ -103,6 +108,8 @@ class Layers:
     partial: layers of which some call was not captured.
     uncalled: layers that the reference does not call on these inputs, so that there is nothing to capture.
     notes: sentences on how layers and calls were compared where the port is written in another way than the reference.
+    cases: the input cases in which the layers were judged.
+    equal_cases: those of several in which every layer was compared and is EQUAL; see ``equal_in``.
     """
 
     layers: tuple[LayerError, ...] = ()
@@ -117,6 +124,8 @@ class Layers:
     partial: tuple[str, ...] = ()
     uncalled: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    cases: tuple[int, ...] = (0,)
+    equal_cases: tuple[int, ...] = ()
 
     @property
     def complete(self) -> bool:
@@ -127,6 +136,11 @@ class Layers:
     def verdict(self) -> Verdict:
         """The worst verdict on a layer."""
         return Verdict.worst((layer.verdict for layer in self.layers), Verdict.EQUAL)
+
+    @property
+    def equal_in(self) -> tuple[int, ...]:
+        """The input cases in which every layer was compared and is EQUAL."""
+        return self.cases if self.complete and self.verdict == Verdict.EQUAL else self.equal_cases
 
     @property
     def rounding(self) -> bool:
