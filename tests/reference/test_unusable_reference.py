@@ -184,3 +184,44 @@ def test_a_model_that_names_float32_in_its_code_is_consistent(xverify, tmp_path)
     )
     assert done.code == 0, done.out
     assert errors[1]["verdict"] == "EQUAL"
+
+
+# -- outputs that are not finite ----------------------------------------------------------------------------------------
+
+TASKS = """
+from xverify import ModelSpec, TensorSpec
+SPEC = ModelSpec(
+    batch=4,
+    inputs={"x": TensorSpec(("N", 8)), "task": TensorSpec((1,), dtype="int64", low=0, high=4)},
+    outputs={"y": TensorSpec(("N", 3))},
+)
+"""
+
+
+def divided(xverify, tmp_path, divisor, fault=""):
+    """The rows of a model whose output is divided by this function of the task, which is 1, 3, 0 and 2 in the input cases."""
+    model = NET.replace("forward(self, x)", "forward(self, x, task)").replace("BODY", "")
+    model = model.replace("return self.fc2(h)", f"return self.fc2(h) / ({divisor})")
+    port = MODEL.replace("__call__(self, x)", "__call__(self, x, task)").replace("return h @", "return (h @")
+    port = port.replace('w["fc2.bias"]\n', f'w["fc2.bias"]) {fault} / ({divisor}).astype(np.float32)\n')
+    folder = write_folder(tmp_path / "port", ("torch",), spec=TASKS, model=model)
+    done, errors = judged(xverify, write_folder(folder, ("numpy",), spec=TASKS, model=port))
+    return done, errors[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [0, 3])
+def test_an_input_case_without_a_finite_value_is_left_out_and_the_others_decide(xverify, tmp_path, case):
+    done, error = divided(xverify, tmp_path, f"task - {(1, 3, 0, 2)[case]}")
+    assert (done.code, error["verdict"]) == (0, "EQUAL"), done.out
+    assert error["reason"].endswith(f"neither has this one: output 'y' of input case {case}")
+    assert error["compared"] == 3
+    done, error = divided(xverify, tmp_path, f"task - {(1, 3, 0, 2)[case]}", "* np.float32(1.001)")
+    assert (done.code, error["verdict"]) == (1, "DIFFERENT")
+
+
+@pytest.mark.slow
+def test_nothing_is_judged_where_no_case_has_a_finite_value(xverify, tmp_path):
+    done, error = divided(xverify, tmp_path, "0 * task", "* np.float32(1.001)")
+    assert (done.code, error["verdict"]) == (1, "INVALID")
+    assert error["reason"] == "output 'y' has no finite value, and neither has the reference's"

@@ -168,6 +168,8 @@ class Candidate(TimedCandidate):
                 return {-1: math.inf}
             self.distances = dict[int, float]()
             for tensor in found:
+                if tensor.reason is not None and tensor.verdict == Verdict.UNTESTED:  # it has no finite value
+                    continue
                 ratio = measure(tensor) if tensor.reason is None else math.inf
                 self.distances[tensor.case] = max(self.distances.get(tensor.case, 0.0), ratio)
         return self.distances
