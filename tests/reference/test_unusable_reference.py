@@ -1,7 +1,7 @@
 """Through the command line: references that seed themselves, keep something from call to call, or branch on the dtype."""
 
 import pytest
-from conftest import MODEL, write_folder
+from conftest import MODEL, SPEC, write_folder
 
 NET = """
 import random
@@ -110,6 +110,52 @@ def test_a_convolution_that_seeds_itself_is_random_too(xverify, tmp_path):
     assert (done.code, errors[1]["verdict"]) == (1, "INVALID")
     assert "(randn_like in torch.py, line 15), by" in errors[1]["reason"]
     assert "than the one that it sets (torch.manual_seed in torch.py, line 14)" in errors[1]["reason"]
+
+
+KERAS = """
+import keras
+import tensorflow as tf
+
+class Net(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.fc1, self.fc2 = keras.layers.Dense(6, name="fc1"), keras.layers.Dense(3, name="fc2")
+
+    def call(self, x):
+        h = tf.tanh(self.fc1(x))
+        tf.random.set_seed(0)
+        h = h + SCALE * tf.random.uniform(tf.shape(h), dtype=h.dtype)
+        return self.fc2(h)
+
+def build():
+    model = Net()
+    model(keras.ops.zeros((1, 8)))
+    return model
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("scale", "verdict"), [("0.1", "INVALID"), ("0.0", "EQUAL")])
+def test_a_reference_of_keras_that_seeds_itself_is_random(xverify, tmp_path, scale, verdict):
+    folder = write_folder(tmp_path / "port", ("tensorflow",), model=KERAS.replace("SCALE", scale))
+    write_folder(folder, ("numpy",))
+    done = xverify("run", folder, "--subjects", "tensorflow:eager,numpy", "--no-timing")
+    error = done.row("numpy")["error"]
+    assert error["verdict"] == verdict, done.out
+    assert verdict == "EQUAL" or "(tensorflow.random.set_seed in tensorflow.py, line 12)" in error["reason"]
+
+
+@pytest.mark.slow
+def test_a_training_step_that_seeds_itself_is_random(xverify, tmp_path):
+    folder = written(tmp_path, "torch.manual_seed(0)\nh = F.dropout(h, 0.5, self.training)")
+    write_folder(folder, (), spec=SPEC.replace("batch=4,", 'batch=4, task="classification",'))
+    command = ("run", folder, "--subjects", "torch:eager", "--no-timing")
+    done = xverify(*command, "--task", "train")
+    assert (done.code, done.row("torch:eager")["error"]["verdict"]) == (1, "INVALID")
+    assert (
+        "than the one that it sets (torch.manual_seed in torch.py, line" in done.row("torch:eager")["error"]["reason"]
+    )
+    assert xverify(*command).code == 0  # it is off in inference
 
 
 @pytest.mark.slow

@@ -7,15 +7,15 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 OTHER = 20_011  # a seed that no model is likely to set
-# Functions of other frameworks that set the seed of their global generator: (module, name).
-SEEDS = (("tensorflow.random", "set_seed"), ("paddle", "seed"), ("jittor", "set_global_seed"))
+# Functions of other frameworks that set the seed of their global generator.
+SEEDS = ("tensorflow.random.set_seed", "paddle.seed", "jittor.set_global_seed")
 
 States = tuple[Any, ...]
 Noted = Callable[[str], None]  # it is told the name of a function that was called
@@ -86,10 +86,11 @@ def other_numbers(note: Noted) -> Iterator[None]:
         if torch:
             torch.default_generator.manual_seed(OTHER)
             replaced.append((torch.random, "default_generator", _Generator(torch.default_generator, note)))
-        for name, function in SEEDS:
-            if name.split(".", maxsplit=1)[0] in sys.modules and name in sys.modules:
-                own = getattr(sys.modules[name], function)
-                replaced.append((sys.modules[name], function, partial(_seed, own, note, f"{name}.{function}")))
+        for name in SEEDS:
+            framework, *path, function = name.split(".")
+            if framework in sys.modules:
+                owner = reduce(getattr, path, sys.modules[framework])
+                replaced.append((owner, function, partial(_seed, getattr(owner, function), note, name)))
         for each in replaced:
             stack.enter_context(_replaced(*each))
         yield
