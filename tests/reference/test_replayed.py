@@ -31,10 +31,10 @@ class Replay:
         self.found, self.broken = {True: part, False: whole}, broken
         self.captured = []
 
-    def capture(self, worker, folder, returned=None, *, part=False):
+    def capture(self, worker, folder, returned=None, *, part=False, case=0):
         self.captured.append(part)
         reply = messages.Captured(("a record",), {}, (), False, self.broken)
-        return Captured(reply, folder, Path("inputs.npz"), {}, part=part)
+        return Captured(reply, folder, Path("inputs.npz"), {}, part=part, case=case)
 
     def replay(self, captured, subject):
         found = self.found[captured.part]

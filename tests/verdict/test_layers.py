@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from xverify.verdict.findings import Explanation, Finding, ReplayReport
-from xverify.verdict.layers import summarise
+from xverify.verdict.layers import merged, summarise
 from xverify.verdict.matching import Place, match
 
 
@@ -40,6 +40,35 @@ def test_the_first_layer_with_the_worst_verdict_is_named():
     output = replace(layers.first, layer="(output) y")
     assert output.says("b").startswith("Fault between `b` and the output `y`: the output `y` is already wrong, 500 x")
     assert layers.first.says().startswith("Fault before `b`: the input of `b` is already wrong, 500 x")
+
+
+def of_case(case, *ratios, **more):
+    """The record of layers a, b, ... with these ratios in an input case; a layer whose ratio is None was not called in it."""
+    called = {name: ratio for name, ratio in zip("abc", ratios) if ratio is not None}
+    report = reply(*(found(name, "output", ratio) for name, ratio in called.items()), compared=dict.fromkeys(called, 1))
+    layers = summarise(replace(report, **more), ["a", "b", "c"], "jittor")
+    return replace(layers, layers=tuple(replace(each, case=case) for each in layers.layers), cases=(case,))
+
+
+def test_layers_of_several_cases_have_their_worst_finding():
+    layers = merged([of_case(0, 0.5, None, 900.0), of_case(2, 700.0, 1.0, 300.0), of_case(3, 0.2, 50.0, 0.1)])
+    assert [(each.layer, each.ratio, each.case) for each in layers.layers] == [
+        ("a", 700.0, 2),
+        ("b", 50.0, 3),
+        ("c", 900.0, 0),
+    ]
+    assert (layers.first.layer, layers.verdict) == ("a", "DIFFERENT")
+    assert layers.describe(layers.first).endswith("(input case 2)")
+    assert (layers.compared, layers.missing, layers.uncalled, layers.complete) == (3, (), (), True)
+    assert (layers.cases, layers.equal_in) == ((0, 2, 3), ())
+
+
+def test_layers_of_a_case_in_which_all_are_equal_excuse_that_case():
+    right = [of_case(0, 1.0, None, 1.0), of_case(1, 1.0, 1.0, 1.0)]
+    assert merged(right).equal_in == (0, 1)
+    wrong = [*right, of_case(2, 1.0, 90.0, 1.0), of_case(3, 1.0, 1.0, 1.0, stopped="at b")]
+    assert merged(wrong).equal_in == (0, 1)
+    assert merged(wrong).stopped == "at b"
 
 
 def test_another_precision_is_drift():

@@ -1,6 +1,7 @@
 import tracemalloc
 import weakref
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -69,16 +70,36 @@ def test_with_modelled_noise_the_verdict_also_depends_on_the_layers(rho, layer, 
     floors = {"0/y": 2e-3, "1/y": 1e-3}
     layers = None
     if layer:
-        layers = Layers((LayerError("fc", "Linear", 1, 7.0, 7.0, 0.0, layer),), compared=1, known=1)
+        layers = Layers((LayerError("fc", "Linear", 1, 7.0, 7.0, 0.0, layer),), compared=1, known=1, cases=(0, 1))
     error = compare(outputs, TRUTH, FLOAT32, SPEC, cases=range(2), floors=floors, layers=layers)
     assert error.noise_ratio == pytest.approx(rho, rel=1e-2)
     assert error.verdict == verdict
     assert says is None or says in error.reason
 
 
+@pytest.mark.parametrize(
+    ("more", "verdict"),
+    [
+        ({"cases": (0, 1)}, "EQUAL"),
+        ({"cases": (0,)}, "DIFFERENT"),
+        ({"cases": (0, 1), "partial": ("fc",)}, "DIFFERENT"),
+        ({"cases": (0, 1), "partial": ("fc",), "equal_cases": (1,)}, "EQUAL"),
+    ],
+    ids=["judged in both", "not judged in the second", "not all compared", "compared in the second alone"],
+)
+def test_a_larger_ratio_is_earned_in_the_very_case_by_layers_that_are_equal(more, verdict):
+    outputs = {"0/y": TRUTH["0/y"].astype(np.float32), "1/y": (TRUTH["1/y"] + 25e-3).astype(np.float32)}
+    layers = Layers((LayerError("fc", "Linear", 1, 1.0, 1.0, 0.0, "EQUAL"),), 1, 1, **more)
+    error = compare(outputs, TRUTH, FLOAT32, SPEC, range(2), dict.fromkeys(TRUTH, 1e-3), layers)
+    assert error.verdict == verdict
+    if more == {"cases": (0,)}:
+        assert error.reason.endswith("but no layer was compared in this input case")
+
+
 def test_layers_of_another_callable_excuse_only_outputs_near_its_own():
     outputs = {key: (TRUTH[key] + 25e-3).astype(np.float32) for key in TRUTH}
     layers = Layers((LayerError("fc", "Linear", 1, 1.0, 1.0, 0.0, "EQUAL"),), 1, 1, subject="port:eager", mode="eager")
+    layers = replace(layers, cases=(0, 1))
 
     def judged_beside(returned):
         floors = dict.fromkeys(TRUTH, 1e-3)

@@ -224,8 +224,8 @@ class ModelReference:
         prepared = replace(self.prepared, inputs=path, few_inputs=few)
         float32 = truth.compute_float32(process, prepared)
         found = truth.evaluate(process, prepared, float32)
-        if found.random:
-            raise UsageError(f"--against {self}: {found.random}")
+        if found.unusable:
+            raise UsageError(f"--against {self}: {found.unusable}")
         self.process, self.truth = process, found
         self.notes = tuple(self._notes(prepared, found))
         says = summary.reference(request, prepared, Export(), found, ()).floor

@@ -69,8 +69,8 @@ class Conversion:
                 exact = truth.evaluate(process, prepared, truth.compute_float32(process, prepared))
             finally:
                 worker.close()
-            if exact.random:
-                raise Failed(exact.random)
+            if exact.unusable:
+                raise Failed(exact.unusable)
             self.target.take(staged)
         against = checked.Against(text, folder, request, prepared, exact)
         made = f"{folder.name} was converted by {', then '.join(says)}; weights: {prepared.weights_source}"

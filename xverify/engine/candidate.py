@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -11,7 +13,7 @@ from ..progress import Listener
 from ..reference.build import Export, Prepared
 from ..reference.folding import Folding
 from ..reference.layers import Captured, LayerReplay
-from ..reference.replayed import ReplayedLayers, capture_layers, replay_layers
+from ..reference.replayed import ReplayedLayers, capture_layers, replay_further, replay_layers
 from ..reference.truth import Truth
 from ..results.records import Error, Row, Speed, Training
 from ..results.verdicts import Verdict
@@ -35,6 +37,7 @@ class Candidate(TimedCandidate):
     """A subject of a run.
 
     prepared, export: what its model is built from; see ``use``.
+    distances: see ``_distances``; None before they are computed.
     """
 
     build_phase = "building the model, loading the weights"
@@ -55,6 +58,7 @@ class Candidate(TimedCandidate):
         self.export = Export()
         self.replayed: ReplayedLayers | None = None
         self.training: Training | None = None
+        self.distances: dict[int, float] | None = None
 
     # -- building -----------------------------------------------------------------------------------------------------
 
@@ -124,6 +128,13 @@ class Candidate(TimedCandidate):
         kept = self.timed.outputs if self.subject.mode == self.subject.adapter.captured_mode else {}
         return replay_layers(replay, truth, self.worker, self.label, captured, borrowed, kept)
 
+    def replay_further(
+        self, replay: LayerReplay, truth: Truth, found: ReplayedLayers, cases: Iterable[int]
+    ) -> ReplayedLayers:
+        """Judge the layers in further input cases, too. found: what was judged before."""
+        self.listener.phase(self.label, "capturing its layers in further input cases")
+        return replay_further(replay, truth, self.worker, self.label, found, cases)
+
     def call_differently(self, prepared: Prepared, truth: Truth, made: Calls | None) -> Calls | None:
         """Find out where two calls on one input differ, if they do, and call the model as its users do.
 
@@ -131,7 +142,7 @@ class Candidate(TimedCandidate):
 
         made: what another mode of the same model returned here; None: no other mode did.
         """
-        if not self.active or truth.random:
+        if not self.active or truth.unusable:
             return made
         with self._stage():
             again = self.measured.repeated
@@ -142,11 +153,26 @@ class Candidate(TimedCandidate):
 
     def near(self, truth: Truth) -> bool:
         """Whether its outputs are so near to the exact ones that their verdict does not depend on its layers."""
-        try:
-            found = judging.later_outputs(self.timed.outputs, truth, self.folder.spec, self.subject, None)
-        except SubjectError:  # what the subject wrote may be unreadable; the verdict will say so
-            return False
-        return all(tensor.reason is None and measure(tensor) <= EQUAL_RHO / 2 for tensor in found.tensors)
+        return all(ratio <= EQUAL_RHO / 2 for ratio in self._distances(truth).values())
+
+    def cases_away(self, truth: Truth) -> set[int]:
+        """The input cases whose outputs are not within the plain limit, so that its layers have to be judged there, too."""
+        return {case for case, ratio in self._distances(truth).items() if ratio > EQUAL_RHO and case >= 0}
+
+    def _distances(self, truth: Truth) -> Mapping[int, float]:
+        """Input case -> the largest residual / noise floor of its outputs; {-1: inf} when they cannot be read."""
+        if self.distances is None:
+            try:
+                found = judging.later_outputs(self.timed.outputs, truth, self.folder.spec, self.subject, None).tensors
+            except SubjectError:  # what the subject wrote may be unreadable; the verdict will say so
+                return {-1: math.inf}
+            self.distances = dict[int, float]()
+            for tensor in found:
+                if tensor.reason is not None and tensor.verdict == Verdict.UNTESTED:  # it has no finite value
+                    continue
+                ratio = measure(tensor) if tensor.reason is None else math.inf
+                self.distances[tensor.case] = max(self.distances.get(tensor.case, 0.0), ratio)
+        return self.distances
 
     def judge(self, prepared: Prepared, truth: Truth, replayed: ReplayedLayers | None) -> None:
         """Compare the outputs of the last timed calls with the reference. replayed: its replay, or None."""

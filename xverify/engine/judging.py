@@ -45,8 +45,8 @@ def outputs(
     """
     mine = npz.OnDisk(*kept.values())
     error = _compare(mine, truth, spec, range(cases), subject, replayed)
-    if truth.random:
-        return replace(error, verdict=Verdict.INVALID, reason=truth.random)
+    if truth.unusable:
+        return replace(error, verdict=Verdict.INVALID, reason=truth.unusable)
     if error.verdict == Verdict.INVALID:
         return error
     found = repeated(kept, calls.second, truth)

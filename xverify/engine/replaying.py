@@ -36,14 +36,13 @@ def replay_all(
 
     time_left: whether there is still time for another capture.
     counts: how many modes of the run build a model, also modes that are not among the candidates.
-    found: what was judged before, which is not judged again.
+    found: what was judged before, which is not judged again, unless the candidates need the layers of further input cases.
     """
     builds: dict[BuildKey, list[Candidate]] = {}
     for candidate in candidates:
         builds.setdefault(candidate.subject.build_key, []).append(candidate)
-    wanted = [
-        key for key, modes in builds.items() if replay.layers and key not in found and any(each.alive for each in modes)
-    ]
+    alive = {key: modes for key, modes in builds.items() if replay.layers and any(each.alive for each in modes)}
+    wanted = [key for key, modes in alive.items() if key not in found or _further(modes, truth, found[key])]
     found = dict(found)
 
     def capture(key: BuildKey | None) -> Future[Captured] | None:
@@ -68,6 +67,14 @@ def replay_all(
     for each in closed:
         each.result()
     return found
+
+
+def _further(modes: Sequence[Candidate], truth: Truth, found: ReplayedLayers) -> list[int]:
+    """The input cases in which the layers of these modes were not judged, and have to be. found: what was judged."""
+    if not found.layers.compared:
+        return []
+    away = {case for each in modes if each.alive for case in each.cases_away(truth)}
+    return sorted(away - set(found.layers.cases))
 
 
 def _tried(modes: Sequence[Candidate]) -> list[Candidate]:
@@ -104,6 +111,9 @@ def _replay_build(
             near = len(modes) == count and all(each.near(truth) for each in modes)
             borrowed = (count > 1 or not own) and not near
             found = mode.replay(replay, truth, arrays, borrowed)
+            further = _further(modes, truth, found)
+            if further and time_left():
+                found = mode.replay_further(replay, truth, found, further)
         except SubjectError as error:
             failed[mode.label] = str(error)
             continue

@@ -84,7 +84,7 @@ class Prepared:
     fused_parameters: weight that some framework of the run stores as a sum -> canonical names of the weights in this sum.
         weights_digest is then the digest of the weights with these sums.
     replaced_weights: a sentence about weights that the model file brought, and that probe weights replace; "" when there are none.
-    random: why nothing can be compared with the model, because two builds of it differ; "" when they do not.
+    random: why nothing can be compared with the model, because two builds or two passes of it differ; "" when they do not.
     computed: weight that the reference computes from others -> names of these others.
     computed_weights: the computed weights that some port holds instead (see folding); None where no port does.
     """
@@ -242,6 +242,12 @@ def _build_twice(process: ReferenceProcess, inputs: Sequence[Path], known: int) 
             f"the reference is random: two models that build() of {name} makes first differ in {found.place}, by "
             f"{found.share:.2g} of the values, although they have the same weights. build() draws a constant that is no weight, "
             "or the model is random in every call; nothing can be compared until it is fixed"
+        )
+    elif found.kept_place:
+        random = (
+            f"the reference is random: two passes of {name} on one input, with other passes in between, first differ in "
+            f"{found.kept_place}, by {found.kept_share:.2g} of the values. The model keeps something from call to call, such as "
+            "a counter or a cache; nothing can be compared until it is fixed"
         )
     return replaced, random
 

@@ -17,7 +17,7 @@ from ..worker import messages, messages_reference
 from ..worker.process import Worker
 from .build import JUDGED_ITEMS, Prepared, ReferenceProcess
 
-CAPTURED_CASE = 0  # the input case whose layers are compared; outputs are compared in every case
+CAPTURED_CASE = 0  # the input case whose layers are always compared
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Captured:
 
     reply: what the worker captured. folder: the folder of the captured arrays. inputs: the file of the inputs of these arrays.
     part: whether these are the first items of a pass that had more.
+    case: the input case of the pass.
     matched: canonical name -> the framework's own name, for layers that were matched by order and shape.
     notes: sentences on layers that could not be matched.
     """
@@ -36,6 +37,7 @@ class Captured:
     matched: Mapping[str, str]
     notes: tuple[str, ...] = ()
     part: bool = False
+    case: int = CAPTURED_CASE
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,15 @@ class LayerReplay:
     prepared: Prepared
     layers: Sequence[str]
 
-    def capture(self, worker: Worker, folder: Path, returned: Path | None = None, *, part: bool = False) -> Captured:
+    def capture(
+        self,
+        worker: Worker,
+        folder: Path,
+        returned: Path | None = None,
+        *,
+        part: bool = False,
+        case: int = CAPTURED_CASE,
+    ) -> Captured:
         """Run one untimed pass that captures the calls of the layers into a new folder.
 
         Layers whose names differ from the reference's, and that names.toml does not list, are matched by order and shape.
@@ -55,13 +65,14 @@ class LayerReplay:
 
         returned: outputs that calls of layers return in place of their own; see ``messages.Capture``.
         part: whether the first items are enough of a pass that cannot take fewer items.
+        case: the input case of the pass.
         """
-        captured = self._capture(worker, folder, self.layers, returned, part)
+        captured = self._capture(worker, folder, self.layers, returned, case, part)
         called = {call.name for call in captured.reply.records}
         strange = called and called < set(self.layers) and captured.reply.others
         if not strange or worker.adapter.runs_export:
             return captured
-        captured = self._capture(worker, folder, None, returned)
+        captured = self._capture(worker, folder, None, returned, case)
         matching = self._match(captured)
         canonical = {own: name for name, own in matching.names.items()}
         calls = tuple(replace(call, name=canonical.get(call.name, call.name)) for call in captured.reply.records)
@@ -69,7 +80,13 @@ class LayerReplay:
         return replace(captured, reply=replace(captured.reply, records=calls), matched=matching.names, notes=notes)
 
     def _capture(
-        self, worker: Worker, folder: Path, wanted: Sequence[str] | None, returned: Path | None, part: bool = False
+        self,
+        worker: Worker,
+        folder: Path,
+        wanted: Sequence[str] | None,
+        returned: Path | None,
+        case: int,
+        part: bool = False,
     ) -> Captured:
         """Capture one pass. wanted: canonical names of layers; None: capture every layer that contains no other layer."""
         shutil.rmtree(folder, ignore_errors=True)
@@ -80,13 +97,14 @@ class LayerReplay:
         names = None if wanted is None else tuple(wanted)
         question = messages.Capture(
             inputs=str(inputs),
-            case=CAPTURED_CASE,
+            case=case,
             folder=str(folder),
             wanted=names,
             returned=str(returned) if returned else None,
             first=(self.process.request.batch, JUDGED_ITEMS) if part else None,
         )
-        return Captured(worker.ask(question), folder, self.prepared.few_inputs if part else inputs, {}, part=part)
+        inputs = self.prepared.few_inputs if part else inputs
+        return Captured(worker.ask(question), folder, inputs, {}, part=part, case=case)
 
     def _match(self, captured: Captured) -> Matching:
         """Which captured layers are those of the reference (see verdict.matching.match)."""
@@ -114,7 +132,9 @@ class LayerReplay:
         """
         self.process.phase(f"replaying the layers of {subject}")
         report = self.report(captured)
-        return summarise(report, self.layers, subject, captured.matched, captured.notes), report.roundings
+        found = summarise(report, self.layers, subject, captured.matched, captured.notes)
+        layers = tuple(replace(layer, case=captured.case) for layer in found.layers)
+        return replace(found, layers=layers, cases=(captured.case,)), report.roundings
 
     def report(self, captured: Captured, planted: tuple[str, int] | None = None) -> ReplayReport:
         """Replay the captured layers, and return what is found.
@@ -127,7 +147,7 @@ class LayerReplay:
             records=captured.reply.records,
             channels_last=captured.reply.channels_last,
             inputs=str(captured.inputs),
-            case=CAPTURED_CASE,
+            case=captured.case,
             weights=str(self.prepared.weights),
             seed=self.process.request.seed,
             planted=planted,

@@ -52,8 +52,9 @@ def randomness(process: ReferenceProcess, repeated: Repeated) -> str:
     dropout = "Dropout that stays on in inference (F.dropout without training=self.training)"
     if process.request.trains:
         dropout = "Dropout that xverify cannot disable (F.dropout instead of a layer nn.Dropout)"
+    seeds = f" when it is given another seed than the one that it sets ({repeated.seeded})" if repeated.seeded else ""
     return (
         f"the reference is random: two passes of {process.framework} on one input first differ in {repeated.place}, by "
-        f"{repeated.share:.2g} of the values. {dropout}, added noise or another random operation is there; nothing can be "
-        "compared until it is off"
+        f"{repeated.share:.2g} of the values{seeds}. {dropout}, added noise or another random operation is there; nothing can "
+        "be compared until it is off"
     )

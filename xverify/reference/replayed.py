@@ -6,7 +6,7 @@ This is the verdicts on the layers, what the captured callable returned, and the
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from ..errors import Crashed, Failed, SubjectError, TimedOut
 from ..results.records import Layers
 from ..results.verdicts import Verdict
 from ..verdict.findings import Rounding
+from ..verdict.layers import merged
 from ..weights import npz
 from ..weights.canonical import Array
 from ..worker import messages, messages_reference
@@ -32,11 +33,13 @@ class ReplayedLayers:
     """The result of a replay, for every subject that builds the captured model.
 
     returned: input case -> file with what the captured callable returned; empty when it is not known.
+    roundings: those that explain some layers.
     rounding_floors: the noise floors of the outputs with the roundings that explain some layers; None when none does.
     """
 
     layers: Layers
     returned: Mapping[int, Path] = field(default_factory=dict)
+    roundings: tuple[Rounding, ...] = ()
     rounding_floors: Mapping[str, Array] | None = None
 
     def of_callable(self, subject: str, mode: str) -> bool:
@@ -64,24 +67,70 @@ def replay_layers(
     borrowed: whether a callable that is not the captured one will be judged by these layers.
     kept: input case -> file with what the captured callable returned, as far as it is known already.
     """
-    process, mode = replay.process, worker.adapter.captured_mode
+    layers, roundings = _of_case(replay, worker, subject, captured)
+    if not layers.compared and not layers.stopped:
+        return ReplayedLayers(layers)
+    returned = _returned(replay.process, replay.prepared, worker, kept) if borrowed else {}
+    return _with_floors(replay, truth, ReplayedLayers(layers, returned, roundings))
+
+
+def replay_further(
+    replay: LayerReplay,
+    truth: Truth,
+    worker: Worker,
+    subject: str,
+    found: ReplayedLayers,
+    cases: Iterable[int],
+) -> ReplayedLayers:
+    """Judge the layers of a subject in further input cases, too. What cannot be judged becomes a note.
+
+    found: what was judged before.
+    """
+    judged, roundings, notes = [found.layers], found.roundings, []
+    for case in cases:
+        try:
+            captured = replay.capture(worker, worker.folder / LAYERS, part=True, case=case)
+            layers, more = _of_case(replay, worker, subject, captured)
+        except SubjectError as error:
+            notes.append(f"the layers could not be judged in input case {case}: {error}")
+            continue
+        judged.append(layers)
+        roundings = tuple(dict.fromkeys((*roundings, *more)))
+    layers = merged(judged)
+    layers = replace(layers, notes=(*layers.notes, *notes))
+    return _with_floors(replay, truth, replace(found, layers=layers, roundings=roundings))
+
+
+def _with_floors(replay: LayerReplay, truth: Truth, found: ReplayedLayers) -> ReplayedLayers:
+    """The same with the noise floors of its roundings."""
+    if not found.roundings:
+        return found
+    floors = rounding_floors(replay.process, replay.prepared, found.roundings, truth)
+    return replace(found, rounding_floors=floors)
+
+
+def _of_case(
+    replay: LayerReplay, worker: Worker, subject: str, captured: Captured
+) -> tuple[Layers, tuple[Rounding, ...]]:
+    """The verdicts on the layers of one captured pass, and the roundings that explain some. Its arrays are deleted.
+
+    Raises SubjectError when the pass failed before its first layer, and when the replay fails.
+    """
+    mode, case = worker.adapter.captured_mode, captured.case
     try:
         found = _right(replay, captured, subject) if captured.part else None
         if captured.part and found is None:
-            captured = replay.capture(worker, worker.folder / LAYERS)
+            captured = replay.capture(worker, worker.folder / LAYERS, case=case)
         broken = captured.reply.broken
         if not captured.reply.records:
             if broken:
                 raise Failed(f"the captured pass failed: {broken}")
-            return ReplayedLayers(Layers(known=len(replay.layers), subject=subject, mode=mode))
+            return Layers(known=len(replay.layers), subject=subject, mode=mode), ()
         layers, roundings = found or replay.replay(captured, subject)
     finally:
         shutil.rmtree(worker.folder / LAYERS, ignore_errors=True)
     stopped = layers.stopped or (f"the captured pass failed: {broken}" if broken else "")
-    layers = replace(layers, mode=mode, stopped=stopped)
-    returned = _returned(process, replay.prepared, worker, kept) if borrowed else {}
-    floors = rounding_floors(process, replay.prepared, roundings, truth) if roundings else None
-    return ReplayedLayers(layers, returned, floors)
+    return replace(layers, mode=mode, stopped=stopped), roundings
 
 
 def _right(replay: LayerReplay, captured: Captured, subject: str) -> tuple[Layers, tuple[Rounding, ...]] | None:

@@ -76,6 +76,7 @@ def reference(
         replay_problem=truth.replay_problem if truth else "",
         precision_problem=truth.precision_problem if truth else "",
         random=truth.random if truth else "",
+        inconsistent=truth.inconsistent if truth else "",
     )
 
 

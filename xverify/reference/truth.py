@@ -35,6 +35,7 @@ class Truth:
         noise floor; "mixed" when some of a model whose layers are replayed is not float64.
     precision_problem: why the precision is not float64; "" when it is.
     random: why nothing can be compared with this reference, because it is random; "" when it is not.
+    inconsistent: why nothing can be compared with it, because it computes something else in float32; "" when it does not.
     noise_floors: the noise of all layers in every value of an output; None when the layers cannot be replayed.
     layers: the canonical layers; empty when they cannot be replayed. replay_problem: why they cannot, "" when they can.
     tested, untested: the weights and constants in which a fault would show in the outputs, and those in which it would not.
@@ -46,12 +47,18 @@ class Truth:
     precision: str = "float64"
     precision_problem: str = ""
     random: str = ""
+    inconsistent: str = ""
     noise_floors: Mapping[str, Array] | None = None
     layers: tuple[str, ...] = ()
     replay_problem: str = ""
     tested: tuple[str, ...] = ()
     untested: tuple[str, ...] = ()
     constant: tuple[str, ...] = ()
+
+    @property
+    def unusable(self) -> str:
+        """Why nothing can be compared with this reference; "" when something can."""
+        return self.random or self.inconsistent
 
 
 def compute_float32(process: ReferenceProcess, prepared: Prepared) -> Outputs:
@@ -143,9 +150,20 @@ def _with_noise_floors(process: ReferenceProcess, prepared: Prepared, float32: O
         exact,
         float32,
         noise_floors=Spread(exact, measured.outputs, measured.noise),
-        layers=layers,
+        layers=() if reply.inconsistent else layers,
+        inconsistent=_inconsistency(reply.inconsistent),
         tested=tuple(reply.tested),
         untested=tuple(reply.untested),
+    )
+
+
+def _inconsistency(found: str) -> str:
+    """Why nothing can be compared with a reference whose float32 outputs are not its float64 outputs. found: where; "" nowhere."""
+    if not found:
+        return ""
+    return (
+        f"the reference's float32 outputs differ from its float64 outputs: {found}. Its code branches on the dtype, or computes "
+        "in a lower precision; nothing can be compared until it computes the same in both"
     )
 
 

@@ -153,14 +153,18 @@ class Replay:
         self.visit, self.inputs = visit, inputs
         float64_inputs = substitute(map(as_float64, inputs), fed[0])
         self.meter.items = float64_inputs[0].shape[0] if float64_inputs and float64_inputs[0].dim() else 0
-        self.passes = [SteppingPass(self.models.float64_model, float64_inputs, self.blame.glue.arithmetic)]
+        draws = self.models.draws
+        self.passes = [SteppingPass(self.models.float64_model, float64_inputs, self.blame.glue.arithmetic, draws)]
         if not self.single_pass:
             perturbed_inputs = substitute(map(self.noise.given, map(as_float64, inputs)), fed[1])
             rounding = self.blame.glue.beside(partial(self.models.perturbed_code, self.noise))
             self.passes += [
-                SteppingPass(self.models.float64_model, perturbed_inputs, rounding),
+                SteppingPass(self.models.float64_model, perturbed_inputs, rounding, draws),
                 SteppingPass(
-                    self.models.float32_model, substitute(map(as_float32, inputs), fed[2]), self.blame.glue.beside()
+                    self.models.float32_model,
+                    substitute(map(as_float32, inputs), fed[2]),
+                    self.blame.glue.beside(),
+                    draws,
                 ),
             ]
         with torch.no_grad():

@@ -18,6 +18,7 @@ import greenlet
 import torch
 from torch import Tensor, nn
 
+from ..framework import generators
 from ..frameworks._float64 import float64_arithmetic, given_arithmetic
 from ..frameworks._torch_linear import called_by_weights, owners_of
 from ..frameworks._torch_parametrized import recomputing
@@ -70,6 +71,8 @@ class SteppingPass(greenlet.greenlet):
     ``switch(outputs)`` resumes it and returns the next Pause.
 
     arithmetic: returns a context manager within which the code of the model runs between pauses.
+    draws: whether the model draws random numbers. The pass then has generators of its own, so that it does not get the numbers
+        that another pass seeded.
     """
 
     def __init__(
@@ -77,15 +80,17 @@ class SteppingPass(greenlet.greenlet):
         model: nn.Module,
         inputs: Sequence[Tensor],
         arithmetic: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        draws: bool = False,
     ) -> None:
         super().__init__()
         self.model, self.inputs, self.arithmetic = model, inputs, arithmetic
         self.calls: Counter[str] = Counter()
         self.owners = owners_of(model)
+        self.random = generators.Own() if draws else nullcontext()
 
     def switch(self, *args: Any) -> Any:
         """Resume the pass, and return the next Pause. torch's modes are those of a thread, which all passes share."""
-        with called_by_weights(self.owners), self.arithmetic():
+        with called_by_weights(self.owners), self.arithmetic(), self.random:
             return super().switch(*args)
 
     def run(self, _: Any) -> Pause:
@@ -110,6 +115,7 @@ class Models:
 
     seed: seed of the perturbations.
     perturbed_tables: tables of the float64 model with the rounding of the code that computes them (see ``tables``).
+    draws: whether a pass of the models draws random numbers, which change nothing in a model that can be compared.
     outputs: the names of the model's outputs; without any, they have the order in which the model returns them.
     precision: in which the captured framework computed.
     layers, float32_layers: the layers of the two models by name.
@@ -124,6 +130,7 @@ class Models:
     perturbed_tables: Tables = field(default_factory=dict)
     outputs: Sequence[str] = ()
     precision: Precision = FLOAT32
+    draws: bool = False
     measured_floors: dict[tuple[str, int, float], tuple[list[Array], list[Any]]] = field(default_factory=dict)
     layers: dict[str, nn.Module] = field(init=False)
     float32_layers: dict[str, nn.Module] = field(init=False)

@@ -22,6 +22,8 @@ def untested(result: Result) -> Iterator[str]:
         reference = part.reference
         if reference.random:
             yield f"Nothing was compared with the reference, because it is random: {reference.random}"
+        if reference.inconsistent:
+            yield f"Nothing was compared with the reference: {reference.inconsistent}"
         if reference.replay_problem:
             yield f"No layer was checked by itself: {reference.replay_problem}"
         if reference.untested:

@@ -80,7 +80,8 @@ def speed_sentences(result: Result) -> Iterator[str]:
 
 def coverage(layers: Layers) -> str:
     """Which layers of one subject were checked, and which were not."""
-    text = f"{layers.compared} of {layers.known} checked against float64, captured from {layers.subject}"
+    cases = f" in input cases {', '.join(map(str, layers.cases))}" if layers.cases != (0,) else ""
+    text = f"{layers.compared} of {layers.known} checked against float64{cases}, captured from {layers.subject}"
     if layers.missing:
         text += f"; not captured, so checked together with the glue code around them: {few(layers.missing, 5)}"
     if layers.matched:
@@ -174,6 +175,8 @@ def _outputs(result: Result) -> str:
     reference = result.reference
     if reference.random:
         return "Outputs: not compared, because the reference is random"
+    if reference.inconsistent:
+        return "Outputs: not compared, because the reference computes something else in float32 than in float64"
     name, floor, limit = "residual / float32's (× float32's)", reference.floor, OWN_EQUAL
     if reference.layers:
         name, limit = "residual / noise floor (× floor)", limits.EQUAL_RHO
@@ -193,6 +196,8 @@ def _layers(result: Result) -> Iterator[str]:
     if reference.random:
         yield "Layers: none checked, because the reference is random"
         return
+    if reference.inconsistent:
+        return
     if not known:
         why = f"{reference.framework} is the reference, and only torch's modules are replayed"
         yield f"Layers: none checked: {reference.replay_problem or why}"
@@ -207,7 +212,7 @@ def _layers(result: Result) -> Iterator[str]:
         if found is None or not found.compared:
             why = (found.stopped if found else "") or "the framework does not show its layers"
             yield f"  {row.subject}: no layer checked, only the outputs: {why}"
-        elif found.missing or found.matched or found.stopped or found.failed:
+        elif found.missing or found.matched or found.stopped or found.failed or found.cases != (0,):
             yield f"  {row.subject}: {coverage(found)}"
         yield from _other_ways(row, found)
     untested = reference.untested

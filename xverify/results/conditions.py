@@ -106,6 +106,7 @@ class ReferenceSummary:
     precision: precision of the exact outputs: "float64", "float32", or "mixed" when some of the model is not float64.
     precision_problem: why it is not float64; "" when it is.
     random: why nothing can be compared with the reference, because it is random; "" when it is not.
+    inconsistent: why nothing can be compared with it, because it computes something else in float32; "" when it does not.
     floor: what the noise floor is, in words.
     onnx: "exported", "not needed", or why there is no export.
     environment: versions and settings of the framework, by name.
@@ -126,6 +127,7 @@ class ReferenceSummary:
     replay_problem: str = ""
     precision_problem: str = ""
     random: str = ""
+    inconsistent: str = ""
 
 
 @dataclass(frozen=True)

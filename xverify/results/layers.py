@@ -39,6 +39,7 @@ class LayerError:
         median group of values; None where it was not measured.
     detection_limit_worst: the same in the worst group.
     undetermined: share of values that have no digit which the precision determines; they are in no ratio.
+    case: the input case in which it has the worst finding.
     """
 
     layer: str
@@ -64,6 +65,7 @@ class LayerError:
     detection_limit: float | None = None
     detection_limit_worst: float | None = None
     undetermined: float = 0.0
+    case: int = 0
 
     def __post_init__(self) -> None:
         settle_verdict(self, Verdict)
@@ -83,6 +85,9 @@ class LayerError:
         """
         if self.verdict == Verdict.UNTESTED:
             return f"{self.layer} is UNTESTED: {self._unseen}"
+        return self._says(before, first) + (f" (input case {self.case})" if self.case else "")
+
+    def _says(self, before: str, first: bool) -> str:
         worst = max(self.ratio, self.input_ratio)
         channel = f" (worst group {self.channel_ratio:.3g} x)" if self.channel_ratio else ""
         size = f"{worst:.3g} x its noise floor{channel}"
@@ -137,6 +142,8 @@ class Layers:
     partial: layers of which some call was not captured.
     uncalled: layers that the reference does not call on these inputs, so that there is nothing to capture.
     notes: sentences on how layers and calls were compared where the port is written in another way than the reference.
+    cases: the input cases in which the layers were judged.
+    equal_cases: those of several in which every layer was compared and is EQUAL; see ``equal_in``.
     """
 
     layers: tuple[LayerError, ...] = ()
@@ -151,6 +158,8 @@ class Layers:
     partial: tuple[str, ...] = ()
     uncalled: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    cases: tuple[int, ...] = (0,)
+    equal_cases: tuple[int, ...] = ()
 
     @property
     def complete(self) -> bool:
@@ -173,6 +182,11 @@ class Layers:
     def judged(self) -> float:
         """The share of the compared layers in which a fault could have shown."""
         return 1 - len(self.untested) / max(1, len(self.layers))
+
+    @property
+    def equal_in(self) -> tuple[int, ...]:
+        """The input cases in which every layer was compared and is EQUAL."""
+        return self.cases if self.complete and self.verdict == Verdict.EQUAL else self.equal_cases
 
     @property
     def rounding(self) -> bool:

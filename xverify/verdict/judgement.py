@@ -39,10 +39,9 @@ class Context:
     cap: float = limits.CAP
     away: Mapping[str, float] = field(default_factory=dict)
 
-    @property
-    def coherent(self) -> bool:
-        """Whether every layer was compared and is EQUAL, and each could have shown a fault."""
-        return self.layers is not None and self.layers.complete and self.layers.verdict == Verdict.EQUAL
+    def coherent(self, case: int) -> bool:
+        """Whether every layer was compared in this input case and is EQUAL in it."""
+        return self.layers is not None and case in self.layers.equal_in
 
     def distance(self, output: str) -> float:
         """See ``away``; infinite when an output of a callable that was not captured could not be compared."""
@@ -70,8 +69,8 @@ def _by_limits(tensor: TensorError, context: Context) -> Verdict:
     if not context.modelled:
         ratio = max(measure(tensor), OWN_EQUAL / OWN_GROUP * (tensor.local_ratio or 0.0))
         return Verdict.EQUAL if ratio <= OWN_EQUAL else Verdict.DRIFT if ratio <= OWN_DRIFT else Verdict.DIFFERENT
-    away = context.distance(tensor.output)
-    found = limits.classify_rho(measure(tensor), context.coherent, away, tensor.local_ratio or 0.0)
+    coherent, away = context.coherent(tensor.case), context.distance(tensor.output)
+    found = limits.classify_rho(measure(tensor), coherent, away, tensor.local_ratio or 0.0)
     if found == Verdict.EQUAL or tensor.rounding_ratio is None:
         return found
     return Verdict.DRIFT if tensor.rounding_ratio <= _rounding_limit(context) else Verdict.DIFFERENT
@@ -244,7 +243,7 @@ def _blind(tensor: TensorError, context: Context) -> str:
 def _excuse(place: str, tensor: TensorError, context: Context) -> str:
     """Why an output is EQUAL although its residual is more than EQUAL_RHO times the noise."""
     assert context.layers is not None
-    why = "every layer was compared in this callable and is EQUAL"
+    why = "every layer was compared in this callable and this input case, and is EQUAL"
     if context.borrowed:
         away = f"{context.distance(tensor.output):.2g} x this noise away from what {_captured(context.layers)} returned"
         why = f"every layer there is EQUAL, and the outputs are {away} (limit {limits.EQUAL_RHO:g})"
@@ -259,6 +258,8 @@ def _no_excuse(tensor: TensorError, context: Context) -> str:
     text = "; every layer that was compared is EQUAL"
     if layers.untested:
         return f"{text}, but {len(layers.untested)} of {len(layers.layers)} could not have shown a fault"
+    if tensor.case not in layers.cases:
+        return f"{text}, but no layer was compared in this input case"
     if not layers.complete:
         return f"{text}, but only {layers.compared} of {layers.known} were compared completely"
     away = context.distance(tensor.output)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from ..results.records import LayerError, Layers
 from ..results.verdicts import Verdict
@@ -49,6 +50,56 @@ def summarise(
         partial=tuple(name for name in known if name in report.missing and name in report.compared),
         uncalled=tuple(name for name in known if not (name in report.missing or name in report.compared)),
         notes=(*notes, *report.notes),
+    )
+
+
+def merged(judged: Sequence[Layers]) -> Layers:
+    """One record of layers that were judged in several input cases, with the worst finding on each layer.
+
+    They stand in the order of the first case with the worst verdict; a layer that is not called there follows the one before it.
+
+    judged: the record of each case.
+    """
+    base = max(judged, key=lambda each: each.verdict.rank)
+    order = [layer.layer for layer in base.layers]
+    for each in judged:
+        before = ""
+        for layer in each.layers:
+            if layer.layer not in order:
+                order.insert(order.index(before) + 1 if before else 0, layer.layer)
+            before = layer.layer
+    found: dict[str, list[LayerError]] = {name: [] for name in order}
+    for each in judged:
+        for layer in each.layers:
+            found[layer.layer].append(layer)
+    first = judged[0]
+    missing = tuple(name for name in first.missing if all(name in each.missing for each in judged))
+    return replace(
+        first,
+        layers=tuple(_worst(layers) for layers in found.values()),
+        compared=first.compared + len(first.missing) - len(missing),
+        missing=missing,
+        stopped=next((each.stopped for each in judged if each.stopped), ""),
+        matched={own: name for each in judged for own, name in each.matched.items()},
+        partial=tuple(dict.fromkeys(name for each in judged for name in each.partial)),
+        uncalled=tuple(name for name in first.uncalled if all(name in each.uncalled for each in judged)),
+        notes=tuple(dict.fromkeys(note for each in judged for note in each.notes)),
+        cases=tuple(case for each in judged for case in each.cases),
+        equal_cases=tuple(case for each in judged for case in each.equal_in),
+    )
+
+
+def _worst(layers: Sequence[LayerError]) -> LayerError:
+    """The worst record of a layer, with the largest ratios and detection limits of all."""
+    worst = max(layers, key=lambda each: (each.verdict.rank, max(each.ratio, each.input_ratio)))
+    return replace(
+        worst,
+        ratio=max(each.ratio for each in layers),
+        channel_ratio=max(each.channel_ratio for each in layers),
+        input_ratio=max(each.input_ratio for each in layers),
+        detection_limit=max(each.detection_limit or 0.0 for each in layers),
+        detection_limit_worst=max(each.detection_limit_worst or 0.0 for each in layers),
+        undetermined=max(each.undetermined for each in layers),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -44,6 +45,7 @@ class Described(Protocol):
         ...
 
 
+NO_FINITE_VALUE = "has no finite value, and neither has the reference's"  # the end of a reason
 PART = 2**18  # values that are processed at a time: their float64 copies stay in the processor's cache
 # What a result of this type may lose because it is too small; some frameworks flush denormals of float32 to zero.
 UNDERFLOW = {"float32": 2.0**-126, "float16": 2.0**-24}
@@ -111,7 +113,10 @@ def compare(
     ]
     compared = [tensor for tensor in tensors if tensor.mean_abs is not None]
     strange = _strange(outputs, expected, spec, file)
-    verdict, reason, share = (Verdict.INVALID, strange[0], None) if strange else conclusion(tensors, context)
+    tensors, left_out = _without_empty(tensors)
+    deciding = [tensor for tensor in tensors if tensor.reason is None or tensor.verdict != Verdict.UNTESTED]
+    verdict, reason, share = (Verdict.INVALID, strange[0], None) if strange else conclusion(deciding, context)
+    reason = "; ".join(filter(None, (reason, left_out))) or None
     if verdict.fails and len(spec.outputs) > 1:
         swapped = swapped_outputs(outputs, truth, list(spec.outputs), cases)
         reason = f"{swapped}; {reason}" if swapped else reason
@@ -132,6 +137,20 @@ def compare(
         ),
         judged=share,
     )
+
+
+def _without_empty(tensors: Sequence[TensorError]) -> tuple[list[TensorError], str]:
+    """The same, where outputs without a finite value on both sides are UNTESTED; and a clause that names them, "" for none.
+
+    An output that has no finite value in any input case stays INVALID.
+    """
+    known = {tensor.output for tensor in tensors if not (tensor.reason or "").endswith(NO_FINITE_VALUE)}
+    empty = [each for each in tensors if each.output in known and (each.reason or "").endswith(NO_FINITE_VALUE)]
+    if not empty:
+        return list(tensors), ""
+    names = ", ".join(f"output {each.output!r} of input case {each.case}" for each in empty)
+    marked = [replace(each, verdict=Verdict.UNTESTED) if each in empty else each for each in tensors]
+    return marked, f"left out, because the reference has no finite value there, and neither has this one: {names}"
 
 
 def _distances(outputs: Arrays, returned: Arrays, truth: Arrays, floors: Mapping[str, Floor]) -> dict[str, float]:
@@ -279,7 +298,7 @@ def _floating(
         largest = max(largest, float(delta.max(initial=0.0)))
         squares.append(tuple(float(np.square(array).sum()) for array in (right, rounded - right, delta)))
     if not values:
-        return TensorError(case, name, reason=f"output {name!r} has no finite value, and neither has the reference's")
+        return TensorError(case, name, reason=f"output {name!r} {NO_FINITE_VALUE}")
     size, noise, error = (math.sqrt(math.fsum(column) / values) for column in zip(*squares))
     if not math.isfinite(noise):
         reason = f"output {name!r} of the reference has {_count(single)} in float32, {_count(theirs)} in float64"

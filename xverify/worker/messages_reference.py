@@ -176,10 +176,12 @@ class FloorsMeasured(Reply):
     """The noise of the outputs was measured.
 
     untested, tested: weights and constants in which a fault would not, and would, be visible on the first case.
+    inconsistent: where the model computes something else in float32 than in float64, in words; "" when it does not.
     """
 
     untested: tuple[str, ...]
     tested: tuple[str, ...]
+    inconsistent: str = ""
 
 
 @dataclass(frozen=True)

@@ -14,16 +14,20 @@ class Repeated(Reply):
     place: the first layer, or the glue code between two layers, in which they differ; "" when they agree.
     share: rms of this difference / rms of the values.
     other_precision: what is not float64 in a model that was asked for in float64, one clause each.
+    seeded: the function with which the model sets the seed of its random numbers, where they differ; "" when it sets none.
     """
 
     place: str
     share: float
     other_precision: tuple[str, ...]
+    seeded: str = ""
 
 
 @dataclass(frozen=True)
 class Repeat(Request[Repeated]):
     """Run the model twice on one case, and compare every layer and every output of the two passes.
+
+    In the second pass every global generator of random numbers gives other numbers, also after the model sets its seed.
 
     inputs: an array file.
     folder: a folder for the arrays of the two passes, which is needed only when they differ.
@@ -52,11 +56,14 @@ class BuiltAgain(Reply):
     place: the first layer, or the glue code between two layers, in which the two models differ on one input with the same
         weights; "" when they agree.
     share: rms of this difference / rms of the values.
+    kept_place, kept_share: the same for two passes of the first model on one input, with passes on other inputs in between.
     """
 
     brought: tuple[str, ...]
     place: str
     share: float
+    kept_place: str = ""
+    kept_share: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from .messages_reference import (
     Replayed,
     UnusedFound,
 )
+from .soundness import between
 from .state import Handlers, State
 
 CALIBRATION_BATCH = 8  # least number of items: a variance of one or two values is too inaccurate
@@ -186,18 +187,20 @@ class ReferenceWork:
 
     def noise_floors(self, request: messages.NoiseFloors) -> FloorsMeasured:
         """Compute the outputs of the cases in float64, with the noise of their values, and the coverage (see coverage.Coverage)."""
-        from ..replay import forward
+        from ..replay import consistency, forward
         from ..replay.coverage import Coverage
         from ..replay.tensors import Capture
 
         models = self.state.replayed_models(request.weights, request.seed)
-        results, noises = {}, {}
+        results, noises, inconsistent = {}, {}, ""
         coverage, fed = Coverage(models), forward.NOT_FED
         for case, native in enumerate(self.state.native_cases(request.inputs)):
             if request.cases and case not in request.cases:
                 continue
             replay = forward.Replay(models, Capture())
             replay.run(native, None if case or request.cases else coverage.visit, fed)
+            if not inconsistent:
+                inconsistent = _inconsistent(consistency.inconsistency(replay, list(self.state.outputs), fed))
             if request.state:
                 fed = self._fed(replay, request.state)
             more = [forward.perturbed_outputs(models, native, index) for index in range(1, request.samples)]
@@ -207,7 +210,7 @@ class ReferenceWork:
                 results[key], noises[key] = exact, output_noise(exact, [perturbed, *others], float32)
         npz.save_file(results, Path(request.path))
         npz.save_file(noises, Path(request.noise))
-        return FloorsMeasured(tuple(coverage.untested), tuple(coverage.tested))
+        return FloorsMeasured(tuple(coverage.untested), tuple(coverage.tested), inconsistent)
 
     def _fed(self, replay: Any, state: Mapping[str, str]) -> list[dict[int, Any]]:
         """For each pass of a replay, the inputs of the next case that are outputs of this one: index of the input -> tensor.
@@ -294,3 +297,11 @@ class ReferenceWork:
         arrays = {returned_key(request.port_layer, *place): array for place, array in found.items()}
         npz.save_file(arrays, Path(request.path))
         return Done()
+
+
+def _inconsistent(found: Any) -> str:
+    """Where a reference computes something else in float32, in words. found: a replay.consistency.Inconsistency, or None."""
+    if found is None:
+        return ""
+    place = f"layer `{found.layer}`" if found.within else between(found.before, found.layer)
+    return f"output {found.output!r} by {found.share:.2g} of its size, {found.ratio:.3g} x what rounding explains, first in {place}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..framework import generators
 from ..framework.capture import LayerCall, Recorder
 from ..verdict.limits import UNIT, growth
 from ..weights import npz
@@ -29,6 +30,7 @@ SHORT_SUM = (
     2**8
 )  # the same, for the place of a difference in a model whose outputs are known to differ by more than rounding
 FEW = 3  # names in a message
+FEW_PASSES = 2  # on other inputs, between two on one
 ROW = 2**12  # bytes of a row of the table whose sums tell arrays apart
 
 
@@ -78,17 +80,38 @@ class Soundness:
         }
 
     def repeat(self, request: messages.Repeat) -> Repeated:
-        """Run two passes and compare them."""
+        """Run two passes and compare them. In the second one every generator of random numbers gives other numbers."""
         state, folder = self.state, Path(request.folder)
+        seeds = list[str]()
+
+        def other_numbers() -> AbstractContextManager[None]:
+            return generators.other_numbers(lambda name: seeds.append(name + generators.line_in(state.source.folder)))
+
         model = self._float64_model(request) if request.float64 else state.model
         inputs = state.native_cases(request.inputs, request.float64)[request.case]
         folder.mkdir(exist_ok=True)
         with self._training(model, request):
+            before = generators.states()
             found = self._pass(model, inputs, request.case, Digests(folder, state.plain_array))
+            if generators.differ(before, generators.states()):
+                for models in state.replay_models.values():
+                    models.draws = True
             precisions = tuple(self._other_precision(model, found)) if request.float64 else ()
-            place, share = self._compare((model, model), inputs, request.case, folder, found, request.random)
-            operation = state.framework.random_operation(model, inputs, state.source.folder) if place else ""
-        return Repeated(place + (f" ({operation})" if operation else ""), share, precisions)
+            models = (model, model)
+            place, share = self._compare(models, inputs, request.case, folder, found, request.random, other_numbers)
+            operation = self._random_operation(model, inputs, request.case, folder) if place else ""
+        seeded = seeds[0] if place and seeds else ""
+        return Repeated(place + (f" ({operation})" if operation else ""), share, precisions, seeded)
+
+    def _random_operation(self, model: Any, inputs: tuple[Any, ...], case: int, folder: Path) -> str:
+        """The first operation of a pass that draws random numbers, with its line in the model's file; "" when not known."""
+        source, found = self.state.source.folder, list[str]()
+        operation = self.state.framework.random_operation(model, inputs, source)
+        if operation:
+            return operation
+        with generators.watched(lambda name: found.append(name + generators.line_in(source))):
+            self._pass(model, inputs, case, Digests(folder, self.state.plain_array))
+        return found[0] if found else ""
 
     @contextmanager
     def _training(self, model: Any, request: messages.Repeat) -> Iterator[None]:
@@ -121,18 +144,22 @@ class Soundness:
         folder: Path,
         first: Pass,
         random: bool = False,
+        second_in: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> tuple[str, float]:
         """Where a pass of each of two models, or two passes of one, first differ, and by what share; ("", 0.0) when they agree.
 
         first: a pass of the first model with digests. Arrays are written only when the digests of the second pass differ.
         random: whether the outputs are known to differ by more than rounding.
+        second_in: the context of the second pass.
         """
-        second = self._pass(models[1], inputs, case, Digests(folder, self.state.plain_array))
+        with second_in():
+            second = self._pass(models[1], inputs, case, Digests(folder, self.state.plain_array))
         if first.records == second.records and _same(first.outputs, second.outputs):
             return "", 0.0
         first = self._written_pass(models[0], inputs, case, folder / "first")
         for attempt in range(ATTEMPTS):
-            second = self._written_pass(models[1], inputs, case, folder / f"again-{attempt}")
+            with second_in():
+                second = self._written_pass(models[1], inputs, case, folder / f"again-{attempt}")
             place, share = first_difference(first, second)
             if place:
                 return place, share
@@ -193,13 +220,48 @@ class Soundness:
         try:
             state.write_weights(model, probe.Weights(state.shapes, seed=0))
             state.load_own(other, framework.weights_of(model))
-            inputs = state.native_cases(request.inputs)[request.case]
+            cases = state.native_cases(request.inputs)
+            inputs = cases[request.case]
             found = self._pass(model, inputs, request.case, Digests(folder, state.plain_array))
             place, share = self._compare((model, other), inputs, request.case, folder, found)
+            kept_place, kept_share = ("", 0.0) if place else self._after_others(model, cases, request.case, folder)
         finally:
             state.load_own(model, first)
             kept.unlink()
-        return BuiltAgain(tuple(brought), place, share)
+        return BuiltAgain(tuple(brought), place, share, kept_place, kept_share)
+
+    def _after_others(self, model: Any, cases: Sequence[tuple[Any, ...]], case: int, folder: Path) -> tuple[str, float]:
+        """Where two passes on one case differ when passes on other cases are made in between; ("", 0.0) when they agree.
+
+        A model that counts its calls may agree after some numbers of passes, so several are tried.
+        """
+        others = [each for number, each in enumerate(cases) if number != case][:FEW_PASSES]
+        first = self._pass(model, cases[case], case, Digests(folder, self.state.plain_array))
+        for number in range(len(others) + 1):
+            try:
+                for inputs in others[:number]:
+                    self._pass(model, inputs, case, Digests(folder, self.state.plain_array))
+            except Exception:  # another case may need what the one before returns, as the steps of a sequence do
+                traceback.print_exc()
+                return "", 0.0
+            again = self._pass(model, cases[case], case, Digests(folder, self.state.plain_array))
+            if first.records != again.records or not _same(first.outputs, again.outputs):
+                return self._place_after_others(model, (cases[case], *others), case, folder)
+        return "", 0.0
+
+    def _place_after_others(
+        self, model: Any, cases: Sequence[tuple[Any, ...]], case: int, folder: Path
+    ) -> tuple[str, float]:
+        """As ``_after_others`` where digests differ; ("", 0.0) when the difference is rounding. cases: the first is judged."""
+        first = self._written_pass(model, cases[0], case, folder / "before-others")
+        for attempt in range(ATTEMPTS):
+            for inputs in cases[1 : 1 + attempt % len(cases)]:
+                self._pass(model, inputs, case, Digests(folder, self.state.plain_array))
+            again = self._written_pass(model, cases[0], case, folder / f"after-others-{attempt}")
+            place, share = first_difference(first, again)
+            if place:
+                return place, share
+        return "", 0.0
 
     def call_as_user(self, request: messages.CallAsUser) -> CalledAsUser:
         """Call the model without xverify's arguments. A model that cannot be called so fails loudly for its users, too."""
@@ -230,25 +292,25 @@ def first_difference(first: Pass, second: Pass, terms: int = LONG_SUM) -> tuple[
     before = ""
     for one, other in zip(first.records, second.records):
         if (one.name, one.call) != (other.name, other.call):
-            return _between(before, one.name), math.inf
+            return between(before, one.name), math.inf
         share = _largest(first, one.inputs, second, other.inputs, terms)
         if share:
-            return _between(before, one.name), share
+            return between(before, one.name), share
         share = _largest(first, one.outputs, second, other.outputs, terms)
         if share:
             return f"layer `{one.name}`", share
         before = one.name
     if len(first.records) != len(second.records):
-        return _between(before, ""), math.inf
+        return between(before, ""), math.inf
     shares = [
         change(first.outputs[name], second.outputs[name], terms) if name in second.outputs else math.inf
         for name in first.outputs
     ]
     share = max(shares, default=0.0)
-    return (_between(before, ""), share) if share else ("", 0.0)
+    return (between(before, ""), share) if share else ("", 0.0)
 
 
-def _between(before: str, after: str) -> str:
+def between(before: str, after: str) -> str:
     """Words for the glue code between two layers. "" stands for the start of the model, or for its end."""
     if before and after:
         return f"the glue code between `{before}` and `{after}`"
