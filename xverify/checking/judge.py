@@ -12,12 +12,13 @@ from ..results.records import Error
 from ..results.verdicts import Verdict
 from ..verdict.limits import UNIT
 from ..verdict.outputs import compare
+from ..verdict.sizes import rms
 from ..weights.canonical import Array
 from .axes import swapped_axes
 from .computing import Computed
 from .diagnosis import diagnose
 from .figures import figures
-from .meaning import Meaning, joined, rms
+from .meaning import Meaning, joined
 
 RUNTIME, CONVERSION = "runtime", "conversion"  # the two questions; the rows of a result file have them as tasks
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import Crashed, NotInstalled, SubjectError, TimedOut, Unsupported
 from ..verdict.limits import UNIT, mean_with_doubt
+from ..verdict.sizes import rms
 from ..weights import npz
 from ..weights.canonical import Array
 from ..worker.messages_graph import EvaluateGraph
@@ -198,16 +199,12 @@ def perturbation_floors(outputs: Outputs, perturbed: Sequence[Outputs]) -> dict[
         exact = outputs[key]
         if exact.dtype.kind != "f" or any(key not in each or each[key].shape != exact.shape for each in perturbed):
             continue
-        squares = [rms(each[key].astype(np.float64) - exact) ** 2 for each in perturbed]
-        found[key] = math.hypot(math.sqrt(mean_with_doubt(squares)), UNIT / math.sqrt(3) * rms(exact))
+        # Changes are divided by the largest one, because the square of a number below 1e-162 is 0.
+        changes = [rms(each[key].astype(np.float64) - exact) for each in perturbed]
+        largest = max(changes) or 1.0
+        doubted = largest * math.sqrt(mean_with_doubt([(change / largest) ** 2 for change in changes]))
+        found[key] = math.hypot(doubted, UNIT / math.sqrt(3) * rms(exact))
     return pooled(found, outputs)
-
-
-def rms(array: Array) -> float:
-    """Root mean square of the finite values."""
-    values = array.astype(np.float64, copy=False)
-    finite = values[np.isfinite(values)]
-    return math.sqrt(float(np.square(finite).mean())) if finite.size else 0.0
 
 
 def joined(floors: Sequence[Mapping[str, float] | None]) -> dict[str, float]:

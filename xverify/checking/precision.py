@@ -12,6 +12,7 @@ from ..results.precision import Precision
 from ..results.verdicts import Verdict
 from ..verdict.findings import APPROXIMATION
 from ..verdict.limits import UNIT, UNITS
+from ..verdict.sizes import rms
 from ..weights import npz
 from ..weights.canonical import Array
 from ..worker.messages_files import ReadPrecision
@@ -20,7 +21,7 @@ from ..worker.process import Worker
 from ..workload.keys import case_key
 from .computing import Cases, Computed
 from .judge import Judged, conversion, exact_conversion, renamed
-from .meaning import Meaning, rms
+from .meaning import Meaning
 from .subject import Opened
 
 ENOUGH = 4.0  # seconds of evaluating after which no further case is begun

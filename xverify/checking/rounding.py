@@ -10,9 +10,10 @@ import numpy as np
 
 from ..results.verdicts import Verdict
 from ..verdict.limits import COHERENT_RHO
+from ..verdict.sizes import rms
 from .computing import Computed
 from .judge import Judged
-from .meaning import Meaning, joined, rms
+from .meaning import Meaning, joined
 
 
 def with_rounding(own: Meaning | None, computed: Computed, runtime: Judged, recorded: bool) -> Meaning | None:

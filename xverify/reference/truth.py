@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..errors import Crashed, SpecError, SubjectError, TimedOut, Unsupported
 from ..verdict import outputs as verdict
-from ..verdict.steadiness import rms
+from ..verdict.sizes import rms
 from ..weights import npz
 from ..weights.canonical import Array
 from ..worker import messages_reference

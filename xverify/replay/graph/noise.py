@@ -105,20 +105,28 @@ def _summary(value: Value, passes: Sequence[Pass], uncertain: Any) -> OutputNois
     own = value.by_pass[-1] if passes[-1].arithmetic is Arithmetic.FLOAT32 else None
     if not isinstance(value.exact, np.ndarray) or not value.is_float:
         return OutputNoise(value.exact, value.dtype, own, 0.0, uncertain)
-    exact = tensor(value.exact)
+    # Outputs in float64 may be so small or so large that their squares are 0 or infinite.
+    scale = _scale(tensor(value.exact))
+    exact = tensor(value.exact) / scale
     axis = max(0, exact.dim() - 1)
     squares = mean_with_doubt(
         [
-            float(mean_squares(tensor(data), axis, exact=exact).mean()) if exact.numel() else 0.0
+            float(mean_squares(tensor(data) / scale, axis, exact=exact).mean()) if exact.numel() else 0.0
             for each, data in zip(passes, value.by_pass)
             if each.arithmetic is Arithmetic.PERTURBED
         ]
     )
     if own is not None and exact.numel():
-        squares += float(mean_squares(tensor(convert(own, np.float64)), axis, exact=exact).mean())
+        squares += float(mean_squares(tensor(convert(own, np.float64)) / scale, axis, exact=exact).mean())
     # The output is rounded to its type, also where nothing before it is: a window of Hann follows from a whole number.
     squares += unit_roundoff(value.dtype) ** 2 / 3 * _mean_square(exact)
-    return OutputNoise(value.exact, value.dtype, own, math.sqrt(squares))
+    return OutputNoise(value.exact, value.dtype, own, math.sqrt(squares) * scale)
+
+
+def _scale(exact: Tensor) -> float:
+    """What to divide an output by, so that squares of its values can be summed; 1.0 for outputs of usual sizes."""
+    largest = float(exact.abs().nan_to_num(0.0, 0.0, 0.0).max()) if exact.numel() else 0.0
+    return largest if largest and not 1e-60 < largest < 1e60 else 1.0
 
 
 def _mean_square(exact: Tensor) -> float:
