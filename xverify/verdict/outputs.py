@@ -18,6 +18,7 @@ from ..weights.canonical import Array
 from ..workload.keys import case_key
 from . import limits as rule
 from .judgement import OWN_DRIFT, OWN_EQUAL, Context, conclusion, judged, measure
+from .sizes import rms
 from .swapped import swapped_outputs
 
 Arrays = Mapping[str, Array]
@@ -234,7 +235,7 @@ def _floating(
         squares.append(tuple(float(np.square(array).sum()) for array in (right, rounded - right, delta)))
     if not values:
         return TensorError(case, name, reason=f"output {name!r} has no finite value, and neither has the reference's")
-    size, noise, error = (math.sqrt(math.fsum(column) / values) for column in zip(*squares))
+    size, noise, error = rms(theirs), rms(single, theirs), rms(ours, theirs)
     if not math.isfinite(noise):
         reason = f"output {name!r} of the reference has {_count(single)} in float32, {_count(theirs)} in float64"
         return TensorError(case, name, reason=reason)
