@@ -97,6 +97,8 @@ def conversion(
     rounding = own.rounding_floors if own else None
     rounding_floors = joined([reference.floors, renamed(rounding, computed), more]) if rounding else None
     judged = _judged(computed.outputs, reference, floors or None, cases, None, rounding_floors)
+    lacks = {name: Figures(says="the file has no such output") for name in computed.missing}
+    judged = replace(judged, figures={**judged.figures, **lacks})
     if computed.missing and judged.error.verdict < Verdict.UNTESTED:
         reason = f"the file has no output for {', '.join(computed.missing)} of the reference"
         return replace(judged, error=replace(judged.error, verdict=Verdict.UNTESTED, reason=reason))
@@ -151,7 +153,7 @@ def _judged(
         outputs, meaning.outputs, meaning.float32, expected, cases, floors, layers, rounding_floors=rounding_floors
     )
     found = {
-        name: figures((meaning.outputs[f"{case}/{name}"], outputs[f"{case}/{name}"]) for case in cases)
+        name: figures(((meaning.outputs[f"{case}/{name}"], outputs[f"{case}/{name}"]) for case in cases), cases)
         for name in names
         if all(meaning.outputs[f"{case}/{name}"].shape == outputs[f"{case}/{name}"].shape for case in cases)
     }
