@@ -35,6 +35,7 @@ from .model_inputs import BareSpec, batch_of, code_cases, described, folder_case
 from .options import CheckSettings
 from .reference import is_recorded
 from .sequence import resolve as resolve_state
+from .steady import RandomReference
 from .subject import Opened
 from .timed import ModelSource
 
@@ -225,7 +226,7 @@ class ModelReference:
         float32 = truth.compute_float32(process, prepared)
         found = truth.evaluate(process, prepared, float32)
         if found.random:
-            raise UsageError(f"--against {self}: {found.random}")
+            raise RandomReference(found.random)
         self.process, self.truth = process, found
         self.notes = tuple(self._notes(prepared, found))
         says = summary.reference(request, prepared, Export(), found, ()).floor
