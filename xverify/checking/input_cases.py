@@ -68,7 +68,12 @@ def _with_given(cases: Cases, given: Mapping[str, Array], named: set[str], count
 def _given(path: Path, tensors: Sequence[Tensor], settings: CheckSettings) -> dict[str, Array]:
     """The arrays of a file, which are called NAME or CASE/NAME, as "case/name" -> array. Every case has the same inputs."""
     arrays = load(path, "--inputs")
-    named = {key if key.partition("/")[0].isdigit() else case_key(0, key): array for key, array in arrays.items()}
+    named: dict[str, Array] = {}
+    for key, array in arrays.items():
+        own = key if key.partition("/")[0].isdigit() else case_key(0, key)
+        if own in named:
+            raise UsageError(f"--inputs {path}: it holds both {own} and {own.partition('/')[2]}; keep one of the two")
+        named[own] = array
     named = sequence.completed(named, settings, path)
     count = 1 + max((int(key.partition("/")[0]) for key in named), default=-1)
     known = {tensor.name for tensor in tensors}

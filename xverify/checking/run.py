@@ -221,7 +221,7 @@ class Check:
         elif self.against is not None:
             cases, meaning = self._file_meaning(self.against)
         else:
-            path = Path(self.settings.against)
+            path = Path(str(self.settings.against))
             recorded = read(path, opened.signature.inputs, opened.signature.outputs)
             sequence.check_count(recorded.cases, self.settings, f"--against {path}")
             sequence.resolve(self.settings, recorded.tensors("input"), recorded.tensors("output"), path.name)
