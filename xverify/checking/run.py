@@ -192,15 +192,17 @@ class Check:
     def _cases(self, opened: Opened) -> tuple[Cases, Computed]:
         """The input cases for a file, whose graph may tell the range of ids, and what it computes on them."""
         vocabulary: Mapping[str, int] = {}
+        counts: tuple[str, ...] = ()
         if opened.is_onnx and self.graphs is not None:
             with suppress(SubjectError):
-                vocabulary = self.graphs.ask(DescribeGraph(str(opened.path.resolve()))).vocabulary
+                described = self.graphs.ask(DescribeGraph(str(opened.path.resolve())))
+                vocabulary, counts = described.vocabulary, described.counts
         settings = self.settings
         if settings.against is not None:
             files = [each.opened.signature for each in self.candidates if each.opened]
             fixed = fixed_shapes(opened.signature.inputs, files)
             settings = replace(settings, shape={**fixed, **(settings.shape or {})})
-        return guess_cases(opened.signature.inputs, vocabulary, settings, opened)
+        return guess_cases(opened.signature.inputs, vocabulary, settings, opened, counts)
 
     def _target(self, opened: Opened) -> Target | None:
         """The reference with its exact outputs; None without --against. It is computed once. opened: some file under test."""
