@@ -26,7 +26,8 @@ def write(path, model, fault="", kind=TensorProto.INT64):
         ]  # fmt: skip
     else:
         nodes += [
-            node("MatMul", ["x", "wq"], ["q"]), node("MatMul", ["x", "wk"], ["k"]), node("Transpose", ["k"], ["kt"], perm=[0, 2, 1]),
+            node("MatMul", ["x", "wq"], ["q"]), node("MatMul", ["x", "wk"], ["k"]),
+            node("Transpose", ["k"], ["kt"], perm=[0, 2, 1]),
             node("MatMul", ["q", "kt"], ["s"]), node("Sub", ["one", m], ["out"]), node("Mul", ["out", "lowest"], ["b"]),
             node("Unsqueeze", ["b", "rows"], ["bias"]), node("Add", ["s", "bias"], ["masked"]), node("Softmax", ["masked"], ["y"]),
         ]  # fmt: skip

@@ -275,7 +275,11 @@ class Check:
             error=judged.error if judged else None,
             environment=dict(opened.environment) if opened else {},
             figures=dict(judged.figures) if judged else {},
-            notes=(*(computed.notes if computed else ()), *self._decisions(question, judged)),
+            notes=(
+                *(computed.notes if computed else ()),
+                *(judged.notes if judged else ()),
+                *self._decisions(question, judged),
+            ),
             matched=computed.matched if computed else (),
             precision=candidate.precision,
             quantisation=candidate.quantisation if question == CONVERSION else None,
