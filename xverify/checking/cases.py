@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -93,13 +93,13 @@ def settle(
     longest = _longest(settled)
     for tensor, shape in settled:
         low, high, says = _range(tensor, shape, (vocabulary or {}).get(tensor.name), limits, longest)
-        chosen = Input(tensor.name, shape, tensor.dtype, low, high, says, _kind(tensor, shape, vocabulary or {}))
+        kind = _kind(tensor, shape, vocabulary or {})
         if tensor.name in counts:
+            low, high, kind = *COUNTS, COUNT
             says = f"says how often a loop is repeated: {COUNTS[0]} to {COUNTS[1] - 1} times; give others with --inputs"
-            chosen = replace(chosen, low=COUNTS[0], high=COUNTS[1], says=says, kind=COUNT)
-        if chosen.says:
-            notes.append(f"{tensor.name}: {chosen.says}")
-        inputs.append(chosen)
+        if says:
+            notes.append(f"{tensor.name}: {says}")
+        inputs.append(Input(tensor.name, shape, tensor.dtype, low, high, says, kind))
     return inputs, notes
 
 
