@@ -117,7 +117,7 @@ class Check:
             for worker in self._workers():
                 worker.close()
         result = self._result(rows)
-        if self.settings.time:
+        if self.settings.time and not self.random:
             result = FileTiming(self, result).execute()
         timeline = {**result.timeline, **self.clock.timeline()}
         notes = (*result.notes, *overrun(self.settings.max_seconds, timeline))
