@@ -62,13 +62,48 @@ def test_values_stay_within_the_range_that_the_user_names():
         assert array.max() <= 255
 
 
-def test_ids_are_below_the_size_of_their_table_and_masks_are_ones():
+def test_ids_are_below_the_size_of_their_table():
     inputs, notes = settle([IDS, Tensor("attention_mask", ("batch", "seq"), "int64")], {}, vocabulary={"ids": 30})
     arrays = make(inputs, seed=0)
     assert arrays["0/ids"].max() < 30
     assert len(set(arrays["0/ids"].ravel())) > 10
-    assert (arrays["0/attention_mask"] == 1).all()
     assert any("ids below 30" in note for note in notes)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "float32", "bool"])
+@pytest.mark.parametrize("shape", [(3, 12), (3, 1, 12, 12), (12,)])
+def test_masks_have_a_tail_of_zeros_in_each_row_and_are_all_ones_in_one_case(dtype, shape):
+    inputs, notes = settle([Tensor("attention_mask", shape, dtype)], {})
+    masks = [make(inputs, seed=0)[f"{case}/attention_mask"] for case in range(6)]
+    assert all(mask.dtype == np.dtype(dtype) and mask.shape == shape for mask in masks)
+    for case in (0, 3, 4, 5):
+        assert masks[case][..., 0].all()
+        assert not masks[case][..., -1].any()
+        assert (np.diff(masks[case].astype(int), axis=-1) <= 0).all()
+    assert masks[1].all()
+    assert masks[2].all() == (dtype != "bool")
+    assert len({mask.tobytes() for mask in masks}) >= 4
+    assert "ones and then zeros in each row, and all ones in cases 1 and 2" in notes[0]
+
+
+def test_a_mask_of_one_value_and_the_range_of_a_spec_stay_as_they_are():
+    (has_mask,), _ = settle([Tensor("has_mask", (1,), "int64")], {})
+    assert make([has_mask], 0)["0/has_mask"].tolist() == [1]
+    assert settle([Tensor("masked_image", (1, 3, 8, 8), "float32")], {})[0][0].kind == ""
+
+
+def test_lengths_are_shorter_than_the_sequence_but_in_one_case_the_longest():
+    x, lengths = Tensor("x", ("batch", "time", 80), "float32"), Tensor("lengths", ("batch",), "int64")
+    inputs, _ = settle([x, lengths], {"x": (2, 20, 80)})
+    drawn = make(inputs, seed=0)
+    assert all(10 <= drawn[f"{case}/lengths"].min() <= drawn[f"{case}/lengths"].max() < 20 for case in (0, 3, 4, 5))
+    assert drawn["1/lengths"].tolist() == [20, 20]
+
+
+def test_a_number_of_repetitions_is_never_zero():
+    (count,), notes = settle([Tensor("n", (), "int64")], {}, counts=["n"])
+    assert {int(make([count], 0)[f"{case}/n"]) for case in range(6)} <= {1, 2, 3, 4}
+    assert "how often a loop is repeated" in notes[0]
 
 
 def test_a_format_that_numpy_lacks_is_made_in_float32():

@@ -52,7 +52,53 @@ def test_conditions_are_read_and_those_that_do_not_hold_are_told():
     assert [str(each) for each in wanted] == ["top1>=0.99", "sqnr>=30", "max_abs<0.001"]
     found = unmet(wanted, {"y": Figures(top1=0.98, sqnr=40.0, max_abs=1e-4), "z": Figures(sqnr=20.0, max_abs=0.0)})
     assert found == ["top1>=0.99: top1 of y is 0.98", "sqnr>=30: sqnr of z is 20"]
-    assert "no output has this figure" in unmet(conditions("top5>=1"), {"y": Figures(sqnr=1.0)})[0]
+    assert "y has no top5" in unmet(conditions("top5>=1"), {"y": Figures(sqnr=1.0, max_abs=1.0)})[0]
+
+
+def test_every_output_must_have_a_figure_that_decides_on_it():
+    outputs = {"scores": Figures(top1=1.0, sqnr=50.0, max_abs=1e-3), "boxes": Figures(sqnr=50.0, max_abs=1e-3)}
+    assert unmet(conditions("sqnr>=30"), outputs) == []
+    (says,) = unmet(conditions("top1>=0.9"), outputs)
+    assert says.startswith("top1>=0.9: boxes has no top1")
+    assert unmet(conditions("scores:top1>=0.9,boxes:sqnr>=30"), outputs) == []
+    assert unmet(conditions("scores:top1>=0.9"), outputs) == ["no condition decides on the output boxes"]
+    assert "the outputs are scores, boxes" in unmet(conditions("score:top1>=0.9,sqnr>=1"), outputs)[0]
+
+
+def test_an_item_that_is_zero_on_one_side_alone_has_the_cosine_0_and_is_named():
+    right = np.array([[1.0, 2.0], [3.0, 4.0], [0.0, 0.0]])
+    given = right * np.array([[1], [0], [1]])
+    found = figures([(right, right), (right, given)], [0, 3])
+    assert found.cosine == 0.0
+    assert found.says == "item 1 of case 3 is zero in the file alone"
+    assert "item 1 of case 3" in unmet(conditions("cosine>=0.9"), {"y": found})[0]
+    assert figures([(given, right)]).says == "item 1 of case 0 is zero in the reference alone"
+    assert figures([(right, right)]).cosine == pytest.approx(1.0)
+    assert figures([(right, right)]).says == ""
+
+
+def test_an_output_that_should_be_zero_has_no_good_ratio_when_it_is_not():
+    assert figures([(np.zeros((2, 2)), np.ones((2, 2)))]).sqnr == -math.inf
+    assert figures([(np.zeros((2, 2)), np.zeros((2, 2)))]).sqnr == math.inf
+
+
+def test_tiny_and_huge_outputs_have_figures():
+    values = RANDOM.standard_normal((4, 6))
+    for scale in (1e-200, 1e200):
+        found = figures([(values * scale, values * scale * 1.01)])
+        assert found.sqnr == pytest.approx(40.0, abs=1e-6)
+        assert found.cosine == pytest.approx(1.0)
+        assert figures([(values * scale, -values * scale)]).cosine == pytest.approx(-1.0)
+
+
+def test_classes_that_a_mask_takes_out_on_both_sides_leave_the_other_figures():
+    right, given = RANDOM.standard_normal((2, 4, 6))
+    right[:, 2] = given[:, 2] = -np.inf
+    found = figures([(right, given)])
+    assert math.isfinite(found.cosine)
+    assert math.isfinite(found.kl)
+    assert math.isfinite(found.sqnr)
+    assert found.top1 is not None
 
 
 @pytest.mark.parametrize(
@@ -79,7 +125,7 @@ def test_a_probability_that_float16_rounds_to_0_makes_no_infinite_divergence():
 
 
 def test_a_note_says_by_which_value_each_condition_was_decided():
-    outputs = {"y": Figures(top1=0.98, sqnr=40.0), "z": Figures(sqnr=20.0)}
+    outputs = {"y": Figures(top1=0.98, sqnr=40.0), "z": Figures(top1=0.99, sqnr=20.0)}
     assert decided(conditions("top1>=0.9,sqnr>=30,top5>=1"), outputs) == (
-        "top1>=0.9 holds: 0.98 (y); sqnr>=30 does not hold: 20 (z); top5>=1 does not hold, because no output has this figure"
+        "top1>=0.9 holds: 0.98 (y); sqnr>=30 does not hold: 20 (z); top5>=1 does not hold, because y has no such figure"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -20,11 +21,15 @@ def load(path: Path, option: str) -> dict[str, Array]:
     try:
         with zipfile.ZipFile(path) as archive:
             size = sum(info.file_size for info in archive.infolist())
+            names = Counter(info.filename.removesuffix(".npy") for info in archive.infolist())
         if size > host.available_memory():
             raise UsageError(
                 f"{option} {path}: its arrays take {size / GIB:,.1f} GiB, and this machine has "
                 f"{host.available_memory() / GIB:,.1f} GiB of memory free"
             )
+        twice = next((name for name, count in names.items() if count > 1), None)
+        if twice is not None:
+            raise UsageError(f"{option} {path}: it holds {twice!r} twice; keep one of the two")
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
     except UsageError:

@@ -19,6 +19,9 @@ from ..workload.keys import case_key
 # The kinds of cases, in order. The two random cases differ in their seed.
 KINDS = ("random", "random", "zeros", "large", "tiny", "alternating")
 LARGE, TINY = 10.0, 1e-3  # factors on standard normal values
+MASK, LENGTH_OF, COUNT = "mask", "length", "count"  # what an input is, from its name or from the graph
+WHOLE = (1, 2)  # cases in which masks are ones and lengths are the longest
+COUNTS = (1, 5)  # the range of a number of repetitions
 # Guesses for a size that the file leaves open. SIGNAL: for samples of a sound, of which models need at least one window.
 BATCH, IMAGE, LENGTH, SIGNAL, OTHER = 2, 224, 16, 4000, 8
 # Tried one after the other, for every open size but the batch, when the runtime cannot compute the first guess.
@@ -28,6 +31,7 @@ IMAGE_NAMES = re.compile(r"height|width|^h$|^w$", re.IGNORECASE)
 LENGTH_NAMES = re.compile(r"seq|len|time|token|^t$|^l$", re.IGNORECASE)
 RATES, RATE = re.compile(r"^sr$|sampl\w*_?rate$", re.IGNORECASE), 16000
 LENGTHS = re.compile(r"lens?$|lengths?$", re.IGNORECASE)
+MASKS = re.compile(r"mask$", re.IGNORECASE)  # of floating-point inputs, where other names may mean an image
 INTEGERS = "iu"
 GUESSED = "--shape "  # comes before every shape that was guessed
 GIB = 2**30
@@ -40,6 +44,7 @@ class Input:
 
     low, high: the range of its values: [low, high). None: floats are standard normal.
     says: how the values were chosen where that is a guess; "" where it is not.
+    kind: MASK, LENGTH_OF or COUNT, whose values in a case do not depend on what the case is for floats; "" for any other input.
     """
 
     name: str
@@ -48,6 +53,7 @@ class Input:
     low: float | None = None
     high: float | None = None
     says: str = ""
+    kind: str = ""
 
 
 def settle(
@@ -56,6 +62,7 @@ def settle(
     vocabulary: Mapping[str, int] | None = None,
     limits: tuple[float, float] | None = None,
     size: int | None = None,
+    counts: Sequence[str] = (),
 ) -> tuple[list[Input], list[str]]:
     """Choose a size for every open dimension and a range for every input. Returns the inputs, and a note on each guess.
 
@@ -64,6 +71,7 @@ def settle(
     vocabulary: name of an input of ids -> number of ids, where the graph tells it.
     limits: --input-range, for floating-point inputs.
     size: the guess for every open size that is not a batch; None: a usual size for each.
+    counts: inputs that say how often a loop of the graph is repeated.
     Raises UsageError for a shape that contradicts the file, for strings, and for an input of unknown rank without a shape.
     """
     names = [tensor.name for tensor in tensors]
@@ -82,13 +90,38 @@ def settle(
             chosen = "x".join(map(str, shape))
             notes.append(f"{tensor.name}: the file leaves {guessed} open; chosen: {GUESSED}{tensor.name}={chosen}")
         settled.append((tensor, shape))
-    longest = max((size for _, shape in settled for size in shape[1:]), default=1)
+    longest = _longest(settled)
     for tensor, shape in settled:
         low, high, says = _range(tensor, shape, (vocabulary or {}).get(tensor.name), limits, longest)
+        kind = _kind(tensor, shape, vocabulary or {})
+        if tensor.name in counts:
+            low, high, kind = *COUNTS, COUNT
+            says = f"says how often a loop is repeated: {COUNTS[0]} to {COUNTS[1] - 1} times; give others with --inputs"
         if says:
             notes.append(f"{tensor.name}: {says}")
-        inputs.append(Input(tensor.name, shape, tensor.dtype, low, high, says))
+        inputs.append(Input(tensor.name, shape, tensor.dtype, low, high, says, kind))
     return inputs, notes
+
+
+def _longest(settled: Sequence[tuple[Tensor, tuple[int, ...]]]) -> int:
+    """The length of a sequence: the largest size that is called one, else the largest size of any input, batches left out."""
+    named = [
+        size
+        for tensor, shape in settled
+        for own, size in zip(tensor.shape or (), shape)
+        if isinstance(own, str) and LENGTH_NAMES.search(own)
+    ]
+    return max(named or [size for _, shape in settled for size in shape[1:]], default=1)
+
+
+def _kind(tensor: Tensor, shape: tuple[int, ...], vocabulary: Mapping[str, int]) -> str:
+    """What an input is by its name; see ``Input``."""
+    kind, name = np.dtype(_numpy(tensor.dtype)).kind, tensor.name.lower()
+    if tensor.name in vocabulary:
+        return ""
+    if "mask" in name and (kind in INTEGERS or MASKS.search(name)) and shape and shape[-1] > 1:
+        return MASK
+    return LENGTH_OF if LENGTHS.search(name) and kind in INTEGERS else ""
 
 
 def _given_sizes(tensors: Sequence[Tensor], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
@@ -160,6 +193,8 @@ def _range(
 ) -> tuple[float | None, float | None, str]:
     """(low, high, a sentence where this is a guess). longest: the largest size of any input, batches left out."""
     kind = np.dtype(_numpy(tensor.dtype)).kind
+    if _kind(tensor, shape, {} if ids is None else {tensor.name: ids}) == MASK:
+        return 0, 2, MASK_SAYS
     if kind == "f":
         return (*limits, "") if limits else (None, None, "")
     if kind == "b":
@@ -168,12 +203,20 @@ def _range(
         return 0, ids, f"ids below {ids:,}, the size of the table that the graph looks them up in"
     name = tensor.name.lower()
     if "mask" in name:
-        return 1, 2, "taken for a mask from its name: all ones; give others with --inputs"
+        return (
+            1,
+            2,
+            "taken for a mask from its name: all ones, because no axis is long enough; give others with --inputs",
+        )
     if RATES.search(name) and kind in INTEGERS and shape in ((), (1,)):
         return RATE, RATE + 1, f"taken for a sampling rate from its name: {RATE}; give another with --inputs"
     if LENGTHS.search(name) and kind in INTEGERS:
         least = max(1, longest // 2)
-        return least, longest + 1, f"taken for lengths from its name: {least} to {longest}; give others with --inputs"
+        return (
+            least,
+            longest + 1,
+            f"taken for lengths from its name: {least} to {longest}, and {longest} in {_whole()}; give others with --inputs",
+        )
     if "position" in name and shape:
         return 0, shape[-1], f"taken for positions from its name: below {shape[-1]}"
     if kind in INTEGERS and tensor.dtype.endswith("int8"):
@@ -202,20 +245,40 @@ def check_size(inputs: Sequence[Input]) -> None:
         )
 
 
+def _whole() -> str:
+    """The cases of WHOLE, in words."""
+    return f"cases {' and '.join(map(str, WHOLE))}"
+
+
+MASK_SAYS = (
+    f"taken for a mask from its name: ones and then zeros in each row, and all ones in {_whole()}; give others with "
+    "--inputs"
+)
+
+
 def make(inputs: Sequence[Input], seed: int, kinds: Sequence[str] = KINDS) -> dict[str, Array]:
     """The input cases: "case/name" -> array.
 
     kinds: one of KINDS for each case. Whole numbers are random in their range in every case; "zeros" has their lowest value.
     """
     return {
-        case_key(case, each.name): _values(each, kind, probe.generator(seed, f"case {case}: {each.name}"))
+        case_key(case, each.name): _values(each, kind, case, probe.generator(seed, f"case {case}: {each.name}"))
         for case, kind in enumerate(kinds)
         for each in inputs
     }
 
 
-def _values(each: Input, kind: str, random: np.random.Generator) -> Array:
+def _values(each: Input, kind: str, case: int, random: np.random.Generator) -> Array:
     dtype = np.dtype(_numpy(each.dtype))
+    if each.kind == MASK:
+        # What a truth value means is not told by the name "mask": all zeros is the other way of masking nothing.
+        return _mask(each.shape, case, random).astype(dtype) * (dtype.kind != "b" or kind != "zeros")
+    if each.kind == LENGTH_OF:
+        assert each.low is not None
+        assert each.high is not None
+        longest = int(each.high) - 1
+        shorter = random.integers(int(each.low), max(longest, int(each.low) + 1), each.shape)
+        return np.full(each.shape, longest, dtype) if case in WHOLE else np.asarray(shorter, dtype)
     if dtype.kind != "f":
         assert each.low is not None
         assert each.high is not None
@@ -228,6 +291,16 @@ def _values(each: Input, kind: str, random: np.random.Generator) -> Array:
     else:
         values = each.low + (each.high - each.low) * _share(kind, each.shape, random)
     return np.asarray(values, dtype)
+
+
+def _mask(shape: tuple[int, ...], case: int, random: np.random.Generator) -> Array:
+    """Ones and then zeros along the last axis, at least one of each: one length for each item, from a quarter of the axis on."""
+    if case in WHOLE:
+        return np.ones(shape)
+    items = shape[0] if len(shape) > 1 else 1
+    lengths = random.integers(max(1, shape[-1] // 4), shape[-1], items)
+    tails = np.arange(shape[-1]) < lengths.reshape(items, *[1] * (len(shape) - 1))
+    return np.broadcast_to(tails, shape if len(shape) > 1 else (1, *shape)).reshape(shape)
 
 
 def _unbounded(kind: str, shape: tuple[int, ...], random: np.random.Generator) -> Array:

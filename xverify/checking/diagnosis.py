@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from ..verdict.sizes import norm
 from ..weights.canonical import Array
 
 FITS, BETTER = 1e-4, 100.0  # relative error that a change must reach, and by how much it must be better than no change
@@ -33,9 +34,9 @@ def diagnose(pairs: Pairs) -> str:
 
 
 def _error(pairs: Pairs) -> float:
-    signal = sum(float(np.square(right).sum()) for right, _ in pairs)
-    noise = sum(float(np.square(own - right).sum()) for right, own in pairs)
-    return math.sqrt(noise / signal) if signal else math.inf
+    signal = math.hypot(*(norm(right) for right, _ in pairs))
+    noise = math.hypot(*(norm(own, right) for right, own in pairs))
+    return noise / signal if signal else math.inf
 
 
 def _changes(pairs: Pairs) -> Iterator[tuple[str, Pairs]]:

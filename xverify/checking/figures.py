@@ -5,10 +5,11 @@ They stand beside the verdict and do not replace it. All arrays are compared in 
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from ..errors import UsageError, nearest
 from ..results.figures import Figures
+from ..verdict.sizes import norm
 
 Array = NDArray[Any]
 FIGURES = {
@@ -36,36 +38,57 @@ RELATIONS: Mapping[str, Callable[[float, float], bool]] = {
 }
 
 
-def figures(pairs: Iterable[tuple[Array, Array]]) -> Figures:
+def figures(pairs: Iterable[tuple[Array, Array]], cases: Sequence[int] | None = None) -> Figures:
     """The figures of one output over all input cases.
 
     pairs: (the reference's array, the candidate's array) of each case, of one shape. Arrays of whole numbers have only ``max_abs``.
+    cases: the numbers of the cases, for what is said about them; None: 0, 1, 2, ...
     """
-    signal = noise = largest = 0.0
+    signals, noises, largest = [0.0], [0.0], 0.0
     cosines: list[float] = []
+    one_sided: list[str] = []
     classes: list[tuple[Array, Array]] = []
     floating = True
-    for reference, own in pairs:
+    for case, (reference, own) in zip(itertools.count() if cases is None else cases, pairs):
         floating = floating and reference.dtype.kind == "f"
-        right, given = reference.astype(np.float64), own.astype(np.float64)
-        finite = np.isfinite(right) & np.isfinite(given)
-        with np.errstate(invalid="ignore", over="ignore"):
-            delta = np.where(finite, given - right, 0.0)
-        signal += float(np.square(np.where(finite, right, 0.0)).sum())
-        noise += float(np.square(delta).sum())
+        # A value that is infinite or missing on both sides has no difference; one side alone makes the row INVALID.
+        right, given = _finite(reference, own)
+        with np.errstate(over="ignore"):
+            delta = given - right
+        signals.append(norm(right))
+        noises.append(norm(delta))
         largest = max(largest, float(np.abs(delta).max(initial=0.0)))
-        if floating and right.ndim and right.size and finite.all():
-            cosines.extend(_cosines(right, given))
-        if floating and _are_scores(right) and finite.all():
+        if not floating:
+            continue
+        if right.size:
+            found, zeros = _cosines(right, given)
+            cosines.extend(found)
+            one_sided += [f"item {item} of case {case} is zero in {side} alone" for item, side in zeros]
+        if _are_scores(right):
             smallest = float(np.finfo(own.dtype).smallest_subnormal) if own.dtype.kind == "f" else 0.0
-            classes.append(
-                (right.reshape(len(right), -1), np.where(given == 0, smallest, given).reshape(len(right), -1))
-            )
+            infinite = np.isneginf(reference) & np.isneginf(own)  # a class that a mask takes out
+            right, given = np.where(infinite, reference, right), np.where(given == 0, smallest, given)
+            classes.append((right.reshape(len(right), -1), np.where(infinite, own, given).reshape(len(right), -1)))
     if not floating:
         return Figures(max_abs=largest)
     top1, top5, kl = _classes(classes)
-    sqnr = None if not signal else math.inf if not noise else 10 * math.log10(signal / noise)
-    return Figures(top1, top5, kl, sqnr, min(cosines, default=None), largest)
+    says = one_sided[0] + (f", and so are {len(one_sided) - 1} more" if len(one_sided) > 1 else "") if one_sided else ""
+    sqnr = _decibels(math.hypot(*signals), math.hypot(*noises))
+    return Figures(top1, top5, kl, sqnr, min(cosines, default=None), largest, says)
+
+
+def _finite(reference: Array, own: Array) -> tuple[Array, Array]:
+    """Both arrays in float64, with 0 for values that are not finite in one of them."""
+    right, given = reference.astype(np.float64), own.astype(np.float64)
+    finite = np.isfinite(right) & np.isfinite(given)
+    return (right, given) if finite.all() else (np.where(finite, right, 0.0), np.where(finite, given, 0.0))
+
+
+def _decibels(signal: float, noise: float) -> float:
+    """The ratio of two powers, whose roots are given, in decibels; infinite without a difference."""
+    if not noise:
+        return math.inf
+    return 20 * (math.log10(signal) - math.log10(noise)) if signal else -math.inf
 
 
 def _are_scores(right: Array) -> bool:
@@ -73,12 +96,27 @@ def _are_scores(right: Array) -> bool:
     return right.ndim >= 2 and len(right) > 0 and right.shape[1] >= CLASSES and math.prod(right.shape[2:]) == 1
 
 
-def _cosines(right: Array, given: Array) -> list[float]:
-    """The cosine of every item; an item of which one side is zero has none."""
-    a, b = (array.reshape(array.shape[0], -1) for array in (right, given))
+def _cosines(right: Array, given: Array) -> tuple[list[float], list[tuple[int, str]]]:
+    """The cosine of every item, and the items of which one side alone is zero: (item, side).
+
+    Such an item has no cosine, and counts as 0; one that is zero on both sides agrees, and counts as 1.
+    """
+    items = right.shape[0] if right.ndim else 1
+    a, b = (_unit_largest(array.reshape(items, -1)) for array in (right, given))
     sizes = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
-    some = sizes > 0
-    return [float(value) for value in (a[some] * b[some]).sum(axis=1) / sizes[some]]
+    zero = (~a.any(axis=1), ~b.any(axis=1))
+    cosines = np.divide((a * b).sum(axis=1), sizes, out=(zero[0] & zero[1]).astype(np.float64), where=sizes > 0)
+    sides = [
+        (int(item), "the reference" if zero[0][item] else "the file") for item in np.flatnonzero(zero[0] ^ zero[1])
+    ]
+    return [float(value) for value in cosines], sides
+
+
+def _unit_largest(rows: Array) -> Array:
+    """Every row divided by its largest value, so that no square underflows or overflows; rows of zeros as they are."""
+    largest = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
+    scaled: Array = np.divide(rows, largest, out=np.zeros_like(rows), where=largest > 0)
+    return scaled
 
 
 def _classes(cases: list[tuple[Array, Array]]) -> tuple[float | None, float | None, float | None]:
@@ -111,67 +149,101 @@ def _log_probabilities(scores: Array) -> Array:
 
 @dataclass(frozen=True)
 class Condition:
-    """One condition of --accept, e.g. ``top1>=0.99``. It must hold for every output that has the figure."""
+    """One condition of --accept, e.g. ``top1>=0.99`` for every output, or ``scores:top1>=0.99`` for one.
+
+    output: the output that it is for; "": every output.
+    """
 
     figure: str
     relation: str
     limit: float
+    output: str = ""
 
     def __str__(self) -> str:
-        return f"{self.figure}{self.relation}{self.limit:g}"
+        return f"{self.output}{':' if self.output else ''}{self.figure}{self.relation}{self.limit:g}"
+
+    def is_for(self, output: str) -> bool:
+        """Whether it says something about this output."""
+        return self.output in ("", output)
+
+    def holds(self, figures: Figures) -> bool:
+        """Whether it holds for these figures. An output without the figure fails, unless nothing in it differs."""
+        value = getattr(figures, self.figure)
+        return figures.max_abs == 0.0 if value is None else RELATIONS[self.relation](value, self.limit)
 
 
 def conditions(text: str) -> tuple[Condition, ...]:
     """Read --accept. Raises UsageError for an unknown figure, and for anything that is no condition."""
     found = []
     for part in text.split(","):
-        match = re.fullmatch(r"\s*(\w+)\s*(>=|<=|>|<)\s*([-+.\de]+|inf)\s*", part)
+        match = re.fullmatch(r"\s*(?:(.+):)?\s*(\w+)\s*(>=|<=|>|<)\s*([-+.\de]+|inf)\s*", part)
         try:
-            limit = float(match.group(3)) if match else math.nan
+            limit = float(match[4]) if match else math.nan
         except ValueError:
             match = None
         if match is None:
-            raise UsageError(f"--accept {part!r}: write FIGURE>=NUMBER, e.g. --accept 'top1>=0.99,sqnr>=30'")
-        if match.group(1) not in FIGURES:
             raise UsageError(
-                f"--accept {part!r}: unknown figure {match.group(1)!r}{nearest(match.group(1), FIGURES)} "
-                f"Known: {', '.join(FIGURES)}"
+                f"--accept {part!r}: write FIGURE>=NUMBER, e.g. --accept 'top1>=0.99,sqnr>=30', or OUTPUT:FIGURE>=NUMBER"
             )
-        found.append(Condition(match.group(1), match.group(2), limit))
+        if match[2] not in FIGURES:
+            raise UsageError(
+                f"--accept {part!r}: unknown figure {match[2]!r}{nearest(match[2], FIGURES)} Known: {', '.join(FIGURES)}"
+            )
+        found.append(Condition(match[2], match[3], limit, match[1] or ""))
     return tuple(found)
 
 
 def unmet(wanted: Iterable[Condition], outputs: Mapping[str, Figures]) -> list[str]:
-    """A sentence about each condition that does not hold. A figure that no output has is a condition that does not hold.
+    """A sentence about each condition that does not hold, and about each output that no condition decides on.
 
-    outputs: name of an output -> its figures.
+    outputs: name of an output of the reference -> its figures; an output that the file lacks has none.
     """
-    found = []
+    wanted, found = list(wanted), []
     for condition in wanted:
-        values = {name: getattr(each, condition.figure) for name, each in outputs.items()}
-        known = {name: value for name, value in values.items() if value is not None}
-        if not known:
-            found.append(f"{condition}: no output has this figure ({FIGURES[condition.figure]})")
-        for name, value in known.items():
-            if not RELATIONS[condition.relation](value, condition.limit):
-                found.append(f"{condition}: {condition.figure} of {name} is {value:.4g}")
+        mine = {name: each for name, each in outputs.items() if condition.is_for(name)}
+        if not mine:
+            known = f"; the outputs are {', '.join(outputs)}" if outputs else ""
+            found.append(f"{condition}: there are no figures of {condition.output or 'any output'}{known}")
+        for name, each in mine.items():
+            if not condition.holds(each):
+                found.append(f"{condition}: {_told(condition, name, each)}")
+    decided_on = {name for name in outputs for each in wanted if each.is_for(name)}
+    found += [f"no condition decides on the output {name}" for name in outputs if wanted and name not in decided_on]
     return found
 
 
-def decided(wanted: Iterable[Condition], outputs: Mapping[str, Figures]) -> str:
-    """The conditions, each with whether it holds and the value by which it was decided; "" without conditions.
+def _told(condition: Condition, name: str, figures: Figures) -> str:
+    """The value of a figure, or why there is none."""
+    value = getattr(figures, condition.figure)
+    if value is not None:
+        says = f" ({figures.says})" if figures.says and condition.figure == "cosine" else ""
+        return f"{condition.figure} of {name} is {value:.4g}{says}"
+    if figures.max_abs is None:
+        return f"{name} has no figures: {figures.says}" if figures.says else f"{name} has no figures"
+    if condition.output:
+        return f"{name} has no {condition.figure} ({FIGURES[condition.figure]})"
+    step = f"name the outputs that it is for, e.g. OUTPUT:{condition.figure}{condition.relation}{condition.limit:g}"
+    return f"{name} has no {condition.figure} ({FIGURES[condition.figure]}); {step}"
 
-    outputs: name of an output -> its figures.
+
+def decided(wanted: Iterable[Condition], outputs: Mapping[str, Figures]) -> str:
+    """The conditions, each with whether it holds and the output and value by which it was decided; "" without conditions.
+
+    outputs: as for ``unmet``.
     """
     says = []
     for condition in wanted:
-        known = {name: getattr(each, condition.figure) for name, each in outputs.items()}
+        mine = {name: each for name, each in outputs.items() if condition.is_for(name)}
+        failed = next((name for name in mine if not condition.holds(mine[name])), None)
+        known = {name: getattr(each, condition.figure) for name, each in mine.items()}
+        missing = failed if failed is not None and known[failed] is None else None
         known = {name: value for name, value in known.items() if value is not None}
-        if not known:
-            says.append(f"{condition} does not hold, because no output has this figure")
+        if missing is not None or not known:
+            holds = bool(mine) and failed is None
+            why = "nothing differs" if holds else f"{missing or condition.output or 'no output'} has no such figure"
+            says.append(f"{condition} {'holds' if holds else 'does not hold'}, because {why}")
             continue
         least = condition.relation in (">=", ">")
         name = (min if least else max)(known, key=lambda each: known[each])
-        holds = RELATIONS[condition.relation](known[name], condition.limit)
-        says.append(f"{condition} {'holds' if holds else 'does not hold'}: {known[name]:.4g} ({name})")
+        says.append(f"{condition} {'holds' if failed is None else 'does not hold'}: {known[name]:.4g} ({name})")
     return "; ".join(says)

@@ -22,9 +22,13 @@ LARGE = 64 * 2**20  # bytes of all input cases together
 
 
 def make_cases(
-    tensors: Sequence[Tensor], vocabulary: Mapping[str, int], settings: CheckSettings, size: int | None = None
+    tensors: Sequence[Tensor],
+    vocabulary: Mapping[str, int],
+    settings: CheckSettings,
+    size: int | None = None,
+    counts: Sequence[str] = (),
 ) -> Cases:
-    """The input cases for these inputs. size: see ``settle``. Raises UsageError."""
+    """The input cases for these inputs. size, counts: see ``settle``. Raises UsageError."""
     given = _given(Path(settings.inputs), tensors, settings) if settings.inputs is not None else {}
     named = {key.partition("/")[2] for key in given}
     count = 1 + max((int(key.partition("/")[0]) for key in given), default=-1)
@@ -36,7 +40,7 @@ def make_cases(
     ]
     if not tensors:
         return Cases({}, 1, ("the file has no inputs",), ())
-    inputs, notes = cases_module.settle(fixed, settings.shape or {}, vocabulary, settings.input_range, size)
+    inputs, notes = cases_module.settle(fixed, settings.shape or {}, vocabulary, settings.input_range, size, counts)
     cases_module.check_size(inputs)
     cases = drawn(inputs, notes, settings)
     return _with_given(cases, given, named, count, Path(str(settings.inputs))) if named else cases
@@ -68,7 +72,12 @@ def _with_given(cases: Cases, given: Mapping[str, Array], named: set[str], count
 def _given(path: Path, tensors: Sequence[Tensor], settings: CheckSettings) -> dict[str, Array]:
     """The arrays of a file, which are called NAME or CASE/NAME, as "case/name" -> array. Every case has the same inputs."""
     arrays = load(path, "--inputs")
-    named = {key if key.partition("/")[0].isdigit() else case_key(0, key): array for key, array in arrays.items()}
+    named: dict[str, Array] = {}
+    for key, array in arrays.items():
+        own = key if key.partition("/")[0].isdigit() else case_key(0, key)
+        if own in named:
+            raise UsageError(f"--inputs {path}: it holds both {own} and {own.partition('/')[2]}; keep one of the two")
+        named[own] = array
     named = sequence.completed(named, settings, path)
     count = 1 + max((int(key.partition("/")[0]) for key in named), default=-1)
     known = {tensor.name for tensor in tensors}
@@ -85,13 +94,18 @@ def _given(path: Path, tensors: Sequence[Tensor], settings: CheckSettings) -> di
 
 
 def guess_cases(
-    tensors: Sequence[Tensor], vocabulary: Mapping[str, int], settings: CheckSettings, opened: Opened
+    tensors: Sequence[Tensor],
+    vocabulary: Mapping[str, int],
+    settings: CheckSettings,
+    opened: Opened,
+    counts: Sequence[str] = (),
 ) -> tuple[Cases, Computed]:
     """The input cases for a file and what it computes. Where it cannot be computed with a guessed shape, others are tried.
 
+    vocabulary, counts: see ``settle``.
     Raises UsageError, and SubjectError when no shape fits.
     """
-    cases = make_cases(tensors, vocabulary, settings)
+    cases = make_cases(tensors, vocabulary, settings, counts=counts)
     try:
         return cases, _computed(opened, cases, settings)
     except Failed as error:
@@ -100,7 +114,7 @@ def guess_cases(
     if not guesses:
         raise failure
     for size in cases_module.OTHER_SIZES:
-        other = make_cases(tensors, vocabulary, settings, size)
+        other = make_cases(tensors, vocabulary, settings, size, counts)
         with suppress(Failed):
             return other, _computed(opened, other, settings)
     shapes = ", ".join(f"{cases_module.GUESSED}{guess}" for guess in guesses)

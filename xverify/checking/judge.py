@@ -16,11 +16,13 @@ from ..results.verdicts import Verdict
 from ..verdict.limits import CAP, UNIT
 from ..verdict.outputs import Floor, compare
 from ..weights.canonical import Array
+from ..workload.keys import case_key
 from .axes import swapped_axes
 from .computing import Computed
 from .diagnosis import diagnose
 from .figures import figures
 from .meaning import Floors, Meaning, joined
+from .undefined import told, undefined_cases
 
 RUNTIME, CONVERSION = "runtime", "conversion"  # the two questions; the rows of a result file have them as tasks
 NARROW_CAP = 1.0  # of the detection limit at a precision below float32, whose own rounding is that large
@@ -42,10 +44,11 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Judged:
-    """The answer to one question. figures: output -> its figures."""
+    """The answer to one question. figures: output -> its figures. notes: on the input cases that are left out."""
 
     error: Error
     figures: Mapping[str, Figures]
+    notes: tuple[str, ...] = ()
 
 
 def runtime(
@@ -105,6 +108,8 @@ def conversion(
     rounding_floors = joined([reference.floors, renamed(rounding, computed), more]) if rounding else None
     cap = CAP if more is None else NARROW_CAP
     judged = _judged(computed.outputs, reference, floors or None, cases, None, rounding_floors, cap)
+    lacks = {name: Figures(says="the file has no such output") for name in computed.missing}
+    judged = replace(judged, figures={**judged.figures, **lacks})
     if computed.missing and judged.error.verdict < Verdict.UNTESTED:
         reason = f"the file has no output for {', '.join(computed.missing)} of the reference"
         return replace(judged, error=replace(judged.error, verdict=Verdict.UNTESTED, reason=reason))
@@ -154,10 +159,16 @@ def _judged(
 ) -> Judged:
     """Compare outputs with their meaning, which has the same names and perhaps fewer cases."""
     cases = _within(cases, meaning.cases)
+    undefined = undefined_cases(outputs, meaning.outputs, cases)
+    cases = [case for case in cases if case not in undefined]
+    if not cases:
+        says = "no input case is left to compare" + "".join(f": {each}" for each in told(undefined))
+        return Judged(Error(Verdict.INVALID, reason=f"{says}; give inputs with --inputs or --input-range"), {})
     outputs = {key: outputs[key] for key in outputs if int(key.partition("/")[0]) in cases}
-    names = [key[2:] for key in meaning.outputs if key.startswith("0/") and key in outputs]
+    first = case_key(cases[0], "")
+    names = [key.removeprefix(first) for key in meaning.outputs if key.startswith(first) and key in outputs]
     # The file's own dtype is the expected one: another precision than the reference's is no fault of a file.
-    expected = Outputs({name: Output(outputs[f"0/{name}"].dtype.name) for name in names})
+    expected = Outputs({name: Output(outputs[first + name].dtype.name) for name in names})
     floors, rounding_floors = (
         None
         if each is None
@@ -176,13 +187,13 @@ def _judged(
         cap=cap,
     )
     found = {
-        name: figures((meaning.outputs[f"{case}/{name}"], outputs[f"{case}/{name}"]) for case in cases)
+        name: figures(((meaning.outputs[f"{case}/{name}"], outputs[f"{case}/{name}"]) for case in cases), cases)
         for name in names
         if all(meaning.outputs[f"{case}/{name}"].shape == outputs[f"{case}/{name}"].shape for case in cases)
     }
     if error.verdict.fails:
         error = replace(error, reason=_explained(error, outputs, meaning, names, cases))
-    return Judged(error, found)
+    return Judged(error, found, tuple(told(undefined)))
 
 
 def _least(exact: Array) -> Floor:

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..errors import UsageError, nearest
 from ..framework.modelfile import Tensor
+from ..verdict.sizes import norm
 from ..weights.canonical import Array
 from .cases import described
 
@@ -261,16 +262,11 @@ def _names(possible: Sequence[Matching]) -> tuple[tuple[str, str], ...]:
 
 def content(pairs: Sequence[tuple[Array, Array]]) -> float:
     """The relative rms error over pairs of arrays (the reference's, the file's); infinity where the shapes differ."""
-    signal = noise = 0.0
-    for reference, own in pairs:
-        if reference.shape != own.shape:
-            return math.inf
-        right = reference.astype(np.float64)
-        signal += float(np.square(right).sum())
-        with np.errstate(invalid="ignore", over="ignore"):
-            noise += float(np.square(own.astype(np.float64) - right).sum())
-    ratio = math.sqrt(noise / signal) if signal else math.inf
-    return ratio if math.isfinite(ratio) else math.inf
+    if any(reference.shape != own.shape for reference, own in pairs):
+        return math.inf
+    signal = math.hypot(*(norm(reference) for reference, _ in pairs))
+    noise = math.hypot(*(norm(own, reference) for reference, own in pairs))
+    return noise / signal if signal else math.inf
 
 
 def turn(array: Array, order: Order | None) -> Array:

@@ -12,8 +12,9 @@ import numpy as np
 
 from ..errors import Crashed, NotInstalled, SubjectError, TimedOut, Unsupported
 from ..verdict.limits import UNIT
-from ..verdict.local import rms, sampled
+from ..verdict.local import sampled
 from ..verdict.outputs import Floor
+from ..verdict.sizes import rms
 from ..weights import npz
 from ..weights.canonical import Array
 from ..worker.messages_graph import EvaluateGraph, GraphEvaluated

@@ -35,6 +35,7 @@ from .model_inputs import BareSpec, batch_of, code_cases, described, folder_case
 from .options import CheckSettings
 from .reference import is_recorded
 from .sequence import resolve as resolve_state
+from .steady import RandomReference
 from .subject import Opened
 from .timed import ModelSource
 
@@ -224,8 +225,10 @@ class ModelReference:
         prepared = replace(self.prepared, inputs=path, few_inputs=few)
         float32 = truth.compute_float32(process, prepared)
         found = truth.evaluate(process, prepared, float32)
-        if found.unusable:
-            raise UsageError(f"--against {self}: {found.unusable}")
+        if found.inconsistent:
+            raise UsageError(f"--against {self}: {found.inconsistent}")
+        if found.random:
+            raise RandomReference(found.random)
         self.process, self.truth = process, found
         self.notes = tuple(self._notes(prepared, found))
         says = summary.reference(request, prepared, Export(), found, ()).floor

@@ -97,7 +97,7 @@ def _in_range(each: Input, tensor: TensorSpec, settings: CheckSettings) -> Input
     """The input with the range of the spec, where the user names no other."""
     if tensor.low is None or (settings.input_range and tensor.dtype.startswith("float")):
         return each
-    return replace(each, low=tensor.low, high=tensor.high, says="")
+    return replace(each, low=tensor.low, high=tensor.high, says="", kind="")
 
 
 def _fixed_batch(spec: ModelSpec, signature: Signature) -> int | None:

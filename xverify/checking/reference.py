@@ -42,15 +42,17 @@ class Recorded:
 
 
 def is_recorded(path: Path) -> bool:
-    """Whether a path holds recorded tensors: a .npz file, or a folder with ``output_0.pb`` in it or in its ``test_data_set_0``."""
+    """Whether a path holds recorded tensors: a .npz file, or a folder with ``output_0.pb`` or folders ``test_data_set_0``, ..."""
     return path.suffix == ".npz" or bool(_data_sets(path))
 
 
 def _data_sets(path: Path) -> list[Path]:
+    """The folders that hold recorded tensors, in the order of their numbers; [] for any other path."""
     if not path.is_dir():
         return []
-    folders = [path, *sorted(path.glob("test_data_set_*"))]
-    return [folder for folder in folders if (folder / "output_0.pb").is_file()]
+    sets = [each for each in path.glob("test_data_set_*") if each.is_dir()]
+    own = [path] if any(path.glob("input_*.pb")) or any(path.glob("output_*.pb")) else []
+    return [*own, *sorted(sets, key=lambda each: (_number(each), each.name))]
 
 
 def read(path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Recorded:
@@ -69,36 +71,62 @@ def _read_npz(path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -
     names = {INPUT: {each.name for each in inputs}, OUTPUT: {each.name for each in outputs}}
     for name, array in arrays.items():
         kind, _, rest = name.partition("/")
-        if kind in found and rest:
-            found[kind][case_key(0, rest)] = array
-            continue
-        kinds = [kind for kind in found if name in names[kind]]
-        if len(kinds) != 1:
-            raise UsageError(
-                f"--against {path}: it cannot be told whether {name!r} is an input or an output; call the arrays input/NAME and "
-                "output/NAME"
-            )
-        found[kinds[0]][case_key(0, name)] = array
-    return _recorded(path, found[INPUT], found[OUTPUT], 1)
+        if not (kind in found and rest):
+            kinds = [kind for kind in found if name in names[kind]]
+            if len(kinds) != 1:
+                raise UsageError(
+                    f"--against {path}: it cannot be told whether {name!r} is an input or an output; call the arrays input/NAME "
+                    "and output/NAME"
+                )
+            kind, rest = kinds[0], name
+        _add(found[kind], case_key(0, rest), array, f"{path}: both {kind}/{rest} and {rest}")
+    return _recorded(path, found[INPUT], found[OUTPUT], 1, inputs)
+
+
+def _add(found: dict[str, Array], key: str, array: Array, both: str) -> None:
+    """Add an array. Raises UsageError for a second one of the same tensor. both: the two, for the message."""
+    if key in found:
+        raise UsageError(f"--against {both} are recorded for one tensor; keep the right one, and delete the other")
+    found[key] = array
 
 
 def _read_folders(path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Recorded:
     folders = _data_sets(path)
+    _check_numbers([each for each in folders if each != path], path, "test_data_set_", "")
     found: dict[str, dict[str, Array]] = {INPUT: {}, OUTPUT: {}}
     for case, folder in enumerate(folders):
         for kind, tensors in ((INPUT, inputs), (OUTPUT, outputs)):
-            for file in sorted(folder.glob(f"{kind}_*.pb"), key=_number):
-                index = _number(file)
+            files = sorted(folder.glob(f"{kind}_*.pb"), key=lambda file: (_number(file), file.name))
+            _check_numbers(files, folder, f"{kind}_", ".pb")
+            if not files and (kind == OUTPUT or tensors):
+                raise UsageError(
+                    f"--against {folder}: it holds no {kind}_0.pb, and recorded data is compared whole or not at all: add the "
+                    f"{kind}s, or delete the folder"
+                )
+            seen: dict[str, Path] = {}
+            for index, file in enumerate(files):
                 name, array = _tensor(file)
                 if index >= len(tensors):
                     raise UsageError(f"--against {file}: the model file has {len(tensors)} {kind}s")
                 known = name in {tensor.name for tensor in tensors}
-                found[kind][case_key(case, name if known else tensors[index].name)] = array
-    return _recorded(path, found[INPUT], found[OUTPUT], len(folders))
+                name = name if known else tensors[index].name
+                before = seen.setdefault(name, file)
+                _add(found[kind], case_key(case, name), array, f"{folder}: both {before.name} and {file.name} ({name})")
+    return _recorded(path, found[INPUT], found[OUTPUT], len(folders), inputs)
+
+
+def _check_numbers(found: Sequence[Path], folder: Path, begin: str, end: str) -> None:
+    """Raise UsageError unless these are called ``begin`` 0 ``end``, 1, 2, ... in this order."""
+    for index, each in enumerate(found):
+        wanted = f"{begin}{index}{end}"
+        if each.name != wanted:
+            raise UsageError(
+                f"--against {folder}: it holds {each.name} where {wanted} is expected; number them from 0 without a gap"
+            )
 
 
 def _number(file: Path) -> int:
-    digits = re.search(r"(\d+)\.pb$", file.name)
+    digits = re.search(r"(\d+)(\.pb)?$", file.name)
     return int(digits[1]) if digits else 0
 
 
@@ -128,7 +156,29 @@ def _plain(array: Array) -> Array:
     return array.astype(np.float32 if "float" in array.dtype.name else np.int8)
 
 
-def _recorded(path: Path, inputs: Mapping[str, Array], outputs: Mapping[str, Array], cases: int) -> Recorded:
+def _recorded(
+    path: Path, inputs: Mapping[str, Array], outputs: Mapping[str, Array], cases: int, needed: Sequence[Tensor]
+) -> Recorded:
+    """Recorded tensors that are whole: every case has the same ones, and all inputs of the file.
+
+    needed: the inputs of the file under test. Their names may be others, so they are counted.
+    """
     if not outputs:
         raise UsageError(f"--against {path}: there is no recorded output")
+    by_case = [{key.partition("/")[2] for key in inputs if key.startswith(f"{case}/")} for case in range(cases)]
+    results = [{key.partition("/")[2] for key in outputs if key.startswith(f"{case}/")} for case in range(cases)]
+    for case, (mine, returned) in enumerate(zip(by_case, results)):
+        where = f"{path}, case {case}" if cases > 1 else f"{path}"
+        if len(mine) < len(needed):
+            missing = [each.name for each in needed if each.name not in mine]
+            raise UsageError(
+                f"--against {where}: it holds {len(mine)} inputs ({', '.join(sorted(mine)) or 'none'}), and the model file "
+                f"has {len(needed)}; record {', '.join(missing)}, too"
+            )
+        for what, own, first in ((INPUT, mine, by_case[0]), (OUTPUT, returned, results[0])):
+            if own != first:
+                differs = ", ".join(sorted(own ^ first))
+                raise UsageError(
+                    f"--against {where}: the {what}s {differs} are recorded in some cases only; record them in every case"
+                )
     return Recorded(str(path), inputs, outputs, cases)

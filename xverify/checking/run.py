@@ -34,6 +34,7 @@ from .model_inputs import fixed_shapes
 from .nodes import judge_nodes
 from .options import CheckSettings
 from .reference import is_recorded, read
+from .steady import RandomReference, invalid, randomness
 from .subject import Opened, make_worker, open_file
 from .timed import ModelSource
 from .timing import FileTiming
@@ -65,6 +66,7 @@ class Check:
             label = path.name if names.count(path.name) == 1 else f"{path}:{form.runtime}"
             self.candidates.append(Candidate(label, path, form, self._worker(label, form)))
         self.target: Target | None = None
+        self.random = ""  # why the reference cannot be compared with
         self.source: ModelSource | None = None  # of a reference that is a model, when its outputs are known
         self.model = model.find(settings, space, listener)
         self.against = self._against()
@@ -116,7 +118,7 @@ class Check:
             for worker in self._workers():
                 worker.close()
         result = self._result(rows)
-        if self.settings.time:
+        if self.settings.time and not self.random:
             result = FileTiming(self, result).execute()
         timeline = {**result.timeline, **self.clock.timeline()}
         notes = (*result.notes, *overrun(self.settings.max_seconds, timeline))
@@ -152,12 +154,13 @@ class Check:
 
     def _rows(self, candidate: Candidate) -> list[Row]:
         """The rows of one candidate, one for each question."""
-        questions = (RUNTIME,) if self.settings.against is None else (RUNTIME, CONVERSION)
         answers: dict[str, Judged] = {}
         with candidate.stage(self.listener, "computing"):
             answers = self._answers(candidate)
         rows = [
-            self.row(candidate, each, answers.get(each)) for each in questions if each in answers or candidate.failure
+            self.row(candidate, each, answers.get(each))
+            for each in self._questions()
+            if each in answers or candidate.failure
         ]
         for row in rows:
             self.listener.judged(row.subject, row.task, row.error.verdict if row.error else row.status)
@@ -170,31 +173,50 @@ class Check:
         opened = candidate.opened
         assert opened is not None
         target = self._target(opened)
+        if self.random:
+            return {CONVERSION: invalid(self.random)}
         if target is None:
             cases, computed = self._cases(opened)
         else:
             cases = target.cases
             computed = compute_matched(opened, cases, target.meaning, self.settings)
+        random = randomness(replace(opened, state=computed.state), computed.inputs, computed.own, self.graphs)
+        if random:
+            candidate.cases, candidate.computed = cases, computed
+            return {question: invalid(random) for question in self._questions()}
         answers, self.target = self.answers.first(candidate, cases, computed, target)
         return answers
+
+    def _questions(self) -> tuple[str, ...]:
+        return (RUNTIME,) if self.settings.against is None else (RUNTIME, CONVERSION)
 
     def _cases(self, opened: Opened) -> tuple[Cases, Computed]:
         """The input cases for a file, whose graph may tell the range of ids, and what it computes on them."""
         vocabulary: Mapping[str, int] = {}
+        counts: tuple[str, ...] = ()
         if opened.is_onnx and self.graphs is not None:
             with suppress(SubjectError):
-                vocabulary = self.graphs.ask(DescribeGraph(str(opened.path.resolve()))).vocabulary
+                described = self.graphs.ask(DescribeGraph(str(opened.path.resolve())))
+                vocabulary, counts = described.vocabulary, described.counts
         settings = self.settings
         if settings.against is not None:
             files = [each.opened.signature for each in self.candidates if each.opened]
             fixed = fixed_shapes(opened.signature.inputs, files)
             settings = replace(settings, shape={**fixed, **(settings.shape or {})})
-        return guess_cases(opened.signature.inputs, vocabulary, settings, opened)
+        return guess_cases(opened.signature.inputs, vocabulary, settings, opened, counts)
 
     def _target(self, opened: Opened) -> Target | None:
         """The reference with its exact outputs; None without --against. It is computed once. opened: some file under test."""
-        if self.settings.against is None or self.target is not None:
+        if self.settings.against is None or self.target is not None or self.random:
             return self.target
+        try:
+            self.target = self._reference_target(opened)
+        except RandomReference as error:
+            self.random = str(error)
+        return self.target
+
+    def _reference_target(self, opened: Opened) -> Target:
+        """The reference with its exact outputs. Raises RandomReference."""
         if self.model is not None:
             files = [each.opened for each in self.candidates if each.opened]
             cases, meaning = self.model.evaluate(opened, files, lambda: self._cases(opened)[0])
@@ -202,15 +224,14 @@ class Check:
         elif self.against is not None:
             cases, meaning = self._file_meaning(self.against)
         else:
-            path = Path(self.settings.against)
+            path = Path(str(self.settings.against))
             recorded = read(path, opened.signature.inputs, opened.signature.outputs)
             sequence.check_count(recorded.cases, self.settings, f"--against {path}")
             sequence.resolve(self.settings, recorded.tensors("input"), recorded.tensors("output"), path.name)
             kinds = (f"recorded in {path.name}",) * recorded.cases
             cases = Cases(recorded.inputs, recorded.cases, kinds, sized(recorded.inputs))
             meaning = Meaning(recorded.outputs, recorded.outputs, None, False, "recorded", f"recorded in {path.name}")
-        self.target = Target(cases, meaning)
-        return self.target
+        return Target(cases, meaning)
 
     def _file_meaning(self, against: Candidate) -> tuple[Cases, Meaning]:
         """The input cases of a reference that is a file, and its exact outputs."""
@@ -220,6 +241,9 @@ class Check:
         try:
             cases, computed = self._cases(opened)
             opened = replace(opened, state=computed.state)
+            random = randomness(opened, computed.inputs, computed.own, self.graphs)
+            if random:
+                raise RandomReference(f"the reference is random: {random}")
             self.listener.phase("reference", "evaluating it in float64")
             seed = self.settings.seed
             meaning = own_meaning(opened, computed.inputs, computed.own, self.graphs, seed, self.notes)
@@ -252,7 +276,11 @@ class Check:
             error=demanded(judged.error, self.settings.require, self.settings.strict) if judged else None,
             environment=dict(opened.environment) if opened else {},
             figures=dict(judged.figures) if judged else {},
-            notes=(*(computed.notes if computed else ()), *self._decisions(question, judged)),
+            notes=(
+                *(computed.notes if computed else ()),
+                *(judged.notes if judged else ()),
+                *self._decisions(question, judged),
+            ),
             matched=computed.matched if computed else (),
             precision=candidate.precision,
             quantisation=candidate.quantisation if question == CONVERSION else None,
@@ -276,7 +304,7 @@ class Check:
             notes += says
         return Result(
             model=", ".join(dict.fromkeys(each.path.name for each in self.candidates)),
-            tasks=(RUNTIME,) if self.settings.against is None else (RUNTIME, CONVERSION),
+            tasks=self._questions(),
             verdict=verdict,
             rows=tuple(rows),
             created=self.created,
@@ -299,7 +327,7 @@ class Check:
             return self.model.summary()
         meaning = self.target.meaning if self.target else None
         return ReferenceSummary(
-            framework=str(self.settings.against) if meaning else "each file's own meaning",
+            framework=str(self.settings.against or "each file's own meaning"),
             precision=meaning.precision if meaning else "float64",
             floor=meaning.says if meaning else "the rounding of every node, modelled and measured in float64",
         )

@@ -111,14 +111,21 @@ def write_inputs(cases: Mapping[str, Array], matching: Matching, path: Path) -> 
 
 
 def compute(
-    opened: Opened, inputs: Path, name: str, float64: bool = False, perturb: int | None = None
+    opened: Opened,
+    inputs: Path,
+    name: str,
+    float64: bool = False,
+    perturb: int | None = None,
+    again: bool = False,
 ) -> Mapping[str, Array]:
     """The outputs of every case, "case/name" -> array with the file's own names; read from disk when they are looked up.
 
-    perturb: see ``Compute``.
+    perturb, again: see ``Compute``.
     """
     path = opened.worker.folder / f"{name}.npz"
-    opened.worker.ask(Compute(str(inputs), str(path), float64=float64, state=dict(opened.state), perturb=perturb))
+    state = dict(opened.state)
+    question = Compute(str(inputs), str(path), float64=float64, state=state, perturb=perturb, again=again)
+    opened.worker.ask(question)
     return npz.OnDisk(path)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from xverify.errors import Failed, Unsupported, UsageError, first_line
 from xverify.formats import _torch_precision as torch_precision
+from xverify.formats import _torch_random as torch_random
 from xverify.formats import _zip
 from xverify.formats._pickle import code_in_archive
 from xverify.formats._torch_file import TorchFile, named
@@ -132,6 +133,9 @@ class Adapter(TorchFile):
 
     def precision(self, model: Exported) -> Precision:
         return torch_precision.of_program(model.program)
+
+    def random_operators(self, model: Exported) -> list[str]:
+        return list(torch_random.of_program(model.module))
 
     def _widen(self, module: Any) -> None:
         """Make parameters, constants, and the dtypes that operators name, float64."""

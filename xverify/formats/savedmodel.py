@@ -193,6 +193,12 @@ class Adapter(OnTensorFlow):
     def signature(self, model: Served) -> Signature:
         return Signature(model.inputs, model.outputs, model.chosen, model.others)
 
+    def random_operators(self, model: Served) -> list[str]:
+        graph = model.function if isinstance(model.function, self.tf.Graph) else model.function.graph
+        definition = graph.as_graph_def()
+        nodes = [*definition.node, *(node for each in definition.library.function for node in each.node_def)]
+        return [f"{node.name} ({node.op})" for node in nodes if "Random" in node.op or node.op == "Multinomial"]
+
     def precision(self, model: Served) -> Precision:
         is_graph = isinstance(model.function, self.tf.Graph)
         graph = model.function if is_graph else model.function.graph

@@ -149,6 +149,11 @@ class Adapter(ModelFile):
         outputs = tuple(_tensor(name, detail) for name, detail in model.outputs.items())
         return Signature(inputs, outputs, model.signature, model.others)
 
+    def random_operators(self, model: LiteModel) -> list[str]:
+        interpreter = self.interpreter(model.path, "BUILTIN_WITHOUT_DEFAULT_DELEGATES")
+        names = [each["op_name"] for each in interpreter._get_ops_details()]
+        return [name for name in names if "RANDOM" in name.upper() or name == "MULTINOMIAL"]
+
     def precision(self, model: LiteModel) -> Precision:
         interpreter = self.interpreter(model.path, "BUILTIN_WITHOUT_DEFAULT_DELEGATES")
         if not hasattr(interpreter, "_get_ops_details"):

@@ -11,6 +11,7 @@ from typing import Any
 
 from xverify.errors import Unsupported, first_line
 from xverify.formats import _torch_precision as torch_precision
+from xverify.formats import _torch_random as torch_random
 from xverify.formats import _zip
 from xverify.formats._torch_file import TorchFile, named
 from xverify.framework.modelfile import Signature, Tensor, numpy_name
@@ -106,6 +107,9 @@ class Adapter(TorchFile):
 
     def precision(self, model: Script) -> Precision:
         return torch_precision.of_script(model.module)
+
+    def random_operators(self, model: Script) -> list[str]:
+        return list(torch_random.of_graph(model.module.inlined_graph))
 
     def _double(self, module: Any) -> Any:
         """The same module in float64: parameters, constants of the graph, and dtypes that its operators name."""

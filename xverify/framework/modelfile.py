@@ -144,6 +144,10 @@ class ModelFile(Framework):
         """The precision of the weights of an opened file and of its arithmetic; "unknown" where the format cannot tell."""
         return Precision()
 
+    def random_operators(self, model: Any) -> list[str]:
+        """The operators of an opened file that draw random numbers, each with its place; [] where the format shows none."""
+        return []
+
     def node_values(
         self, model: Any, inputs: Mapping[str, Any], folder: Path, graph: Path | None = None
     ) -> dict[str, str]:

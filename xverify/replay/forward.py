@@ -45,6 +45,7 @@ from .stepping import Models, Pause, SteppingPass
 from .structures import as_float32, as_float64, flatten, map_tensors, substitute, unflatten
 from .tensors import Capture, Floors, Place, equal, judge
 
+MARGIN, DECISIONS = 10.0, 4  # times the rounding that may not change a decision; passes that look at it
 MODEL_OUTPUT = "(output)"  # in the place of a layer's name
 
 Visit = Callable[[str, Any], None]
@@ -419,9 +420,9 @@ def perturbed_output(models: Models, noise: Noise, layer: nn.Module, args: Any, 
     return output
 
 
-def perturbed_outputs(models: Models, inputs: Sequence[Tensor], index: int) -> list[Tensor]:
-    """The outputs of the model in one more perturbed pass. index: which one, from 1."""
-    noise = Noise(models.seed + index, models.precision.unit)
+def perturbed_outputs(models: Models, inputs: Sequence[Tensor], index: int, times: float = 1.0) -> list[Tensor]:
+    """The outputs of the model in one more perturbed pass. index: which one, from 1. times: multiple of the rounding."""
+    noise = Noise(models.seed + index, times * models.precision.unit)
     given = [noise.given(as_float64(tensor)) for tensor in inputs]
     running, answer = SteppingPass(models.float64_model, given, partial(models.perturbed_code, noise)), None
     with torch.no_grad():
@@ -434,3 +435,15 @@ def perturbed_outputs(models: Models, inputs: Sequence[Tensor], index: int) -> l
             layer = models.layers[pause.layer]
             size = noise.rounding(summed_terms(layer, flatten(pause.args)))
             answer = perturbed_output(models, noise, layer, pause.args, size)
+
+
+def decisions(models: Models, inputs: Sequence[Tensor]) -> list[list[Tensor]]:
+    """The outputs in passes whose rounding is MARGIN times as large, with empty tensors in the place of floating-point ones.
+
+    A decision that is the same in all of them, such as the best class, does not depend on rounding.
+    """
+    found = []
+    for index in range(DECISIONS):
+        outputs = perturbed_outputs(models, inputs, index, MARGIN)
+        found.append([each.new_empty(0) if each.is_floating_point() else each for each in outputs])
+    return found

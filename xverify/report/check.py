@@ -129,7 +129,7 @@ def _figure(name: str, best_is_large: bool, places: int | None) -> Column[Row]:
         if value is None:
             return numbers.ABSENT
         if not math.isfinite(value):
-            return "∞"
+            return "-∞" if value < 0 else "∞"
         return numbers.error(value) if places is None else numbers.decimals(value, places)
 
     return Column(TITLES.get(name, name), cell)

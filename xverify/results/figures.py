@@ -15,6 +15,7 @@ class Figures:
     sqnr: power of the reference / power of the difference, in decibels.
     cosine: cosine of the angle between the outputs, the smallest over items.
     max_abs: largest absolute difference, in the unit of the output.
+    says: an item that is zero on one side alone, or why there are no figures; "" where there is nothing to say.
     """
 
     top1: float | None = None
@@ -23,6 +24,7 @@ class Figures:
     sqnr: float | None = None
     cosine: float | None = None
     max_abs: float | None = None
+    says: str = ""
 
 
 def shown_limit(limit: float) -> str:

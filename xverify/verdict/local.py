@@ -15,6 +15,7 @@ import numpy as np
 
 from ..weights.canonical import Array
 from .limits import LIFT, UNDETERMINED, UNIT, mean_with_doubt
+from .sizes import rms
 
 LEAST_GROUP = 8  # values of one item or one index within a decade
 LEAST_DECADE = 4  # values of a decade; see ``limits.LEAST_VALUES``
@@ -242,10 +243,16 @@ def sampled(exact: Array, samples: Sequence[Array]) -> Array:
 
 
 def output_noise(exact: Array, perturbed: Sequence[Array], float32: Array) -> Array:
-    """The noise of every value of an output: its changes, its own error in float32, and its rounding; zeros for whole numbers."""
+    """The noise of every value of an output: its changes, its own error in float32, and its rounding.
+
+    That of whole numbers is infinite where one of these evaluations has another value, and else 0.
+    """
     samples = [each for each in perturbed if each.shape == exact.shape]
-    if exact.dtype.kind != "f" or not samples:
-        return np.zeros(exact.shape)
+    if exact.dtype.kind != "f":
+        changed = np.any([each != exact for each in (*samples, float32) if each.shape == exact.shape], axis=0)
+        return np.where(changed, np.inf, np.zeros(exact.shape))
+    if not samples:
+        return np.full(exact.shape, np.inf)
     with np.errstate(invalid="ignore", over="ignore"):
         error = float32.astype(np.float64) - exact
         found: Array = np.hypot(np.hypot(sampled(exact, samples), error), UNIT / math.sqrt(3) * np.abs(exact))
@@ -326,13 +333,6 @@ def spread(exact: Array, measured: Array, noise: Array) -> Array:
 
 def _scaled(values: Array, size: float) -> Array:
     return values / size if size else values
-
-
-def rms(values: Array) -> float:
-    """rms of the finite values; no square over- or underflows."""
-    finite = values[np.isfinite(values)]
-    largest = float(np.abs(finite).max(initial=0.0))
-    return largest * math.sqrt(float(np.square(finite / largest).mean())) if largest else 0.0
 
 
 def _filled(sums: Array, counts: Array, vague: Array) -> Array:

@@ -19,7 +19,8 @@ from ..weights.canonical import Array
 from ..workload.keys import case_key
 from . import limits as rule
 from .judgement import LEAST_JUDGED, OWN_DRIFT, OWN_EQUAL, Context, conclusion, judged, measure
-from .local import Local, local_of, quotient
+from .local import TOLD, Local, local_of, quotient
+from .sizes import rms
 from .swapped import swapped_outputs
 
 Arrays = Mapping[str, Array]
@@ -248,22 +249,29 @@ def _tensor(
         return TensorError(case, name, 0.0, 0.0, 0.0, 0.0, noise_ratio=known, identical=True)
     floor, rounding_floor = (None if each is None else each[key] for each in (floors, rounding_floors))
     if ours.dtype.kind != "f":
-        return _whole_numbers(case, name, ours, theirs, rounding_floor)
+        return _whole_numbers(case, name, ours, theirs, floor, rounding_floor)
     return _floating(case, name, ours, theirs, float32[key], floor, rounding_floor)
 
 
-def _whole_numbers(case: int, name: str, ours: Array, theirs: Array, rounding_floor: Floor | None) -> TensorError:
+def _whole_numbers(
+    case: int, name: str, ours: Array, theirs: Array, floor: Floor | None, rounding_floor: Floor | None
+) -> TensorError:
     """Compare integers or booleans, which have no rounding. mean_abs and rel_rms are the share of values that differ.
 
+    floor: infinite where rounding may change the decision; these values are left out.
     rounding_floor: the share that differs when the explained roundings are in place; None when there are none.
     """
-    different = int(np.count_nonzero(ours != theirs))
+    vague = np.isinf(floor) if isinstance(floor, np.ndarray) else np.zeros(ours.shape, bool)
+    differ = (ours != theirs) & ~vague
+    different, open_to_rounding = int(np.count_nonzero(differ)), int(np.count_nonzero(vague))
     share = different / ours.size
     ratio = math.inf if different else 0.0
     rounding = None if rounding_floor is None else quotient(share, float(np.mean(rounding_floor)))
+    where = np.argwhere(vague)[:TOLD] if vague.ndim else ()
     return TensorError(
-        case, name, share, float(different > 0), share, ratio, identical=not different, rounding_ratio=rounding,
-        detection_limit=0.0,
+        case, name, share, float(different > 0), share, ratio, identical=not different and not open_to_rounding,
+        noise_ratio=None if floor is None else ratio, rounding_ratio=rounding, undetermined=open_to_rounding / ours.size,
+        undetermined_at=tuple(tuple(int(i) for i in index) for index in where),
     )  # fmt: skip
 
 
@@ -282,24 +290,22 @@ def _floating(
     rounding_floor: the same with the explained roundings in place; None when there are none.
     """
     values, absolute, largest, identical = 0, [], 0.0, True
-    squares: list[tuple[float, ...]] = []  # sums for each part: of the exact values, of float32's error, of our error
     for part in _parts(ours, theirs, single):
         identical = identical and np.array_equal(part[0], part[2], equal_nan=True)
-        y, right, rounded = (array.astype(np.float64) for array in part)
+        y, right = (array.astype(np.float64) for array in part[:2])
         finite, alike = np.isfinite(right), np.isfinite(y)
         if not (finite.all() and alike.all()):  # rare, and selecting values takes as long as all the rest
             if not np.array_equal(finite, alike) or not np.array_equal(y[~finite], right[~finite], equal_nan=True):
                 reason = f"output {name!r} has {_count(ours)}, the reference {_count(theirs)}"
                 return TensorError(case, name, reason=reason)
-            y, right, rounded = y[finite], right[finite], rounded[finite]
+            y, right = y[finite], right[finite]
         delta = np.abs(y - right)
         values += delta.size
         absolute.append(float(delta.sum()))
         largest = max(largest, float(delta.max(initial=0.0)))
-        squares.append(tuple(float(np.square(array).sum()) for array in (right, rounded - right, delta)))
     if not values:
         return TensorError(case, name, reason=f"output {name!r} {NO_FINITE_VALUE}")
-    size, noise, error = (math.sqrt(math.fsum(column) / values) for column in zip(*squares))
+    size, noise, error = rms(theirs), rms(single, theirs), rms(ours, theirs)
     if not math.isfinite(noise):
         reason = f"output {name!r} of the reference has {_count(single)} in float32, {_count(theirs)} in float64"
         return TensorError(case, name, reason=reason)

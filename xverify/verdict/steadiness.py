@@ -11,7 +11,8 @@ import numpy as np
 from ..weights.canonical import Array
 from . import limits as rule
 from .judgement import OWN_EQUAL
-from .outputs import PART, UNSTEADY, Arrays, Floor, noise_ratios
+from .outputs import UNSTEADY, Arrays, Floor, noise_ratios
+from .sizes import rms
 
 
 @dataclass(frozen=True)
@@ -81,21 +82,3 @@ def _compared(one: Array, other: Array, truth: Array, float32: Array, floor: Flo
         floor = max(rms(float32, truth), rule.UNIT / math.sqrt(3) * rms(truth))
         return share, difference / floor if floor else math.inf
     return share, noise_ratios(one, other, truth, floor).whole
-
-
-def rms(array: Array, minus: Array | None = None) -> float:
-    """rms of an array, or of a difference, over its finite values; infinite when the two are finite in different places."""
-    squares, count = [], 0
-    for start in range(0, array.size, PART):  # a copy of the whole array in float64 may not fit into memory
-        values = array.reshape(-1)[start : start + PART].astype(np.float64)
-        finite = np.isfinite(values)
-        if minus is not None:
-            others = minus.reshape(-1)[start : start + PART]
-            if not np.array_equal(finite, np.isfinite(others)):
-                return math.inf
-            values = values[finite] - others[finite]
-        else:
-            values = values[finite]
-        squares.append(float(np.square(values).sum()))
-        count += values.size
-    return math.sqrt(math.fsum(squares) / count) if count else 0.0

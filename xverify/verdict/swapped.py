@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from ..weights.canonical import Array
 from ..workload.keys import case_key
+from .sizes import rms
 
 NEAR = 1e-3  # relative difference (rms) of an output from the one that it holds
 MARGIN = 100.0  # it must be nearer to that one than to its own by this factor
@@ -48,13 +47,6 @@ def _apart(outputs: Arrays, truth: Arrays, name: str, other: str, cases: Sequenc
         mine, theirs = outputs[case_key(case, name)], truth[case_key(case, other)]
         if mine.shape != theirs.shape:
             return math.inf
-        flat, exact = mine.reshape(-1), theirs.reshape(-1)
-        squares = [0.0, 0.0]
-        for start in range(0, flat.size, PART):
-            y, x = (array[start : start + PART].astype(np.float64) for array in (flat, exact))
-            squares[0] += float(np.square(y - x).sum())
-            squares[1] += float(np.square(x).sum())
-        if not all(map(math.isfinite, squares)):
-            return math.inf
-        worst = max(worst, math.sqrt(squares[0] / squares[1]) if squares[1] else (math.inf if squares[0] else 0.0))
+        away, size = rms(mine, theirs), rms(theirs)
+        worst = max(worst, away / size if size else (math.inf if away else 0.0))
     return worst

@@ -18,7 +18,9 @@ from .fed import feed
 from .messages_files import (
     Compute,
     Computed,
+    FindRandomOperators,
     PrecisionRead,
+    RandomOperatorsFound,
     ReadPrecision,
     ReadSignature,
     ReadWeights,
@@ -41,6 +43,7 @@ class FileWork:
             ReadPrecision: self.read_precision,
             ReadWeights: self.read_weights,
             Compute: self.compute,
+            FindRandomOperators: self.find_random_operators,
         }
 
     def read_signature(self, request: ReadSignature) -> SignatureRead:
@@ -58,6 +61,13 @@ class FileWork:
             return PrecisionRead(self._format().precision(self.state.model))
         except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
             return PrecisionRead(Precision())
+
+    def find_random_operators(self, request: FindRandomOperators) -> RandomOperatorsFound:
+        """Find the operators that draw random numbers. What cannot be looked through shows none."""
+        try:
+            return RandomOperatorsFound(tuple(self._format().random_operators(self.state.model)))
+        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+            return RandomOperatorsFound(())
 
     def read_weights(self, request: ReadWeights) -> WeightsRead:
         """Write the weights of the file."""
@@ -87,7 +97,8 @@ class FileWork:
             try:
                 call = form.modes[mode](form, model, cases[0])
                 outputs: Any = {}
-                for case, native in enumerate(cases):
+                for case in _order(len(cases), request):
+                    native = cases[case]
                     if case and request.state:
                         native = feed(form, signature.inputs, native, outputs, request.state, request.perturb)
                     outputs = call(*native)
@@ -132,3 +143,11 @@ class FileWork:
         if not isinstance(framework, ModelFile):
             raise Failed(f"{framework.name} does not open model files")
         return framework
+
+
+def _order(count: int, request: Compute) -> list[int]:
+    """The cases in the order of their calls; the last call of a case counts."""
+    cases = list(range(count))
+    if not request.again:
+        return cases
+    return [0, *cases] if request.state or count == 1 else cases[::-1]

@@ -93,10 +93,11 @@ class GraphWork:
 
     def describe(self, request: DescribeGraph) -> GraphDescribed:
         """Read what the graph tells about itself."""
-        from ..replay.graph.describe import precision, vocabulary
+        from ..replay.graph.describe import counts, precision, random, vocabulary
 
         graph = self._graph(request.file)
-        return GraphDescribed(vocabulary(graph), len(graph.nodes), precision(graph))
+        drawn = tuple(random(graph))
+        return GraphDescribed(vocabulary(graph), len(graph.nodes), precision(graph), drawn, counts(graph))
 
     def evaluate(self, request: EvaluateGraph) -> GraphEvaluated:
         """Compute the outputs of every case in float64, with the noise of their values."""

@@ -67,6 +67,7 @@ class Compute(Request[Computed]):
         file.
     perturb: seed of a perturbation: each value of the state is replaced by a neighbouring one of float32. Of a float64 model every
         operation is perturbed, and of another one every weight, where the runtime gives access to it. None: no perturbation.
+    again: begin with the last case, and call a single case or a sequence once before. What changes from call to call then shows.
     """
 
     inputs: str
@@ -75,6 +76,19 @@ class Compute(Request[Computed]):
     float64: bool = False
     state: dict[str, str] = field(default_factory=dict)
     perturb: int | None = None
+    again: bool = False
+
+
+@dataclass(frozen=True)
+class RandomOperatorsFound(Reply):
+    """operators: each with its place in the file, in words."""
+
+    operators: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FindRandomOperators(Request[RandomOperatorsFound]):
+    """Find the operators that draw random numbers, in the file that ``Build`` opened."""
 
 
 @dataclass(frozen=True)

@@ -41,11 +41,15 @@ class GraphDescribed(Reply):
     vocabulary: input of ids -> number of rows of the table that they select from.
     nodes: number of nodes.
     precision: that of its weights and arithmetic.
+    random: the nodes that draw random numbers, each with its operator.
+    counts: inputs that say how often a loop is repeated.
     """
 
     vocabulary: dict[str, int]
     nodes: int
     precision: Precision
+    random: tuple[str, ...] = ()
+    counts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

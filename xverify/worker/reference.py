@@ -204,6 +204,8 @@ class ReferenceWork:
             if request.state:
                 fed = self._fed(replay, request.state)
             more = [forward.perturbed_outputs(models, native, index) for index in range(1, request.samples)]
+            if not all(tensor.is_floating_point() for tensor in replay.returned[0]):
+                more += forward.decisions(models, native)
             for name, *passes in zip(self.state.outputs, *replay.returned, *more):
                 exact, perturbed, float32, *others = (tensor.detach().numpy() for tensor in passes)
                 key = case_key(case, name)

@@ -50,14 +50,25 @@ def loop(evaluation: Evaluation, node: Node, inputs: Inputs, scope: Scope) -> li
     going, states = _truth(inputs[1]), _present(inputs[2:], passes)
     kept: list[list[Value]] = [[] for _ in body.outputs[1 + len(states) :]]
     count = 0
-    while going and (bound is None or count < bound):
+
+    def once() -> list[Value]:
         number, condition = evaluation.value(np.array(count, np.int64)), evaluation.value(np.array(going))
-        found = _present(evaluation.run(body, dict(zip(names, [number, condition, *states])), scope), passes)
+        return _present(evaluation.run(body, dict(zip(names, [number, condition, *states])), scope), passes)
+
+    while going and (bound is None or count < bound):
+        found = once()
         going, states = _truth(found[0]), found[1 : 1 + len(states)]
         for part, value in zip(kept, found[1 + len(states) :]):
             part.append(value)
         count += 1
+    if not count and kept:  # the body tells the shape of what is stacked
+        return [*states, *(each_pass([value], _none_of) for value in once()[1 + len(states) :])]
     return [*states, *(_stacked(evaluation, part, 0) for part in kept)]
+
+
+def _none_of(parts: list[Any]) -> Any:
+    """An array of none of these."""
+    return np.stack(parts)[:0]
 
 
 def _stacked(evaluation: Evaluation, values: list[Value], axis: int) -> Value:

@@ -11,7 +11,8 @@ import numpy as np
 
 from ...results.precision import LayerPrecision, Precision, from_dtypes, from_layers
 from . import kinds
-from .model import Graph, Node
+from .model import Body, Graph, Node
+from .operators.rest import RANDOM
 from .operators.shape import cast_type
 from .values import BFLOAT16, UNITS
 
@@ -54,6 +55,22 @@ def vocabulary(graph: Graph) -> dict[str, int]:
             joined = set().union(*(origins.get(name, set()) for name in node.inputs))
             origins.update({name: joined for name in node.outputs if joined})
     return found
+
+
+def random(body: Body) -> Iterator[str]:
+    """The nodes that draw random numbers, those of subgraphs and functions included, each with its operator."""
+    for node in body.nodes:
+        training = node.inputs[2] if node.op == "Dropout" and len(node.inputs) > 2 else ""
+        if node.op in RANDOM or (training and bool(np.all(body.constants.get(training, True)))):
+            yield f"{node.name} ({node.op})"
+        inner = [value for value in node.attributes.values() if isinstance(value, Body)]
+        for each in (*inner, *([node.function] if node.function is not None else [])):
+            yield from random(each)
+
+
+def counts(graph: Graph) -> tuple[str, ...]:
+    """The inputs that say how often a loop is repeated."""
+    return tuple({node.inputs[0]: None for node in graph.nodes if node.op == "Loop" and node.inputs[0] in graph.inputs})
 
 
 @dataclass(frozen=True)

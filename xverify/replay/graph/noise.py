@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ...verdict.local import rms, sampled
+from ...verdict.local import sampled
+from ...verdict.sizes import rms
 from ..perturbation import Arithmetic, Noise
 from .evaluation import EXACT, OWN, Evaluation, Pass, given
 from .kinds import QUANTISING, has_float
