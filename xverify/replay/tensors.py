@@ -223,7 +223,7 @@ def _in_groups(captured: Tensor, floors: Floors, terms: int, axis: int) -> Local
     def compared(places: Array, values: Array) -> tuple[Array, Array]:
         noise = floors.at(places, values, terms, axis)
         with np.errstate(invalid="ignore"):
-            return _taken(flat, places) - values, np.hypot(noise, least)
+            return _taken(flat, places) - values, np.where(noise == 0, 0.0, np.hypot(noise, least))
 
     return local_of(floors.exact.detach().numpy(), compared, most=MOST, axis=axis % max(1, captured.dim()))
 

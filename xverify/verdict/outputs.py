@@ -207,7 +207,8 @@ def _in_groups(ours: Array, theirs: Array, exact: Array, noise: Callable[[slice,
     def compared(places: Array, values: Array) -> tuple[Array, Array]:
         part = slice(int(places[0]), int(places[-1]) + 1)
         with np.errstate(invalid="ignore", over="ignore"):
-            return one[part].astype(np.float64) - other[part], np.hypot(noise(part, values), least)
+            rounding = noise(part, values)
+            return one[part].astype(np.float64) - other[part], np.where(rounding == 0, 0.0, np.hypot(rounding, least))
 
     return local_of(exact, compared)
 
