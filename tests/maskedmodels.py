@@ -142,7 +142,7 @@ def build():
 """,
 }
 
-# A causal mask and one of padding, which are added up, are beyond the range of float32 in some places. Softmax is a layer.
+# A causal mask and one of padding, which are added up, are beyond the range of float32 in some places.
 CAUSAL = {
     "spec": ATTENTION["spec"].replace("low=0", "low=1"),
     "torch": """
@@ -152,12 +152,11 @@ class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.q, self.k, self.v, self.o = (nn.Linear(16, 16) for _ in range(4))
-        self.softmax = nn.Softmax(-1)
         self.register_buffer("future", torch.full((9, 9), -3.4028234663852886e38).triu(1), persistent=False)
     def forward(self, x, lengths):
         padding = (1.0 - (torch.arange(9)[None] < lengths[:, None]).to(x.dtype)) * -3.4028234663852886e38
         scores = self.q(x) @ self.k(x).transpose(1, 2) + (self.future + padding[:, None])
-        return self.o(self.softmax(scores) @ self.v(x))
+        return self.o(torch.softmax(scores, -1) @ self.v(x))
 build = Net
 """,
     "tensorflow": """
@@ -169,12 +168,11 @@ class Net(keras.Model):
     def __init__(self):
         super().__init__()
         self.q, self.k, self.v, self.o = (layers.Dense(16, name=name) for name in "qkvo")
-        self.softmax = layers.Softmax(-1, name="softmax")
     def call(self, x, lengths):
         padding = (1.0 - ops.cast(ops.arange(9)[None] < lengths[:, None], "float32")) * LOW
         future = np.triu(np.full((9, 9), LOW, "float32"), 1)
         scores = ops.matmul(self.q(x), ops.transpose(self.k(x), (0, 2, 1))) * SCALE + (future + padding[:, None])
-        return self.o(ops.matmul(self.softmax(scores), self.v(x)))
+        return self.o(ops.matmul(ops.softmax(scores, -1), self.v(x)))
 def build():
     model = Net()
     model(ops.zeros((1, 9, 16)), ops.ones((1,), "int32"))
