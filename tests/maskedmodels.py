@@ -44,7 +44,7 @@ def attention(path, seed=10, low=LOWEST):
 
 
 def bert(path, low=-10000.0, gelu="none", eps=1e-12, seed=0, bias=True):
-    """A layer of BERT with the mask (1 - mask) * low. bias: of the projection after the attention."""
+    """A layer of BERT with the mask (1 - mask) * low. seed: of its query's and key's weights. bias: whether its query has one."""
     from onnx import TensorProto as T
     from onnx import helper
 
@@ -56,16 +56,19 @@ def bert(path, low=-10000.0, gelu="none", eps=1e-12, seed=0, bias=True):
     ]  # fmt: skip
     sizes = {"q": (16, 16), "k": (16, 16), "v": (16, 16), "o": (16, 16), "up": (16, 32), "down": (32, 16)}
     constants = {
-        "table": _weights(1, 50, width, size=0.02), "one": np.float32(1), "low": np.float32(low), "axis": np.array([1]),
+        "table": _weights(1, 50, width, size=0.2), "one": np.float32(1), "low": np.float32(low), "axis": np.array([1]),
         "root": np.float32(4.0),
         **{f"g{i}": 1 + _weights(20 + i, width) for i in range(3)}, **{f"h{i}": _weights(30 + i, width) for i in range(3)},
-        **{name: _weights(seed + 40 + i, *size) for i, (name, size) in enumerate(sizes.items())},
-        **{f"{name}_b": _weights(seed + 50 + i, size[1]) for i, (name, size) in enumerate(sizes.items())},
+        **{
+            name: _weights(40 + i + (seed if name in "qk" else 0), *size, size=0.15 if name == "up" else 0.3)
+            for i, (name, size) in enumerate(sizes.items())
+        },
+        **{f"{name}_b": _weights(50 + i, size[1]) for i, (name, size) in enumerate(sizes.items())},
     }  # fmt: skip
 
     def linear(x, name, y):
-        nodes.append(node("MatMul", [x, name], [f"{y}_m" if bias or name != "o" else y]))
-        if bias or name != "o":
+        nodes.append(node("MatMul", [x, name], [f"{y}_m" if bias or name != "q" else y]))
+        if bias or name != "q":
             nodes.append(node("Add", [f"{y}_m", f"{name}_b"], [y]))
 
     for name in "qkv":
