@@ -44,7 +44,7 @@ def attention(path, seed=10, low=LOWEST):
 
 
 def bert(path, low=-10000.0, gelu="none", eps=1e-12, seed=0, bias=True):
-    """A layer of BERT with the mask (1 - mask) * low. bias: of the projection after the attention."""
+    """A layer of BERT with the mask (1 - mask) * low. seed: of its query's and key's weights. bias: whether its query has one."""
     from onnx import TensorProto as T
     from onnx import helper
 
@@ -56,16 +56,19 @@ def bert(path, low=-10000.0, gelu="none", eps=1e-12, seed=0, bias=True):
     ]  # fmt: skip
     sizes = {"q": (16, 16), "k": (16, 16), "v": (16, 16), "o": (16, 16), "up": (16, 32), "down": (32, 16)}
     constants = {
-        "table": _weights(1, 50, width, size=0.02), "one": np.float32(1), "low": np.float32(low), "axis": np.array([1]),
+        "table": _weights(1, 50, width, size=0.2), "one": np.float32(1), "low": np.float32(low), "axis": np.array([1]),
         "root": np.float32(4.0),
         **{f"g{i}": 1 + _weights(20 + i, width) for i in range(3)}, **{f"h{i}": _weights(30 + i, width) for i in range(3)},
-        **{name: _weights(seed + 40 + i, *size) for i, (name, size) in enumerate(sizes.items())},
-        **{f"{name}_b": _weights(seed + 50 + i, size[1]) for i, (name, size) in enumerate(sizes.items())},
+        **{
+            name: _weights(40 + i + (seed if name in "qk" else 0), *size, size=0.15 if name == "up" else 0.3)
+            for i, (name, size) in enumerate(sizes.items())
+        },
+        **{f"{name}_b": _weights(50 + i, size[1]) for i, (name, size) in enumerate(sizes.items())},
     }  # fmt: skip
 
     def linear(x, name, y):
-        nodes.append(node("MatMul", [x, name], [f"{y}_m" if bias or name != "o" else y]))
-        if bias or name != "o":
+        nodes.append(node("MatMul", [x, name], [f"{y}_m" if bias or name != "q" else y]))
+        if bias or name != "q":
             nodes.append(node("Add", [f"{y}_m", f"{name}_b"], [y]))
 
     for name in "qkv":
@@ -142,7 +145,7 @@ def build():
 """,
 }
 
-# A causal mask and one of padding, which are added up, are beyond the range of float32 in some places. Softmax is a layer.
+# A causal mask and one of padding, which are added up, are beyond the range of float32 in some places.
 CAUSAL = {
     "spec": ATTENTION["spec"].replace("low=0", "low=1"),
     "torch": """
@@ -152,12 +155,11 @@ class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.q, self.k, self.v, self.o = (nn.Linear(16, 16) for _ in range(4))
-        self.softmax = nn.Softmax(-1)
         self.register_buffer("future", torch.full((9, 9), -3.4028234663852886e38).triu(1), persistent=False)
     def forward(self, x, lengths):
         padding = (1.0 - (torch.arange(9)[None] < lengths[:, None]).to(x.dtype)) * -3.4028234663852886e38
         scores = self.q(x) @ self.k(x).transpose(1, 2) + (self.future + padding[:, None])
-        return self.o(self.softmax(scores) @ self.v(x))
+        return self.o(torch.softmax(scores, -1) @ self.v(x))
 build = Net
 """,
     "tensorflow": """
@@ -169,12 +171,11 @@ class Net(keras.Model):
     def __init__(self):
         super().__init__()
         self.q, self.k, self.v, self.o = (layers.Dense(16, name=name) for name in "qkvo")
-        self.softmax = layers.Softmax(-1, name="softmax")
     def call(self, x, lengths):
         padding = (1.0 - ops.cast(ops.arange(9)[None] < lengths[:, None], "float32")) * LOW
         future = np.triu(np.full((9, 9), LOW, "float32"), 1)
         scores = ops.matmul(self.q(x), ops.transpose(self.k(x), (0, 2, 1))) * SCALE + (future + padding[:, None])
-        return self.o(ops.matmul(self.softmax(scores), self.v(x)))
+        return self.o(ops.matmul(ops.softmax(scores, -1), self.v(x)))
 def build():
     model = Net()
     model(ops.zeros((1, 9, 16)), ops.ones((1,), "int32"))
