@@ -6,10 +6,10 @@ import pytest
 from rich.console import Console
 
 from xverify.report.layers import bar
-from xverify.report.rows import COLUMNS, FLOAT32, NOISE
+from xverify.report.rows import COLUMNS, DETECTION, FLOAT32, NOISE
 from xverify.report.terminal import WIDE, render
 from xverify.results.conditions import Host, InputsSummary, NoiseSummary, ReferenceSummary, Settings, WeightsSummary
-from xverify.results.records import Error, LayerError, Layers, ProcessRun, Result, Row, Sample, Speed
+from xverify.results.records import Error, LayerError, Layers, ProcessRun, Result, Row, Sample, Speed, TensorError
 
 
 def speed(seconds, verdict=None, reason=None):
@@ -66,7 +66,7 @@ def test_a_run_with_rerun_shows_seconds_a_batch_and_items_a_second():
     assert all(
         column.title.format(rate="sequences/s") in head
         for column in COLUMNS
-        if column.title not in (NOISE, "layers", "speed", "task")
+        if column.title not in (NOISE, DETECTION, "layers", "speed", "task")
     )
     assert first.split()[:5] == ["tensorflow:graph", "512", "(460.8–563.2)", "12.5", "0.25"]
     assert refused.split()[:7] == ["tensorflow:xla", "1,024", "not", "counted:", "REFUSED", "-", "-"]
@@ -244,3 +244,42 @@ def test_a_result_of_two_tasks_tells_of_each_what_it_was_measured_with():
     assert text.count("Weights: probe") == 1, "what both tasks share is told once"
     assert [part.rows for part in joined.by_task()] == [forward.rows, train.rows]
     assert forward.by_task() == (forward,)
+
+
+def test_a_row_shows_what_would_have_been_seen_and_which_values_no_digit_determines():
+    whole = result()
+    tensor = TensorError(
+        3, "logits", rel_rms=1e-6, noise_ratio=0.5, detection_limit=1.03e-5, detection_limit_worst=2e-4,
+        undetermined=0.0124, undetermined_at=((3, 0, 5), (3, 0, 6)),
+    )  # fmt: skip
+    error = Error("EQUAL", None, 1e-7, 1e-6, 1e-7, 1.25, noise_ratio=0.5, tensors=(tensor,), detection_limit=1.03e-5)
+    shown = replace(whole, rows=(replace(whole.rows[0], error=error, speed=None),))
+    text = printed(shown)
+    assert [line.split()[-3:] for line in text.splitlines() if line.startswith("tensorflow:graph")] == [
+        ["EQUAL", "2e-05", "-"]
+    ]
+    says = "logits, case 3: 1.2% of the values have no digit that float32 determines, and no verdict"
+    assert f"{says} (the first in item 3, row 0: [3, 0, 5])" in text
+    assert (
+        "rounding explains up to 2e-06 of `logits`; a relative error from 2e-05 on would have been seen "
+        "(from 0.0002 on in the group of values with the most noise)"
+    ) in detailed(shown)
+
+
+def test_faults_are_told_one_in_a_line_the_largest_first_and_counted():
+    found = tuple(LayerError(f"fc{n}", "Linear", 1, 50.0 * (n + 1), 0.0, 0.0, "DIFFERENT") for n in range(6))
+    layers = Layers(found, 6, 6)
+    whole = result()
+    first = f"{layers.describe(found[0])} (the first in the order of computation)"
+    reason = "; ".join([*(layers.describe(layer) for layer in found[:1:-1]), first, "and 1 more"])
+    error = Error("DIFFERENT", reason, layers=layers)
+    text = printed(replace(whole, rows=(replace(whole.rows[0], error=error),)))
+    lines = [
+        line.removeprefix("  tensorflow:graph: ")
+        for line in text.splitlines()
+        if line.startswith("  tensorflow:graph: ")
+    ]
+    assert [line.split()[0] for line in lines] == ["fc5", "fc4", "fc3", "fc2", "fc0", "and"]
+    assert lines[0].startswith("fc5 differs: 300 x its noise floor")
+    assert lines[4].endswith("(the first in the order of computation)")
+    assert lines[5] == "and 1 more; --layers shows all"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from .figures import shown_limit
 from .verdicts import Verdict, settle_verdict
@@ -194,7 +195,7 @@ class Layers:
         found = self._differing
         return bool(found) and all(layer.rounding for layer in found)
 
-    @property
+    @cached_property
     def first(self) -> LayerError | None:
         """The first layer with the worst verdict; None when no layer differs."""
         worst = self.verdict
@@ -211,17 +212,23 @@ class Layers:
 
     def describe(self, layer: LayerError) -> str:
         """Where the fault of one of these layers is and what it looks like, in one clause."""
-        names = ["", *(each.layer for each in self.layers)]
-        return layer.says(names[self.layers.index(layer)], layer is self.first)
+        return layer.says(self._before.get(layer.layer, ""), layer is self.first)
 
-    @property
+    @cached_property
+    def _before(self) -> dict[str, str]:
+        """Layer -> the layer before it."""
+        names = [layer.layer for layer in self.layers]
+        return dict(zip(names[1:], names))
+
+    @cached_property
     def _differing(self) -> list[LayerError]:
         return [layer for layer in self.layers if layer.verdict > Verdict.EQUAL and layer.verdict != Verdict.UNTESTED]
 
     def _fault(self, layers: list[LayerError]) -> Fault:
         clause = self.describe(layers[0])
         also = f" (also {named(each.layer for each in layers[1:])})" if layers[1:] else ""
-        return Fault(max(layers, key=lambda layer: layer.largest_ratio), clause, clause + also, self.first in layers)
+        worst = max(layers, key=lambda layer: layer.largest_ratio)
+        return Fault(worst, clause, clause + also, any(layer is self.first for layer in layers))
 
 
 @dataclass(frozen=True)

@@ -216,8 +216,10 @@ def _reason(tensor: TensorError, context: Context) -> str | None:
             f"(limit {_rounding_limit(context):g}); {explained}"
         )
     limit = limits.EQUAL_RHO if verdict == Verdict.DRIFT else limits.DRIFT_RHO
-    told = f"{place} is {ratio:.3g} x the noise of all layers (limit {limit:g}){_no_excuse(tensor, context)}"
-    return "; ".join(filter(None, [told, detection(tensor)]))
+    says = "; ".join(
+        filter(None, [f"{place} is {ratio:.3g} x the noise of all layers (limit {limit:g})", detection(tensor)])
+    )
+    return says + _no_excuse(tensor, context)
 
 
 def detection(tensor: TensorError) -> str:
