@@ -17,6 +17,7 @@ from ..verdict.local import Local, local
 from ..weights.canonical import Array
 
 NOTHING = 1e-10  # of the median size of all gradients; what float64 leaves of a gradient that is zero is smaller
+ALL = 0.999  # share of the values; single ones without a digit, such as those near zero, are in every large model
 LEAST_JUDGED = 0.5  # share of the trained values; a row of which less was judged is UNTESTED
 
 
@@ -135,9 +136,9 @@ class Coverage:
         of_check[name] = max(of_check.get(name, 0), judged)
 
     def share(self, check: str) -> float:
-        """The share of the values that a check has judged."""
+        """The share of the values that a check has judged; 1.0 for nearly all of them."""
         known, judged = sum(self.known[check].values()), sum(self.judged[check].values())
-        return judged / known if known else 0.0
+        return 1.0 if judged > ALL * known else judged / known if known else 0.0
 
     @property
     def says(self) -> str:

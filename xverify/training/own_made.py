@@ -142,7 +142,7 @@ class Gradients:
         the right one; NaN when it is no multiple of that.
     ratio, group_ratio: the largest residual / noise floor, and the same in the worst group. compared: number of compared gradients.
     limits: parameter -> its detection limit. worst_limit: the largest in any group.
-    share: the largest residual of one that differs, as a share of the gradient.
+    shares: parameter whose gradient differs -> the residual as a share of the gradient.
     """
 
     seen: bool = False
@@ -150,7 +150,7 @@ class Gradients:
     factors: Mapping[str, float] = field(default_factory=dict)
     ratio: float = 0.0
     compared: int = 0
-    share: float = 0.0
+    shares: Mapping[str, float] = field(default_factory=dict)
     group_ratio: float = 0.0
     limits: Mapping[str, float] = field(default_factory=dict)
     worst_limit: float | None = None
@@ -183,7 +183,7 @@ def compare_gradients(made: Made) -> Gradients:
         return Gradients()
     own = {part: name for name, parts in made.fused_parameters.items() for part in parts}
     differing, factors, compared = dict[str, str](), dict[str, float](), 0
-    shares, judged = list[float](), dict[str, Compared]()
+    shares, judged = dict[str, float](), dict[str, Compared]()
     for key, size in made.truth.gradient_sizes.items():
         count, name = key.split("/", 1)
         name = own.get(name, name)
@@ -203,14 +203,14 @@ def compare_gradients(made: Made) -> Gradients:
             what = "the error of the gradient that its optimizer is given"
             differing[name] = f"{made.whose(name)}: {what} is {beside.says(OWN_EQUAL)} its noise floor"
             factors[name] = scale(gradient, exact)
-            shares.append(rms(gradient - exact) / size)
+            shares[name] = rms(gradient - exact) / size
     return Gradients(
         seen=True,
         differing=differing,
         factors=factors,
         ratio=max((each.ratio for each in judged.values()), default=0.0),
         compared=compared,
-        share=max(shares, default=math.inf),
+        shares=shares,
         group_ratio=max((each.groups.ratio for each in judged.values()), default=0.0),
         limits={key: each.limit() for key, each in judged.items()},
         worst_limit=max((each.worst_limit() for each in judged.values()), default=None),

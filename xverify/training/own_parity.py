@@ -267,7 +267,7 @@ class OwnStepParity:
         if not all(each is not None and each.badness(EQUAL_RHO) <= 1 for each in again.values()):
             return update
         every = [replace(each, compared=again.get(each.name) or each.compared) for each in update.every]
-        return replace(update, every=every, failing=())
+        return replace(update, every=every, failing=(), kinked=True)
 
     def _exact(self, folder: Path, number: int) -> npz.OnDisk:
         """The exact arrays of a step in a folder, and their noise."""

@@ -81,11 +81,15 @@ _ratio, _group_ratio = attrgetter("ratio"), attrgetter("groups.ratio")
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights after a step: all of them, and those that differ."""
+    """The weights after a step: all of them, and those that differ.
+
+    kinked: whether activations that cross their kinks explain all that differed.
+    """
 
     name: str
     every: Sequence[Weight]
     failing: Sequence[Weight]
+    kinked: bool = False
 
     @classmethod
     def of(cls, made: Made, statistics: bool) -> Weights:
@@ -146,6 +150,12 @@ class Weights:
         first = made.optimizer(self.failing[0].name)
         return [each for each in self.failing if made.optimizer(each.name) == first]
 
+    def hidden(self, gradients: Gradients) -> list[str]:
+        """The parameters whose gradients differ by more than rounding, where their changes could not show it."""
+        vague = {each.name for each in self.every if each.rounding_alone or each.compared.groups.undetermined}
+        names = [name for name in gradients.differing if gradients.shares.get(name, math.inf) > SAME and name in vague]
+        return [] if self.kinked else names
+
     @property
     def unchanged(self) -> bool:
         """Whether there are weights that differ, and the step has changed none of these."""
@@ -199,7 +209,14 @@ def judge_update(
         return [Check("update", made.number, Verdict.INVALID, math.inf, says, known=len(weights.every))]
     if not weights.failing:
         found = [gradients.check(made, Verdict.EQUAL)] if gradients.seen else []
-        if gradients.differing and gradients.share > SAME:  # less is rounding: the weights agree
+        hidden = weights.hidden(gradients)
+        if hidden:
+            return [
+                gradients.check(made, Verdict.DIFFERENT, gradients.says(made, hidden)),
+                weights.check(made, Verdict.EQUAL),
+            ]
+        share = max((gradients.shares.get(name, math.inf) for name in gradients.differing), default=0.0)
+        if share > SAME:  # less is rounding: the weights agree
             says = f"other gradients: {gradients.says(made, list(gradients.differing))}"
             says = f"{says}, and yet the weights after the step agree: the optimizer makes up for it".replace(
                 "; ", ", "
