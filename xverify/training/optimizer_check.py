@@ -116,7 +116,10 @@ def judge(
         # The result itself is rounded, too.
         floor = np.mean(np.square(error), axis=0) + np.square(UNIT * exact[picked]) / 3
         if name == names[0]:
-            share = _share((exact - w)[picked], floor)
+            change = (exact - w)[picked]
+            still = (change == 0) & (np.abs(error).max(axis=0) == 0)
+            floor[still] = 0.0  # such as the rows of an embedding that a batch does not use: nothing is rounded
+            share = _share(change, floor)
         if (known := np.isfinite(floor)).any():
             residual = residual if known.all() else residual[picked][known]
             sampled = residual[picked] if known.all() else residual

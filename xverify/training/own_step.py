@@ -114,10 +114,10 @@ class Weights:
     def check(self, made: Made, verdict: Verdict, says: str = "", difference: str = "") -> Check:
         """The check of these weights with this verdict."""
         judged = [each for each in self.every if not each.rounding_alone]
-        if not judged and verdict <= Verdict.EQUAL:
+        moved = [each for each in judged if each.size]
+        if not moved and verdict <= Verdict.EQUAL:
             return Check(self.name, made.number, Verdict.UNTESTED, says=VAGUE, known=len(self.every))
         of_all, of_groups = ([get(each.compared) for each in self.every] for get in (_ratio, _group_ratio))
-        moved = [each for each in judged if each.size]
         limits = {each.name: each.compared.limit() for each in moved}
         return Check(
             self.name, made.number, verdict, max(of_all, default=0.0), says, difference, len(judged), len(self.every),
