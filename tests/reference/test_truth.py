@@ -19,7 +19,6 @@ from xverify.worker.messages_reference import (
     LayersListed,
     ListLayers,
     NoiseFloors,
-    OutputFloor,
 )
 from xverify.worker.messages_soundness import Repeat, Repeated
 from xverify.workload.spec import ModelSpec, TensorSpec
@@ -55,8 +54,9 @@ class Answers:
         npz.save_file(outputs, Path(question.path))
         if isinstance(question, Evaluate):
             return Evaluated({key: array.shape for key, array in outputs.items()})
-        floors = {f"{case}/y": OutputFloor(floor, SIZES[case]) for case, floor in enumerate(FLOORS)}
-        return FloorsMeasured(floors, untested=("fc.bias",), tested=("fc.weight",))
+        noise = {f"{case}/y": np.full(outputs[f"{case}/y"].shape, floor) for case, floor in enumerate(FLOORS)}
+        npz.save_file(noise, Path(question.noise))
+        return FloorsMeasured(untested=("fc.bias",), tested=("fc.weight",))
 
 
 def evaluated(worker, batch):
@@ -69,10 +69,9 @@ def evaluated(worker, batch):
     return truth.evaluate(process, prepared, {})
 
 
-def test_the_noise_of_an_output_is_relative_to_its_size_the_same_in_every_case(tmp_path):
+def test_no_floor_is_pooled_over_cases(tmp_path):
     found = evaluated(Answers(tmp_path), batch=1)
-    relative = math.sqrt((3e-7**2 + 4e-7**2) / 2)
-    assert found.noise_floors == {"0/y": pytest.approx(relative), "1/y": pytest.approx(100 * relative)}
+    assert [found.noise_floors[f"{case}/y"].tolist() for case in range(2)] == [[[floor] * 2] for floor in FLOORS]
     assert (found.layers, found.tested, found.untested) == (("fc",), ("fc.weight",), ("fc.bias",))
     assert (found.precision, found.replay_problem, found.constant) == ("float64", "", ())
     assert found.outputs["1/y"].tolist() == [[100.0, -100.0]]
@@ -82,8 +81,8 @@ def test_one_item_of_many_values_is_enough_for_the_noise_and_all_items_for_the_o
     worker = Answers(tmp_path, shape=(300,))
     found = evaluated(worker, batch=3)
     assert worker.asked == [1]
-    assert found.outputs["1/y"].shape == (3, 300)
-    assert found.case_floors == {"0/y": pytest.approx(3e-7), "1/y": pytest.approx(4e-5)}
+    assert found.outputs["1/y"].shape == found.noise_floors["1/y"].shape == (3, 300)
+    assert found.noise_floors["1/y"] == pytest.approx(np.full((3, 300), 4e-5))
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,6 @@ SAMPLES = {
     Rounding: Rounding("fc", 1, "bfloat16 weights"),
     Precision: Precision("int8 static", "int8", "int8", "float32", True, "uint8", "static", "per channel", {"int8": 3}),
     LayerCost: LayerCost("fc", "Gemm", "head.fc", 0.1, 20.0, 0.2, 14.0, 0.5, 40.0, None, 1.5, "logits"),
-    messages_reference.OutputFloor: messages_reference.OutputFloor(0.0, 1.0),
     messages_reference.Fault: messages_reference.Fault("fc", 0, "eps", "behaves as", False),
     StepTruth: StepTruth(2.0, 1e-6, {"a": 1e-6}, {"a": 1.0}, {}, {"bn": 8}, {"bn": None}),
     Objective: Objective(

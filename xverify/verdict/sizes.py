@@ -9,7 +9,7 @@ import numpy as np
 
 from ..weights.canonical import Array
 
-PART = 2**18  # values that are processed at a time: a copy of a large array in float64 may not fit into memory
+PART = 2**15  # values that are processed at a time: a copy of a large array in float64 may not fit into memory
 # Sums of squares outside of these are computed again, of values that are divided by the largest one.
 LEAST, MOST = 1e-250, 1e290
 
@@ -38,12 +38,12 @@ def norm(array: Array, minus: Array | None = None) -> float:
 
 def _scaled(array: Array, minus: Array | None, count: int) -> float:
     """The same, of values that are divided by the largest one."""
-    parts = [values for values in _finite(array, minus) if values is not None]
-    largest = max(float(np.abs(values).max(initial=0.0)) for values in parts)
+    largest = max(float(np.abs(values).max(initial=0.0)) for values in _finite(array, minus) if values is not None)
     if not largest or math.isinf(largest):
         return largest
     with np.errstate(under="ignore"):
-        return largest * math.sqrt(math.fsum(float(np.square(values / largest).sum()) for values in parts) / count)
+        parts = (values / largest for values in _finite(array, minus) if values is not None)
+        return largest * math.sqrt(math.fsum(float(np.square(part).sum()) for part in parts) / count)
 
 
 def _finite(array: Array, minus: Array | None) -> Iterator[Array | None]:
