@@ -122,6 +122,16 @@ def conclusion(tensors: Sequence[TensorError], context: Context) -> tuple[Verdic
     return verdict, reason, share
 
 
+UNMOVED = "with all weights drawn anew, the outputs stay within the limits: no fault in a weight could show"
+
+
+def without_witness(error: Error) -> Error:
+    """The error of a comparison that no other weights would change: it is UNTESTED, where it is not wrong."""
+    if error.verdict >= Verdict.UNTESTED:
+        return error
+    return replace(error, verdict=Verdict.UNTESTED, reason="; ".join(filter(None, [UNMOVED, error.reason])))
+
+
 def demanded(error: Error, require: float | None, strict: bool) -> Error:
     """The error with what a user asks of it: UNTESTED when it does not show enough.
 

@@ -199,6 +199,22 @@ def noise_ratios(ours: Array, theirs: Array, exact: Array, floor: Floor) -> Loca
     return Local(0.0, quotient(math.sqrt(squares / max(1, count)), floor / largest), share, share, count)
 
 
+def within_limits(ours: Array, exact: Array, floor: Floor) -> bool:
+    """Whether an output is EQUAL by the plain limits. ours: of the first items, which may be all.
+
+    Outputs that cannot be compared, or are not finite in the same places, are not.
+    """
+    if ours.ndim and ours.shape != exact.shape and ours.shape[1:] == exact.shape[1:]:
+        items = slice(len(ours))
+        exact, floor = exact[items], floor[items] if isinstance(floor, np.ndarray) and floor.ndim else floor
+    if ours.shape != exact.shape or not np.array_equal(np.isfinite(ours), np.isfinite(exact)):
+        return False
+    if exact.dtype.kind != "f":
+        return bool(np.array_equal(ours, exact))
+    found = noise_ratios(ours, exact, exact, floor)
+    return rule.classify_rho(found.whole, local=found.ratio) == Verdict.EQUAL
+
+
 def _in_groups(ours: Array, theirs: Array, exact: Array, noise: Callable[[slice, Array], Array]) -> Local:
     """The difference of two arrays / the noise of every value, in groups. noise: (a part of the values, exact ones) -> noise."""
     one, other = ours.reshape(-1), theirs.reshape(-1)
