@@ -191,11 +191,10 @@ def _unjudged(tensors: Sequence[TensorError], layers: Layers | None, context: Co
     parts = []
     vague = [tensor for tensor in tensors if _verdict(tensor) == Verdict.UNTESTED]
     if vague:
-        names = dict.fromkeys(f"{tensor.output}, case {tensor.case}" for tensor in vague)
-        parts.append(f"{len(vague)} of {len(tensors)} outputs ({named(names)})")
+        parts.append(f"{len(vague)} of {len(tensors)} outputs (the first is `{vague[0].output}`, case {vague[0].case})")
     if layers is not None and layers.untested:
-        names = dict.fromkeys(layer.layer for layer in layers.untested)
-        parts.append(f"{len(layers.untested)} of {len(layers.layers)} layers ({named(names)})")
+        names = named(layer.layer for layer in layers.untested)
+        parts.append(f"{len(layers.untested)} of {len(layers.layers)} layers ({names})")
     return f"UNTESTED: a relative error of {context.cap:g} would not have been seen in {' and '.join(parts)}"
 
 

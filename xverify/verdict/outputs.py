@@ -133,11 +133,16 @@ def compare(
         expected=len(expected),
         tensors=tuple(tensors),
         layers=layers,
-        detection_limit=max(
-            (each.detection_limit for each in tensors if each.detection_limit is not None), default=None
-        ),
+        detection_limit=_detection_limit(tensors),
         judged=share,
     )
+
+
+def _detection_limit(tensors: Sequence[TensorError]) -> float | None:
+    """The largest detection limit of the outputs that were judged, or of all where none was; None where none is known."""
+    known = [tensor for tensor in tensors if tensor.detection_limit is not None]
+    judged_ones = [tensor for tensor in known if tensor.verdict != Verdict.UNTESTED]
+    return max((tensor.detection_limit or 0.0 for tensor in judged_ones or known), default=None)
 
 
 def _without_empty(tensors: Sequence[TensorError]) -> tuple[list[TensorError], str]:
