@@ -344,8 +344,8 @@ class _Measured:
         self.whole = {name: _rms(array) for name, array in exact.after.items()}
         self.gradient_sizes = {key: _rms(array) for key, array in exact.gradients.items()}
         self.losses = dict.fromkeys(exact.losses, 0.0)
-        # The rounding of the results themselves: of a change, that of the weight and of two operations. What is not changed, such as
-        # the rows of an embedding that a batch does not use, is not rounded.
+        # The rounding of the results themselves: of a change, that of the weight and of two operations. What is not changed, such
+        # as the rows of an embedding that a batch does not use, is not rounded.
         errors = {
             f"change/{name}": np.hypot(exact.after[name] * (UNIT / math.sqrt(3)), 2 * UNIT * array) * (array != 0)
             for name, array in exact.changes.items()
