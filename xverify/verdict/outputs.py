@@ -9,7 +9,7 @@ import hashlib
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -204,6 +204,16 @@ def noise_ratios(ours: Array, theirs: Array, exact: Array, floor: Floor) -> Loca
     return Local(0.0, quotient(math.sqrt(squares / max(1, count)), floor / largest), share, share, count)
 
 
+def in_range(exact: Array, dtype: np.dtype[Any]) -> Array:
+    """Exact values as a type of numbers can hold them: those beyond its largest number are infinite."""
+    if exact.dtype.kind != "f" or dtype.kind != "f" or dtype.itemsize >= exact.dtype.itemsize:
+        return exact
+    largest = float(np.finfo(dtype).max)
+    if all(bool((np.abs(part) <= largest).all()) for (part,) in _parts(exact)):
+        return exact
+    return np.where(np.abs(exact) > largest, np.copysign(np.inf, exact), exact)
+
+
 def within_limits(ours: Array, exact: Array, floor: Floor) -> bool:
     """Whether an output is EQUAL by the plain limits. ours: of the first items, which may be all.
 
@@ -260,7 +270,8 @@ def _tensor(
     if key not in outputs:
         missing = f"output {name!r} is missing" + (f" from what {file} returns" if file else "")
         return TensorError(case, name, reason=f"{missing}: spec.py names {', '.join(spec.outputs)}; None is no output")
-    ours, theirs = outputs[key], truth[key]
+    ours = outputs[key]
+    theirs = in_range(truth[key], ours.dtype)
     if ours.shape != theirs.shape:
         return TensorError(case, name, reason=f"output {name!r} has shape {ours.shape}, the reference {theirs.shape}")
     if ours.dtype.name != spec.outputs[name].dtype:
