@@ -54,7 +54,9 @@ def judged(tensor: TensorError, context: Context) -> TensorError:
     if tensor.output in context.constant or (verdict != Verdict.IDENTICAL and _is_blind(tensor, context)):
         verdict = max(verdict, Verdict.UNTESTED)
     times = _loosened(tensor, verdict, context)
-    limit, worst = (None if each is None else times * each for each in (tensor.detection_limit, tensor.detection_limit_worst))
+    limit, worst = (
+        None if each is None else times * each for each in (tensor.detection_limit, tensor.detection_limit_worst)
+    )
     return replace(tensor, verdict=verdict, detection_limit=limit, detection_limit_worst=worst)
 
 
@@ -62,13 +64,13 @@ def _loosened(tensor: TensorError, verdict: Verdict, context: Context) -> float:
     """How many times the usual limit of a group the one is that decided."""
     if not context.modelled:
         return OWN_GROUP / limits.EQUAL_C
-    earned = verdict == Verdict.EQUAL and not is_plain(tensor)
+    earned = verdict == Verdict.EQUAL and distance(tensor) > limits.EQUAL_RHO
     return limits.COHERENT_RHO / limits.EQUAL_RHO if earned else 1.0
 
 
-def is_plain(tensor: TensorError) -> bool:
-    """Whether an output is within the limits that hold without its layers."""
-    return measure(tensor) <= limits.EQUAL_RHO and (tensor.local_ratio or 0.0) <= limits.EQUAL_C
+def distance(tensor: TensorError) -> float:
+    """The residual / noise of an output, or of its worst group of values in the same measure, whichever is larger."""
+    return max(measure(tensor), (tensor.local_ratio or 0.0) * limits.EQUAL_RHO / limits.EQUAL_C)
 
 
 def _is_blind(tensor: TensorError, context: Context) -> bool:
