@@ -25,8 +25,8 @@ SIZES: dict[tuple[str, str], Callable[[Any], Any]] = {
     (MICROSOFT, "FastGelu"): np.abs,
     (MICROSOFT, "QuickGelu"): np.abs,
 }
-ERROR = 2 * UNIT  # the error that an approximation is modelled with, of its size
-LIMIT = 4 * UNIT  # the largest error that counts as an approximation
+LIMIT = 4 * UNIT  # the largest error that counts as an approximation, of its size
+ERROR = 2 * UNIT  # the error that an approximation is modelled with; every value has it, up or down
 
 
 def approximation(node: Node, x: Any, exact: Any, found: Any) -> Explanation | None:

@@ -203,7 +203,7 @@ class Evaluation:
         outputs = PerturbedNode(node, inputs, index, dtype, noise).outputs(implementation, exact, self.rounding)
         if node.name in self.approximated and inputs[0] is not None:
             size = errors(node, inputs[0].by_pass[index])
-            outputs = [outputs[0] + noisy(size, noise, 1.0) - size]
+            outputs = [outputs[0] + np.copysign(size, noisy(size, noise, 2.0))]  # up or down, by the whole error
         return outputs
 
     def _noise(self, index: int) -> Noise:
