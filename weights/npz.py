@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import struct
+import threading
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -31,6 +32,9 @@ ALIGNED = (
 LOCAL_HEADER = (
     30 + 20
 )  # bytes of a zip member before its data, without its name: the header and the field of 64-bit sizes
+HEADERS = (
+    threading.Lock()
+)  # numpy parses a header by ast.parse, which fails when two threads of Python 3.11 use it at once
 PADDING = 0xD935  # the identifier of a field that only fills space
 
 
@@ -106,7 +110,8 @@ class OnDisk(Streamed):
                 file.seek(begin + 26)
                 file.seek(begin + 30 + sum(struct.unpack("<HH", file.read(4))))
                 readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-                shape, fortran, dtype = readers[npy.read_magic(file)](file)
+                with HEADERS:
+                    shape, fortran, dtype = readers[npy.read_magic(file)](file)
                 self.places[name] = Place(path, file.tell(), shape, dtype, fortran)
         return self.places[name]
 

@@ -55,7 +55,8 @@ UNSTEADY = 1e-3  # relative change; another order of the terms in a parallel sum
 RULE = (
     "Every layer is computed again in float64 from the inputs that the framework gave it. R is its residual / its noise floor, "
     "which is measured there; C is the same for its worst group of values (a decade of sizes, and in it an item or an index). "
-    "rho is the residual of the model's outputs / the noise of all layers. Every output and every layer has its own verdict, and the worst counts. "
+    "rho is the residual of the model's outputs / the noise of all layers. Every output and every layer has its own "
+    "verdict, and the worst counts. "
     "IDENTICAL: the same as the reference's float32 outputs to the last bit. "
     f"EQUAL: R <= {rule.EQUAL_R:g}, C <= {rule.EQUAL_C:g} and rho <= {rule.EQUAL_RHO:g} "
     f"(up to {rule.COHERENT_RHO:g} when every layer was compared and is EQUAL; in a callable that was not captured itself, only "
