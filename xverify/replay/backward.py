@@ -170,26 +170,27 @@ class BackwardReplay:
         rounded: Mapping[str, Explanation],
     ) -> ReplayReport:
         """Judge layers, glue code and the gradients of parameters; the arguments are those of ``replay_backward``."""
-        self._differentiate(Arithmetic.EXACT, inputs, target)
-        used_by_glue = {name: p.grad for name, p in self.models.float64_model.named_parameters() if p.grad is not None}
-        self.findings += self.parameters.judge(gradients, used_by_glue)
-        if self.glue:
-            self._differentiate(Arithmetic.PERTURBED, inputs, target)
-            self._differentiate(Arithmetic.FLOAT32, inputs, target)
-            self._judge_glue()
+        exact = self._differentiate(Arithmetic.EXACT, inputs, target)
+        others: list[dict[str, Tensor]] = [{}, {}]
+        if self.glue or exact:
+            others = [self._differentiate(each, inputs, target) for each in (Arithmetic.PERTURBED, Arithmetic.FLOAT32)]
+        self.parameters.add_glue(exact, *others)
+        self.findings += self.parameters.judge(gradients)
+        self._judge_glue()
         self._settle_explanations(rounded)
         order = list(dict.fromkeys(finding.layer for finding in self.findings))
         self.findings.sort(key=lambda finding: order.index(finding.layer))
         return ReplayReport(tuple(self.findings), dict(self.compared), explained=dict(self.explained))
 
-    def _differentiate(self, arithmetic: Arithmetic, inputs: Sequence[Tensor], target: Any) -> None:
-        """One forward and backward pass over the capture."""
+    def _differentiate(self, arithmetic: Arithmetic, inputs: Sequence[Tensor], target: Any) -> dict[str, Tensor]:
+        """One forward and backward pass over the capture. Returns the gradients of the parameters that glue code uses."""
         backward_pass = _BackwardPass(self, arithmetic, [arithmetic.convert(tensor, self.noise) for tensor in inputs])
         for parameter in backward_pass.model.parameters():
             parameter.grad = None
         noise = self.noise if arithmetic is Arithmetic.PERTURBED else None
         float64 = arithmetic is not Arithmetic.FLOAT32
         loss_in(self.loss, backward_pass.switch(None), target, float64, noise).backward()
+        return {name: p.grad for name, p in backward_pass.model.named_parameters() if p.grad is not None}
 
     def _settle_explanations(self, rounded: Mapping[str, Explanation]) -> None:
         """Decide which gradients a rounding of their layer explains, besides those that it reproduces.

@@ -20,7 +20,7 @@ from ..verdict.findings import Explanation, Finding, Rounding
 from ..weights.canonical import Array
 from .faults import catalogue
 from .faults.fault import PortFault
-from .layer_kinds import channel_axis, summed_terms
+from .layer_kinds import channel_axis, judged_terms
 from .rounded_sums import ROUNDED_SUMS, output_has_rounded_sums
 from .stepping import Models, SteppingPass
 from .structures import as_float64, flatten, map_tensors
@@ -62,7 +62,7 @@ def _reproduces(
         return False
     output = outputs[finding.index]
     place = Place(finding.layer, finding.call, finding.index, finding.kind, finding.what)
-    terms, axis = summed_terms(layer, flatten(args)), channel_axis(layer, output.dim())
+    terms, axis = judged_terms(layer, flatten(args)), channel_axis(layer, output.dim())
     return judge(place, captured, floors.of(output), terms, axis).verdict == Verdict.EQUAL
 
 

@@ -19,7 +19,7 @@ from .faults.fault import PortFault
 from .faulty_layer import faulty_output
 from .fused import FusedLayer, FusedLayers
 from .glue_search import GlueSearch
-from .layer_kinds import channel_axis, summed_terms
+from .layer_kinds import channel_axis, judged_terms
 from .layout import first_layout
 from .rounded_sums import ROUNDED_SUMS, has_sums, output_has_rounded_sums
 from .stepping import Models
@@ -145,7 +145,7 @@ class Explainer:
             noise = known_noise(torch.full_like(output, limits.UNIT * rms(output)))
             floors, worst_accepted = Floors(output, None, None, noise=(noise, None)), Verdict.DRIFT
         place = Place(finding.layer, 0, 0, finding.kind, OUTPUT)
-        terms, axis = summed_terms(layer, flatten(args)), channel_axis(layer, output.dim())
+        terms, axis = judged_terms(layer, flatten(args)), channel_axis(layer, output.dim())
         found = judge(place, captured, floors, terms, axis)
         return found if found.verdict <= worst_accepted else None
 
@@ -154,7 +154,7 @@ class Explainer:
         layer = self.models.layers[finding.layer]
         place = Place(finding.layer, 0, 0, finding.kind, OUTPUT)
         axis = channel_axis(layer, captured.dim())
-        found = judge(place, captured, floors, summed_terms(layer, flatten(args)), axis)
+        found = judge(place, captured, floors, judged_terms(layer, flatten(args)), axis)
         return found.verdict == Verdict.EQUAL and excess(found) * FAR_BETTER <= excess(finding)
 
     def visibility(self, layer: nn.Module, index: int, args: Any, floors: Floors) -> float:
@@ -165,7 +165,7 @@ class Explainer:
         changed = faulty_output(self.models, layer, catalogue.plantable_faults(layer)[index], args)
         if changed is None or changed.shape != floors.exact.shape:
             return math.inf
-        terms, axis = summed_terms(layer, flatten(args)), channel_axis(layer, changed.dim())
+        terms, axis = judged_terms(layer, flatten(args)), channel_axis(layer, changed.dim())
         found = judge(Place("", 0, 0, "", ""), changed, floors, terms, axis)
         return max(found.ratio, found.channel_ratio)
 

@@ -36,7 +36,7 @@ from .floors import MEASURED_CALLS, FloorMeter
 from .fused import FusedLayer, FusedLayers
 from .inputs import Given, InputJudge, NeedsFloor, glue_floors
 from .joined import joined_findings
-from .layer_kinds import COPIES, channel_axis, may_overwrite, passive_layers, summed_terms
+from .layer_kinds import COPIES, channel_axis, judged_terms, may_overwrite, passive_layers, summed_terms
 from .layout import nearest
 from .padding import cropped_image, without_padding
 from .passed_on import PassedOn
@@ -375,7 +375,7 @@ class Replay:
     def _judge_outputs(self, pause: Pause, outputs: list[Tensor], floors: Sequence[Floors], args: Any) -> list[Finding]:
         """Judge every captured output."""
         layer = self.models.layers[pause.layer]
-        terms, kind = summed_terms(layer, flatten(args)), type(layer).__name__
+        terms, kind = judged_terms(layer, flatten(args)), type(layer).__name__
         return [
             judge(
                 Place(pause.layer, pause.call, index, kind, OUTPUT),

@@ -31,6 +31,7 @@ SOFTMAXES = (nn.Softmax, nn.LogSoftmax)
 # Layers that treat all items of a batch (axis 0) alike and independently, except for a batch norm in training.
 # Smooth activations are left out: their error differs so much from value to value that every item is measured, at little cost.
 ITEMWISE = (*SPATIAL, nn.Linear, nn.LayerNorm)
+PARTIAL_SUMS = 16  # of the values of a channel; vector instructions keep at least two registers of eight numbers
 
 
 def leaves(model: nn.Module) -> dict[str, nn.Module]:
@@ -106,6 +107,17 @@ def summed_terms(layer: nn.Module, inputs: Sequence[Tensor]) -> int:
     if not is_torch_layer(layer) and inputs and inputs[0].dim():
         return int(max(inputs[0].shape[-1], *(math.prod(p.shape[1:]) for p in layer.parameters() if p.dim() > 1), 1))
     return max((math.prod(weight.shape[1:]) for weight in layer.parameters() if weight.dim() > 1), default=1)
+
+
+def judged_terms(layer: nn.Module, inputs: Sequence[Tensor]) -> int:
+    """The number of terms by which the output of a single layer is judged.
+
+    The mean and the variance of a batch norm in training are sums over the batch, and their rounding is in every value of a
+    channel. Frameworks add up at least PARTIAL_SUMS of them side by side.
+    """
+    if is_training_norm(layer):
+        return max(1, inputs[0].numel() // inputs[0].shape[1] // PARTIAL_SUMS)
+    return summed_terms(layer, inputs)
 
 
 def summed_gradient_terms(layer: nn.Module, inputs: Sequence[Tensor], upstream: Tensor) -> int:

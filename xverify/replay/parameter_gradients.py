@@ -58,29 +58,40 @@ class ParameterGradients:
         for parameter, g, g_perturbed, g_float32 in zip(layer.parameters(), exact, perturbed, float32):
             if g is None or g_perturbed is None or g_float32 is None:
                 continue
-            perturbation, error = ((each - g).abs().float() for each in (g_perturbed, g_float32))
             # Every value of the gradient sums over all places where its parameter was used.
             terms = max(1, upstream.numel() // max(1, parameter.shape[0]))
             name = self.names[id(parameter)]
-            if name not in self.sums:
-                self.sums[name] = _Sum(type(layer).__name__, g.clone(), perturbation, error, terms, unit)
+            if name in self.sums:
+                self._add(self.sums[name], g, g_perturbed, g_float32, terms)
                 continue
-            total = self.sums[name]
-            total.exact += g
-            total.perturbation = torch.hypot(total.perturbation, perturbation)
-            total.float32_error = torch.hypot(total.float32_error, error)
-            total.terms += terms
+            perturbation, error = ((each - g).abs().float() for each in (g_perturbed, g_float32))
+            self.sums[name] = _Sum(type(layer).__name__, g.clone(), perturbation, error, terms, unit)
 
-    def judge(self, captured: Mapping[str, Array], glue: Mapping[str, Tensor]) -> Iterator[Finding]:
-        """Judge the captured gradients of parameters.
+    def add_glue(
+        self, exact: Mapping[str, Tensor], perturbed: Mapping[str, Tensor], float32: Mapping[str, Tensor]
+    ) -> None:
+        """Add the parts of the gradients that come from glue code, as a head has that uses the weight of an embedding.
 
-        glue: parameter -> the part of its gradient that comes from glue code.
+        exact, perturbed, float32: parameter -> its gradient in each pass.
         """
+        for name in exact.keys() & perturbed.keys() & float32.keys() & self.sums.keys():
+            self._add(self.sums[name], exact[name], perturbed[name], float32[name], 0)
+
+    @staticmethod
+    def _add(total: _Sum, g: Tensor, g_perturbed: Tensor, g_float32: Tensor, terms: int) -> None:
+        """Add a part of a gradient to the others. The arguments are those of ``add``, of one parameter."""
+        total.exact += g
+        total.perturbation = torch.hypot(total.perturbation, (g_perturbed - g).abs().float())
+        total.float32_error = torch.hypot(total.float32_error, (g_float32 - g).abs().float())
+        total.terms += terms
+
+    def judge(self, captured: Mapping[str, Array]) -> Iterator[Finding]:
+        """Judge the captured gradients of parameters."""
         for name, total in self.sums.items():
             if name not in captured:
                 continue
-            exact = total.exact + glue[name] if name in glue else total.exact
-            gradient, perturbation, error = torch.from_numpy(captured[name]), total.perturbation, total.float32_error
+            gradient, exact = torch.from_numpy(captured[name]), total.exact
+            perturbation, error = total.perturbation, total.float32_error
             unit = total.unit
             if exact.dim() == 1:  # the floor of a single value varies too much, so all values are one channel
                 exact, gradient = exact[None], gradient[None]

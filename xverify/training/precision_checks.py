@@ -16,9 +16,8 @@ from ..results.verdicts import Verdict
 from ..weights.canonical import Array
 from ..worker.messages_training import Scaling, StepTaken, TrainingCaptured
 from ..workload.recipe import Recipe
-from .compared import rms
 from .optimizer_check import EQUAL_RHO
-from .recipe_checks import trained
+from .recipe_checks import distance, of_rounding, trained, vague_gradients
 from .step import Step
 
 FLOAT32 = "float32"
@@ -81,9 +80,9 @@ def _judge_unscaled(step: Step) -> Check:
     found = {name: np.asarray(step.taken[f"accumulated/{name}"], np.float64) for name in names}
     own = {name: _own_gradient(step, name) for name in names}
     floors = {name: step.truth.floors[step.stored(name)] for name in names}
-    worst, place = max((rms(found[name] - own[name]) / floors[name] if floors[name] else 0.0, name) for name in names)
+    worst, place = max((distance(found[name], own[name], floors[name]), name) for name in names)
     if worst <= EQUAL_RHO:
-        return Check("unscaling", step.number, Verdict.EQUAL, worst, compared=len(names), known=len(names))
+        return of_rounding("unscaling", step, worst, len(names), vague_gradients(step, own, floors))
     says = f"{place}: the gradient that is clipped, or given to the optimizer, is {worst:.3g} x its noise floor away from its own"
     factor = common_factor([(found[name], own[name]) for name in names])
     if factor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from statistics import median
@@ -12,13 +12,13 @@ import numpy as np
 
 from ..results.records import Check
 from ..results.verdicts import Verdict
-from ..verdict.limits import UNIT, growth
+from ..verdict.limits import NULL, UNIT, growth
 from ..weights.canonical import Array
 from ..workload.keys import average_key
 from ..workload.optimizers import Optimizer
 from ..workload.recipe import CLIPS, DIFFERENCES, Group, Recipe, averaged, clip_factors
 from ..workload.schedule import late_one_cycle
-from .compared import rms
+from .compared import quotient, rms, share_of
 from .optimizer_check import DRIFT_RHO, EQUAL_RHO
 from .step import Step
 
@@ -63,15 +63,17 @@ def _judged(
     same: Callable[[Callable[[str], Array]], bool],
     known: Sequence[Explanation],
     wrong: Sequence[Explanation],
+    vague: Collection[str] = (),
 ) -> Check:
     """The check that follows from the ratios of all parameters.
 
     ratios: parameter -> residual / noise floor. same: whether a wrong step explains all results.
     known: differences of the framework by their names. wrong: mistakes by what the report says of them.
+    vague: parameters in whose results a fault would not show.
     """
     count, (worst, place) = len(ratios), max((ratio, parameter) for parameter, ratio in ratios.items())
     if worst <= EQUAL_RHO:
-        return Check(name, step.number, Verdict.EQUAL, worst, compared=count, known=count)
+        return of_rounding(name, step, worst, count, vague)
     for difference, explained in known:
         if same(explained):
             says = f"{difference}: {DIFFERENCES[difference]}"
@@ -82,13 +84,23 @@ def _judged(
     return Check(name, step.number, verdict, worst, says, compared=count, known=count)
 
 
-def _ratio(found: Array, exact: Array, floor: float) -> float:
-    """rms(found - exact) / floor; infinite for NaN and infinities."""
+def of_rounding(name: str, step: Step, worst: float, count: int, vague: Collection[str]) -> Check:
+    """The check of gradients that differ by rounding alone. worst: the largest ratio. vague: see ``vague_gradients``."""
+    if len(vague) < count:
+        return Check(name, step.number, Verdict.EQUAL, worst, compared=count - len(vague), known=count)
+    says = f"rounding alone may change every gradient by over {NULL[step.recipe.precision]:.0%}"
+    return Check(name, step.number, Verdict.UNTESTED, says=says, known=count)
+
+
+def vague_gradients(step: Step, own: Arrays, floors: Mapping[str, float]) -> set[str]:
+    """The gradients that rounding alone may change as much as a fault. floors: the rms of the noise of each."""
+    return {name for name, each in own.items() if not share_of(floors[name], rms(each)) <= NULL[step.recipe.precision]}
+
+
+def distance(found: Array, exact: Array, floor: float) -> float:
+    """rms(found - exact) / floor; infinite for NaN and infinities, and 0.0 where the floor is not known."""
     residual = found.astype(np.float64) - exact
-    if not np.isfinite(residual).all():
-        return math.inf
-    size = rms(residual)
-    return size / floor if floor else math.inf * bool(size)
+    return quotient(rms(residual), floor) if np.isfinite(residual).all() else math.inf
 
 
 def _judge_accumulation(step: Step, recipe: Recipe) -> Check:
@@ -101,8 +113,10 @@ def _judge_accumulation(step: Step, recipe: Recipe) -> Check:
     def floor(name: str) -> float:
         return math.hypot(UNIT * rms(np.abs(parts(name)).sum(0)), step.truth.floors[step.stored(name)])
 
+    floors = {name: floor(name) for name in names}
+
     def ratio(name: str, exact: Array) -> float:
-        return _ratio(step.taken[f"accumulated/{name}"], exact, floor(name))
+        return distance(step.taken[f"accumulated/{name}"], exact, floors[name])
 
     def same(explained: Callable[[str], Array]) -> bool:
         return all(ratio(name, explained(name)) <= DRIFT_RHO for name in names)
@@ -112,8 +126,9 @@ def _judge_accumulation(step: Step, recipe: Recipe) -> Check:
         ("it is that of the last micro-batch alone", lambda name: parts(name)[-1] / count),
         ("it is that of the last micro-batch alone", lambda name: parts(name)[-1]),
     ]
-    ratios = {name: ratio(name, parts(name).mean(0)) for name in names}
-    return _judged("accumulation", step, ratios, same, [], wrong)
+    own = {name: parts(name).mean(0) for name in names}
+    ratios = {name: ratio(name, own[name]) for name in names}
+    return _judged("accumulation", step, ratios, same, [], wrong, vague_gradients(step, own, floors))
 
 
 def _judge_clipping(step: Step, recipe: Recipe, variants: Sequence[str]) -> Check:
@@ -127,7 +142,7 @@ def _judge_clipping(step: Step, recipe: Recipe, variants: Sequence[str]) -> Chec
     of_one = cache(lambda name: _noise_of_norm([own[name]]))
 
     def ratio(name: str, exact: Array, noise: float) -> float:
-        return _ratio(step.taken[f"clipped/{name}"], exact, noise * rms(exact))
+        return distance(step.taken[f"clipped/{name}"], exact, noise * rms(exact))
 
     def away(name: str) -> float:
         noise = {"clip_norm": of_all, "clip_value": UNIT}.get(how) or of_one(name)
@@ -286,7 +301,7 @@ def _judge_average(step: Step, recipe: Recipe, variants: Sequence[str]) -> Check
         return UNIT * rms(np.abs(after[name]) + np.abs(before[name] if (known := old[name]) is None else known))
 
     def ratio(name: str, exact: Array) -> float:
-        return _ratio(step.taken[f"state/{average_key(name)}"], exact, floor(name))
+        return distance(step.taken[f"state/{average_key(name)}"], exact, floor(name))
 
     def same(explained: Callable[[str], Array]) -> bool:
         return all(ratio(name, explained(name)) <= EQUAL_RHO for name in names)
