@@ -26,7 +26,8 @@ class Graph:
 
     inputs, outputs: declarations, e.g. "float[N,16] x"; "float" is replaced where the graph has another type.
     weights: name -> float32 array, or whole numbers.
-    scaled: the weight of which one index of the last axis (of a convolution the first) is multiplied; biased: one to which is added.
+    scaled: the weight of which one index of the last axis (of a convolution the first) is multiplied.
+    biased: the weight to one value of which something is added.
     swaps: (text, other text) -> a fault of one size; "{size}" in it becomes 1 + each relative size.
     draws: input -> how its values are made from a generator and a shape.
     given: whether right runs have these inputs, too, and not those that the check draws.
@@ -105,9 +106,7 @@ def attention(draw: Draw, mask: str, **more: Any) -> Graph:
     return replace(base, **fields)
 
 
-SUBTRACTED = (
-    "m = Cast<to=T>(mask)\n i = Sub(one, m)\n r = Mul(i, low)\n u = Unsqueeze(r, axis)\n a = Add(s, u)"
-)
+SUBTRACTED = "m = Cast<to=T>(mask)\n i = Sub(one, m)\n r = Mul(i, low)\n u = Unsqueeze(r, axis)\n a = Add(s, u)"
 SELECTED = "c = Cast<to=9>(mask)\n u = Unsqueeze(c, axis)\n a = Where(u, s, low)"
 
 
@@ -191,7 +190,9 @@ def softmax_saturated(draw: Draw) -> Graph:
 
 
 def tanh_saturated(draw: Draw) -> Graph:
-    return linear(draw, "s = Mul(h, times)\n t = Tanh(s)\n y = MatMul(t, v)", times=scalar(15.0), v=draw.matrix(CLASSES, CLASSES))
+    return linear(
+        draw, "s = Mul(h, times)\n t = Tanh(s)\n y = MatMul(t, v)", times=scalar(15.0), v=draw.matrix(CLASSES, CLASSES)
+    )
 
 
 def log_softmax(draw: Draw) -> Graph:
@@ -220,7 +221,11 @@ def router(draw: Draw) -> Graph:
 
 
 def cancellation(draw: Draw) -> Graph:
-    return linear(draw, "g = Add(h, large)\n y = Sub(g, large)", large=scalar(1e4))
+    return linear(draw, "g = Add(h, large)\n y = Sub(g, large)", large=scalar(1e3))
+
+
+def cancellation_deep(draw: Draw) -> Graph:
+    return linear(draw, "g = Add(h, large)\n y = Sub(g, large)", large=scalar(1e5), expects="UNTESTED")
 
 
 def offset(draw: Draw) -> Graph:
@@ -230,7 +235,9 @@ def offset(draw: Draw) -> Graph:
 def logistic(draw: Draw, steps: int) -> str:
     lines = ["v0 = Sigmoid(h)"]
     for step in range(steps):
-        lines.append(f"o{step} = Sub(one, v{step})\n m{step} = Mul(v{step}, o{step})\n v{step + 1} = Mul(m{step}, rate)")
+        lines.append(
+            f"o{step} = Sub(one, v{step})\n m{step} = Mul(v{step}, o{step})\n v{step + 1} = Mul(m{step}, rate)"
+        )
     return "\n".join([*lines, f"y = Identity(v{steps})"])
 
 
@@ -243,7 +250,8 @@ def chaos_long(draw: Draw) -> Graph:
 
 
 def denormal(draw: Draw) -> Graph:
-    return linear(draw, "g = Mul(h, small)\n y = Mul(g, small)", small=scalar(1e-20))
+    """Numbers that a processor may flush to zero."""
+    return linear(draw, "g = Mul(h, small)\n y = Mul(g, small)", small=scalar(1e-20), expects="UNTESTED")
 
 
 def tiny(draw: Draw) -> Graph:
@@ -302,7 +310,9 @@ def running_sum(draw: Draw) -> Graph:
 
 def gelu(draw: Draw) -> Graph:
     exact = "s = Div(h, root)\n e = Erf(s)\n"
-    cube = "s = Mul(h, h)\n s2 = Mul(s, h)\n s3 = Mul(s2, cubed)\n s4 = Add(h, s3)\n s5 = Mul(s4, rootpi)\n e = Tanh(s5)\n"
+    cube = (
+        "s = Mul(h, h)\n s2 = Mul(s, h)\n s3 = Mul(s2, cubed)\n s4 = Add(h, s3)\n s5 = Mul(s4, rootpi)\n e = Tanh(s5)\n"
+    )
     return linear(
         draw, exact + "o = Add(e, one)\n t = Mul(h, o)\n g = Mul(t, half)\n y = MatMul(g, v)", root=scalar(math.sqrt(2)),
         one=scalar(1.0), half=scalar(0.5), v=draw.matrix(CLASSES, CLASSES), cubed=scalar(0.044715),
@@ -349,7 +359,12 @@ def float16_attention(draw: Draw) -> Graph:
 
 
 def convolutions(draw: Draw) -> Graph:
-    weights = {"w": draw.matrix(8, 3, 3, 3) * 2, "b": draw.vector(8), "w2": draw.matrix(8, 8, 3, 3) * 2, "b2": draw.vector(8)}
+    weights = {
+        "w": draw.matrix(8, 3, 3, 3) * 2,
+        "b": draw.vector(8),
+        "w2": draw.matrix(8, 8, 3, 3) * 2,
+        "b2": draw.vector(8),
+    }
     weights |= {"w3": draw.matrix(8, CLASSES), "b3": draw.vector(CLASSES)}
     nodes = (
         "c = Conv<pads=[1, 1, 1, 1]>(x, w, b)\n r = Relu(c)\n d = Conv<pads=[1, 1, 1, 1], strides=[2, 2]>(r, w2, b2)\n"
@@ -377,10 +392,11 @@ def lookup(draw: Draw) -> Graph:
 GRAPHS: Mapping[str, Callable[[Draw], Graph]] = {
     each.__name__.replace("_", "-"): each
     for each in (
-        mask_lowest, mask_ten_thousand, mask_selected, mask_infinite, mask_bool, mask_rows, mask_rows_ten_thousand, mask_scores,
-        masked_class, halves, whole_numbers, threshold, sigmoid_saturated, softmax_saturated, tanh_saturated, log_softmax,
-        exponential, ties, router, cancellation, offset, chaos_short, chaos_long, denormal, tiny, large_channel, large_item,
-        wild_values, norm_constant_rows, norm_eps, one_pass_variance, unit_vectors, running_sum, gelu, mlp, mlp_deep, mlp_tanh,
-        float64_mlp, float64_tiny, float16_mlp, float16_attention, convolutions, batch_norm, lookup,
+        mask_lowest, mask_ten_thousand, mask_selected, mask_infinite, mask_bool, mask_rows, mask_rows_ten_thousand,
+        mask_scores, masked_class, halves, whole_numbers, threshold, sigmoid_saturated, softmax_saturated,
+        tanh_saturated, log_softmax, exponential, ties, router, cancellation, cancellation_deep, offset, chaos_short,
+        chaos_long, denormal, tiny, large_channel, large_item, wild_values, norm_constant_rows, norm_eps,
+        one_pass_variance, unit_vectors, running_sum, gelu, mlp, mlp_deep, mlp_tanh, float64_mlp, float64_tiny,
+        float16_mlp, float16_attention, convolutions, batch_norm, lookup,
     )
 }  # fmt: skip

@@ -117,9 +117,11 @@ def faulty(line: Line, item: Item, folder: Path) -> str:
 
 
 def judge(line: Line, answer: floor_files.Answer, pairs: Sequence[tuple[float, float]]) -> str:
-    """Count one fault. pairs: (its relative error, the stated detection limit) of every output, and of every layer that it is in."""
+    """Count one fault. pairs: (its relative error, the stated detection limit) of every output, or of the layer that it is in."""
     verdict = answer.verdicts.get("conversion", "no row")
     error = max((error for error, _ in pairs), default=0.0)
+    if verdict == floor_models.NO_LAYER:
+        return ""
     line.faults += 1
     if verdict == Verdict.UNTESTED.value:
         line.untested += 1
@@ -172,7 +174,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", default="", help="names of graphs and models (default: all)")
     parser.add_argument("--every", type=int, default=1, help="every N-th run alone (default: %(default)s)")
-    parser.add_argument("--seeds", type=int, default=20, help="right runs of each graph; a model has a fifth (default: %(default)s)")
+    parser.add_argument(
+        "--seeds", type=int, default=20, help="right runs of each graph; a model has a fifth (default: %(default)s)"
+    )
     parser.add_argument("--graphs", action="store_true", help="the graphs alone")
     parser.add_argument("--models", action="store_true", help="the models alone")
     parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
