@@ -13,6 +13,7 @@ terms in another order. Models are those of the zoo and of tests/ports (floor_mo
 from __future__ import annotations
 
 import argparse
+import math
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -126,10 +127,11 @@ def judge(line: Line, answer: floor_files.Answer, pairs: Sequence[tuple[float, f
     if verdict == Verdict.UNTESTED.value:
         line.untested += 1
     elif verdict in PASSES:
-        above = max((error / limit if limit else float(error > 0) * 2 for error, limit in pairs), default=0.0)
-        if above > 1:
+        above = [(error, limit) for error, limit in pairs if error > limit]
+        if above:
             line.missed += 1
-            return f"a fault of {error:.2g} is {verdict}, {above:.3g} times the detection limit that was stated"
+            worst, limit = max(above, key=lambda pair: pair[0] / pair[1] if pair[1] else math.inf)
+            return f"a fault of {worst:.2g} is {verdict}, and the detection limit that was stated is {limit:.2g}"
     elif verdict in (Verdict.DRIFT.value, Verdict.DIFFERENT.value, Verdict.INVALID.value):
         line.caught.append(error)
     else:
