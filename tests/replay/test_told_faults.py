@@ -2,7 +2,9 @@
 
 import csv
 
+import numpy as np
 import pytest
+from modelfiles import save_onnx
 
 from xverify.results.file import read
 from xverify.testing.failing import failures
@@ -69,7 +71,7 @@ def ported(xverify, tmp_path):
 
 # -- a named fault is a fault -----------------------------------------------------------------------------------------
 
-SMALL_GELU = (("self.act(self.norm(self.fc1(x)))", "self.act(0.1 * self.norm(self.fc1(x)))"),)
+SMALL_GELU = (("self.act(self.norm(self.fc1(x)))", "self.act(0.035 * self.norm(self.fc1(x)))"),)
 
 
 @pytest.mark.parametrize(
@@ -221,3 +223,66 @@ def test_a_row_of_which_most_layers_show_no_fault_is_untested(ported):
     assert (done.code, error["verdict"]) == (4, "UNTESTED"), done.out
     assert "would not have been seen in 8 of 13 layers (`shift0`, `shift1`, `shift2` and 5 more)" in error["reason"]
     assert "at least 50% must be judged" in error["reason"]
+
+
+# -- other frameworks, and files ---------------------------------------------------------------------------------------
+
+KERAS = """
+import keras
+from keras import layers
+
+
+def build():
+    x = keras.Input((16,))
+    y = layers.LayerNormalization(epsilon=1e-6, name="norm")(layers.Dense(32, name="fc1")(x))
+    y = layers.Activation(lambda t: keras.activations.gelu(t, approximate=False), name="act")(y)
+    return keras.Model(x, layers.Dense(8, name="fc2")(y))
+"""
+
+
+@pytest.mark.slow
+def test_a_small_named_fault_of_a_keras_port_fails_and_the_right_port_is_equal(xverify, tmp_path):
+    pytest.importorskip("keras")
+    pytest.importorskip("tensorflow")
+    for name, text in (("spec.py", SPEC), ("torch.py", MODEL), ("tensorflow.py", KERAS)):
+        (tmp_path / name).write_text(text)
+    run = ("run", tmp_path, "--subjects", "torch:eager,tensorflow:eager", "--no-timing")
+    right = xverify(*run)
+    assert (right.code, right.row("tensorflow:eager")["error"]["verdict"]) == (0, "EQUAL"), right.out
+    (tmp_path / "tensorflow.py").write_text(KERAS.replace("epsilon=1e-6", "epsilon=1e-5"))
+    wrong = xverify(*run)
+    error = wrong.row("tensorflow:eager")["error"]
+    assert (wrong.code, error["verdict"]) == (1, "DIFFERENT"), wrong.out
+    assert error["noise_ratio"] < 40
+    assert error["reason"] == "a small fault: `norm` behaves as eps=1e-05; the reference has 1e-06"
+
+
+def test_a_check_shows_its_detection_limit_and_can_be_asked_for_more(xverify, tmp_path):
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    weights = np.random.default_rng(0).standard_normal((16, 8))
+    nodes = [
+        onnx.helper.make_node("MatMul", ["x", "w"], ["h"], name="product"),
+        onnx.helper.make_node("Add", ["h", "far"], ["up"], name="up"),
+        onnx.helper.make_node("Sub", ["up", "far"], ["shifted"], name="down"),
+    ]
+    sides = {"x": ["N", 16]}, {"h": ["N", 8]}
+    constants = {"w": weights.astype(np.float32), "far": np.full(8, 1e6, np.float32)}
+    plain = save_onnx(tmp_path / "plain.onnx", nodes[:1], *sides, constants)
+    file = tmp_path / "check.json"
+    done = xverify("check", plain, "--json", file, "--details")
+    error = read(file).rows[0].error
+    assert (done.code, error.verdict) == (0, "EQUAL"), done.out
+    assert 1e-8 < error.detection_limit < 1e-4
+    assert "detection limit" in done.out
+    assert "a relative error from" in done.out
+    assert xverify("check", plain, "--require", 2 * error.detection_limit).code == 0
+    done = xverify("check", plain, "--require", error.detection_limit / 2)
+    assert (done.code, "would not have been seen in `h`" in done.out) == (4, True), done.out
+    hidden = save_onnx(tmp_path / "hidden.onnx", nodes, sides[0], {"shifted": ["N", 8]}, constants)
+    done = xverify("check", hidden, "--json", file)
+    assert (done.code, read(file).rows[0].error.verdict) == (4, "UNTESTED"), done.out
+    assert (
+        "would not have been seen in 4 of 6 outputs (the first is `shifted`, case 0); at least 50% must be judged"
+        in done.out
+    )

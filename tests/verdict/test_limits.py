@@ -32,7 +32,7 @@ def test_a_residual_of_zero_is_equal_and_a_residual_without_a_floor_is_not():
 
 @pytest.mark.parametrize(
     ("ratio", "channel", "verdict"),
-    [(4, 12, "EQUAL"), (4.01, 0, "DRIFT"), (0, 12.1, "DRIFT"), (40, 60, "DRIFT"), (40.1, 0, "DIFFERENT"),
+    [(4, 15, "EQUAL"), (4.01, 0, "DRIFT"), (0, 15.1, "DRIFT"), (40, 60, "DRIFT"), (40.1, 0, "DIFFERENT"),
      (0, 60.1, "DIFFERENT"), (math.nan, 0, "DIFFERENT"), (math.inf, 0, "DIFFERENT")],
 )  # fmt: skip
 def test_limits_of_a_layer(ratio, channel, verdict):

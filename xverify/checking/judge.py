@@ -13,6 +13,7 @@ from ..results.layers import Layers
 from ..results.precision import Precision
 from ..results.records import Error
 from ..results.verdicts import Verdict
+from ..verdict.judgement import without_witness
 from ..verdict.limits import CAP, UNIT
 from ..verdict.outputs import Floor, compare
 from ..weights.canonical import Array
@@ -186,6 +187,8 @@ def _judged(
         rounding_floors=rounding_floors,
         cap=cap,
     )
+    if meaning.unmoved:
+        error = without_witness(error)
     found = {
         name: figures(((meaning.outputs[f"{case}/{name}"], outputs[f"{case}/{name}"]) for case in cases), cases)
         for name in names

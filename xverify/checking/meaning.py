@@ -41,6 +41,7 @@ class Meaning:
     says: where the outputs come from, as a phrase.
     cases: number of cases, the first ones, that were evaluated; None: all.
     rounding_floors: ``floors`` with the error of the nodes that the runtime approximates; None where there are none.
+    unmoved: whether the outputs stay within the limits with other weights, so that no fault in a weight could show.
     """
 
     outputs: Outputs
@@ -51,6 +52,7 @@ class Meaning:
     says: str
     cases: int | None = None
     rounding_floors: Floors | None = None
+    unmoved: bool = False
 
 
 def with_approximations(
@@ -128,14 +130,17 @@ def _residual(outputs: Outputs, exact: Outputs, key: str) -> float:
 
 
 def _evaluated(opened: Opened, inputs: Path, outputs: Outputs, graphs: Worker, seed: int, notes: list[str]) -> Meaning:
-    exact, floors, reply = evaluated(opened, inputs, graphs, "exact", seed, ENOUGH, state=dict(opened.state))
+    exact, floors, reply = evaluated(
+        opened, inputs, graphs, "exact", seed, ENOUGH, state=dict(opened.state), witness=True
+    )
     known = len({key.partition("/")[0] for key in outputs})
     if reply.cases < known:
         notes.append(
             f"{opened.label}: the first {reply.cases} of {known} input cases were compared, because one takes "
             f"{reply.seconds / reply.cases:.1f} s in float64"
         )
-    return Meaning(exact, Rounded(exact, outputs), floors, True, "float64", "its graph in float64", reply.cases)
+    says, unmoved = "its graph in float64", reply.unmoved
+    return Meaning(exact, Rounded(exact, outputs), floors, True, "float64", says, reply.cases, unmoved=unmoved)
 
 
 class Rounded(Mapping[str, Array]):

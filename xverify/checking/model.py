@@ -233,7 +233,13 @@ class ModelReference:
         self.notes = tuple(self._notes(prepared, found))
         says = summary.reference(request, prepared, Export(), found, ()).floor
         return Meaning(
-            found.outputs, found.float32, self._floors(found), found.noise_floors is not None, found.precision, says
+            found.outputs,
+            found.float32,
+            self._floors(found),
+            found.noise_floors is not None,
+            found.precision,
+            says,
+            unmoved=found.unmoved,
         )
 
     def _floors(self, found: Truth) -> Floors:

@@ -11,6 +11,7 @@ from ..reference.replayed import ReplayedLayers
 from ..reference.truth import Truth
 from ..results.records import Error
 from ..results.verdicts import Verdict
+from ..verdict.judgement import without_witness
 from ..verdict.outputs import compare
 from ..verdict.steadiness import Change, change
 from ..weights import npz
@@ -93,7 +94,7 @@ def _compare(
     returned = None
     if replayed is not None and not replayed.of_callable(subject.label, subject.mode):
         returned = npz.OnDisk(*replayed.returned.values())
-    return compare(
+    error = compare(
         mine,
         truth.outputs,
         truth.float32,
@@ -106,6 +107,7 @@ def _compare(
         None if replayed is None else replayed.rounding_floors,
         "" if subject.adapter.runs_export else f"{subject.adapter.reads()}.py",
     )
+    return without_witness(error) if truth.unmoved else error
 
 
 def _randomness(error: Error, found: Change, calls: Calls) -> str:

@@ -18,6 +18,7 @@ from ..worker import messages_reference
 from ..workload import probe
 from .build import Prepared, ReferenceProcess, single_inputs
 from .repeated import randomness, run_twice
+from .witness import unmoved
 
 SAMPLES, MORE_SAMPLES = 4, 16  # perturbed passes of each case; when an output is beyond a limit
 SEEDS = 100  # what is added to the seed, so that the samples are new ones
@@ -40,6 +41,7 @@ class Truth:
     layers: the canonical layers; empty when they cannot be replayed. replay_problem: why they cannot, "" when they can.
     tested, untested: the weights and constants in which a fault would show in the outputs, and those in which it would not.
     constant: the outputs of the reference that are the same for every input.
+    unmoved: whether its outputs stay within the limits with other weights, so that no fault in a weight could show.
     """
 
     outputs: Outputs
@@ -54,6 +56,7 @@ class Truth:
     tested: tuple[str, ...] = ()
     untested: tuple[str, ...] = ()
     constant: tuple[str, ...] = ()
+    unmoved: bool = False
 
     @property
     def unusable(self) -> str:
@@ -83,7 +86,11 @@ def evaluate(process: ReferenceProcess, prepared: Prepared, float32: Outputs) ->
     found = _evaluated(process, prepared, float32, problem)
     spec, cases = process.folder.spec, range(process.request.cases)
     constant = verdict.constant_outputs(found.outputs, spec, cases)
-    return replace(found, constant=constant)
+    if found.unusable or found.noise_floors is None:
+        return replace(found, constant=constant)
+    process.phase("computing with other weights, to see that the comparison can fail")
+    stays = unmoved(process, prepared, found.outputs, found.noise_floors, found.precision != "float32")
+    return replace(found, constant=constant, unmoved=stays)
 
 
 def _evaluated(process: ReferenceProcess, prepared: Prepared, float32: Outputs, problem: str) -> Truth:

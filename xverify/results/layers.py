@@ -25,7 +25,7 @@ class LayerError:
         the outputs of earlier layers.
     verdict: the worst verdict on a tensor of the layer; UNTESTED where all are EQUAL and one of them could not have shown a fault.
     faulty: "output" when the layer itself has the worst finding, "input" when the glue code before it has; in a backward pass the
-        name of the gradient.
+        name of the gradient. Of a layer that is UNTESTED, the tensor in which no fault could have shown.
     terms: length of the sums behind one value.
     mean_abs, max_abs, rel_rms: errors of the worst finding.
     reason: why no ratio could be computed; None when one was computed.
@@ -85,7 +85,8 @@ class LayerError:
         first: whether it is the first fault in the order of computation.
         """
         if self.verdict == Verdict.UNTESTED:
-            return f"{self.layer} is UNTESTED: {self._unseen}"
+            given = "what is given to " if self.faulty == "input" else ""
+            return f"{given}{self.layer} is UNTESTED: {self._unseen}"
         return self._says(before, first) + (f" (input case {self.case})" if self.case else "")
 
     def _says(self, before: str, first: bool) -> str:

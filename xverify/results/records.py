@@ -149,8 +149,8 @@ class Error:
     timed_cases: number of input cases whose outputs come from timed calls.
     noise_ratio: rho, rms of the difference / the noise of all layers; of the worst output; None when it was not modelled.
     layers: what a replay found.
-    detection_limit: the smallest relative error that would not have been EQUAL, of the output in which it is largest; None when it
-        was not measured.
+    detection_limit: the smallest relative error that would not have been EQUAL, of the judged output in which it is largest; None
+        when it was not measured.
     judged: share of the outputs and of the layers' weights that were judged, in training of the trained values; None when nothing
         says.
     """

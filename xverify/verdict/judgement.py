@@ -122,6 +122,16 @@ def conclusion(tensors: Sequence[TensorError], context: Context) -> tuple[Verdic
     return verdict, reason, share
 
 
+UNMOVED = "with all weights drawn anew, the outputs stay within the limits: no fault in a weight could show"
+
+
+def without_witness(error: Error) -> Error:
+    """The error of a comparison that no other weights would change: it is UNTESTED, where it is not wrong."""
+    if error.verdict >= Verdict.UNTESTED:
+        return error
+    return replace(error, verdict=Verdict.UNTESTED, reason="; ".join(filter(None, [UNMOVED, error.reason])))
+
+
 def demanded(error: Error, require: float | None, strict: bool) -> Error:
     """The error with what a user asks of it: UNTESTED when it does not show enough.
 
@@ -181,11 +191,10 @@ def _unjudged(tensors: Sequence[TensorError], layers: Layers | None, context: Co
     parts = []
     vague = [tensor for tensor in tensors if _verdict(tensor) == Verdict.UNTESTED]
     if vague:
-        names = dict.fromkeys(f"{tensor.output}, case {tensor.case}" for tensor in vague)
-        parts.append(f"{len(vague)} of {len(tensors)} outputs ({named(names)})")
+        parts.append(f"{len(vague)} of {len(tensors)} outputs (the first is `{vague[0].output}`, case {vague[0].case})")
     if layers is not None and layers.untested:
-        names = dict.fromkeys(layer.layer for layer in layers.untested)
-        parts.append(f"{len(layers.untested)} of {len(layers.layers)} layers ({named(names)})")
+        names = named(layer.layer for layer in layers.untested)
+        parts.append(f"{len(layers.untested)} of {len(layers.layers)} layers ({names})")
     return f"UNTESTED: a relative error of {context.cap:g} would not have been seen in {' and '.join(parts)}"
 
 

@@ -115,6 +115,8 @@ def _layer(name: str, findings: Sequence[Finding], calls: int, explanation: Expl
     glue = first.glue or worst.glue or next((finding.glue for finding in findings if finding.glue), "")
     if explanation is not None and explanation.earlier and worst.what == INPUT:
         glue, explanation = explanation.says, None  # it tells what the layer is given
+    verdict = _verdict(worst, findings, small)
+    vague = next((finding for finding in findings if not finding.judged), worst)
     return LayerError(
         layer=name,
         kind=worst.kind,
@@ -122,8 +124,8 @@ def _layer(name: str, findings: Sequence[Finding], calls: int, explanation: Expl
         ratio=max((finding.ratio for finding in findings if finding.computed_by_layer), default=0.0),
         channel_ratio=max((finding.channel_ratio for finding in findings), default=0.0),
         input_ratio=max((finding.ratio for finding in findings if not finding.computed_by_layer), default=0.0),
-        verdict=_verdict(worst, findings, small),
-        faulty=worst.what,
+        verdict=verdict,
+        faulty=vague.what if verdict == Verdict.UNTESTED else worst.what,
         terms=worst.terms,
         mean_abs=worst.mean_abs,
         max_abs=worst.max_abs,

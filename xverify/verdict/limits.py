@@ -16,10 +16,11 @@ from ..weights.canonical import Array
 UNIT = 2.0**-24  # unit roundoff of float32: half the distance from 1.0 to the next larger number
 UNITS = {"float16": 2.0**-11, "bfloat16": 2.0**-8}  # unit roundoff of the lower precisions
 EQUAL_R, DRIFT_R = 4.0, 40.0  # of R: residual / noise floor of a layer
-EQUAL_C, DRIFT_C = 12.0, 60.0  # of C: the same for its worst group of values
+EQUAL_C, DRIFT_C = 15.0, 60.0  # of C: the same for its worst group of values
 EQUAL_BACKWARD_R = 5.0  # of R of a gradient; clean gradients have up to 3.54
 EQUAL_RHO, DRIFT_RHO, COHERENT_RHO = 3.0, 10.0, 30.0  # of rho: residual of a model's output / noise of all its layers
 LIFT = 0.01  # share of the median squared noise of a decade that is added to the noise of each of its groups
+TYPICAL = 0.1  # the same of the decade of the median value, for smaller values: an error of that absolute size is rounding, too
 UNDETERMINED = 1 / 8  # noise / size of a value that has no significant digit
 CAP = 1e-2  # relative error; where a comparison would not show a larger one, it shows nothing
 CAP_UNITS = 32.0  # units roundoff; the same in a precision in which this is more than CAP

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..weights.canonical import Array
-from .limits import LIFT, UNDETERMINED, UNIT, mean_with_doubt
+from .limits import LIFT, TYPICAL, UNDETERMINED, UNIT, mean_with_doubt
 from .sizes import rms
 
 LEAST_GROUP = 8  # values of one item or one index within a decade
@@ -187,7 +187,9 @@ class _Groups:
                 ratios = np.where(errors > 0, np.sqrt(errors / floors), 0.0)
             ratio = max(ratio, float(ratios.max(initial=0.0)))
             shares.append((np.sqrt(floors / np.maximum(sizes, counts)), counts))
-        typical, worst = _median_and_largest(shares)
+        typical, worst = (
+            _median_and_largest(shares) if self.determined or not self.undetermined else (math.inf, math.inf)
+        )
         where = tuple(tuple(int(i) for i in np.unravel_index(place, shape)) for place in self.where)
         return Local(ratio, self._whole(), typical, worst, self.determined, self.undetermined, where)
 
@@ -202,10 +204,18 @@ class _Groups:
         return quotient(math.sqrt(error), math.sqrt(noise))
 
     def _lift(self) -> Array:
-        """A share of the median squared noise of each decade. A group that is almost exact would count its last bits otherwise."""
+        """What is added to the squared noise of each decade, in its own units.
+
+        A group that is almost exact would count its last bits otherwise. Runtimes compute functions such as the sigmoid with an
+        absolute error, so that values far below the others have few digits.
+        """
         totals = np.cumsum(self.levels, axis=1)
         median = np.argmax(totals >= np.maximum(1, totals[:, -1:] / 2), axis=1)
-        lift: Array = LIFT * np.where(median > 0, np.exp2(median.astype(np.float64) - BIAS), 0.0)
+        noise = np.where(median > 0, np.exp2(median.astype(np.float64) - BIAS), 0.0)
+        lift: Array = LIFT * noise
+        below = np.arange(min(LOWEST, self.count))
+        if self.count > LOWEST:
+            lift[below] += TYPICAL * noise[LOWEST] * 100.0 ** (LOWEST - below)
         return lift
 
 

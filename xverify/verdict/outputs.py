@@ -133,11 +133,16 @@ def compare(
         expected=len(expected),
         tensors=tuple(tensors),
         layers=layers,
-        detection_limit=max(
-            (each.detection_limit for each in tensors if each.detection_limit is not None), default=None
-        ),
+        detection_limit=_detection_limit(tensors),
         judged=share,
     )
+
+
+def _detection_limit(tensors: Sequence[TensorError]) -> float | None:
+    """The largest detection limit of the outputs that were judged, or of all where none was; None where none is known."""
+    known = [tensor for tensor in tensors if tensor.detection_limit is not None]
+    judged_ones = [tensor for tensor in known if tensor.verdict != Verdict.UNTESTED]
+    return max((tensor.detection_limit or 0.0 for tensor in judged_ones or known), default=None)
 
 
 def _without_empty(tensors: Sequence[TensorError]) -> tuple[list[TensorError], str]:
@@ -197,6 +202,22 @@ def noise_ratios(ours: Array, theirs: Array, exact: Array, floor: Floor) -> Loca
     # Without groups, the limit of rho is the one that an error meets.
     share = rule.EQUAL_RHO / rule.EQUAL_C * quotient(floor / largest, math.sqrt(sizes / max(1, count)))
     return Local(0.0, quotient(math.sqrt(squares / max(1, count)), floor / largest), share, share, count)
+
+
+def within_limits(ours: Array, exact: Array, floor: Floor) -> bool:
+    """Whether an output is EQUAL by the plain limits. ours: of the first items, which may be all.
+
+    Outputs that cannot be compared, or are not finite in the same places, are not.
+    """
+    if ours.ndim and ours.shape != exact.shape and ours.shape[1:] == exact.shape[1:]:
+        items = slice(len(ours))
+        exact, floor = exact[items], floor[items] if isinstance(floor, np.ndarray) and floor.ndim else floor
+    if ours.shape != exact.shape or not np.array_equal(np.isfinite(ours), np.isfinite(exact)):
+        return False
+    if exact.dtype.kind != "f":
+        return bool(np.array_equal(ours, exact))
+    found = noise_ratios(ours, exact, exact, floor)
+    return rule.classify_rho(found.whole, local=found.ratio) == Verdict.EQUAL
 
 
 def _in_groups(ours: Array, theirs: Array, exact: Array, noise: Callable[[slice, Array], Array]) -> Local:

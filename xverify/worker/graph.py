@@ -102,12 +102,13 @@ class GraphWork:
     def evaluate(self, request: EvaluateGraph) -> GraphEvaluated:
         """Compute the outputs of every case in float64, with the noise of their values."""
         from ..replay.graph.noise import noise
+        from ..replay.graph.witness import unmoved
 
         graph = self._graph(request.file)
         results: dict[str, Array] = {}
         noises: dict[str, Array] = {}
         fed: dict[str, Any] = {}  # of a type whose module only the worker of torch can import
-        begun, done = self.state.clock(), 0
+        begun, done, stays = self.state.clock(), 0, False
         for case, inputs in enumerate(_cases(request.inputs)):
             if request.cases and case not in request.cases:
                 continue
@@ -116,13 +117,15 @@ class GraphWork:
             done = case + 1
             computed = noise(graph, inputs, request.seed, request.samples, approximated=request.approximated, fed=fed)
             fed = {name: computed[output].value for name, output in request.state.items()}
+            if request.witness and case == 0:
+                stays = unmoved(graph, inputs, computed, request.seed)
             for name, found in computed.items():
                 key = case_key(case, name)
                 results[key] = np.asarray(found.exact)
                 noises[key] = np.asarray(found.noise)
         npz.save_file(results, Path(request.path))
         npz.save_file(noises, Path(request.noise))
-        return GraphEvaluated(done, self.state.clock() - begun)
+        return GraphEvaluated(done, self.state.clock() - begun, stays)
 
     def replay(self, request: ReplayGraph) -> Replayed:
         """Compute every node again in float64 from the values that a runtime gave it."""

@@ -65,10 +65,12 @@ class GraphEvaluated(Reply):
 
     cases: number of cases, the first ones, that were computed.
     seconds: duration of all of them.
+    unmoved: whether the outputs of the first one stay within the limits with other weights; False where it was not asked.
     """
 
     cases: int
     seconds: float
+    unmoved: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,7 @@ class EvaluateGraph(Request[GraphEvaluated]):
     approximated: names of nodes that the runtime approximates, whose error is added to the noise.
     state: input -> output. From the second case on, this input is what this output was in the case before, in each pass by itself.
     samples: perturbed evaluations of each case. cases: the cases to compute; empty: all, from the first.
+    witness: whether to evaluate the first case with other weights, too.
     """
 
     file: str
@@ -92,6 +95,7 @@ class EvaluateGraph(Request[GraphEvaluated]):
     state: dict[str, str] = field(default_factory=dict)
     samples: int = 2
     cases: tuple[int, ...] = ()
+    witness: bool = False
 
 
 @dataclass(frozen=True)

@@ -134,6 +134,7 @@ class Evaluate(Request[Evaluated]):
     inputs, weights: array files.
     float64: whether to convert weights and inputs to float64 first.
     state: input -> output. From the second case on, this input is what this output was in the case before.
+    restore: array file of the weights that the model gets afterwards; "": it keeps the others.
     """
 
     inputs: str
@@ -141,6 +142,7 @@ class Evaluate(Request[Evaluated]):
     weights: str
     float64: bool
     state: dict[str, str] = field(default_factory=dict)
+    restore: str = ""
 
 
 @dataclass(frozen=True)

@@ -152,9 +152,18 @@ class ReferenceWork:
 
     def evaluate(self, request: messages.Evaluate) -> Evaluated:
         """Compute the outputs of every case in the framework's first mode."""
+        model = self.state.float64_model() if request.float64 else self.state.model
+        self.state.write_weights(model, npz.OnDisk(Path(request.weights)))
+        try:
+            results = self._results(model, request)
+        finally:
+            if request.restore:
+                self.state.write_weights(model, npz.OnDisk(Path(request.restore)))
+        npz.save_file(results, Path(request.path))
+        return Evaluated({name: array.shape for name, array in results.items()})
+
+    def _results(self, model: Any, request: messages.Evaluate) -> dict[str, Array]:
         state, framework = self.state, self.state.framework
-        model = state.float64_model() if request.float64 else state.model
-        state.write_weights(model, npz.OnDisk(Path(request.weights)))
         cases = state.native_cases(request.inputs, request.float64)
         results: dict[str, Array] = {}
         with framework.float64_arithmetic() if request.float64 else framework.inference():
@@ -164,8 +173,9 @@ class ReferenceWork:
                 outputs = call(*(state.fed(native, results, case, request.state) if case else native))
                 framework.wait(outputs)
                 results.update(state.output_arrays(case, outputs))
-        npz.save_file(results, Path(request.path))
-        return Evaluated({name: array.shape for name, array in results.items()})
+        if request.restore:  # an output may share the memory of a weight
+            return {name: np.array(array) for name, array in results.items()}
+        return results
 
     # -- layers -------------------------------------------------------------------------------------------------------
 

@@ -210,6 +210,25 @@ def _perturbed(arrays: Mapping[str, NDArray[Any]], name: str, seed: int, unit: f
     return np.where(up, np.nextafter(array, np.float32(np.inf)), np.nextafter(array, np.float32(-np.inf)))
 
 
+def redrawn(arrays: Mapping[str, NDArray[Any]], seed: int) -> Changed:
+    """Weights that have nothing in common with these but their sizes and signs: exchanged among each other, and scaled."""
+    return Changed(
+        arrays, {}, {name: (shape_of(arrays, name), partial(_redrawn, arrays, name, seed)) for name in arrays}
+    )
+
+
+def _redrawn(arrays: Mapping[str, NDArray[Any]], name: str, seed: int) -> NDArray[Any]:
+    return drawn_anew(arrays[name], generator(seed, f"witness {name}"))
+
+
+def drawn_anew(array: NDArray[Any], random: np.random.Generator) -> NDArray[Any]:
+    """The values of one array exchanged among each other and scaled by 0.5 to 1.5; whole numbers stay as they are."""
+    if array.dtype.kind != "f":
+        return array
+    values: NDArray[Any] = random.permutation(array.reshape(-1)) * random.uniform(0.5, 1.5, array.size)
+    return values.reshape(array.shape).astype(array.dtype)
+
+
 def generator(seed: int, name: str) -> np.random.Generator:
     """The random generator that belongs to this seed and this name."""
     return np.random.default_rng([seed, zlib.crc32(name.encode())])

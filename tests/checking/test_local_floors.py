@@ -1,0 +1,80 @@
+"""Through the command line: a few large values, tiny numbers and cases of other sizes hide no fault of a file."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("onnxruntime")
+onnx = pytest.importorskip("onnx")
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402  it is there
+
+WEIGHT = np.random.default_rng(0).standard_normal((8, 6))
+node = helper.make_node
+
+
+def column(factor, index=1):
+    weight = WEIGHT.copy()
+    weight[:, index] *= factor
+    return weight
+
+
+def save(path, nodes, constants, kind=TensorProto.FLOAT):
+    graph = helper.make_graph(
+        nodes,
+        "model",
+        [helper.make_tensor_value_info("x", kind, [2, 8])],
+        [helper.make_tensor_value_info("y", kind, [2, 6])],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return path
+
+
+def large_column(path, weight):
+    weight = weight.astype(np.float32)
+    weight[:, 0] *= 1e8
+    return save(path, [node("MatMul", ["x", "w"], ["y"])], {"w": weight})
+
+
+def masked_class(path, weight):
+    nodes = [node("MatMul", ["x", "w"], ["z"]), node("Where", ["keep", "z", "lowest"], ["y"])]
+    keep, lowest = np.arange(6) != 2, np.finfo(np.float32).min
+    return save(path, nodes, {"w": weight.astype(np.float32), "keep": keep, "lowest": lowest})
+
+
+def tiny(path, weight):
+    return save(path, [node("MatMul", ["x", "w"], ["y"])], {"w": weight * 1e-200}, TensorProto.DOUBLE)
+
+
+def cancelled(path, weight):
+    nodes = [node("MatMul", ["x", "w"], ["z"]), node("Add", ["z", "c"], ["s"]), node("Sub", ["s", "c"], ["y"])]
+    return save(path, nodes, {"w": weight.astype(np.float32), "c": np.float32(1e4)})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("write", [large_column, masked_class, tiny, cancelled])
+@pytest.mark.parametrize("factor", [-1.0, 1.1])
+def test_a_wrong_column_is_different_and_the_right_file_passes(xverify, tmp_path, write, factor):
+    right, wrong = write(tmp_path / "right.onnx", WEIGHT), write(tmp_path / "wrong.onnx", column(factor))
+    passes = xverify("check", right, "--against", right)
+    assert passes.code == 0, passes.out + passes.err
+    done = xverify("check", wrong, "--against", right)
+    assert done.code == 1, done.out + done.err
+    rows = {row["task"]: row["error"]["verdict"] for row in done.result["rows"]}
+    assert rows["conversion"] == "DIFFERENT"
+
+
+@pytest.mark.slow
+def test_values_without_a_digit_are_told_and_the_others_decide(xverify, tmp_path):
+    done = xverify("check", cancelled(tmp_path / "right.onnx", WEIGHT))
+    tensors = done.result["rows"][0]["error"]["tensors"]
+    assert done.code == 0
+    assert [each["verdict"] for each in tensors].count("UNTESTED") >= 1  # the case of tiny inputs
+    assert "values have no digit that float32 determines" in " ".join(done.out.split())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("asked", "code"), [("1e-3", 0), ("1e-9", 4)])
+def test_a_detection_limit_can_be_required(xverify, tmp_path, asked, code):
+    done = xverify("check", masked_class(tmp_path / "right.onnx", WEIGHT), "--require", asked)
+    assert done.code == code, done.out + done.err
