@@ -209,7 +209,7 @@ def test_the_table_of_what_runs_what_is_the_command_s(capsys):
 def test_the_table_of_mutations_is_one_that_the_command_prints():
     from xverify.commands.mutate import COLUMNS
 
-    text = (ROOT / "docs" / "verdict.md").read_text()
+    text = (ROOT / "docs" / "evidence.md").read_text()
     [table] = re.findall(r"<!-- xverify mutate -->\n(.*?)\n<!--", text, re.DOTALL)
     head, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
     assert tuple(head) == COLUMNS
@@ -219,6 +219,44 @@ def test_the_table_of_mutations_is_one_that_the_command_prints():
         assert caught == fails + drifts
     assert rows[-1][0] == "all"
     assert [sum(map(int, column)) for column in list(zip(*rows[:-1]))[1:]] == list(map(int, rows[-1][1:]))
+
+
+def numbers(cell):
+    """The numbers of a cell of a table, as they are written."""
+    return re.findall(r"\d+(?:\.\d+)?", cell)
+
+
+def test_the_limits_that_the_pages_give_are_those_of_the_code():
+    from xverify.verdict import limits
+
+    verdict = (ROOT / "docs" / "verdict.md").read_text()
+    rows = {
+        row.split(" | ")[0].split(",")[0]: [numbers(cell) for cell in row.split(" | ")[1:]]
+        for row in re.findall(r"^\| ((?:EQUAL|DRIFT).*) \|$", verdict, re.MULTILINE)
+    }
+    shown = [f"{each:g}" for each in (limits.EQUAL_R, limits.EQUAL_BACKWARD_R, limits.EQUAL_C)]
+    rho = [f"{each:g}" for each in (limits.EQUAL_RHO, limits.COHERENT_RHO)]
+    assert rows["EQUAL"] == [shown[:2], shown[2:], rho]
+    assert rows["DRIFT"] == [[f"{each:g}"] for each in (limits.DRIFT_R, limits.DRIFT_C, limits.DRIFT_RHO)]
+    assert f"the cap of {limits.CAP:g};" in verdict
+    assert f"C of the output {limits.COHERENT_RHO / limits.EQUAL_RHO * limits.EQUAL_C:g}," in verdict
+    floors = (ROOT / "docs" / "noise-floor.md").read_text()
+    assert f"detection limit = {limits.EQUAL_C:g} × noise floor / size" in floors
+    step = (ROOT / "docs" / "training-step.md").read_text()
+    assert f"in the worst group of values {limits.EQUAL_C:g} and {limits.DRIFT_C:g}" in step
+
+
+def test_the_figures_of_the_readme_are_those_of_the_evidence():
+    evidence = (ROOT / "docs" / "evidence.md").read_text()
+    [table] = re.findall(r"<!-- xverify mutate -->\n(.*?)\n<!--", evidence, re.DOTALL)
+    sums = [cell.strip() for cell in table.splitlines()[-1].strip("| ").split("|")]
+    _, planted, caught, *_, untested, _, clean, alarms = sums
+    readme = (ROOT / "README.md").read_text()
+    assert f"| {alarms} of {clean} | {caught} of {planted} ({untested} UNTESTED) |" in readme
+    ports, right, visible, found = re.search(
+        r"It has (\d+) ports .*? All (\d+) right rows were EQUAL; of (\d+) faults .*?, (\d+)\s", evidence, re.DOTALL
+    ).groups()
+    assert f"`make ports`, {ports} ports of other models | 0 of {right} | {found} of {visible} |" in readme
 
 
 @cache

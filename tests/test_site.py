@@ -101,7 +101,7 @@ def test_a_browser_finds_a_page_by_its_words_and_fetches_files_alone(site):
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.goto((site / "index.html").as_uri())
         page.locator("input[name=query]").press_sequentially("noise floor")  # the search listens to keys
-        page.wait_for_selector(".md-search-result__item a[href*=verdict]", state="attached", timeout=60_000)
+        page.wait_for_selector(".md-search-result__item a[href*=noise-floor]", state="attached", timeout=60_000)
         browser.close()
     assert problems == []
     assert [url for url in requests if not url.startswith(("file:", "data:", "blob:", "about:"))] == []

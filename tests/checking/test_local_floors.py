@@ -58,7 +58,7 @@ def test_a_wrong_column_is_different_and_the_right_file_passes(xverify, tmp_path
     right, wrong = write(tmp_path / "right.onnx", WEIGHT), write(tmp_path / "wrong.onnx", column(factor))
     passes = xverify("check", right, "--against", right)
     assert passes.code == 0, passes.out + passes.err
-    done = xverify("check", wrong, "--against", right)
+    done = xverify("check", wrong, "--against", right, "--json", tmp_path / "result.json")
     assert done.code == 1, done.out + done.err
     rows = {row["task"]: row["error"]["verdict"] for row in done.result["rows"]}
     assert rows["conversion"] == "DIFFERENT"
@@ -66,7 +66,7 @@ def test_a_wrong_column_is_different_and_the_right_file_passes(xverify, tmp_path
 
 @pytest.mark.slow
 def test_values_without_a_digit_are_told_and_the_others_decide(xverify, tmp_path):
-    done = xverify("check", cancelled(tmp_path / "right.onnx", WEIGHT))
+    done = xverify("check", cancelled(tmp_path / "right.onnx", WEIGHT), "--details", "--json", tmp_path / "result.json")
     tensors = done.result["rows"][0]["error"]["tensors"]
     assert done.code == 0
     assert [each["verdict"] for each in tensors].count("UNTESTED") >= 1  # the case of tiny inputs

@@ -63,6 +63,12 @@ def test_layers_of_several_cases_have_their_worst_finding():
     assert (layers.cases, layers.equal_in) == ((0, 2, 3), ())
 
 
+def test_a_fault_of_the_first_case_is_told_without_a_case():
+    layers = merged([of_case(0, 700.0, 1.0, 1.0), of_case(2, 900.0, 1.0, 1.0)])
+    assert (layers.first.ratio, layers.first.case) == (900.0, 0)
+    assert not layers.describe(layers.first).endswith("(input case 2)")
+
+
 def test_layers_of_a_case_in_which_all_are_equal_excuse_that_case():
     right = [of_case(0, 1.0, None, 1.0), of_case(1, 1.0, 1.0, 1.0)]
     assert merged(right).equal_in == (0, 1)

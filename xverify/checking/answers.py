@@ -8,6 +8,7 @@ from ..engine.budget import Clock
 from ..progress import Listener
 from ..results.precision import Precision
 from ..results.verdicts import Verdict
+from ..verdict.layers import merged
 from ..worker.process import Worker
 from . import sequence
 from .candidate import Candidate, Target
@@ -23,6 +24,8 @@ from .precision import Sides, approximated, at_precision, convert_at, narrower_n
 from .quantisation import quantisation_of, with_scales
 from .rounding import with_rounding
 from .subject import Opened
+
+FURTHER = 3  # cases beside the first in which nodes are judged
 
 
 @dataclass(frozen=True)
@@ -69,12 +72,33 @@ class Answers:
         if doubtful:
             target = self._measured_again(candidate, computed, target, doubtful)
             found = self.judge(candidate, computed, target)
+        if self._judged_further(candidate, opened, computed, found.get(RUNTIME)):
+            found = self.judge(candidate, computed, target)
         if target is not None:
             found[CONVERSION] = self._explained(found[CONVERSION], opened, computed, target)
         says = sequence.by_step(found[CONVERSION if target else RUNTIME].error, self.settings)
         candidate.computed = replace(computed, notes=(*computed.notes, *says))
         told = {name: replace(each, error=sequence.told(each.error, self.settings)) for name, each in found.items()}
         return told, target
+
+    def _judged_further(self, candidate: Candidate, opened: Opened, computed: Computed, found: Judged | None) -> bool:
+        """Judge the nodes in each case whose outputs are not EQUAL, too. Returns whether there was such a case.
+
+        found: the answer on the runtime.
+        """
+        layers = candidate.layers
+        if found is None or layers is None or not layers.compared or self.settings.steps is not None:
+            return False
+        beyond = {each.case for each in found.error.tensors if each.verdict in (Verdict.DRIFT, Verdict.DIFFERENT)}
+        cases = sorted(beyond - set(layers.cases))[:FURTHER]
+        if not cases:
+            return False
+        self.listener.phase(candidate.label, "evaluating every node in float64 in further cases")
+        seed, left = self.settings.seed, self.clock.left
+        judged = [judge_nodes(opened, computed.inputs, self.graphs, 0, seed, left, case) for case in cases]
+        candidate.layers = merged([layers, *(each for each in judged if each is not None)])
+        candidate.own = self._with_explained(candidate, opened, computed)
+        return True
 
     def _measured_again(
         self, candidate: Candidate, computed: Computed, target: Target | None, cases: tuple[int, ...]

@@ -18,7 +18,7 @@ from ..reference.truth import Truth
 from ..results.records import Error, Row, Speed, Training
 from ..results.verdicts import Verdict
 from ..training.learner import Learner
-from ..verdict.judgement import demanded, doubtful, measure
+from ..verdict.judgement import demanded, distance, doubtful
 from ..verdict.limits import EQUAL_RHO
 from ..worker import messages
 from ..worker.messages_training import TrainingPrepared
@@ -170,7 +170,7 @@ class Candidate(TimedCandidate):
             for tensor in found:
                 if tensor.reason is not None and tensor.verdict == Verdict.UNTESTED:  # it has no finite value
                     continue
-                ratio = measure(tensor) if tensor.reason is None else math.inf
+                ratio = distance(tensor) if tensor.reason is None else math.inf
                 self.distances[tensor.case] = max(self.distances.get(tensor.case, 0.0), ratio)
         return self.distances
 

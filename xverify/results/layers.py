@@ -40,7 +40,7 @@ class LayerError:
         median group of values; None where it was not measured.
     detection_limit_worst: the same in the worst group.
     undetermined: share of values that have no digit which the precision determines; they are in no ratio.
-    case: the input case in which it has the worst finding.
+    case: the first input case in which it has this verdict.
     """
 
     layer: str

@@ -53,7 +53,24 @@ def judged(tensor: TensorError, context: Context) -> TensorError:
     verdict = _by_limits(tensor, context)
     if tensor.output in context.constant or (verdict != Verdict.IDENTICAL and _is_blind(tensor, context)):
         verdict = max(verdict, Verdict.UNTESTED)
-    return replace(tensor, verdict=verdict)
+    times = _loosened(tensor, verdict, context)
+    limit, worst = (
+        None if each is None else times * each for each in (tensor.detection_limit, tensor.detection_limit_worst)
+    )
+    return replace(tensor, verdict=verdict, detection_limit=limit, detection_limit_worst=worst)
+
+
+def _loosened(tensor: TensorError, verdict: Verdict, context: Context) -> float:
+    """How many times the usual limit of a group the one is that decided."""
+    if not context.modelled:
+        return OWN_GROUP / limits.EQUAL_C
+    earned = verdict == Verdict.EQUAL and distance(tensor) > limits.EQUAL_RHO
+    return limits.COHERENT_RHO / limits.EQUAL_RHO if earned else 1.0
+
+
+def distance(tensor: TensorError) -> float:
+    """The residual / noise of an output, or of its worst group of values in the same measure, whichever is larger."""
+    return max(measure(tensor), (tensor.local_ratio or 0.0) * limits.EQUAL_RHO / limits.EQUAL_C)
 
 
 def _is_blind(tensor: TensorError, context: Context) -> bool:

@@ -90,10 +90,11 @@ def merged(judged: Sequence[Layers]) -> Layers:
 
 
 def _worst(layers: Sequence[LayerError]) -> LayerError:
-    """The worst record of a layer, with the largest ratios and detection limits of all."""
+    """The worst record of a layer, with the largest ratios and detection limits of all, and the first case with its verdict."""
     worst = max(layers, key=lambda each: (each.verdict.rank, max(each.ratio, each.input_ratio)))
     return replace(
         worst,
+        case=next(each.case for each in layers if each.verdict == worst.verdict),
         ratio=max(each.ratio for each in layers),
         channel_ratio=max(each.channel_ratio for each in layers),
         input_ratio=max(each.input_ratio for each in layers),

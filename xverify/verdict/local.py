@@ -14,14 +14,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..weights.canonical import Array
-from .limits import LIFT, TYPICAL, UNDETERMINED, UNIT, mean_with_doubt
+from .limits import CAP, EQUAL_C, LIFT, TYPICAL, UNDETERMINED, UNIT, mean_with_doubt
 from .sizes import rms
 
 LEAST_GROUP = 8  # values of one item or one index within a decade
-LEAST_DECADE = 4  # values of a decade; see ``limits.LEAST_VALUES``
+# Values of a decade. The noise of m values is itself measured on m samples of two kinds, so that the ratio of honest values has the
+# distribution F(m, 2m) and exceeds the limit by chance: at the limit of 10 with a probability of 2e-5 for m = 3 and 7e-7 for m = 4.
+LEAST_DECADE = 4
 LOWEST = (
-    3  # decades below the median's, which hold all smaller values, too: zero crossings have no decades of their own
+    3  # decades below the median's; the last holds all smaller values, too: zero crossings have no decades of their own
 )
+GAP = 2  # empty decades between values that have nothing to do with each other, such as masks and scores
+FEW = 0.01  # share of the values below which smaller values are no part of their own, but zero crossings of larger ones
 PART = 2**14  # values that are processed at a time
 EXPONENTS, BIAS = 2**11, 1023  # of a float64
 DECADES = np.floor((np.arange(EXPONENTS) - BIAS) * math.log10(2)).astype(np.int64)  # exponent -> decade of its values
@@ -75,13 +79,19 @@ def local(exact: Array, residual: Array, noise: Array, least_decade: int = LEAST
 
 
 def local_of(
-    exact: Array, compared: Compared, least_decade: int = LEAST_DECADE, most: int | None = None, axis: int | None = None
+    exact: Array,
+    compared: Compared,
+    least_decade: int = LEAST_DECADE,
+    most: int | None = None,
+    axis: int | None = None,
+    cap: float = CAP,
 ) -> Local:
     """The same where residual and noise are computed when they are needed.
 
     compared: see ``Compared``.
     most: the number of values that are enough; of a larger tensor, values at regular distances are taken. None: all.
     axis: an axis whose indices are groups beside those of the items, axis 1 and the last axis.
+    cap: the largest detection limit of a group that accuses.
     """
     if not exact.size:
         return Local()
@@ -93,7 +103,7 @@ def local_of(
         for each in sorted(chosen)
         if 0 <= each < exact.ndim and 1 < exact.shape[each] <= flat.size // LEAST_GROUP
     ]
-    groups = _Groups(exponents(flat), axes)
+    groups = _Groups(exponents(flat), axes, cap)
     for start in range(0, flat.size, PART):
         values = flat[start : start + PART].astype(np.float64, copy=False)
         places = np.arange(start, start + values.size) * step
@@ -125,34 +135,82 @@ def exponents(flat: Array) -> Array:
     return counts
 
 
-def lowest_decade(counts: Array) -> int:
-    """The lowest decade that is a group. counts: of the exponents. Zeros do not count, as after a ReLU."""
-    finite = np.cumsum(counts[1:-1])
-    if not finite[-1]:
-        return int(DECADES[0])
-    return int(DECADES[1 + np.searchsorted(finite, finite[-1] / 2)]) - LOWEST
+@dataclass(frozen=True)
+class Rows:
+    """The decades of a tensor that are groups.
+
+    Values between which there are empty decades are parts that have nothing to do with each other, such as masks and scores. In
+    each part, a decade is a row, down to LOWEST decades below that of its median.
+
+    of: exponent -> row. decades: of each row, the lowest one that it holds. typical: of each row, that of the median of its part.
+    """
+
+    of: Array
+    decades: Array
+    typical: Array
+
+    @classmethod
+    def from_exponents(cls, counts: Array) -> Rows:
+        """counts: how many values have each exponent. Zeros do not count, as after a ReLU."""
+        numbers = np.bincount(DECADES - DECADES[0], np.where(_USUAL, counts, 0))
+        rows = np.zeros(len(numbers), np.int64)
+        decades: list[int] = []
+        typical: list[int] = []
+        start = 0
+        for low, high in _separate(numbers):
+            cumulated = np.cumsum(numbers[low : high + 1])
+            median = low + int(np.searchsorted(cumulated, cumulated[-1] / 2))
+            first = max(low, median - LOWEST)
+            begin = len(decades)
+            rows[start : first + 1] = begin
+            rows[first : high + 1] = begin + np.arange(high + 1 - first)
+            decades += range(first + int(DECADES[0]), high + 1 + int(DECADES[0]))
+            typical += [begin + median - first] * (high + 1 - first)
+            start = high + 1
+        if not decades:
+            return cls(np.zeros(EXPONENTS, np.int64), DECADES[:1], np.zeros(1, np.int64))
+        rows[start:] = len(decades) - 1
+        return cls(rows[DECADES - DECADES[0]], np.array(decades), np.array(typical))
+
+
+_USUAL = (np.arange(EXPONENTS) > 0) & (np.arange(EXPONENTS) < EXPONENTS - 1)
+
+
+def _separate(numbers: Array) -> list[tuple[int, int]]:
+    """The first and last decade of each part, which may begin with empty ones. numbers: of the values of each decade."""
+    used = np.flatnonzero(numbers)
+    if not used.size:
+        return []
+    ends = np.flatnonzero(np.diff(used) > GAP)
+    lasts = [int(each) for each in used[np.append(ends, used.size - 1)]]
+    found, low = list[tuple[int, int]](), int(used[0])
+    for last in lasts:
+        if numbers[low : last + 1].sum() >= FEW * numbers.sum() or last == lasts[-1]:
+            found.append((low, last))
+            low = last + 1
+    return found
 
 
 class _Groups:
     """Sums of squares by group, each in units of the size of its decade, so that no square over- or underflows.
 
     counts: of the exponents of the exact values. axes: (length, stride) of each axis whose indices are groups.
+    cap: the largest detection limit of a group that accuses; noise that is larger has no certain size.
     """
 
-    def __init__(self, counts: Array, axes: Sequence[tuple[int, int]]) -> None:
-        self.base, self.axes = lowest_decade(counts), axes
-        present = np.flatnonzero(counts[:-1])
-        top = int(DECADES[present[-1]]) if present.size else self.base
-        self.count = max(1, top - self.base + 1)
-        self.scale = 10.0 ** -np.clip(np.arange(self.base, self.base + self.count), -300, 300).astype(np.float64)
-        self.sums = [np.zeros((4, self.count * length)) for length in (1, *(length for length, _ in axes))]
+    def __init__(self, counts: Array, axes: Sequence[tuple[int, int]], cap: float) -> None:
+        self.rows, self.axes, self.cap = Rows.from_exponents(counts), axes, cap
+        self.count = len(self.rows.decades)
+        self.scale = 10.0 ** -np.clip(self.rows.decades, -300, 300).astype(np.float64)
+        # Of each group: the numbers of values and of those that are not 0, and the squares of residual, noise and size.
+        self.sums = [np.zeros((5, self.count * length)) for length in (1, *(length for length, _ in axes))]
         self.levels = np.zeros((self.count, EXPONENTS), np.int64)  # of the squared noise of a decade, by exponent
         self.determined = self.undetermined = 0
         self.where: list[int] = []
 
     def add(self, places: Array, exact: Array, residual: Array, noise: Array) -> None:
-        decades = np.clip(DECADES[exponent(exact)] - self.base, 0, self.count - 1)
-        scale = self.scale[decades]
+        rows = self.rows.of[exponent(exact)]
+        scale = self.scale[rows]
         with np.errstate(invalid="ignore", over="ignore"):
             y, z, s = np.abs(exact * scale), residual * scale, noise * scale
             known = np.isfinite(y) & np.isfinite(z)
@@ -162,44 +220,47 @@ class _Groups:
             self.where += [int(place) for place in places[np.flatnonzero(vague)[: TOLD - len(self.where)]]]
         self.undetermined += int(vague.sum())
         if not known.all():
-            decades, y, z, s, places = (array[known] for array in (decades, y, z, s, places))
-        self.determined += decades.size
-        squares = np.square(z), np.square(s), np.square(y)
-        self._sum(0, decades, squares)
+            rows, y, z, s, places = (array[known] for array in (rows, y, z, s, places))
+        self.determined += rows.size
+        amounts = (y > 0).astype(np.float64), np.square(z), np.square(s), np.square(y)
+        self._sum(0, rows, amounts)
         for index, (length, stride) in enumerate(self.axes, start=1):
-            self._sum(index, decades * length + places // stride % length, squares)
-        levels = np.bincount(decades * EXPONENTS + exponent(squares[1]), minlength=self.levels.size)
+            self._sum(index, rows * length + places // stride % length, amounts)
+        levels = np.bincount(rows * EXPONENTS + exponent(amounts[2]), minlength=self.levels.size)
         self.levels += levels.reshape(self.levels.shape)
 
-    def _sum(self, index: int, keys: Array, squares: Sequence[Array]) -> None:
+    def _sum(self, index: int, keys: Array, amounts: Sequence[Array]) -> None:
         sums = self.sums[index]
         sums[0] += np.bincount(keys, minlength=sums.shape[1])
-        for row, values in enumerate(squares, start=1):
+        for row, values in enumerate(amounts, start=1):
             sums[row] += np.bincount(keys, values, minlength=sums.shape[1])
 
     def summary(self, least_decade: int, shape: Sequence[int]) -> Local:
         lift, ratio, shares = self._lift(), 0.0, []
         for index, sums in enumerate(self.sums):
             used = sums[0] >= (LEAST_GROUP if index else least_decade)
-            counts, errors, noises, sizes = sums[:, used]
+            counts, some, errors, noises, sizes = sums[:, used]
             floors = noises + counts * np.repeat(lift, sums.shape[1] // self.count)[used]
             with np.errstate(divide="ignore", invalid="ignore"):
-                ratios = np.where(errors > 0, np.sqrt(errors / floors), 0.0)
+                share = np.sqrt(floors / counts / np.maximum(sizes / np.maximum(some, 1), 1.0))
+                accuses = (errors > 0) & (EQUAL_C * share <= self.cap)
+                ratios = np.where(accuses, np.sqrt(errors / floors), 0.0)
             ratio = max(ratio, float(ratios.max(initial=0.0)))
-            shares.append((np.sqrt(floors / np.maximum(sizes, counts)), counts))
-        typical, worst = (
-            _median_and_largest(shares) if self.determined or not self.undetermined else (math.inf, math.inf)
-        )
+            shares.append((share[some > 0], some[some > 0]))
+        typical, worst = _median_and_largest(shares)
+        if self.undetermined and not self.determined:
+            typical = worst = math.inf
         where = tuple(tuple(int(i) for i in np.unravel_index(place, shape)) for place in self.where)
         return Local(ratio, self._whole(), typical, worst, self.determined, self.undetermined, where)
 
     def _whole(self) -> float:
         """The residual / noise floor of all values together."""
-        _, errors, noises, _ = self.sums[0]
+        _, _, errors, noises, _ = self.sums[0]
         used = np.flatnonzero(errors + noises)
         if not used.size:
             return 0.0
-        size = 100.0 ** np.maximum(used - float(used[-1]), -150.0)  # squares of the sizes of the decades
+        decades = self.rows.decades[used].astype(np.float64)
+        size = 100.0 ** np.maximum(decades - decades.max(), -150.0)  # squares of the sizes of the decades
         error, noise = float((errors[used] * size).sum()), float((noises[used] * size).sum())
         return quotient(math.sqrt(error), math.sqrt(noise))
 
@@ -212,10 +273,9 @@ class _Groups:
         totals = np.cumsum(self.levels, axis=1)
         median = np.argmax(totals >= np.maximum(1, totals[:, -1:] / 2), axis=1)
         noise = np.where(median > 0, np.exp2(median.astype(np.float64) - BIAS), 0.0)
-        lift: Array = LIFT * noise
-        below = np.arange(min(LOWEST, self.count))
-        if self.count > LOWEST:
-            lift[below] += TYPICAL * noise[LOWEST] * 100.0 ** (LOWEST - below)
+        typical = self.rows.typical
+        above = np.maximum(self.rows.decades[typical] - self.rows.decades, 0).astype(np.float64)
+        lift: Array = LIFT * noise + np.where(above > 0, TYPICAL * noise[typical] * 100.0**above, 0.0)
         return lift
 
 
@@ -294,9 +354,8 @@ class Table:
         places = np.arange(values.size) * step
         size, squares = rms(values), noise(places)
         relative = _scaled(values, size)
-        counts = exponents(relative)
-        base, present = lowest_decade(counts), np.flatnonzero(counts[:-1])
-        rows = max(1, int(DECADES[present[-1]]) - base + 1) if present.size else 1
+        decades = Rows.from_exponents(exponents(relative)).decades
+        base, rows = int(decades[0]), int(decades[-1] - decades[0]) + 1
         columns = exact.shape[axis] if exact.ndim else 1
         keys = cls._keys(relative, places, exact.shape, axis, base, rows)
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):

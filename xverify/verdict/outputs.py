@@ -9,7 +9,7 @@ import hashlib
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -54,7 +54,8 @@ UNSTEADY = 1e-3  # relative change; another order of the terms in a parallel sum
 
 RULE = (
     "Every layer is computed again in float64 from the inputs that the framework gave it. R is its residual / its noise floor, "
-    "which is measured there; C is the same for its worst channel. rho is the residual of the model's outputs / the noise of all "
+    "which is measured there; C is the same for its worst group of values (a decade of sizes, and in it an item or an index). rho is "
+    "the residual of the model's outputs / the noise of all "
     "layers. Every output and every layer has its own verdict, and the worst counts. "
     "IDENTICAL: the same as the reference's float32 outputs to the last bit. "
     f"EQUAL: R <= {rule.EQUAL_R:g}, C <= {rule.EQUAL_C:g} and rho <= {rule.EQUAL_RHO:g} "
@@ -204,6 +205,16 @@ def noise_ratios(ours: Array, theirs: Array, exact: Array, floor: Floor) -> Loca
     return Local(0.0, quotient(math.sqrt(squares / max(1, count)), floor / largest), share, share, count)
 
 
+def in_range(exact: Array, dtype: np.dtype[Any]) -> Array:
+    """Exact values as a type of numbers can hold them: those beyond its largest number are infinite."""
+    if exact.dtype.kind != "f" or dtype.kind != "f" or dtype.itemsize >= exact.dtype.itemsize:
+        return exact
+    largest = float(np.finfo(dtype).max)
+    if all(bool((np.abs(part) <= largest).all()) for (part,) in _parts(exact)):
+        return exact
+    return np.where(np.abs(exact) > largest, np.copysign(np.inf, exact), exact)
+
+
 def within_limits(ours: Array, exact: Array, floor: Floor) -> bool:
     """Whether an output is EQUAL by the plain limits. ours: of the first items, which may be all.
 
@@ -260,7 +271,8 @@ def _tensor(
     if key not in outputs:
         missing = f"output {name!r} is missing" + (f" from what {file} returns" if file else "")
         return TensorError(case, name, reason=f"{missing}: spec.py names {', '.join(spec.outputs)}; None is no output")
-    ours, theirs = outputs[key], truth[key]
+    ours = outputs[key]
+    theirs = in_range(truth[key], ours.dtype)
     if ours.shape != theirs.shape:
         return TensorError(case, name, reason=f"output {name!r} has shape {ours.shape}, the reference {theirs.shape}")
     if ours.dtype.name != spec.outputs[name].dtype:
