@@ -8,7 +8,7 @@ SUBJECTS := torch:eager,jittor,tensorflow:eager,tensorflow:graph,onnxruntime
 LOCK     := $(BIN)/uv --quiet pip compile pyproject.toml --extra all --extra cluster --extra docs --extra dev --constraint constraints.txt \
             --universal --python-version 3.10 --no-python-downloads --no-annotate --custom-compile-command "make lock"
 
-.PHONY: run test slow long check ci fast bench faults ports onnx-suite torchvision formats environments lint types resolve lock docs clean
+.PHONY: run test slow long check ci fast bench faults ports floors onnx-suite torchvision formats environments lint types resolve lock docs clean
 run: $(STAMP) environments    ## verify and time ResNet-50 in four frameworks; leaves results/resnet50.json
 	@mkdir -p results
 	$(BIN)/xverify run resnet50 --subjects $(SUBJECTS) --effort quick --json results/resnet50.json
@@ -48,6 +48,9 @@ faults: $(STAMP)              ## inject faults of processes, weight files, model
 
 ports: $(STAMP)               ## the ports of tests/ports as they are, and with planted faults; half an hour
 	$(BIN)/python suites/ports.py
+
+floors: $(STAMP)              ## whether every fault above the stated detection limit is caught, on 45 graphs and 44 models; an hour and a half
+	$(BIN)/python suites/floors.py --markdown
 
 onnx-suite: $(STAMP)          ## onnx's own test data: `xverify check` agrees with the expected outputs, and with what is wrong
 	$(BIN)/python suites/onnx_suite.py
