@@ -259,7 +259,7 @@ def faulty_run(name: str, fault: Fault, seed: int, folder: Path) -> tuple[Answer
     right, other = exact(graph, inputs), exact(wrong, inputs)
     errors = {key: relative_error(value, other[key]) for key, value in right.items()}
     pairs = [
-        (errors[each.case, each.output], each.detection_limit)
+        (errors[each.case, each.output], each.detection_limit if each.local_ratio else each.detection_limit_worst)
         for each in answer.tensors
         if each.detection_limit is not None
     ]

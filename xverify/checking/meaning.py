@@ -150,7 +150,8 @@ class Rounded(Mapping[str, Array]):
         self.exact, self.like = exact, like
 
     def __getitem__(self, key: str) -> Array:
-        return self.exact[key].astype(self.like[key].dtype if key in self.like else np.float32)
+        with np.errstate(over="ignore"):
+            return self.exact[key].astype(self.like[key].dtype if key in self.like else np.float32)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.exact)

@@ -25,6 +25,7 @@ LOWEST = (
     3  # decades below the median's; the last holds all smaller values, too: zero crossings have no decades of their own
 )
 GAP = 2  # empty decades between values that have nothing to do with each other, such as masks and scores
+SPREAD = 0.2  # share of the smaller values above which they are spread over many decades, each with its own noise
 FEW = 0.01  # share of the values below which smaller values are no part of their own, but zero crossings of larger ones
 PART = 2**14  # values that are processed at a time
 EXPONENTS, BIAS = 2**11, 1023  # of a float64
@@ -142,7 +143,8 @@ class Rows:
     Values between which there are empty decades are parts that have nothing to do with each other, such as masks and scores. In
     each part, a decade is a row, down to LOWEST decades below that of its median.
 
-    of: exponent -> row. decades: of each row, the lowest one that it holds. typical: of each row, that of the median of its part.
+    of: exponent -> row. decades: of each row, the lowest one that it holds.
+    typical: of each row, that of the median of its part; a row of values that are spread over many decades is its own.
     """
 
     of: Array
@@ -161,11 +163,14 @@ class Rows:
             cumulated = np.cumsum(numbers[low : high + 1])
             median = low + int(np.searchsorted(cumulated, cumulated[-1] / 2))
             first = max(low, median - LOWEST)
+            is_spread = cumulated[first - low] - numbers[first] > SPREAD * cumulated[-1]
+            first = low + int(np.searchsorted(cumulated, FEW * cumulated[-1])) if is_spread else first
             begin = len(decades)
             rows[start : first + 1] = begin
             rows[first : high + 1] = begin + np.arange(high + 1 - first)
             decades += range(first + int(DECADES[0]), high + 1 + int(DECADES[0]))
-            typical += [begin + median - first] * (high + 1 - first)
+            own = range(begin, begin + high + 1 - first)
+            typical += own if is_spread else [begin + median - first] * len(own)
             start = high + 1
         if not decades:
             return cls(np.zeros(EXPONENTS, np.int64), DECADES[:1], np.zeros(1, np.int64))
@@ -238,12 +243,15 @@ class _Groups:
     def summary(self, least_decade: int, shape: Sequence[int]) -> Local:
         lift, ratio, shares = self._lift(), 0.0, []
         for index, sums in enumerate(self.sums):
-            used = sums[0] >= (LEAST_GROUP if index else least_decade)
+            least = LEAST_GROUP if index else least_decade
+            used = sums[0] >= (
+                least if index else 1
+            )  # a decade of too few values accuses nobody, and still has a noise
             counts, some, errors, noises, sizes = sums[:, used]
             floors = noises + counts * np.repeat(lift, sums.shape[1] // self.count)[used]
             with np.errstate(divide="ignore", invalid="ignore"):
                 share = np.sqrt(floors / counts / np.maximum(sizes / np.maximum(some, 1), 1.0))
-                accuses = (errors > 0) & (EQUAL_C * share <= self.cap)
+                accuses = (errors > 0) & (counts >= least) & (EQUAL_C * share <= self.cap)
                 ratios = np.where(accuses, np.sqrt(errors / floors), 0.0)
             ratio = max(ratio, float(ratios.max(initial=0.0)))
             shares.append((share[some > 0], some[some > 0]))
