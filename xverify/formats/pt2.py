@@ -15,7 +15,6 @@ from typing import Any
 
 from xverify.errors import Failed, Unsupported, UsageError, first_line
 from xverify.formats import _torch_precision as torch_precision
-from xverify.formats import _torch_random as torch_random
 from xverify.formats import _zip
 from xverify.formats._pickle import code_in_archive
 from xverify.formats._torch_file import TorchFile, named
@@ -135,6 +134,8 @@ class Adapter(TorchFile):
         return torch_precision.of_program(model.program)
 
     def random_operators(self, model: Exported) -> list[str]:
+        from xverify.formats import _torch_random as torch_random  # it imports torch
+
         return list(torch_random.of_program(model.module))
 
     def _widen(self, module: Any) -> None:

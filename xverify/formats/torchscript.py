@@ -11,7 +11,6 @@ from typing import Any
 
 from xverify.errors import Unsupported, first_line
 from xverify.formats import _torch_precision as torch_precision
-from xverify.formats import _torch_random as torch_random
 from xverify.formats import _zip
 from xverify.formats._torch_file import TorchFile, named
 from xverify.framework.modelfile import Signature, Tensor, numpy_name
@@ -109,6 +108,8 @@ class Adapter(TorchFile):
         return torch_precision.of_script(model.module)
 
     def random_operators(self, model: Script) -> list[str]:
+        from xverify.formats import _torch_random as torch_random  # it imports torch
+
         return list(torch_random.of_graph(model.module.inlined_graph))
 
     def _double(self, module: Any) -> Any:

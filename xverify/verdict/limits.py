@@ -23,7 +23,7 @@ LIFT = 0.01  # share of the median squared noise of a decade that is added to th
 TYPICAL = 0.1  # the same of the decade of the median value, for smaller values: an error of that absolute size is rounding, too
 UNDETERMINED = 1 / 8  # noise / size of a value that has no significant digit
 CAP = 1e-2  # relative error; where a comparison would not show a larger one, it shows nothing
-CAP_UNITS = 32.0  # units roundoff; the same in a precision in which this is more than CAP
+CAP_UNITS = 128.0  # units roundoff; the same in a precision in which this is more than CAP
 VISIBLE = 40.0  # noise floors; a fault that changes the result by less cannot be told from rounding
 # Precision -> share of its size; a gradient whose noise floor is larger is treated as rounding alone.
 NULL = {"float32": 0.01, "float16": 0.1, "bfloat16": 0.1}
