@@ -225,7 +225,8 @@ def _in_groups(captured: Tensor, floors: Floors, terms: int, axis: int) -> Local
         with np.errstate(invalid="ignore"):
             return _taken(flat, places) - values, np.where(noise == 0, 0.0, np.hypot(noise, least))
 
-    return local_of(floors.exact.detach().numpy(), compared, most=MOST, axis=axis % max(1, captured.dim()))
+    exact, channels = floors.exact.detach().numpy(), axis % max(1, captured.dim())
+    return local_of(exact, compared, most=MOST, axis=channels, cap=limits.cap(floors.unit))
 
 
 def _differences(captured: Tensor, exact: Tensor, axis: int) -> tuple[Array, float, float]:

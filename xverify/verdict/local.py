@@ -21,9 +21,8 @@ LEAST_GROUP = 8  # values of one item or one index within a decade
 # Values of a decade. The noise of m values is itself measured on m samples of two kinds, so that the ratio of honest values has the
 # distribution F(m, 2m) and exceeds the limit by chance: at the limit of 10 with a probability of 2e-5 for m = 3 and 7e-7 for m = 4.
 LEAST_DECADE = 4
-LOWEST = (
-    3  # decades below the median's; the last holds all smaller values, too: zero crossings have no decades of their own
-)
+# Decades below the median's. The last one holds all smaller values, too: zero crossings have no decades of their own.
+LOWEST = 3
 GAP = 2  # empty decades between values that have nothing to do with each other, such as masks and scores
 SPREAD = 0.2  # share of the smaller values above which they are spread over many decades, each with its own noise
 FEW = 0.01  # share of the values below which smaller values are no part of their own, but zero crossings of larger ones
@@ -63,12 +62,11 @@ class Local:
         return self.undetermined / max(1, self.determined + self.undetermined)
 
 
-def local(exact: Array, residual: Array, noise: Array, least_decade: int = LEAST_DECADE) -> Local:
+def local(exact: Array, residual: Array, noise: Array) -> Local:
     """Compare a residual with the noise of every value, in groups.
 
     exact, residual, noise: arrays of one shape. The noise is the rms of every value; infinity or NaN where it is not known. Values
         that are not finite in the first two are in no group.
-    least_decade: least number of values of a decade that is a group.
     """
     flat = residual.reshape(-1), noise.reshape(-1)
 
@@ -76,13 +74,12 @@ def local(exact: Array, residual: Array, noise: Array, least_decade: int = LEAST
         part = slice(int(places[0]), int(places[-1]) + 1)
         return flat[0][part], flat[1][part]
 
-    return local_of(exact, compared, least_decade)
+    return local_of(exact, compared)
 
 
 def local_of(
     exact: Array,
     compared: Compared,
-    least_decade: int = LEAST_DECADE,
     most: int | None = None,
     axis: int | None = None,
     cap: float = CAP,
@@ -109,7 +106,7 @@ def local_of(
         values = flat[start : start + PART].astype(np.float64, copy=False)
         places = np.arange(start, start + values.size) * step
         groups.add(places, values, *(each.astype(np.float64, copy=False) for each in compared(places, values)))
-    return groups.summary(least_decade, exact.shape)
+    return groups.summary(exact.shape)
 
 
 def _step(shape: Sequence[int], most: int | None) -> int:
@@ -240,13 +237,13 @@ class _Groups:
         for row, values in enumerate(amounts, start=1):
             sums[row] += np.bincount(keys, values, minlength=sums.shape[1])
 
-    def summary(self, least_decade: int, shape: Sequence[int]) -> Local:
+    def summary(self, shape: Sequence[int]) -> Local:
         lift, ratio, shares = self._lift(), 0.0, []
         for index, sums in enumerate(self.sums):
-            least = LEAST_GROUP if index else least_decade
+            least = LEAST_GROUP if index else LEAST_DECADE
             used = sums[0] >= (
                 least if index else 1
-            )  # a decade of too few values accuses nobody, and still has a noise
+            )  # a decade of few values accuses nobody, but has a detection limit
             counts, some, errors, noises, sizes = sums[:, used]
             floors = noises + counts * np.repeat(lift, sums.shape[1] // self.count)[used]
             with np.errstate(divide="ignore", invalid="ignore"):

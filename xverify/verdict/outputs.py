@@ -110,7 +110,7 @@ def compare(
         cap=cap,
     )
     tensors = [
-        judged(_tensor(case, name, outputs, truth, float32, spec, floors, rounding_floors, file), context)
+        judged(_tensor(case, name, outputs, truth, float32, spec, floors, rounding_floors, file, cap), context)
         for case, name in expected
     ]
     compared = [tensor for tensor in tensors if tensor.mean_abs is not None]
@@ -185,13 +185,14 @@ def _distance(ours: Array, theirs: Array, exact: Array, floor: Floor) -> float:
     return max(found.whole, found.ratio * rule.EQUAL_RHO / rule.EQUAL_C)
 
 
-def noise_ratios(ours: Array, theirs: Array, exact: Array, floor: Floor) -> Local:
+def noise_ratios(ours: Array, theirs: Array, exact: Array, floor: Floor, cap: float = rule.CAP) -> Local:
     """The difference of two arrays / the noise of an output, over the values that are finite and have a significant digit.
 
     exact: the exact output. Where its noise is one number, there are no groups: it says nothing about single values.
     """
     if isinstance(floor, np.ndarray):
-        return _in_groups(ours, theirs, exact, lambda part, _: floor.reshape(-1)[part].astype(np.float64, copy=False))
+        flat = floor.reshape(-1)
+        return _in_groups(ours, theirs, exact, lambda part, _: flat[part].astype(np.float64, copy=False), cap)
     squares, sizes, count = 0.0, 0.0, 0
     largest = float(np.abs(exact[np.isfinite(exact)]).max(initial=0.0)) or 1.0
     for a, b, y in _parts(ours, theirs, exact):
@@ -233,7 +234,9 @@ def within_limits(ours: Array, exact: Array, floor: Floor) -> bool:
     return rule.classify_rho(found.whole, local=found.ratio) == Verdict.EQUAL
 
 
-def _in_groups(ours: Array, theirs: Array, exact: Array, noise: Callable[[slice, Array], Array]) -> Local:
+def _in_groups(
+    ours: Array, theirs: Array, exact: Array, noise: Callable[[slice, Array], Array], cap: float = rule.CAP
+) -> Local:
     """The difference of two arrays / the noise of every value, in groups. noise: (a part of the values, exact ones) -> noise."""
     one, other = ours.reshape(-1), theirs.reshape(-1)
     least = UNDERFLOW.get(ours.dtype.name, 0.0)
@@ -244,7 +247,7 @@ def _in_groups(ours: Array, theirs: Array, exact: Array, noise: Callable[[slice,
             rounding = noise(part, values)
             return one[part].astype(np.float64) - other[part], np.where(rounding == 0, 0.0, np.hypot(rounding, least))
 
-    return local_of(exact, compared)
+    return local_of(exact, compared, cap=cap)
 
 
 def _strange(outputs: Arrays, expected: Iterable[tuple[int, str]], spec: Described, file: str) -> list[str]:
@@ -267,6 +270,7 @@ def _tensor(
     floors: Mapping[str, Floor] | None,
     rounding_floors: Mapping[str, Floor] | None,
     file: str,
+    cap: float,
 ) -> TensorError:
     """Compare one output of one input case. The arguments are those of ``compare``."""
     key = case_key(case, name)
@@ -289,7 +293,7 @@ def _tensor(
     floor, rounding_floor = (None if each is None else each[key] for each in (floors, rounding_floors))
     if ours.dtype.kind != "f":
         return _whole_numbers(case, name, ours, theirs, floor, rounding_floor)
-    return _floating(case, name, ours, theirs, float32[key], floor, rounding_floor)
+    return _floating(case, name, ours, theirs, float32[key], floor, rounding_floor, cap)
 
 
 def _whole_numbers(
@@ -322,6 +326,7 @@ def _floating(
     single: Array,
     floor: Floor | None,
     rounding_floor: Floor | None,
+    cap: float,
 ) -> TensorError:
     """Compare floating-point numbers of one shape.
 
@@ -349,7 +354,7 @@ def _floating(
         reason = f"output {name!r} of the reference has {_count(single)} in float32, {_count(theirs)} in float64"
         return TensorError(case, name, reason=reason)
     own = max(noise, rule.UNIT / math.sqrt(3) * size)
-    groups = _own_ratios(ours, theirs, single) if floor is None else noise_ratios(ours, theirs, theirs, floor)
+    groups = _own_ratios(ours, theirs, single) if floor is None else noise_ratios(ours, theirs, theirs, floor, cap)
     return TensorError(
         case,
         name,
@@ -359,7 +364,9 @@ def _floating(
         float32_ratio=quotient(error, own),
         noise_ratio=None if floor is None else groups.whole,
         identical=identical,
-        rounding_ratio=None if rounding_floor is None else noise_ratios(ours, theirs, theirs, rounding_floor).whole,
+        rounding_ratio=None
+        if rounding_floor is None
+        else noise_ratios(ours, theirs, theirs, rounding_floor, cap).whole,
         local_ratio=groups.ratio,
         detection_limit=rule.EQUAL_C * groups.floor_share,
         detection_limit_worst=rule.EQUAL_C * groups.worst_share,
