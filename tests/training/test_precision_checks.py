@@ -99,6 +99,21 @@ def test_gradients_that_contain_the_scale_are_named():
     assert "every gradient is 16384 times the right one" in check.says
 
 
+@pytest.mark.parametrize("floor", [np.inf, np.nan, 0.05])
+def test_unscaling_is_untested_where_rounding_hides_every_gradient(floor):
+    def with_floors(made, *floors):
+        return replace(made, truth=replace(made.truth, floors=dict(zip(NAMES, floors))))
+
+    check = checks(with_floors(step(), floor, floor))["unscaling"]
+    assert (check.verdict, check.compared, check.known) == ("UNTESTED", 0, 2)
+    check = checks(with_floors(step(), floor, 1e-4))["unscaling"]
+    assert (check.verdict, check.compared) == ("EQUAL", 1)
+    assert checks(with_floors(step(given=2.0**14), floor, 1e-4))["unscaling"].verdict == "DIFFERENT"
+    made = step()
+    made.taken["accumulated/b.weight"][0] = np.nan
+    assert checks(with_floors(made, floor, 1e-4))["unscaling"].verdict == "DIFFERENT"
+
+
 def test_a_gradient_times_a_factor_is_named():
     made = step(BFLOAT16, noise=5e-2)  # so that its error is 6 noise floors
     made.taken["gradient/b.weight"] *= np.float32(1.3)

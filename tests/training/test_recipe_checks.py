@@ -81,11 +81,11 @@ def taken(settings=SETTINGS, number=2, seed=0, **swapped):
     return found, before, state
 
 
-def judged(arrays, number=2, variants=(), settings=SETTINGS):
-    """Check -> its result, for a run that asked for these settings. arrays: what ``taken`` returns."""
+def judged(arrays, number=2, variants=(), settings=SETTINGS, floors=None):
+    """Check -> its result, for a run that asked for these settings. arrays: what ``taken`` returns. floors: other than 1e-7."""
     found, before, state = arrays
-    zeros = dict.fromkeys(SHAPES, 0.0)
-    truth = StepTruth(1.0, 1e-7, floors=dict.fromkeys(SHAPES, 1e-7), sizes=zeros, statistics={}, momentum={}, terms={})
+    zeros, floors = dict.fromkeys(SHAPES, 0.0), {**dict.fromkeys(SHAPES, 1e-7), **(floors or {})}
+    truth = StepTruth(1.0, 1e-7, floors=floors, sizes=zeros, statistics={}, momentum={}, terms={})
     noise = {f"noise/gradient/{name}": np.full(shape, 1e-7) for name, shape in SHAPES.items()}
     step = Step(number, number, found, before, state if number else {}, noise, truth, {}, settings.recipe)
     checks = [*judge_recipe(step, settings, variants), judge_update(step, settings, variants, (), Coverage())]
@@ -241,6 +241,17 @@ def test_an_update_with_a_rate_that_was_not_reported_is_different():
     arrays[0][f"weight/{name}"] = w.astype(np.float32)
     checks = judged(arrays)
     assert (checks["groups"].verdict, checks["update"].verdict) == ("EQUAL", "DIFFERENT")
+
+
+@pytest.mark.parametrize("floor", [np.inf, np.nan, 0.5])
+def test_micro_batches_are_untested_where_rounding_hides_every_gradient(floor):
+    arrays = taken(accumulated=lambda g, name: g * 1.01)
+    assert judged(arrays)["accumulation"].verdict == "DIFFERENT"
+    check = judged(arrays, floors=dict.fromkeys(SHAPES, floor))["accumulation"]
+    assert (check.verdict, check.compared, check.known) == ("UNTESTED", 0, 4)
+    assert check.says == "rounding alone may change every gradient by over 1%"
+    assert judged(arrays, floors={"mid.weight": floor})["accumulation"].verdict == "DIFFERENT"
+    assert judged(taken(), floors={"mid.weight": floor})["accumulation"].compared == 3
 
 
 def test_a_port_without_an_average_is_told_so():

@@ -28,6 +28,7 @@ from ..weights.canonical import Array
 from .operations import perturbed_arithmetic
 from .perturbation import Noise
 from .structures import as_float32, as_float64
+from .tensors import UNDERFLOW
 from .training_step import perturbed_layers
 
 REPEATS = 2  # perturbed drives; with the error of float32 the floor has three measurements
@@ -346,12 +347,13 @@ class _Measured:
         self.losses = dict.fromkeys(exact.losses, 0.0)
         # The rounding of the results themselves: of a change, that of the weight and of two operations. What is not changed, such
         # as the rows of an embedding that a batch does not use, is not rounded.
-        errors = {
-            f"change/{name}": np.hypot(exact.after[name] * (UNIT / math.sqrt(3)), 2 * UNIT * array) * (array != 0)
+        noise = {
+            f"change/{name}": np.hypot(exact.after[name] * (UNIT / math.sqrt(3)), 2 * UNIT * array)
             for name, array in exact.changes.items()
         }
-        gradients = {f"gradient/{key}": array * (UNIT / math.sqrt(3)) for key, array in exact.gradients.items()}
-        self._write({**errors, **gradients})
+        noise |= {f"gradient/{key}": np.abs(array) * (UNIT / math.sqrt(3)) for key, array in exact.gradients.items()}
+        least, arrays = UNDERFLOW[torch.float32], arrays_of(exact)
+        self._write({key: (each + least) * (arrays[key] != 0) for key, each in noise.items()})
 
     def _write(self, noise: Arrays) -> None:
         npz.save_file({f"noise/{key}": np.abs(array).astype(np.float32) for key, array in noise.items()}, self.noise)

@@ -27,6 +27,7 @@ from .losses import KnownLosses, LossOf, check_targets, cross_entropy_of, loss_i
 from .perturbation import Noise
 from .stepping import Models
 from .structures import as_float32, as_float64, flatten, map_tensors
+from .tensors import UNDERFLOW
 from .underflow import finite
 
 REPEATS = 2  # perturbed steps; with the error of float32 the floor has three measurements
@@ -261,9 +262,10 @@ class _Differences:
             _add(noise, (found - exact) / math.sqrt(repeats))
 
     def round(self, unit: float) -> None:
-        """Add the rounding of the values themselves. unit: unit roundoff of the precision."""
+        """Add the rounding of the values themselves, and what is lost of tiny ones. unit: unit roundoff of the precision."""
         for noise, _, exact in self._each(self.exact):
             _add(noise, exact * (unit / math.sqrt(3)))
+            _add(noise, (exact != 0) * UNDERFLOW[torch.float32])
 
     def arrays(self) -> Arrays:
         """The exact arrays and their noise, see ``step_in_float64``."""
