@@ -134,7 +134,8 @@ build = Net
     + """
     def __init__(self):
         super().__init__()
-        self.conv, self.norm = Conv2D(16, 1, use_bias=False, name="conv"), BatchNormalization(momentum=0.9, epsilon=1e-5, name="norm")
+        self.conv = Conv2D(16, 1, use_bias=False, name="conv")
+        self.norm = BatchNormalization(momentum=0.9, epsilon=1e-5, name="norm")
         self.act, self.head = keras.layers.ReLU(name="act"), Dense(8, name="head")
         self.conv.build((None, 56, 56, 3))
         self.norm.build((None, 56, 56, 16))

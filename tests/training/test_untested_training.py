@@ -185,15 +185,18 @@ NAMES = ["causal attention", "masked class", "lengths as floats", "masked class 
 def test_a_fault_beside_a_mask_never_passes(xverify, tmp_path, files, fault):
     """An infinite noise floor would be above every fault."""
     done = xverify("run", folder(tmp_path / "wrong", files, tensorflow=fault), *TRAIN)
-    assert done.row("tensorflow:eager")["error"]["verdict"] in ("DIFFERENT", "UNTESTED"), done.out
-    assert done.code in (1, 4)
+    assert done.row("tensorflow:eager")["error"]["verdict"] == "DIFFERENT", done.out
+    assert done.code == 1
 
 
 @pytest.mark.parametrize("files", [files for files, _ in MASKED], ids=NAMES)
 def test_a_right_port_beside_a_mask_is_not_blamed(xverify, tmp_path, files):
     done = xverify("run", folder(tmp_path / "right", files), *TRAIN)
     for row in done.result["rows"]:
-        assert row["error"]["verdict"] not in ("DIFFERENT", "INVALID"), done.out
+        assert row["error"]["judged"] == 1.0
+        if row["error"]["verdict"] != "EQUAL":  # AdamW of Keras has another formula
+            assert row["error"]["verdict"] == "DRIFT", done.out
+            assert row["error"]["reason"].startswith("eps-hat"), done.out
 
 
 VECTOR = '("N", 12)'
