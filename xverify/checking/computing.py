@@ -53,6 +53,7 @@ class Computed:
     missing: outputs of the reference that the file lacks. notes: how the matching was found, and what has no partner.
     state: in a sequence, input -> the output of the step before that it is given, with the file's own names.
     is_turned: whether an image goes in with its axes in another order.
+    orders: output of the reference -> the order of axes that it has in the file; only those with another one.
     """
 
     inputs: Path
@@ -64,6 +65,7 @@ class Computed:
     notes: tuple[str, ...] = ()
     state: Mapping[str, str] = field(default_factory=dict)
     is_turned: bool = False
+    orders: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 def sized(arrays: Mapping[str, Array]) -> tuple[Tensor, ...]:
@@ -132,7 +134,9 @@ def compute_matched(opened: Opened, cases: Cases, reference: Meaning, settings: 
     names = {pair.reference: pair.own for pair in outputs.pairs}
     named = as_reference(own, outputs, cases.count)
     is_turned = any(pair.order for pair in inputs.pairs)
-    return Computed(path, own, named, names, tuple(matched), outputs.missing, tuple(notes), opened.state, is_turned)
+    orders = {pair.reference: pair.order for pair in outputs.pairs if pair.order}
+    found = tuple(matched), outputs.missing, tuple(notes), opened.state, is_turned, orders
+    return Computed(path, own, named, names, *found)
 
 
 def _in_order(outputs: Sequence[Matching], inputs: Matching) -> list[Matching]:

@@ -22,6 +22,7 @@ from .axes import swapped_axes
 from .computing import Computed
 from .diagnosis import diagnose
 from .figures import figures
+from .matching import turn_back
 from .meaning import Floors, Meaning, joined
 from .undefined import told, undefined_cases
 
@@ -145,7 +146,10 @@ def renamed(floors: Floors | None, computed: Computed) -> dict[str, Floor]:
     for key in floors or {}:
         case, _, name = key.partition("/")
         if name in names:
-            found[f"{case}/{names[name]}"] = (floors or {})[key]
+            floor = (floors or {})[key]
+            if isinstance(floor, np.ndarray) and floor.ndim:
+                floor = turn_back(floor, computed.orders.get(names[name]))
+            found[f"{case}/{names[name]}"] = floor
     return found
 
 

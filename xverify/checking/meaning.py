@@ -214,7 +214,9 @@ def joined(floors: Sequence[Floors | None]) -> dict[str, Floor]:
 
 
 def _together(one: Floor, other: Floor) -> Floor:
-    """The noise of two sources; one rms for all values where one of them knows no more."""
+    """The noise of two sources; one rms for all values where one of them knows no more. Other shapes are judged elsewhere."""
+    if np.ndim(one) and np.ndim(other) and np.shape(one) != np.shape(other):
+        return one
     if isinstance(one, np.ndarray) != isinstance(other, np.ndarray):
         one, other = (rms(each) if isinstance(each, np.ndarray) else each for each in (one, other))
     found: Floor = np.hypot(one, other)
