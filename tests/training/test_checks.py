@@ -204,7 +204,7 @@ def test_one_wild_value_does_not_hide_the_others():
 
 def test_a_detection_limit_is_the_fault_that_just_shows():
     limit = judge_gradients(step(), None, lambda times: {}, Coverage(), Distance()).detection_limits["b"]
-    for factor, equal in ((0.2, True), (1.1, False)):
+    for factor, equal in ((0.15, True), (1.1, False)):
         made = step({"gradient/b": np.full((2, 3), 2.0 * (1 + factor * limit))})
         found = judge_gradients(made, None, lambda times: {}, Coverage(), Distance())
         assert (found.verdict == "EQUAL") == equal, factor
