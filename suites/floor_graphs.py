@@ -31,7 +31,7 @@ class Graph:
     swaps: (text, other text) -> a fault of one size; "{size}" in it becomes 1 + each relative size.
     draws: input -> how its values are made from a generator and a shape.
     given: whether right runs have these inputs, too, and not those that the check draws.
-    dtype: of the arithmetic. expects: "UNTESTED" where no comparison shows anything.
+    dtype: of the arithmetic. expects: a verdict that is right, too: "UNTESTED" where no comparison shows anything.
     """
 
     inputs: str
@@ -182,7 +182,8 @@ def threshold(draw: Draw) -> Graph:
 
 
 def sigmoid_saturated(draw: Draw) -> Graph:
-    return linear(draw, "s = Mul(h, times)\n y = Sigmoid(s)", times=scalar(20.0))
+    """ONNX Runtime computes a sigmoid with an absolute error, which is a DRIFT by name where results are near 0."""
+    return linear(draw, "s = Mul(h, times)\n y = Sigmoid(s)", times=scalar(20.0), expects="DRIFT")
 
 
 def softmax_saturated(draw: Draw) -> Graph:

