@@ -3,8 +3,8 @@
 python suites/floors.py [--only LIST] [--every N] [--seeds N] [--graphs | --models] [--markdown]
 
 The promise: every fault whose relative error is above twice the detection limit that the report states is caught, and at least
-19 of 20 right runs pass, with other seeds, batches and threads. A fault is caught when the verdict is worse than EQUAL; UNTESTED is no pass.
-The exit code is 1 when the promise is broken.
+19 of 20 right runs pass, with other seeds, batches and threads. A fault is caught when the verdict is worse than EQUAL; UNTESTED
+is no pass. The exit code is 1 when the promise is broken.
 
 Graphs (floor_graphs.py) are checked against the same graph without a fault. A right one is the same file, or one that adds its
 terms in another order. Models are those of the zoo and of tests/ports (floor_models.py), run in TensorFlow beside torch.
