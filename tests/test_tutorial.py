@@ -24,6 +24,9 @@ def commands():
         yield command, lines
 
 
+VERDICTS = ("EQUAL", "DRIFT", "DIFFERENT")
+
+
 def steady(lines):
     """What is the same in every run: no figures, no columns that depend on the width of figures, nothing about noise."""
     kept, skipping = [], False
@@ -36,7 +39,7 @@ def steady(lines):
         if skipping or not words or words[0][0] in "─━":
             continue
         if words[0] in SUBJECTS:
-            kept.append(f"{words[0]} {NUMBER.sub('#', words[-1])}")
+            kept.append(f"{words[0]} {next(word for word in words if word in VERDICTS)}")
         else:
             kept.append(NUMBER.sub("#", " ".join(words)))
     return kept
