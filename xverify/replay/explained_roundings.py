@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from ..frameworks._float64 import float64_arithmetic
@@ -22,7 +21,7 @@ from .faults import catalogue
 from .faults.fault import PortFault
 from .layer_kinds import channel_axis, judged_terms
 from .rounded_sums import ROUNDED_SUMS, output_has_rounded_sums
-from .stepping import Models, SteppingPass
+from .stepping import Models, SteppingPass, completed
 from .structures import as_float64, flatten, map_tensors
 from .tensors import Floors, Place, judge
 
@@ -90,15 +89,9 @@ class RoundedModel:
     def outputs(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """The outputs of the model."""
         given = [as_float64(tensor) for tensor in inputs]
-        running, answer = SteppingPass(self.models.float64_model, given, float64_arithmetic), None
-        with torch.no_grad():
-            while True:
-                pause = running.switch(answer)
-                if pause.error is not None:
-                    raise pause.error
-                if not pause.layer:
-                    return self.models.in_order(pause.args)
-                answer = self._answer(pause.layer, pause.call, pause.args)
+        running = SteppingPass(self.models.float64_model, given, float64_arithmetic)
+        found = completed(running, lambda pause: self._answer(pause.layer, pause.call, pause.args))
+        return self.models.in_order(found)
 
     def _answer(self, name: str, call: int, args: Any) -> Any:
         """The output of one call of a layer."""

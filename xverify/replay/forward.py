@@ -36,16 +36,15 @@ from .floors import MEASURED_CALLS, FloorMeter
 from .fused import FusedLayer, FusedLayers
 from .inputs import Given, InputJudge, NeedsFloor, glue_floors
 from .joined import joined_findings
-from .layer_kinds import COPIES, channel_axis, judged_terms, may_overwrite, passive_layers, summed_terms
+from .layer_kinds import channel_axis, judged_terms, may_overwrite, passive_layers, summed_terms
 from .layout import nearest
 from .padding import cropped_image, without_padding
 from .passed_on import PassedOn
-from .perturbation import Noise
+from .perturbed_passes import perturbed_output
 from .stepping import Models, Pause, SteppingPass
 from .structures import as_float32, as_float64, flatten, map_tensors, substitute, unflatten
 from .tensors import Capture, Floors, Place, equal, judge
 
-MARGIN, DECISIONS = 10.0, 4  # times the rounding that may not change a decision; passes that look at it
 MODEL_OUTPUT = "(output)"  # in the place of a layer's name
 
 Visit = Callable[[str, Any], None]
@@ -404,46 +403,3 @@ class Replay:
             ]
             answers += [perturbed, [as_float32(tensor) for tensor in outputs]]
         return answers
-
-
-def perturbed_output(models: Models, noise: Noise, layer: nn.Module, args: Any, size: float) -> Any:
-    """The output of a layer in a perturbed pass. size: relative size of the perturbation of its inputs and weights."""
-    if isinstance(layer, COPIES):
-        return models.compute(layer, args)
-    # The layer gets copies, because an argument may be a weight of the model.
-    copies = models.perturbed_arguments(layer, args, noise, size)
-    versions = [tensor._version for tensor in flatten(copies)]
-    output = map_tensors(models.compute_perturbed(layer, copies, noise, size), noise.rounded)
-    for original, copy, version in zip(flatten(args), flatten(copies), versions):
-        if copy._version != version:  # the layer works in place
-            original.copy_(copy)
-    return output
-
-
-def perturbed_outputs(models: Models, inputs: Sequence[Tensor], index: int, times: float = 1.0) -> list[Tensor]:
-    """The outputs of the model in one more perturbed pass. index: which one, from 1. times: multiple of the rounding."""
-    noise = Noise(models.seed + index, times * models.precision.unit)
-    given = [noise.given(as_float64(tensor)) for tensor in inputs]
-    running, answer = SteppingPass(models.float64_model, given, partial(models.perturbed_code, noise)), None
-    with torch.no_grad():
-        while True:
-            pause = running.switch(answer)
-            if pause.error is not None:
-                raise pause.error
-            if not pause.layer:
-                return models.in_order(pause.args)
-            layer = models.layers[pause.layer]
-            size = noise.rounding(summed_terms(layer, flatten(pause.args)))
-            answer = perturbed_output(models, noise, layer, pause.args, size)
-
-
-def decisions(models: Models, inputs: Sequence[Tensor]) -> list[list[Tensor]]:
-    """The outputs in passes whose rounding is MARGIN times as large, with empty tensors in the place of floating-point ones.
-
-    A decision that is the same in all of them, such as the best class, does not depend on rounding.
-    """
-    found = []
-    for index in range(DECISIONS):
-        outputs = perturbed_outputs(models, inputs, index, MARGIN)
-        found.append([each.new_empty(0) if each.is_floating_point() else each for each in outputs])
-    return found

@@ -107,6 +107,22 @@ class SteppingPass(greenlet.greenlet):
         return self.parent.switch(Pause(layer, call, args, spots=spots()))
 
 
+def completed(running: SteppingPass, answer: Callable[[Pause], Any]) -> Any:
+    """Let a pass run to its end. Returns what its model returns, and raises the error that stops it.
+
+    answer: gives the output of the layer before which the pass pauses.
+    """
+    given = None
+    with torch.no_grad():
+        while True:
+            pause: Pause = running.switch(given)
+            if pause.error is not None:
+                raise pause.error
+            if not pause.layer:
+                return pause.args
+            given = answer(pause)
+
+
 @dataclass
 class Models:
     """The reference model in float64, and its float32 copy with the same weights.

@@ -16,6 +16,7 @@ OWN_EQUAL, OWN_DRIFT = 10.0, 30.0  # limits where the noise floor is the error o
 OWN_GROUP = 30.0  # the limit of a group of values there, whose floor is one sample of few values
 NEAR = 10.0  # limits of a group of few values, whose noise may be measured too small by as much
 MOST = 0.5  # share of the values of an output that may have no significant digit
+UNMOVED = "with all weights drawn anew, the outputs stay within the limits: no fault in a weight could show"
 LEAST_JUDGED = 0.5  # share of the outputs and of the layers that must be judged, or the row is UNTESTED
 
 
@@ -137,9 +138,6 @@ def conclusion(tensors: Sequence[TensorError], context: Context) -> tuple[Verdic
             verdict, says = Verdict.UNTESTED, f"{says}; at least {LEAST_JUDGED:.0%} must be judged"
         reason = "; ".join(filter(None, [says, reason]))
     return verdict, reason, share
-
-
-UNMOVED = "with all weights drawn anew, the outputs stay within the limits: no fault in a weight could show"
 
 
 def without_witness(error: Error) -> Error:

@@ -197,7 +197,7 @@ class ReferenceWork:
 
     def noise_floors(self, request: messages.NoiseFloors) -> FloorsMeasured:
         """Compute the outputs of the cases in float64, with the noise of their values, and the coverage (see coverage.Coverage)."""
-        from ..replay import consistency, forward
+        from ..replay import consistency, forward, perturbed_passes
         from ..replay.coverage import Coverage
         from ..replay.tensors import Capture
 
@@ -213,9 +213,9 @@ class ReferenceWork:
                 inconsistent = _inconsistent(consistency.inconsistency(replay, list(self.state.outputs), fed))
             if request.state:
                 fed = self._fed(replay, request.state)
-            more = [forward.perturbed_outputs(models, native, index) for index in range(1, request.samples)]
+            more = [perturbed_passes.perturbed_outputs(models, native, index) for index in range(1, request.samples)]
             if not all(tensor.is_floating_point() for tensor in replay.returned[0]):
-                more += forward.decisions(models, native)
+                more += perturbed_passes.decisions(models, native)
             for name, *passes in zip(self.state.outputs, *replay.returned, *more):
                 exact, perturbed, float32, *others = (tensor.detach().numpy() for tensor in passes)
                 key = case_key(case, name)
