@@ -290,7 +290,7 @@ def test_python_returns_the_records_that_the_command_writes(port, tmp_path, faul
 
 
 def test_outputs_of_many_cases_are_never_in_memory_together(port, faulty_frameworks, monkeypatch):
-    monkeypatch.setattr("xverify.verdict.outputs.PART", 2**14)
+    monkeypatch.setattr("xverify.verdict.ratios.PART", 2**14)
     values = 2**20
     wide = MODEL.replace("return h @", f"return np.arange({values // 4}, dtype=x.dtype) + (h @").replace(
         'w["fc2.bias"]\n', 'w["fc2.bias"])[:, :1]\n'

@@ -214,7 +214,7 @@ def test_an_infinite_noise_floor_is_invalid():
 
 def test_comparing_a_large_output_in_parts_gives_the_same_result(monkeypatch):
     at_once = judged()
-    monkeypatch.setattr("xverify.verdict.outputs.PART", 7)
+    monkeypatch.setattr("xverify.verdict.ratios.PART", 7)
     in_parts = judged()
     assert in_parts.float32_ratio == pytest.approx(at_once.float32_ratio, rel=1e-12)
     assert in_parts.mean_abs == pytest.approx(at_once.mean_abs, rel=1e-12)
@@ -226,7 +226,7 @@ def test_comparing_a_large_output_in_parts_gives_the_same_result(monkeypatch):
 
 
 def test_large_outputs_are_read_one_at_a_time_and_never_copied(monkeypatch):
-    monkeypatch.setattr("xverify.verdict.outputs.PART", 2**14)
+    monkeypatch.setattr("xverify.verdict.ratios.PART", 2**14)
 
     class Made(Mapping):
         """Arrays that are made when they are looked up."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ..verdict.judgement import doubtful
-from ..verdict.outputs import Floor
+from ..verdict.ratios import Floor
 from ..worker.process import Worker
 from .judge import Judged
 from .meaning import Floors, Meaning, evaluated, more_perturbed

@@ -15,7 +15,8 @@ from ..results.records import Error
 from ..results.verdicts import Verdict
 from ..verdict.judgement import without_witness
 from ..verdict.limits import CAP, UNIT
-from ..verdict.outputs import Floor, compare
+from ..verdict.outputs import compare
+from ..verdict.ratios import Floor
 from ..weights.canonical import Array
 from ..workload.keys import case_key
 from .axes import swapped_axes

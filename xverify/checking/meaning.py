@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import Crashed, NotInstalled, SubjectError, TimedOut, Unsupported
 from ..verdict.limits import UNIT
 from ..verdict.local import sampled
-from ..verdict.outputs import Floor
+from ..verdict.ratios import Floor
 from ..verdict.sizes import rms
 from ..weights import npz
 from ..weights.canonical import Array

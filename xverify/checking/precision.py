@@ -14,7 +14,7 @@ from ..results.precision import Precision
 from ..results.verdicts import Verdict
 from ..verdict.findings import APPROXIMATION
 from ..verdict.limits import UNIT, UNITS
-from ..verdict.outputs import Floor
+from ..verdict.ratios import Floor
 from ..weights import npz
 from ..weights.canonical import Array
 from ..worker.messages_files import ReadPrecision

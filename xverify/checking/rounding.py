@@ -9,7 +9,7 @@ import numpy as np
 
 from ..results.verdicts import Verdict
 from ..verdict.limits import COHERENT_RHO
-from ..verdict.outputs import Floor, noise_ratios
+from ..verdict.ratios import Floor, noise_ratios
 from .computing import Computed
 from .judge import Judged
 from .meaning import Floors, Meaning, joined

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..errors import Crashed, SubjectError, TimedOut
-from ..verdict.outputs import Floor, within_limits
+from ..verdict.ratios import Floor, within_limits
 from ..weights import npz
 from ..weights.canonical import Array
 from ..worker.messages_reference import Evaluate

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -18,14 +18,14 @@ from ..results.verdicts import Verdict
 from ..weights.canonical import Array
 from ..workload.keys import case_key
 from . import limits as rule
+from . import ratios
 from .judgement import LEAST_JUDGED, OWN_DRIFT, OWN_EQUAL, Context, conclusion, judged, measure
-from .local import TOLD, Local, local_of, quotient
+from .local import TOLD, quotient
+from .ratios import Floor, in_range, noise_ratios, own_ratios, parts
 from .sizes import rms
 from .swapped import swapped_outputs
 
 Arrays = Mapping[str, Array]
-# The noise of an output: the rms of every value, or one rms for all of them.
-Floor = Array | float
 
 
 class DescribedOutput(Protocol):
@@ -47,9 +47,6 @@ class Described(Protocol):
 
 
 NO_FINITE_VALUE = "has no finite value, and neither has the reference's"  # the end of a reason
-PART = 2**18  # values that are processed at a time: their float64 copies stay in the processor's cache
-# What a result of this type may lose because it is too small; some frameworks flush denormals of float32 to zero.
-UNDERFLOW = {"float32": 2.0**-126, "float16": 2.0**-24}
 UNSTEADY = 1e-3  # relative change; another order of the terms in a parallel sum changes an output far less
 
 RULE = (
@@ -185,71 +182,6 @@ def _distance(ours: Array, theirs: Array, exact: Array, floor: Floor) -> float:
     return max(found.whole, found.ratio * rule.EQUAL_RHO / rule.EQUAL_C)
 
 
-def noise_ratios(ours: Array, theirs: Array, exact: Array, floor: Floor, cap: float = rule.CAP) -> Local:
-    """The difference of two arrays / the noise of an output, over the values that are finite and have a significant digit.
-
-    exact: the exact output. Where its noise is one number, there are no groups: it says nothing about single values.
-    """
-    if isinstance(floor, np.ndarray):
-        flat = floor.reshape(-1)
-        return _in_groups(ours, theirs, exact, lambda part, _: flat[part].astype(np.float64, copy=False), cap)
-    squares, sizes, count = 0.0, 0.0, 0
-    largest = float(np.abs(exact[np.isfinite(exact)]).max(initial=0.0)) or 1.0
-    for a, b, y in _parts(ours, theirs, exact):
-        with np.errstate(invalid="ignore"):
-            residual, size = (a.astype(np.float64) - b) / largest, y / largest
-        used = np.isfinite(residual) & np.isfinite(size)
-        squares, sizes = squares + float(np.square(residual[used]).sum()), sizes + float(np.square(size[used]).sum())
-        count += int(used.sum())
-    # Without groups, the limit of rho is the one that an error meets; one that is in a single index is diluted among all.
-    share = rule.EQUAL_RHO / rule.EQUAL_C * quotient(floor / largest, math.sqrt(sizes / max(1, count)))
-    indices = max((*exact.shape[1:2], *exact.shape[-1:]), default=1)
-    whole = quotient(math.sqrt(squares / max(1, count)), floor / largest)
-    return Local(0.0, whole, share, math.sqrt(indices) * share, count)
-
-
-def in_range(exact: Array, dtype: np.dtype[Any]) -> Array:
-    """Exact values as a type of numbers can hold them: those beyond its largest number are infinite."""
-    if exact.dtype.kind != "f" or dtype.kind != "f" or dtype.itemsize >= exact.dtype.itemsize:
-        return exact
-    largest = float(np.finfo(dtype).max)
-    if all(bool((np.abs(part) <= largest).all()) for (part,) in _parts(exact)):
-        return exact
-    return np.where(np.abs(exact) > largest, np.copysign(np.inf, exact), exact)
-
-
-def within_limits(ours: Array, exact: Array, floor: Floor) -> bool:
-    """Whether an output is EQUAL by the plain limits. ours: of the first items, which may be all.
-
-    Outputs that cannot be compared, or are not finite in the same places, are not.
-    """
-    if ours.ndim and ours.shape != exact.shape and ours.shape[1:] == exact.shape[1:]:
-        items = slice(len(ours))
-        exact, floor = exact[items], floor[items] if isinstance(floor, np.ndarray) and floor.ndim else floor
-    if ours.shape != exact.shape or not np.array_equal(np.isfinite(ours), np.isfinite(exact)):
-        return False
-    if exact.dtype.kind != "f":
-        return bool(np.array_equal(ours, exact))
-    found = noise_ratios(ours, exact, exact, floor)
-    return rule.classify_rho(found.whole, local=found.ratio) == Verdict.EQUAL
-
-
-def _in_groups(
-    ours: Array, theirs: Array, exact: Array, noise: Callable[[slice, Array], Array], cap: float = rule.CAP
-) -> Local:
-    """The difference of two arrays / the noise of every value, in groups. noise: (a part of the values, exact ones) -> noise."""
-    one, other = ours.reshape(-1), theirs.reshape(-1)
-    least = UNDERFLOW.get(ours.dtype.name, 0.0)
-
-    def compared(places: Array, values: Array) -> tuple[Array, Array]:
-        part = slice(int(places[0]), int(places[-1]) + 1)
-        with np.errstate(invalid="ignore", over="ignore"):
-            rounding = noise(part, values)
-            return one[part].astype(np.float64) - other[part], np.where(rounding == 0, 0.0, np.hypot(rounding, least))
-
-    return local_of(exact, compared, cap=cap)
-
-
 def _strange(outputs: Arrays, expected: Iterable[tuple[int, str]], spec: Described, file: str) -> list[str]:
     """A message about outputs that the spec does not name; [] when there are none."""
     keys = {case_key(case, name) for case, name in expected}
@@ -334,7 +266,7 @@ def _floating(
     rounding_floor: the same with the explained roundings in place; None when there are none.
     """
     values, absolute, largest, identical = 0, [], 0.0, True
-    for part in _parts(ours, theirs, single):
+    for part in parts(ours, theirs, single):
         identical = identical and np.array_equal(part[0], part[2], equal_nan=True)
         y, right = (array.astype(np.float64) for array in part[:2])
         finite, alike = np.isfinite(right), np.isfinite(y)
@@ -354,7 +286,7 @@ def _floating(
         reason = f"output {name!r} of the reference has {_count(single)} in float32, {_count(theirs)} in float64"
         return TensorError(case, name, reason=reason)
     own = max(noise, rule.UNIT / math.sqrt(3) * size)
-    groups = _own_ratios(ours, theirs, single) if floor is None else noise_ratios(ours, theirs, theirs, floor, cap)
+    groups = own_ratios(ours, theirs, single) if floor is None else noise_ratios(ours, theirs, theirs, floor, cap)
     return TensorError(
         case,
         name,
@@ -375,13 +307,6 @@ def _floating(
     )
 
 
-def _own_ratios(ours: Array, exact: Array, single: Array) -> Local:
-    """The ratios where the error of one float32 run and the rounding of the result are the noise of every value."""
-    flat = single.reshape(-1)
-    unit = rule.UNIT / math.sqrt(3)
-    return _in_groups(ours, exact, exact, lambda part, y: np.hypot(flat[part].astype(np.float64) - y, unit * y))
-
-
 def constant_outputs(truth: Arrays, spec: Described, cases: Sequence[int]) -> tuple[str, ...]:
     """The outputs that have one value everywhere, or are the same in all cases, so that no fault could show in them."""
     keys = {name: [case_key(case, name) for case in cases] for name in spec.outputs}
@@ -391,7 +316,7 @@ def constant_outputs(truth: Arrays, spec: Described, cases: Sequence[int]) -> tu
 def _is_constant(truth: Arrays, keys: Sequence[str]) -> bool:
     if _all_same(truth[key] for key in keys):
         return True
-    return len(keys) > 1 and all(_alike(truth, keys, values) for values in (PART, None))
+    return len(keys) > 1 and all(_alike(truth, keys, values) for values in (ratios.PART, None))
 
 
 def _alike(truth: Arrays, keys: Sequence[str], values: int | None) -> bool:
@@ -410,16 +335,9 @@ def _all_same(arrays: Iterable[Array]) -> bool:
         if not array.size:
             continue
         first = array.flat[0] if first is None else first
-        if not all(np.array_equal(part, np.full_like(part, first), equal_nan=True) for (part,) in _parts(array)):
+        if not all(np.array_equal(part, np.full_like(part, first), equal_nan=True) for (part,) in parts(array)):
             return False
     return True
-
-
-def _parts(*arrays: Array) -> Iterator[tuple[Array, ...]]:
-    """The next ``PART`` values of every array; the arrays have one shape."""
-    flat = [array.reshape(-1) for array in arrays]
-    for start in range(0, flat[0].size, PART):
-        yield tuple(array[start : start + PART] for array in flat)
 
 
 def _count(array: Array) -> str:

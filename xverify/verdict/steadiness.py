@@ -11,7 +11,8 @@ import numpy as np
 from ..weights.canonical import Array
 from . import limits as rule
 from .judgement import OWN_EQUAL
-from .outputs import UNSTEADY, Arrays, Floor, noise_ratios
+from .outputs import UNSTEADY, Arrays
+from .ratios import Floor, noise_ratios
 from .sizes import rms
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...verdict.outputs import within_limits
+from ...verdict.ratios import within_limits
 from ...workload.probe import drawn_anew
 from .evaluation import Evaluation, given
 from .model import Graph, UnsupportedOperator

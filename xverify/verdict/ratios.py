@@ -1,0 +1,99 @@
+"""The ratios of residual and noise of an output: pure functions over arrays, which are processed in parts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ..results.verdicts import Verdict
+from ..weights.canonical import Array
+from . import limits as rule
+from .local import Local, local_of, quotient
+
+# The noise of an output: the rms of every value, or one rms for all of them.
+Floor = Array | float
+PART = 2**18  # values that are processed at a time: their float64 copies stay in the processor's cache
+# What a result of this type may lose because it is too small; some frameworks flush denormals of float32 to zero.
+UNDERFLOW = {"float32": 2.0**-126, "float16": 2.0**-24}
+
+
+def noise_ratios(ours: Array, theirs: Array, exact: Array, floor: Floor, cap: float = rule.CAP) -> Local:
+    """The difference of two arrays / the noise of an output, over the values that are finite and have a significant digit.
+
+    exact: the exact output. Where its noise is one number, there are no groups: it says nothing about single values.
+    """
+    if isinstance(floor, np.ndarray):
+        flat = floor.reshape(-1)
+        return _in_groups(ours, theirs, exact, lambda part, _: flat[part].astype(np.float64, copy=False), cap)
+    squares, sizes, count = 0.0, 0.0, 0
+    largest = float(np.abs(exact[np.isfinite(exact)]).max(initial=0.0)) or 1.0
+    for a, b, y in parts(ours, theirs, exact):
+        with np.errstate(invalid="ignore"):
+            residual, size = (a.astype(np.float64) - b) / largest, y / largest
+        used = np.isfinite(residual) & np.isfinite(size)
+        squares, sizes = squares + float(np.square(residual[used]).sum()), sizes + float(np.square(size[used]).sum())
+        count += int(used.sum())
+    # Without groups, the limit of rho is the one that an error meets; one that is in a single index is diluted among all.
+    share = rule.EQUAL_RHO / rule.EQUAL_C * quotient(floor / largest, math.sqrt(sizes / max(1, count)))
+    indices = max((*exact.shape[1:2], *exact.shape[-1:]), default=1)
+    whole = quotient(math.sqrt(squares / max(1, count)), floor / largest)
+    return Local(0.0, whole, share, math.sqrt(indices) * share, count)
+
+
+def in_range(exact: Array, dtype: np.dtype[Any]) -> Array:
+    """Exact values as a type of numbers can hold them: those beyond its largest number are infinite."""
+    if exact.dtype.kind != "f" or dtype.kind != "f" or dtype.itemsize >= exact.dtype.itemsize:
+        return exact
+    largest = float(np.finfo(dtype).max)
+    if all(bool((np.abs(part) <= largest).all()) for (part,) in parts(exact)):
+        return exact
+    return np.where(np.abs(exact) > largest, np.copysign(np.inf, exact), exact)
+
+
+def within_limits(ours: Array, exact: Array, floor: Floor) -> bool:
+    """Whether an output is EQUAL by the plain limits. ours: of the first items, which may be all.
+
+    Outputs that cannot be compared, or are not finite in the same places, are not.
+    """
+    if ours.ndim and ours.shape != exact.shape and ours.shape[1:] == exact.shape[1:]:
+        items = slice(len(ours))
+        exact, floor = exact[items], floor[items] if isinstance(floor, np.ndarray) and floor.ndim else floor
+    if ours.shape != exact.shape or not np.array_equal(np.isfinite(ours), np.isfinite(exact)):
+        return False
+    if exact.dtype.kind != "f":
+        return bool(np.array_equal(ours, exact))
+    found = noise_ratios(ours, exact, exact, floor)
+    return rule.classify_rho(found.whole, local=found.ratio) == Verdict.EQUAL
+
+
+def _in_groups(
+    ours: Array, theirs: Array, exact: Array, noise: Callable[[slice, Array], Array], cap: float = rule.CAP
+) -> Local:
+    """The difference of two arrays / the noise of every value, in groups. noise: (a part of the values, exact ones) -> noise."""
+    one, other = ours.reshape(-1), theirs.reshape(-1)
+    least = UNDERFLOW.get(ours.dtype.name, 0.0)
+
+    def compared(places: Array, values: Array) -> tuple[Array, Array]:
+        part = slice(int(places[0]), int(places[-1]) + 1)
+        with np.errstate(invalid="ignore", over="ignore"):
+            rounding = noise(part, values)
+            return one[part].astype(np.float64) - other[part], np.where(rounding == 0, 0.0, np.hypot(rounding, least))
+
+    return local_of(exact, compared, cap=cap)
+
+
+def own_ratios(ours: Array, exact: Array, single: Array) -> Local:
+    """The ratios where the error of one float32 run and the rounding of the result are the noise of every value."""
+    flat = single.reshape(-1)
+    unit = rule.UNIT / math.sqrt(3)
+    return _in_groups(ours, exact, exact, lambda part, y: np.hypot(flat[part].astype(np.float64) - y, unit * y))
+
+
+def parts(*arrays: Array) -> Iterator[tuple[Array, ...]]:
+    """The next ``PART`` values of every array; the arrays have one shape."""
+    flat = [array.reshape(-1) for array in arrays]
+    for start in range(0, flat[0].size, PART):
+        yield tuple(array[start : start + PART] for array in flat)
