@@ -260,6 +260,10 @@ def test_a_row_shows_what_would_have_been_seen_and_which_values_no_digit_determi
     ]
     says = "logits, case 3: 1.2% of the values have no digit that float32 determines, and no verdict"
     assert f"{says} (the first in item 3, row 0: [3, 0, 5])" in text
+    for local_ratio, told in ((1.0, False), (None, True)):  # decisions are told however few they are
+        few = replace(tensor, undetermined=0.001, local_ratio=local_ratio)
+        shown = replace(whole, rows=(replace(whole.rows[0], error=replace(error, tensors=(few,)), speed=None),))
+        assert ("0.1% of the values have no digit" in printed(shown)) == told
     assert (
         "rounding explains up to 2e-06 of `logits`; a relative error from 2e-05 on would have been seen "
         "(from 0.0002 on in the group of values with the most noise)"

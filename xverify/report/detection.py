@@ -8,6 +8,8 @@ from ..results.records import Result, Row, TensorError
 from ..verdict.judgement import detection
 from .notes import few
 
+FEW = 0.01  # share of the values of an output; most outputs have a few that are nearly zero
+
 
 def sentences(result: Result) -> Iterator[str]:
     """What rounding explains of the outputs of each row, and what would have been seen. Rows of which the same holds share one."""
@@ -30,10 +32,14 @@ def _worst(row: Row) -> Iterable[TensorError]:
 
 
 def undetermined(row: Row) -> Iterator[str]:
-    """The values of each output that are in no ratio, because they have no digit that the precision determines."""
+    """The values of each output that are in no ratio, because they have no digit that the precision determines.
+
+    Fewer than FEW of an output are left to the result file, except where they are decisions.
+    """
     precision = row.precision.name if row.precision is not None and row.precision.is_narrow else "float32"
     for tensor in row.error.tensors if row.error is not None else ():
-        if tensor.undetermined:
+        decides = tensor.local_ratio is None  # a whole number, such as the best class
+        if tensor.undetermined >= FEW or (tensor.undetermined and decides):
             where = _where(tensor.undetermined_at)
             yield (
                 f"{tensor.output}, case {tensor.case}: {_percent(tensor.undetermined)} of the values have no digit that "
