@@ -62,7 +62,7 @@ def judged(tensor: TensorError, context: Context) -> TensorError:
 
 
 def _loosened(tensor: TensorError, verdict: Verdict, context: Context) -> float:
-    """How many times the usual limit of a group the one is that decided."""
+    """The limit of a group that decided, divided by the usual one."""
     if not context.modelled:
         return OWN_GROUP / limits.EQUAL_C
     earned = verdict == Verdict.EQUAL and distance(tensor) > limits.EQUAL_RHO

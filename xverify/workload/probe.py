@@ -211,7 +211,7 @@ def _perturbed(arrays: Mapping[str, NDArray[Any]], name: str, seed: int, unit: f
 
 
 def redrawn(arrays: Mapping[str, NDArray[Any]], seed: int) -> Changed:
-    """Weights that have nothing in common with these but their sizes and signs: exchanged among each other, and scaled."""
+    """Draw other weights: the values of each array are exchanged among each other and scaled, so that they keep their sign and size."""
     return Changed(
         arrays, {}, {name: (shape_of(arrays, name), partial(_redrawn, arrays, name, seed)) for name in arrays}
     )
@@ -222,7 +222,7 @@ def _redrawn(arrays: Mapping[str, NDArray[Any]], name: str, seed: int) -> NDArra
 
 
 def drawn_anew(array: NDArray[Any], random: np.random.Generator) -> NDArray[Any]:
-    """The values of one array exchanged among each other and scaled by 0.5 to 1.5; whole numbers stay as they are."""
+    """Exchange the values of one array among each other, and multiply each by 0.5 to 1.5. Whole numbers stay as they are."""
     if array.dtype.kind != "f":
         return array
     values: NDArray[Any] = random.permutation(array.reshape(-1)) * random.uniform(0.5, 1.5, array.size)
