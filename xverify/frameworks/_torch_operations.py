@@ -126,6 +126,6 @@ def _terms(name: str, args: tuple[Any, ...]) -> int:
 
 @contextmanager
 def perturbed_operations(noise: Noise) -> Iterator[None]:
-    """Compute with the rounding of every operation. Attention is computed operation by operation, because a mask in it does not round."""
+    """Compute with the rounding of every operation. Attention is split into its operations: its mask does not round."""
     with _Perturbing(noise), sdpa_kernel(SDPBackend.MATH):
         yield

@@ -211,7 +211,7 @@ def _perturbed(arrays: Mapping[str, NDArray[Any]], name: str, seed: int, unit: f
 
 
 def redrawn(arrays: Mapping[str, NDArray[Any]], seed: int) -> Changed:
-    """Draw other weights: the values of each array are exchanged among each other and scaled, so that they keep their sign and size."""
+    """Draw other weights of the same sizes: the values of each array are exchanged among each other, and scaled."""
     return Changed(
         arrays, {}, {name: (shape_of(arrays, name), partial(_redrawn, arrays, name, seed)) for name in arrays}
     )
