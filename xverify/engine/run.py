@@ -76,7 +76,9 @@ class Run:
         self.process: ReferenceProcess
         self.prepared: Prepared | None = None
         self.export = Export()
+        self.layers: tuple[str, ...] = ()  # of the reference, which may turn out to be none that can be judged
         self.truth: truth.Truth | None = None
+        self.evaluated: Future[truth.Truth] | None = None  # where nothing is timed, while the subjects run
         self.parity: learning.Parity[Any] | None = None
         self.candidates: list[Candidate] = []
         self.workers: list[Worker] = []
@@ -187,6 +189,10 @@ class Run:
         """Start, time and judge the subjects, those that fit into memory at once in a turn of their own."""
         with self.clock.doing("starting"):
             self._prepare()
+        if not self.request.trains:
+            self.layers = self.process.layers()
+            if self.request.no_timing:
+                self.evaluated = self.background.submit(self._evaluate)
         self._measure_turn(0)
         for number in range(1, len(self.turns)):
             with self.clock.doing("starting"):
@@ -316,25 +322,23 @@ class Run:
         if self.request.trains:
             self._judge_training(self.prepared, new)
             return
+        captures = replaying.Captures(new, self.replayed, self.process_runs.clock, self.background)
         if self.truth is None or self.layer_replay is None:
-            self.truth = truth.evaluate(self.process, self.prepared, self.float32)
+            captures.begin(LayerReplay(self.process, self.prepared, self.layers))
+            self.truth = self.evaluated.result() if self.evaluated else self._evaluate()
             self.layer_replay = LayerReplay(self.process, self.prepared, self.truth.layers)
-        found, clock = self.truth, self.process_runs.clock
         counts = Counter(each.subject.build_key for each in self.candidates if each.alive)
-        self.replayed = replaying.replay_all(
-            new,
-            self.layer_replay,
-            found,
-            lambda: clock.left is None or clock.left > 0,
-            counts,
-            self.replayed,
-            self.background,
-        )
+        self.replayed = replaying.replay_all(captures, self.layer_replay, self.truth, counts)
         self._judge_outputs(new)
         cases = sorted({case for each in new for case in each.doubtful_cases})
         if cases:
             self.truth = truth.measured_again(self.process, self.prepared, self.truth, tuple(cases))
             self._judge_outputs([each for each in new if each.doubtful_cases])
+
+    def _evaluate(self) -> truth.Truth:
+        """What the candidates are compared with."""
+        assert self.prepared is not None
+        return truth.evaluate(self.process, self.prepared, self.float32)
 
     def _judge_outputs(self, candidates: Sequence[Candidate]) -> None:
         """Compare the outputs of some candidates with the reference."""
@@ -411,7 +415,7 @@ class Run:
             "cpu" if reference else request.device,  # the reference computes on the CPU, which has float64
             request.timeout,
             request.pin,
-            patient=reference,
+            patient=reference or request.no_timing,
             beat=lambda seconds, line: self.listener.beat(label, seconds, line),
             allocator=None if reference else request.allocator,  # nothing of the reference is timed
             memory=request.memory,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from copy import copy
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -24,9 +25,9 @@ LARGEST = float(torch.finfo(torch.float32).max)
 # Given values of this size are masks. All else is lost in a sum with them, and a part of them would be larger than any other value.
 HUGE = 2.0**100
 WHOLE = 2.0**MOST_BITS  # the largest of the numbers below which float32 has every whole number
-SAMPLE = 64  # values that are looked at first
+SAMPLE = 1024  # values that are looked at first, at regular distances
 
-Kept = Callable[[Tensor], Tensor]  # of float64 values -> which of them stay as they are
+Kept = Callable[[Tensor], Tensor | None]  # of float64 values -> which of them stay as they are; None: none of them
 
 
 def bits_of(unit: float) -> int:
@@ -45,10 +46,16 @@ def held(values: Tensor, unit: float = UNIT) -> Tensor:
     values: a contiguous tensor. unit: unit roundoff of the precision.
     """
     found = _fits(values, bits_of(unit))
-    sizes = values.abs()
-    if values.numel() and not float(sizes.amax()) <= LARGEST:
-        found |= ~(sizes <= LARGEST)
-    return found
+    beyond = _beyond(values, LARGEST)
+    return found if beyond is None else found | beyond
+
+
+def _beyond(values: Tensor, largest: float) -> Tensor | None:
+    """Which values are larger than this or NaN; None when none of them is."""
+    if not values.numel():
+        return None
+    low, high = values.aminmax()
+    return None if -largest <= float(low) and float(high) <= largest else ~(values.abs() <= largest)
 
 
 def chosen(values: Tensor, unit: float = UNIT) -> Tensor:
@@ -76,13 +83,18 @@ def sums_exactly(tensors: Sequence[Tensor], terms: int, unit: float = UNIT) -> b
 
 
 def _range_bits(tensor: Tensor, most: int) -> float:
-    """The bits of the whole numbers that a tensor's values are multiples of one step by; infinity when there are more."""
+    """The bits of the whole numbers that a tensor's values are multiples of one step by; infinity when there are more than most."""
     if tensor.is_meta:
         return math.inf
-    values = tensor.detach().double().reshape(-1)
-    if not bool(_fits(values[:SAMPLE].contiguous(), most).all()):
+    values = tensor.detach().reshape(-1)
+    if _bits_of_values(values[:: 1 + values.numel() // SAMPLE]) > most:
         return math.inf
-    values = values[values != 0]
+    return _bits_of_values(values)
+
+
+def _bits_of_values(values: Tensor) -> float:
+    """The bits of the whole numbers that values are multiples of one step by; infinity where one is not finite."""
+    values = values[values != 0].double()
     if not values.numel():
         return 0.0
     if not bool(values.isfinite().all()):
@@ -100,12 +112,13 @@ class Noise:
     unit: the usual size, which is the unit roundoff of the precision whose rounding is modelled.
     """
 
-    PART = 2**20  # values that are perturbed at once
+    POOL = 2**20  # places in the pool where a part may begin
+    PART = 2**17  # values that are perturbed at once, so that they stay in the processor's cache
 
     def __init__(self, seed: int, unit: float = UNIT) -> None:
         self.unit = unit
         self.generator = torch.Generator().manual_seed(seed)
-        self.pool = torch.empty(2 * self.PART, dtype=torch.float64).uniform_(-1.0, 1.0, generator=self.generator)
+        self.pool = torch.empty(self.POOL + self.PART, dtype=torch.float64).uniform_(-1.0, 1.0, generator=self.generator)
 
     def of(self, unit: float) -> Noise:
         """The noise of another precision, from the same source."""
@@ -156,7 +169,7 @@ class Noise:
 
     def argument(self, tensor: Tensor, size: float | None = None) -> Tensor:
         """A perturbed copy of what an operation adds up. Masks stay as they are: a part of one is larger than any other value."""
-        return self._copy(tensor, size, lambda values: ~(values.abs() <= HUGE))
+        return self._copy(tensor, size, partial(_beyond, largest=HUGE))
 
     def _held(self, values: Tensor) -> Tensor:
         return held(values, self.unit)
@@ -179,11 +192,12 @@ class Noise:
         flat = tensor.view(-1) if tensor.is_contiguous() else tensor.as_strided((tensor.numel(),), (1,))
         sources = flat.split(self.PART) if values is None else values.view(-1).split(self.PART)
         for part, source in zip(flat.split(self.PART), sources):
-            start = int(torch.randint(self.PART, (1,), generator=self.generator))
+            start = int(torch.randint(self.POOL, (1,), generator=self.generator))
             # A factor keeps infinities: an added part of one would be NaN where the signs differ.
             factors = self.pool[start : start + part.numel()].mul(self.unit if size is None else size).add_(1.0)
-            if kept is not None:
-                factors.masked_fill_(kept(source), 1.0)
+            stays = kept(source) if kept is not None else None
+            if stays is not None:
+                factors.masked_fill_(stays, 1.0)
             part.mul_(factors)
         return tensor
 

@@ -129,7 +129,7 @@ class _Pair:
         self, process: ReferenceProcess, prepared: Prepared, port: Worker, folder: ModelFolder, subject: Subject
     ) -> None:
         self.prepared, self.port, self.folder, self.subject = prepared, port, folder, subject
-        self.replay = LayerReplay(process, prepared, process.worker.ask(messages_reference.ListLayers()).layers)
+        self.replay = LayerReplay(process, prepared, process.layers())
         self.replaced = None if subject.is_torch else ReplacedCalls(self.replay, port)
 
     def load(self) -> None:

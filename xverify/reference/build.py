@@ -67,6 +67,10 @@ class ReferenceProcess:
         """Whether this reference can judge layers. Only torch can, because its modules are the canonical layers."""
         return self.framework == "torch"
 
+    def layers(self) -> tuple[str, ...]:
+        """The canonical layers, in the order of their definition; none of a reference that cannot judge layers."""
+        return tuple(self.worker.ask(messages_reference.ListLayers()).layers) if self.replays else ()
+
     def phase(self, doing: str) -> None:
         """Report to the listener what the reference does."""
         self.listener.phase("reference", doing)

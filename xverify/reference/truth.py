@@ -149,7 +149,7 @@ def _with_noise_floors(process: ReferenceProcess, prepared: Prepared, float32: O
     except SubjectError as error:
         outputs, _ = _outputs(process, "float64", prepared.inputs, prepared.weights)
         return Truth(outputs, float32, replay_problem=str(error))
-    layers = tuple(process.worker.ask(messages_reference.ListLayers()).layers)
+    layers = process.layers()
     exact = measured.outputs
     if measured.inputs != prepared.inputs:
         exact, _ = _outputs(process, "float64", prepared.inputs, prepared.weights)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,13 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..verdict.local import Table
+from ..verdict.local import Table, enough
 from ..weights.canonical import Array
 from .layer_kinds import COPIES, ITEMWISE, channel_axis, is_training_norm, may_overwrite
 from .perturbation import Noise
 from .stepping import Models
 from .structures import as_float32, flatten, map_tensors
-from .tensors import Floors, NoiseOf, known_noise, mean_squares, rms
+from .tensors import Floors, NoiseOf, known_noise, mean_squares
 
 # Calls of one layer whose floors are measured. Later calls have the same floors in relation to the size of their outputs.
 MEASURED_CALLS = 3
@@ -25,7 +26,6 @@ ALIKE = 1e-3  # relative difference of the size of every channel, below which tw
 ENOUGH_VALUES = 32  # least number of values of a channel for a floor that is measured on one item of the batch
 
 MORE_SAMPLES = 8  # perturbed computations of a layer that is beyond a limit
-TABLE = 2**16  # values on which a table is measured
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,8 @@ class FloorMeter:
             for parts in ([each.perturbation for each in relative], [each.error for each in relative])
         )
         tables = zip(*(each.tables for each in relative))
-        noise = [_by_tables(each, tuple(exact.shape), axis, rms(exact)) for each in tables]
+        whole = math.sqrt(float(size.mean()))
+        noise = [_by_tables(each, tuple(exact.shape), axis, whole) for each in tables]
         return Floors(exact, perturbation, error, size, unit=unit, noise=(noise[0], noise[1]))
 
 
@@ -199,7 +200,7 @@ def _relative(floors: Floors, axis: int) -> RelativeFloors:
         found: Array = np.square(noise(places, flat[::step][: places.size]))
         return found
 
-    tables = [Table.of(exact, partial(squares, each), axis, TABLE) for each in floors.noise if each is not None]
+    tables = [Table.of(exact, partial(squares, each), axis, enough(exact.shape)) for each in floors.noise if each is not None]
     return RelativeFloors(floors.perturbation / mean, floors.float32_error / mean, (tables[0], tables[1]))
 
 

@@ -16,13 +16,12 @@ from ..results.verdicts import Verdict
 from ..verdict import limits
 from ..verdict.findings import Finding
 from ..verdict.limits import UNIT
-from ..verdict.local import Local, local_of
+from ..verdict.local import Local, enough, local_of
 from ..weights.canonical import Array
 from .structures import as_float32, as_float64
 
 PART = 2**18  # values of a tensor that are compared at once
 MAPPED = 2**20  # bytes; a larger file may be mapped
-MOST = 2**17  # values of a tensor that are compared in groups
 # The rms of the noise at some values of a tensor: (their places in the flat tensor, the exact values there) -> rms of each.
 NoiseOf = Callable[[Array, Array], Array]
 # Type of numbers -> what its results may lose because they are too small: float32 is flushed to zero by some frameworks.
@@ -174,9 +173,11 @@ class Place:
 def rms(tensor: Tensor) -> float:
     """Root of the mean square of the finite values."""
     values = tensor.double()
-    if not bool(torch.isfinite(values).all()):
+    norm = float(torch.linalg.vector_norm(values))
+    if not math.isfinite(norm):
         values = values[torch.isfinite(values)]
-    return float(torch.linalg.vector_norm(values)) / math.sqrt(max(1, values.numel()))
+        norm = float(torch.linalg.vector_norm(values))
+    return norm / math.sqrt(max(1, values.numel()))
 
 
 # -- judging ----------------------------------------------------------------------------------------------------------
@@ -226,7 +227,7 @@ def _in_groups(captured: Tensor, floors: Floors, terms: int, axis: int) -> Local
             return _taken(flat, places) - values, np.where(noise == 0, 0.0, np.hypot(noise, least))
 
     exact, channels = floors.exact.detach().numpy(), axis % max(1, captured.dim())
-    return local_of(exact, compared, most=MOST, axis=channels, cap=limits.cap(floors.unit))
+    return local_of(exact, compared, most=enough(exact.shape), axis=channels, cap=limits.cap(floors.unit))
 
 
 def _differences(captured: Tensor, exact: Tensor, axis: int) -> tuple[Array, float, float]:

@@ -31,6 +31,8 @@ EXPONENTS, BIAS = 2**11, 1023  # of a float64
 DECADES = np.floor((np.arange(EXPONENTS) - BIAS) * math.log10(2)).astype(np.int64)  # exponent -> decade of its values
 PRIOR = 8  # values of its decade that count beside those of an entry of a table, which may be one
 TOLD = 8  # undetermined values whose index is kept
+# Values of a layer that are compared: so many for each index of its longest axis, within these bounds.
+PER_INDEX, FEWEST, MOST = 64, 2**14, 2**17
 
 # (places of some values in the flat array, these exact values) -> their residuals, and the rms of the noise of each.
 Compared = Callable[[Array, Array], tuple[Array, Array]]
@@ -107,6 +109,11 @@ def local_of(
         places = np.arange(start, start + values.size) * step
         groups.add(places, values, *(each.astype(np.float64, copy=False) for each in compared(places, values)))
     return groups.summary(exact.shape)
+
+
+def enough(shape: Sequence[int]) -> int:
+    """The number of values of a layer's tensor that are enough to compare it in groups."""
+    return min(MOST, max(FEWEST, PER_INDEX * max(shape, default=1)))
 
 
 def _step(shape: Sequence[int], most: int | None) -> int:

@@ -101,10 +101,11 @@ class GraphWork:
 
     def evaluate(self, request: EvaluateGraph) -> GraphEvaluated:
         """Compute the outputs of every case in float64, with the noise of their values."""
+        from ..replay.graph.itemwise import noise_of_one_item
         from ..replay.graph.noise import noise
         from ..replay.graph.witness import unmoved
 
-        graph = self._graph(request.file)
+        graph, itemwise = self._graph(request.file), not request.cases and not request.state
         results: dict[str, Array] = {}
         noises: dict[str, Array] = {}
         fed: dict[str, Any] = {}  # of a type whose module only the worker of torch can import
@@ -115,7 +116,10 @@ class GraphWork:
             if case >= LEAST_CASES and self.state.clock() - begun > request.enough:
                 break
             done = case + 1
-            computed = noise(graph, inputs, request.seed, request.samples, approximated=request.approximated, fed=fed)
+            how = request.seed, request.samples
+            computed = noise_of_one_item(graph, inputs, *how, request.approximated) if itemwise else None
+            if computed is None:
+                itemwise, computed = False, noise(graph, inputs, *how, approximated=request.approximated, fed=fed)
             fed = {name: computed[output].value for name, output in request.state.items()}
             if request.witness and case == 0:
                 stays = unmoved(graph, inputs, computed, request.seed)

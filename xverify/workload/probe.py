@@ -22,6 +22,7 @@ from .objective import terms_of
 from .spec import BATCH, ModelSpec, TensorSpec
 
 IGNORED = 8  # one target in so many is an ignored label, where a loss ignores one
+FACTORS = 2**16  # random factors of an array whose weights are drawn anew
 STATISTICS = ("running_mean", "running_var")  # last parts of the names of batch-norm statistics
 
 
@@ -211,7 +212,7 @@ def _perturbed(arrays: Mapping[str, NDArray[Any]], name: str, seed: int, unit: f
 
 
 def redrawn(arrays: Mapping[str, NDArray[Any]], seed: int) -> Changed:
-    """Draw other weights of the same sizes: the values of each array are exchanged among each other, and scaled."""
+    """Draw other weights of the same sizes; see ``drawn_anew``."""
     return Changed(
         arrays, {}, {name: (shape_of(arrays, name), partial(_redrawn, arrays, name, seed)) for name in arrays}
     )
@@ -222,11 +223,16 @@ def _redrawn(arrays: Mapping[str, NDArray[Any]], name: str, seed: int) -> NDArra
 
 
 def drawn_anew(array: NDArray[Any], random: np.random.Generator) -> NDArray[Any]:
-    """Exchange the values of one array among each other, and multiply each by 0.5 to 1.5. Whole numbers stay as they are."""
-    if array.dtype.kind != "f":
+    """Move the values of one array to other places, and multiply each by 0.5 to 1.5. Whole numbers stay as they are.
+
+    Large arrays repeat their factors, because drawing one for each value would take longer than the pass that uses them.
+    """
+    if array.dtype.kind != "f" or not array.size:
         return array
-    values: NDArray[Any] = random.permutation(array.reshape(-1)) * random.uniform(0.5, 1.5, array.size)
-    return values.reshape(array.shape).astype(array.dtype)
+    factors = random.uniform(0.5, 1.5, min(array.size, FACTORS)).astype(array.dtype)
+    moved = np.roll(array.reshape(-1), int(random.integers(array.size)))
+    moved *= np.resize(factors, array.size)
+    return moved.reshape(array.shape)
 
 
 def generator(seed: int, name: str) -> np.random.Generator:

@@ -1,0 +1,77 @@
+"""The noise of a graph that treats all items of its input alike, measured on the first item.
+
+A perturbed evaluation takes as long as an exact one, and several are needed. Where they are made on one item, its noise holds for
+the others by the sizes and channels of their values (see ``verdict.local.spread``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from ...verdict.local import spread
+from ...verdict.sizes import rms
+from .evaluation import evaluate
+from .kinds import QUANTISING
+from .model import Body, Graph, UnsupportedOperator
+from .noise import OutputNoise, noise
+from .values import is_float
+
+ENOUGH_VALUES = 256  # of an output in one item
+SAME = 1e-9  # relative difference between float64 outputs of one item alone and among the others, which other sums give
+# Operators after which a value is one of a few, so that another item may be near another decision, and those with a body.
+DECIDING = QUANTISING | {
+    "ArgMax", "ArgMin", "Bernoulli", "Ceil", "Compress", "Equal", "Floor", "Greater", "GreaterOrEqual", "Hardmax", "If", "Less",
+    "LessOrEqual", "Loop", "Mod", "NonMaxSuppression", "NonZero", "QuantizeLinear", "Round", "Scan", "Sign", "TopK", "Unique",
+    "Where",
+}  # fmt: skip
+
+
+def noise_of_one_item(
+    graph: Graph, inputs: Mapping[str, Any], seed: int, samples: int, approximated: Collection[str]
+) -> dict[str, OutputNoise] | None:
+    """The exact outputs of a graph with their noise, as ``noise.noise`` returns them, without the values of every pass.
+
+    None for a graph that does not compute each item by itself, or makes decisions, and where one item is too little.
+    """
+    ((name, data), *others) = inputs.items() if inputs else [("", None)]
+    if others or not is_float(data) or data.ndim < 2 or data.shape[0] < 2 or _decides(graph):
+        return None
+    try:
+        measured = noise(graph, {name: data[:1]}, seed, samples, approximated=approximated)
+    except (ArithmeticError, IndexError, KeyError, RuntimeError, TypeError, ValueError, UnsupportedOperator):
+        return None
+    if not all(_is_enough(each.exact) for each in measured.values()):
+        return None
+    exact = evaluate(graph, inputs)
+    if not all(_first_is(exact.get(key), each.exact) for key, each in measured.items()):
+        return None
+    return {
+        key: OutputNoise(exact[key], each.dtype, None, spread(exact[key], each.exact, each.noise))
+        for key, each in measured.items()
+    }
+
+
+def _decides(body: Body) -> bool:
+    """Whether a graph has an operator that decides, also in the functions of its file."""
+    return any(
+        node.op in DECIDING
+        or (node.function is not None and _decides(node.function))
+        or any(isinstance(value, Body) for value in node.attributes.values())
+        for node in body.nodes
+    )
+
+
+def _is_enough(exact: Any) -> bool:
+    return isinstance(exact, np.ndarray) and is_float(exact) and exact.ndim > 1 and exact.size >= ENOUGH_VALUES
+
+
+def _first_is(exact: Any, alone: Any) -> bool:
+    """Whether the first item of an output is what the graph computes from the first item of its input alone."""
+    if not isinstance(exact, np.ndarray) or exact.ndim != alone.ndim or exact.shape[1:] != alone.shape[1:] or len(alone) != 1:
+        return False
+    with np.errstate(invalid="ignore"):
+        difference = exact[:1] - alone
+    return bool(np.isfinite(difference).all()) and rms(difference) <= SAME * rms(alone)
