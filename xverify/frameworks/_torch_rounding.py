@@ -118,7 +118,9 @@ class Noise:
     def __init__(self, seed: int, unit: float = UNIT) -> None:
         self.unit = unit
         self.generator = torch.Generator().manual_seed(seed)
-        self.pool = torch.empty(self.POOL + self.PART, dtype=torch.float64).uniform_(-1.0, 1.0, generator=self.generator)
+        self.pool = torch.empty(self.POOL + self.PART, dtype=torch.float64).uniform_(
+            -1.0, 1.0, generator=self.generator
+        )
 
     def of(self, unit: float) -> Noise:
         """The noise of another precision, from the same source."""

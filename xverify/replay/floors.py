@@ -200,7 +200,9 @@ def _relative(floors: Floors, axis: int) -> RelativeFloors:
         found: Array = np.square(noise(places, flat[::step][: places.size]))
         return found
 
-    tables = [Table.of(exact, partial(squares, each), axis, enough(exact.shape)) for each in floors.noise if each is not None]
+    tables = [
+        Table.of(exact, partial(squares, each), axis, enough(exact.shape)) for each in floors.noise if each is not None
+    ]
     return RelativeFloors(floors.perturbation / mean, floors.float32_error / mean, (tables[0], tables[1]))
 
 

@@ -20,7 +20,7 @@ from ..workload.keys import case_key
 from . import limits as rule
 from . import ratios
 from .judgement import LEAST_JUDGED, OWN_DRIFT, OWN_EQUAL, Context, conclusion, judged, measure
-from .local import TOLD, quotient
+from .local import TOLD, Local, quotient
 from .ratios import Floor, in_range, noise_ratios, own_ratios, parts
 from .sizes import rms
 from .swapped import swapped_outputs
@@ -298,13 +298,18 @@ def _floating(
         identical=identical,
         rounding_ratio=None
         if rounding_floor is None
-        else noise_ratios(ours, theirs, theirs, rounding_floor, cap).whole,
+        else _worst(noise_ratios(ours, theirs, theirs, rounding_floor, cap)),
         local_ratio=groups.ratio,
         detection_limit=rule.EQUAL_C * groups.floor_share,
         detection_limit_worst=rule.EQUAL_C * groups.worst_share,
         undetermined=groups.undetermined_share,
         undetermined_at=groups.where,
     )
+
+
+def _worst(groups: Local) -> float:
+    """The ratio of all values, or that of the worst group in units of its own limit."""
+    return max(groups.whole, groups.ratio * rule.EQUAL_RHO / rule.EQUAL_C)
 
 
 def constant_outputs(truth: Arrays, spec: Described, cases: Sequence[int]) -> tuple[str, ...]:

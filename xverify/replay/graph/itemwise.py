@@ -70,7 +70,12 @@ def _is_enough(exact: Any) -> bool:
 
 def _first_is(exact: Any, alone: Any) -> bool:
     """Whether the first item of an output is what the graph computes from the first item of its input alone."""
-    if not isinstance(exact, np.ndarray) or exact.ndim != alone.ndim or exact.shape[1:] != alone.shape[1:] or len(alone) != 1:
+    if (
+        not isinstance(exact, np.ndarray)
+        or exact.ndim != alone.ndim
+        or exact.shape[1:] != alone.shape[1:]
+        or len(alone) != 1
+    ):
         return False
     with np.errstate(invalid="ignore"):
         difference = exact[:1] - alone
