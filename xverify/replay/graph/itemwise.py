@@ -36,8 +36,10 @@ def noise_of_one_item(
 
     None for a graph that does not compute each item by itself, or makes decisions, and where one item is too little.
     """
-    ((name, data), *others) = inputs.items() if inputs else [("", None)]
-    if others or not is_float(data) or data.ndim < 2 or data.shape[0] < 2 or _decides(graph):
+    if len(inputs) != 1 or _decides(graph):
+        return None
+    ((name, data),) = inputs.items()
+    if not is_float(data) or data.ndim < 2 or data.shape[0] < 2:
         return None
     try:
         measured = noise(graph, {name: data[:1]}, seed, samples, approximated=approximated)

@@ -1,4 +1,4 @@
-"""Convolutions. In float64, torch's one copies every window of the image, so that of a large image is a sum of products of matrices."""
+"""Convolutions. In float64, that of a large image is a sum of products of matrices, because torch's copies every window of it."""
 
 from __future__ import annotations
 
