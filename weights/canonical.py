@@ -220,6 +220,7 @@ def check(
     source: str = "weights",
     table: str = "",
     advice: Callable[[str, tuple[int, ...]], str] = lambda name, shape: "",
+    buffers: Collection[str] = (),
 ) -> None:
     """Raise WeightsError unless names and shapes are exactly those of the model.
 
@@ -229,8 +230,9 @@ def check(
     source: the name of the arrays in the message.
     table: the table of names.toml in which the model's names can be given; "" where there is none.
     advice: function of a name and of the shape that it should have in the model; returns what to do, as a clause, or "".
+    buffers: the arrays that are buffers of the reference, and no parameters.
     """
-    check_shapes({name: shape_of(arrays, name) for name in arrays}, expected, source, table, advice)
+    check_shapes({name: shape_of(arrays, name) for name in arrays}, expected, source, table, advice, buffers)
 
 
 def check_shapes(
@@ -239,6 +241,7 @@ def check_shapes(
     source: str = "weights",
     table: str = "",
     advice: Callable[[str, tuple[int, ...]], str] = lambda name, shape: "",
+    buffers: Collection[str] = (),
 ) -> None:
     """The same as ``check`` for weights of which only the shapes are known. found: name -> shape."""
     missing = sorted(set(expected) - set(found))
@@ -259,6 +262,7 @@ def check_shapes(
         hint = f"; {extra[0]!r} is not in the model{nearest(extra[0], missing)}"
     if missing and extra and table:
         hint = f"{hint.rstrip('.')}; {_line_for_names(extra[0], found[extra[0]], missing, expected, table)}"
+    hint += _line_for_buffers([name for name in extra if name in buffers], extra)
     advised = next(filter(None, (advice(name, shape) for name, shape in other.items())), "")
     raise WeightsError(
         f"{source} do not fit the model: " + ", ".join(parts) + hint + (f"; {advised}" if advised else "")
@@ -281,6 +285,19 @@ def _line_for_names(
         "give the layers of the model the reference's names, or write in names.toml of the model folder which is which: "
         f"under [{table}], {line}{others}"
     )
+
+
+def _line_for_buffers(buffers: list[str], extra: list[str]) -> str:
+    """What to write in torch.py about buffers that have no place in the model. extra: all weights that have none."""
+    if not buffers:
+        return ""
+    if len(buffers) < len(extra):
+        those = f"of these, {_some(buffers)} {'is a buffer' if len(buffers) == 1 else 'are buffers'}"
+    else:
+        those = {1: "it is a buffer", 2: "both are buffers"}.get(len(buffers), "all are buffers")
+    them = "it" if len(buffers) == 1 else "them"
+    verb = f"where the port computes {them} itself, register {them}"
+    return f"; {those} of torch.py: {verb} there with persistent=False"
 
 
 def _some(names: list[str]) -> str:

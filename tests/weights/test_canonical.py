@@ -85,6 +85,21 @@ def test_check_lists_missing_and_unexpected_names():
     check({name: np.zeros(shape) for name, shape in expected.items()}, expected)
 
 
+@pytest.mark.parametrize(
+    ("buffers", "says"),
+    [
+        ((), "3 unexpected (d, e, f)"),
+        (("f",), "; of these, f is a buffer of torch.py: where the port computes it itself, register it "),
+        (("e", "d", "x"), "; of these, d, e are buffers of torch.py: where the port computes them itself, register them "),
+        (("f", "e", "d"), "; all are buffers of torch.py: where the port computes them itself, register them "),
+    ],
+)
+def test_check_says_which_unexpected_weights_are_buffers(buffers, says):
+    with pytest.raises(WeightsError) as failure:
+        check({name: np.zeros(1) for name in "adef"}, {"a": (1,)}, buffers=buffers)
+    assert str(failure.value).endswith(f"{says}there with persistent=False" if buffers else says)
+
+
 def test_diff_names_every_difference():
     left = {"a": np.zeros(3, np.float32), "b": np.zeros(2, np.float32), "same": np.ones(1, np.float32)}
     right = {"a": np.array([0, 0, 1e-3], np.float32), "c": np.zeros(2, np.float32), "same": np.ones(1, np.float32)}

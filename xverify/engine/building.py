@@ -40,7 +40,7 @@ def build(
     folding.check(built.shapes)
     by_onnx = adapter.weights_route == "onnx" and export.weights is not None
     weights = export.weights if by_onnx and export.weights is not None else prepared.weights
-    loaded = worker.ask(messages.Load(path=str(folding.file(weights, worker.folder))))
+    loaded = worker.ask(messages.Load(str(folding.file(weights, worker.folder)), prepared.buffers))
     route = f"canonical -> {adapter.name}"
     if adapter.runs_export:
         route = f"{reference} -> ONNX"

@@ -247,6 +247,10 @@ class Framework:
         """Weights that the model computes from others, as a weight norm does: name -> names of these. Only a reference needs it."""
         return {}
 
+    def own_buffers(self, model: Any) -> list[str]:
+        """The weights that are no parameters, such as a constant filter, in layers of the model file. Only a reference needs it."""
+        return []
+
     def advice_on_axes(self, model: Any, name: str, shape: tuple[int, ...]) -> str:
         """What the user can declare so that a weight gets this shape, as a clause; "" when nothing helps.
 

@@ -146,6 +146,14 @@ class Adapter(OnTorch):
 
         return {each.name: each.parts for each in computed(model)}
 
+    def own_buffers(self, model: Any) -> list[str]:
+        return [
+            f"{path}.{name}" if path else name
+            for path, module in model.named_modules()
+            if not type(module).__module__.startswith("torch.")
+            for name in module._buffers
+        ]
+
     def calibrate(self, model: Any, inputs: tuple[Any, ...]) -> None:
         from xverify.frameworks._torch_parametrized import ITERATIONS, iterate
 

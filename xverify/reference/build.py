@@ -91,6 +91,7 @@ class Prepared:
     random: why nothing can be compared with the model, because two builds or two passes of it differ; "" when they do not.
     computed: weight that the reference computes from others -> names of these others.
     computed_weights: the computed weights that some port holds instead (see folding); None where no port does.
+    buffers: the weights that are no parameters, in layers of the model file.
     """
 
     weights: Path
@@ -109,6 +110,7 @@ class Prepared:
     random: str = ""
     computed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     computed_weights: Path | None = None
+    buffers: tuple[str, ...] = ()
 
     def in_normal_form(self, fused_parameters: Mapping[str, tuple[str, ...]]) -> Prepared:
         """The same with the digest of the weights' normal form (see weights.normal_form)."""
@@ -204,6 +206,7 @@ def prepare(process: ReferenceProcess, started: messages.Started | None = None) 
         random=random,
         computed=built.computed,
         computed_weights=computed_weights,
+        buffers=built.buffers,
     )
 
 

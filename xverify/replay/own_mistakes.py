@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,13 +18,16 @@ from torch import Tensor, nn
 from ..verdict.judgement import OWN_DRIFT, OWN_EQUAL
 from ..weights.canonical import Array
 from .layer_kinds import BATCH_NORMS
+from .own_clipping import clipped
 from .own_step import Batch, Change, Code, Optimizers, Taken, drive, write_changed
+from .replaced import replaced
 
 SECONDS = 60.0  # of computation that the search for an explanation may take
 NEAR = (
     1e-3  # share of a change by which an explanation may be off, besides the noise: the port's formulas may differ, too
 )
 BETTER = 0.1  # an explanation must leave less than this share of the residual
+CLIPPED = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)  # norms at which gradients are often clipped
 BETAS = ((0.9, 0.5, 0.0, 0.8, 0.95, 0.99), (0.999, 0.99, 0.9, 0.95, 0.98))
 CONSTANTS = {
     "alpha": (0.9, 0.95, 0.99, 0.999),
@@ -32,6 +36,7 @@ CONSTANTS = {
 }
 
 Arrays = Mapping[str, Array]
+Mistakes = Callable[[Optimizers], Iterator["Mistake"]]
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,7 @@ def write_variant(
 
     Returns whether the step has an optimizer of which there is such a variant.
     """
-    _, optimizers = code.start(code.build(True))
+    optimizers = _optimizers(code, files)
     if not _adams(optimizers):
         return False
     write_changed(code, files, batches, folder, _eps_hat, seed, repeats)
@@ -85,7 +90,7 @@ def explain(
     variant: whether the optimizers have the variant of ``write_variant``, too.
     """
     begun = time.process_time()
-    _, optimizers = code.start(code.build(True))
+    optimizers = _optimizers(code, files)
     residuals = {name: found[name].astype(np.float64) - exact[name] for name in floors}
     for mistake in PLACES[place](optimizers):
         if time.process_time() - begun > SECONDS:
@@ -99,6 +104,13 @@ def explain(
         if _explains(mistake, taken, found, residuals, floors):
             return mistake.says, mistake.difference
     return "", ""
+
+
+def _optimizers(code: Code, files: Sequence[str]) -> Optimizers:
+    """The optimizers of a new state."""
+    model = code.build(True)
+    code.load(model, files[0])
+    return code.start(model)[1]
 
 
 def _both(change: Change) -> Change:
@@ -155,10 +167,21 @@ def mistakes_in_settings(optimizers: Optimizers) -> Iterator[Mistake]:
         yield from _other_settings(name, each.param_groups[0])
 
 
-def mistakes(optimizers: Optimizers) -> Iterator[Mistake]:
-    """All mistakes that change parameters."""
-    yield from mistakes_in_gradients(optimizers)
-    yield from mistakes_in_settings(optimizers)
+def mistakes_in_clipping(_optimizers: Optimizers) -> Iterator[Mistake]:
+    """Gradients that are not clipped, or that are clipped at another norm."""
+    yield Mistake("clipping is missing: torch.py clips the gradients, and this step does not", clipped(math.inf))
+    for norm in CLIPPED:
+        yield Mistake(f"the gradients are clipped at norm {norm:g}, which torch.py does not do", clipped(norm))
+
+
+def _all(*places: Mistakes) -> Mistakes:
+    """The mistakes of several places."""
+
+    def found(optimizers: Optimizers) -> Iterator[Mistake]:
+        for mistakes in places:
+            yield from mistakes(optimizers)
+
+    return found
 
 
 def _the(name: str) -> str:
@@ -284,7 +307,7 @@ def _without_zero_grad(names: Sequence[str], of_modules: bool) -> Change:
         owners = [*(optimizers[name] for name in names), *([nn.Module] if of_modules else [])]
         with ExitStack() as patches:
             for each in owners:
-                patches.enter_context(_replaced(each, "zero_grad", lambda *_args, **_kwargs: None))
+                patches.enter_context(replaced(each, "zero_grad", lambda *_args, **_kwargs: None))
             yield
 
     return change
@@ -301,7 +324,7 @@ def _without_detach(_model: nn.Module, _optimizers: Optimizers) -> Iterator[None
     def keeping(tensor: Tensor, *args: Any, **kwargs: Any) -> None:
         backward(tensor, *args, **{**kwargs, "retain_graph": True})
 
-    with _replaced(Tensor, "detach", attached), _replaced(Tensor, "backward", keeping):
+    with replaced(Tensor, "detach", attached), replaced(Tensor, "backward", keeping):
         yield
 
 
@@ -329,24 +352,10 @@ def _late_update(late: str, other: str) -> Change:
             pending.clear()
             return update_second(*args, **kwargs)
 
-        with _replaced(first, "step", keep), _replaced(second, "step", both):
+        with replaced(first, "step", keep), replaced(second, "step", both):
             yield
 
     return change
-
-
-@contextmanager
-def _replaced(owner: Any, name: str, other: Callable[..., Any]) -> Iterator[None]:
-    """Another attribute of an object or class within the context."""
-    own = vars(owner).get(name)
-    setattr(owner, name, other)
-    try:
-        yield
-    finally:
-        if own is None:
-            delattr(owner, name)
-        else:
-            setattr(owner, name, own)
 
 
 # -- mistakes in running statistics -----------------------------------------------------------------------------------
@@ -389,10 +398,12 @@ def _take_biased(norm: Any, args: Any, _result: Any) -> None:
     norm.running_var = norm.running_var - share / terms  # not in place, because autograd has stored the old tensor
 
 
-# Where a mistake is -> the mistakes there. "update": it is not known whether gradients or settings differ.
-PLACES: Mapping[str, Callable[[Optimizers], Iterator[Mistake]]] = {
-    "update": mistakes,
-    "gradients": mistakes_in_gradients,
-    "settings": mistakes_in_settings,
+# Where a mistake is -> the mistakes there. "update": it is not known whether gradients or settings differ. An optimizer may clip
+# the gradients that it is given, which is then one of its settings. "clipping": for an update that is a multiple of the right one.
+PLACES: Mapping[str, Mistakes] = {
+    "update": _all(mistakes_in_gradients, mistakes_in_clipping, mistakes_in_settings),
+    "gradients": _all(mistakes_in_gradients, mistakes_in_clipping),
+    "settings": _all(mistakes_in_settings, mistakes_in_clipping),
+    "clipping": mistakes_in_clipping,
     "statistics": mistakes_in_statistics,
 }

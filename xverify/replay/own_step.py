@@ -43,7 +43,8 @@ class Code:
     """The user's model and step.
 
     build: makes a model in training mode, without dropout; its argument is whether it is in float64.
-    start: makes a state for a model; returns the step with it, and the optimizers of the state by name.
+    start: makes a state for a model that has its weights, of which a state may hold a copy; returns the step with it, and the
+        optimizers of the state by name.
     load: sets the weights of a model to those of a file. read: the weights of a model by canonical name.
     watch: the context that lists the updates of a model.
     names: name of a parameter in updates -> its canonical name.
@@ -94,6 +95,7 @@ def drive(
     noise: perturbs weights, inputs, layers and constants, ``times`` as much as rounding does. change: of the code.
     """
     model = code.build(float64)
+    _set_weights(code, model, files[0], noise, times)
     with _arithmetic(float64, None, times):
         step, optimizers = code.start(model)
     with ExitStack() as contexts:
@@ -102,11 +104,8 @@ def drive(
         if noise is not None:
             contexts.enter_context(_perturbed_constants(optimizers, noise, times))
         for number, file in enumerate(files):
-            code.load(model, file)
+            _set_weights(code, model, file, noise, times)
             batch = {name: _given(tensor, float64, noise, times) for name, tensor in batches[number].items()}
-            if noise is not None:
-                for parameter in model.parameters():
-                    noise.perturb_(parameter.data, times * UNIT)
             layers = perturbed_layers(model, noise, times) if noise is not None else nullcontext()
             before = code.read(model)
             with (
@@ -119,6 +118,14 @@ def drive(
             losses = {name: float(value) for name, value in returned.items()}
             own = [Update(each.optimizer, _renamed(each.gradients, code.names)) for each in updates]
             yield _taken(losses, before, code.read(model), own, optimizers, backwards)
+
+
+def _set_weights(code: Code, model: nn.Module, file: str, noise: Noise | None, times: float) -> None:
+    """Set the weights to those of a file. noise: perturbs them, ``times`` as much as rounding does."""
+    code.load(model, file)
+    if noise is not None:
+        for parameter in model.parameters():
+            noise.perturb_(parameter.data, times * UNIT)
 
 
 def _renamed(gradients: Mapping[str, Array], names: Mapping[str, str]) -> Arrays:
@@ -221,8 +228,8 @@ def trajectory(code: Code, start: str, batches: Sequence[Batch], folder: Path) -
     """Train in float32 from the weights of a file. Returns the file of the weights before each step. Raises Failed for NaN."""
     files = [start]
     model = code.build(False)
-    step, _ = code.start(model)
     code.load(model, start)
+    step, _ = code.start(model)
     for number, batch in enumerate(batches):
         losses = step({name: as_float32(tensor) for name, tensor in batch.items()})
         _check_losses({name: float(value) for name, value in losses.items()}, number)

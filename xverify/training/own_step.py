@@ -231,7 +231,8 @@ def judge_update(
     differing = [name for name in gradients.differing if name in blamed]
     place = "gradients" if differing else "settings" if gradients.seen else "update"
     rate = "" if differing else weights.scaled(made)
-    says, difference = (rate, "") if rate else explain(place)
+    says, difference = explain("clipping" if rate else place)
+    says = says or rate
     if difference:
         return [weights.check(made, Verdict.DRIFT, says, difference)]
     clause = f": {says}" if says else ""

@@ -88,12 +88,13 @@ class Building:
             rename_all([name], state.names)[name]: tuple(state.canonical_names[part] for part in parts if part in own)
             for name, parts in computed.items()
         }
-        return Built(seconds, state.shapes, state.fused_parameters, state.computed)
+        buffers = [state.canonical_names[name] for name in state.framework.own_buffers(state.model) if name in own]
+        return Built(seconds, state.shapes, state.fused_parameters, state.computed, tuple(buffers))
 
     def load(self, request: messages.Load) -> Digested:
         """Load weights. The reply has the digest of the weights that are read back out of the model."""
         # The arrays are mapped. Arrays in allocated memory would leave it free for the timed calls, which a plain script's lack.
-        self.state.write_weights(self.state.model, npz.OnDisk(Path(request.path)))
+        self.state.write_weights(self.state.model, npz.OnDisk(Path(request.path)), request.buffers)
         return self.digest(messages.Digest({}))
 
     def digest(self, request: messages.Digest) -> Digested:

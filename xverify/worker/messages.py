@@ -59,12 +59,14 @@ class Built(Reply):
     shapes: canonical name of a weight -> its shape.
     fused_parameters: canonical name -> names of the weights whose sum the framework stores under this name.
     computed: canonical name of a weight that the model computes from others -> names of these others.
+    buffers: the weights that are no parameters, in layers of the model file.
     """
 
     seconds: float
     shapes: dict[str, tuple[int, ...]]
     fused_parameters: dict[str, tuple[str, ...]]
     computed: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    buffers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -106,9 +108,13 @@ class Digested(Reply):
 
 @dataclass(frozen=True)
 class Load(Request[Digested]):
-    """Load the weights of an array file, and read them back out of the model."""
+    """Load the weights of an array file, and read them back out of the model.
+
+    buffers: those of Built of the reference, for the message about weights that do not fit the model.
+    """
 
     path: str
+    buffers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -71,11 +71,16 @@ class State:
             return canonical.Converted(canonical.Changed(arrays, names), source)
         return canonical.to_canonical({self.canonical_names[name]: array for name, array in arrays.items()}, source)
 
-    def write_weights(self, model: Any, arrays: Mapping[str, Array]) -> None:
-        """Load canonical arrays into a model. Raises WeightsError when they do not fit it."""
+    def write_weights(self, model: Any, arrays: Mapping[str, Array], buffers: Collection[str] = ()) -> None:
+        """Load canonical arrays into a model. Raises WeightsError when they do not fit it. buffers: see messages.Load."""
         arrays = canonical.normal_form(arrays, self.fused_parameters)
         canonical.check(
-            arrays, self.shapes, source="the weights", table=self.framework.reads(), advice=self._advice_on_axes
+            arrays,
+            self.shapes,
+            source="the weights",
+            table=self.framework.reads(),
+            advice=self._advice_on_axes,
+            buffers=buffers,
         )
         self.load_own(model, canonical.Changed(arrays, self.canonical_names))
 
