@@ -190,7 +190,9 @@ class TimedModel(TimedRow):
 
     def _build(self) -> Built:
         adapter, prepared = self.source.adapter, self.source.prepared
-        built = self.worker.ask(build_question(self.source.folder, adapter.name, None, _mode(adapter)))
+        built = self.worker.ask(
+            build_question(self.source.folder, adapter.name, None, _mode(adapter), batch=self.request.batch)
+        )
         loaded = self.worker.ask(messages.Load(path=str(prepared.weights)))
         return Built(built.seconds, built.fused_parameters, "", loaded.digest)
 

@@ -26,7 +26,7 @@ def build(
     adapter, reference = subject.adapter, request.reference
     if adapter.runs_export and export.problem:
         raise Unsupported(export.problem)
-    question = build_question(folder, adapter.name, export.onnx, subject.mode, request.trains)
+    question = build_question(folder, adapter.name, export.onnx, subject.mode, request.trains, request.batch)
     # Only torch computes weights from others, so that with another reference nothing is folded.
     entries = folder.folded(adapter.reads()) if reference == "torch" else ()
     folding = Folding.of(entries, prepared, adapter.reads())

@@ -118,10 +118,13 @@ class Framework:
     # Whether layers take and return images as N,H,W,C.
     channels_last: ClassVar[bool] = False
     # What computes the loss from the outputs and a dictionary of targets; None: the mean cross-entropy of the only output.
-    # A worker sets this and the next two when it builds a model.
+    # A worker sets this and the next three when it builds a model.
     objective: Callable[[Any, Mapping[str, Any]], Any] | None = None
     # The precision in which models compute in training.
     computes_in: str = "float32"
+    # Returns zeros in place of the native inputs, in float64 where it is given True; None: nothing is known about the inputs.
+    # ``build`` calls a model with them that has no weights before its first call.
+    zeros: Callable[[bool], tuple[Any, ...]] | None = None
     # A folder in which models keep large parameters; None: in memory. Only a reference needs it.
     disk: Path | None = None
     # What ``backward`` multiplies the loss by; the gradients that it returns are divided by it again.

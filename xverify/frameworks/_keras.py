@@ -60,7 +60,10 @@ class Keras(Framework):
         keras.config.set_floatx("float64" if float64 else "float32")
         keras.config.set_dtype_policy("float64" if float64 else policy)
         try:
-            return self.define(source, options)
+            model = self.define(source, options)
+            if self.zeros is not None and isinstance(model, keras.layers.Layer) and not model.built:
+                self.forward(model)(*self.zeros(float64))  # its layers make their weights in the first call
+            return model
         finally:
             keras.config.set_floatx(previous)
             keras.config.set_dtype_policy(previous)

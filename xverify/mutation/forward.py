@@ -129,12 +129,14 @@ class _Pair:
         self, process: ReferenceProcess, prepared: Prepared, port: Worker, folder: ModelFolder, subject: Subject
     ) -> None:
         self.prepared, self.port, self.folder, self.subject = prepared, port, folder, subject
+        self.batch = process.request.batch
         self.replay = LayerReplay(process, prepared, process.layers())
         self.replaced = None if subject.is_torch else ReplacedCalls(self.replay, port)
 
     def load(self) -> None:
         """Build the port, and give it the weights and inputs of the reference."""
-        self.port.ask(build_question(self.folder, self.subject.adapter.name, None, self.subject.mode))
+        question = build_question(self.folder, self.subject.adapter.name, None, self.subject.mode, batch=self.batch)
+        self.port.ask(question)
         self.port.ask(messages.Load(path=str(self.prepared.weights)))
         self.port.ask(messages.Prepare(inputs=str(self.prepared.inputs), mode=self.subject.mode))
 

@@ -169,7 +169,7 @@ def prepare(process: ReferenceProcess, started: messages.Started | None = None) 
         process.phase("importing")
         started = process.worker.start()
     process.phase("building the model")
-    question = build_question(process.folder, process.framework, None, trains=process.request.trains)
+    question = build_question(process.folder, process.framework, None, trains=request.trains, batch=request.batch)
     built = process.worker.ask(replace(question, disk=str(space)))
     shapes = {name: tuple(shape) for name, shape in built.shapes.items()}
     if request.optimizer is not None:
@@ -358,12 +358,17 @@ def _unused(process: ReferenceProcess, prepared: Prepared, absent: Iterable[str]
 
 
 def build_question(
-    folder: ModelFolder, framework: str, onnx: Path | None, mode: str | None = None, trains: bool = False
+    folder: ModelFolder,
+    framework: str,
+    onnx: Path | None,
+    mode: str | None = None,
+    trains: bool = False,
+    batch: int | None = None,
 ) -> messages.Build:
     """The request to a worker to build the model of this folder.
 
     onnx: the reference's export. mode: the mode of the subject. trains: whether the model will be trained, with the loss of its
-    folder. Raises Unsupported where the model files do not agree on the loss.
+    folder. batch: of the run; None: that of the spec. Raises Unsupported where the model files do not agree on the loss.
     """
     reads = discovery.load(framework).reads()
     return messages.Build(
@@ -375,6 +380,10 @@ def build_question(
         outputs={name: tensor.layout for name, tensor in folder.spec.outputs.items()},
         mode=mode,
         objective=objective_of(folder, reads) if trains else None,
+        sizes={
+            name: messages.InputSize(tensor.sized(batch or folder.spec.batch), tensor.dtype)
+            for name, tensor in folder.spec.inputs.items()
+        },
     )
 
 

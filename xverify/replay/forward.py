@@ -32,6 +32,7 @@ from .blame import Blame
 from .call_order import CallMatcher, count_calls, in_reference_order
 from .explained_roundings import with_rounding
 from .explanation import Explainer
+from .first_positions import compare_first
 from .floors import MEASURED_CALLS, FloorMeter
 from .fused import FusedLayer, FusedLayers
 from .inputs import Given, InputJudge, NeedsFloor, glue_floors
@@ -88,7 +89,7 @@ def _finished(replay: Replay, inputs: Sequence[Tensor], outputs: Mapping[str, Ar
 
 
 @dataclass(frozen=True)
-class _Compared:
+class Compared:
     """A captured call of a layer that was compared.
 
     result: the exact result of the reference's layer. floors: of its outputs. outputs: the captured ones.
@@ -116,6 +117,7 @@ class Replay:
     planted: see ``replay_forward``.
     visible: size of the change that the planted fault makes to the exact output of its layer, in noise floors. A mutation does not
         expect a fault to be found that no test could see.
+    first_positions: convolution of which the port returns the first positions only -> a sentence that says so.
     returned: the outputs of the model in each pass, when the replay ran to its end.
     single_pass: whether to omit the perturbed and the float32 pass. NeedsFloor is raised where they are needed.
     """
@@ -138,6 +140,7 @@ class Replay:
         self.missing: Counter[str] = Counter()
         self.returned_inputs: dict[str, bool] = {}
         self.visible = 0.0
+        self.first_positions: dict[str, str] = {}
         self.stopped = ""
         self.passes: list[SteppingPass] = []
         self.visit: Visit | None = None
@@ -196,7 +199,7 @@ class Replay:
             dict(self.explainer.explained),
             self.visible,
             self.stopped,
-            (*self.fused.notes(), *self.calls.notes()),
+            (*self.fused.notes(), *self.first_positions.values(), *self.calls.notes()),
             passive_layers(self.models.layers, self.returned_inputs, self.compared),
         )
 
@@ -291,12 +294,13 @@ class Replay:
         for captured, exact in given.wrong:
             fused_steps.explain_passed_on(self, name, captured, exact)
         with without_padding(layer, self.models.float32_layers[name]) if given.unpadded else nullcontext():
-            found = self._compare_outputs(pauses[0], files, given)
+            found = self.compare_outputs(pauses[0], files, given)
         if found is None:
             if not given.matched:
                 # The layer works in another layout: it is judged as part of the glue code.
                 return self._step_by_itself(pauses)
             return None
+        self.compared[name] += 1
         if found.fused is not None:
             self.blame.compared(pauses[0])
             return fused_steps.step_fused(self, found.fused, found.findings, found.outputs, found.floors)
@@ -314,23 +318,26 @@ class Replay:
                     tensor.copy_(answer[0])
         return [unflatten(found.result, answer) for answer in answers]
 
-    def _compare_outputs(self, pause: Pause, files: LayerCall, given: Given) -> _Compared | None:
+    def compare_outputs(self, pause: Pause, files: LayerCall, given: Given) -> Compared | None:
         """Judge what a layer computes from what it was given; None when its captured outputs fit none of the reference."""
         name = pause.layer
         layer = self.models.layers[name]
         args = unflatten(pause.args, given.inputs)
         result, overwritten = self._compute(layer, args)
         floors = self.meter.measure(name, args, flatten(result))
-        if self.planted is not None and self.planted[0] == name:
-            self.visible = max(self.visible, self.explainer.visibility(layer, self.planted[1], args, floors[0]))
         matched = self._match_outputs(files.outputs, floors, layer)
         outputs = [output for output, _ in matched]
+        if floors and not outputs:
+            first = compare_first(self, pause, files, given, args, result)
+            if first is not None:
+                return first
+        if self.planted is not None and self.planted[0] == name:
+            self.visible = max(self.visible, self.explainer.visibility(layer, self.planted[1], args, floors[0]))
         if floors and not outputs:
             if given.matched:
                 self.compared[name] += 1
                 self._report_shape(pause, self.capture.load(files.outputs[0]), floors[0], args)
             return None
-        self.compared[name] += 1
         findings = self._judge_outputs(pause, outputs, floors, args)
         fused = fused_steps.fused_layer(self, findings, outputs, floors, args)
         known = self.explainer.explained.get(name)
@@ -340,7 +347,7 @@ class Replay:
             else with_rounding(self.models, known, finding, output, each, args)
             for finding, output, each in zip(findings, outputs, floors)
         ]
-        return _Compared(result, floors, outputs, [file for _, file in matched], overwritten, findings, fused)
+        return Compared(result, floors, outputs, [file for _, file in matched], overwritten, findings, fused)
 
     def _compute(self, layer: nn.Module, args: Any) -> tuple[Any, list[bool]]:
         """The exact output of a layer, and which of its arguments it overwrites; the given arguments stay as they are."""

@@ -118,7 +118,7 @@ class FusedLayers:
         ]
         if not close:
             return None
-        results = self._in_each_pass(finding.layer, args)
+        results = self.in_each_pass(finding.layer, args)
         judged = [(self._judge(finding, captured, function, results), name) for name, function in close]
         fitting = [(found, name) for found, name in judged if found.verdict == Verdict.EQUAL]
         if not fitting:
@@ -139,9 +139,9 @@ class FusedLayers:
             for name, function in activations.items():
                 if _difference(function(output), captured) > CLOSE:
                     continue
-                results = self._in_each_pass(finding.layer, args, fault)
+                results = self.in_each_pass(finding.layer, args, fault)
                 if self._judge(finding, captured, function, results).verdict == Verdict.EQUAL:
-                    right = self._judge(finding, captured, function, self._in_each_pass(finding.layer, args))
+                    right = self._judge(finding, captured, function, self.in_each_pass(finding.layer, args))
                     return FusedLayer(finding.layer, name, captured, results, right, fault)
         return None
 
@@ -150,7 +150,7 @@ class FusedLayers:
         self.recent.append(fused)
         self.activations[fused.layer] = fused.activation
 
-    def _in_each_pass(self, name: str, args: Any, fault: PortFault | None = None) -> list[Any]:
+    def in_each_pass(self, name: str, args: Any, fault: PortFault | None = None) -> list[Any]:
         """What the reference's layer returns in each pass for the captured arguments: exact, perturbed, and in float32.
 
         fault: a fault that the layer has in the first two passes; the third is then the first in float32.

@@ -55,7 +55,10 @@ def padded_image(
         inside = _crop(whole, offsets, exact.shape[2:])
         pads = tuple((before, more - before) for before, more in zip(offsets, extra))
         return PaddedImage(
-            tensor, whole, inside, geometry.problem(pads) or _wrong_border(layer, whole, inside, geometry)
+            tensor,
+            whole,
+            inside,
+            geometry.problem(pads, isinstance(layer, CONVOLUTIONS)) or _wrong_border(layer, whole, inside, geometry),
         )
     return None
 
@@ -114,14 +117,18 @@ class _Geometry:
         padded = [size + sum(pad) for size, pad in zip(self.image, self.pads)]
         return [(size - k) // stride * stride + k for size, k, stride in zip(padded, self.kernel, self.stride)]
 
-    def problem(self, pads: Pads) -> str:
-        """How other pads differ; "" when the layer reads the same rows and returns as many."""
+    def problem(self, pads: Pads, first: bool) -> str:
+        """How other pads differ; "" when the layer reads the same rows and returns as many.
+
+        first: whether it may also return less, which are then the first of these.
+        """
         results = []
         for chosen in (pads, self.pads):
             padded = [size + sum(pad) for size, pad in zip(self.image, chosen)]
             results.append([(size - k) // stride for size, k, stride in zip(padded, self.kernel, self.stride)])
         before = [[pad[0] for pad in chosen] for chosen in (pads, self.pads)]
-        if results[0] == results[1] and before[0] == before[1]:
+        fits = results[0] == results[1] or (first and all(mine <= other for mine, other in zip(*results)))
+        if fits and before[0] == before[1]:
             return ""
         return f"the port pads its image by {_written(pads)} (before and behind each axis), the reference by {_written(self.pads)}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import sys
+from functools import partial
 from pathlib import Path
 
 from ..errors import NotInstalled
@@ -67,6 +68,7 @@ class Building:
                     state.framework, state.source, request.objective, request.outputs
                 )
         state.names, state.inputs, state.outputs = request.names, request.inputs, request.outputs
+        state.framework.zeros = partial(state.zeros, request.sizes) if request.sizes else None
         state.replay_models = {}
         begun = state.clock()
         state.model = state.framework.build(state.source, state.options)

@@ -20,7 +20,7 @@ from ..workload.keys import case_key
 from ..workload.losses import Objective
 from . import reasons
 from .codec import Reply, Request
-from .messages import Json
+from .messages import InputSize, Json
 
 # Class of request -> the method that answers it. Each method takes its own class only, which the type of a mapping cannot express.
 Handlers = Mapping[type[Request[Any]], Callable[[Any], Reply]]
@@ -109,6 +109,13 @@ class State:
             )
             for case in range(count)
         ]
+
+    def zeros(self, sizes: Mapping[str, InputSize], float64: bool) -> tuple[Any, ...]:
+        """Zeros in place of the native inputs. float64: whether to convert float32 to float64."""
+        arrays = {name: np.zeros(size.shape, size.dtype) for name, size in sizes.items()}
+        if float64:
+            arrays = {name: a.astype(np.float64) if a.dtype == np.float32 else a for name, a in arrays.items()}
+        return tuple(self.framework.to_input(name, a, self.inputs[name]) for name, a in arrays.items())
 
     def fed(
         self, native: tuple[Any, ...], results: Mapping[str, Array], case: int, state: Mapping[str, str]
