@@ -90,7 +90,10 @@ def test_check_lists_missing_and_unexpected_names():
     [
         ((), "3 unexpected (d, e, f)"),
         (("f",), "; of these, f is a buffer of torch.py: where the port computes it itself, register it "),
-        (("e", "d", "x"), "; of these, d, e are buffers of torch.py: where the port computes them itself, register them "),
+        (
+            ("e", "d", "x"),
+            "; of these, d, e are buffers of torch.py: where the port computes them itself, register them ",
+        ),
         (("f", "e", "d"), "; all are buffers of torch.py: where the port computes them itself, register them "),
     ],
 )
