@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -103,17 +104,35 @@ class Images:
         return self.left.pop() if self.left else None
 
 
-def quantised(folder: Path, how: str, per_channel: bool = False, only: list[str] | None = None) -> onnx.ModelProto:
-    """The network, quantised by ONNX Runtime. how: one of FORMATS. only: names of the nodes to quantise."""
+def quantised(
+    folder: Path,
+    how: str,
+    per_channel: bool = False,
+    only: list[str] | None = None,
+    *,
+    seed: int = 0,
+    model: onnx.ModelProto | None = None,
+    symmetric: bool = True,
+    unsigned: bool = False,
+) -> onnx.ModelProto:
+    """The network, quantised by ONNX Runtime. how: one of FORMATS. only: names of the nodes to quantise.
+
+    model: another network. symmetric, unsigned: of the weights.
+    """
     pytest.importorskip("onnxruntime")
     from onnxruntime import quantization
 
-    plain, path = save(network(), folder / "plain.onnx"), folder / f"{how}.onnx"
-    chosen = {"nodes_to_quantize": only} if only else {}
+    plain, path = save(model or network(seed=seed), folder / "plain.onnx"), folder / f"{how}.onnx"
+    chosen: dict[str, Any] = {"nodes_to_quantize": only} if only else {}
+    if not symmetric:
+        chosen["extra_options"] = {"WeightSymmetric": False}
+    kinds = quantization.QuantType
+    chosen["weight_type"] = kinds.QUInt8 if unsigned else kinds.QInt8
     if how == "dynamic":
         quantization.quantize_dynamic(plain, path, per_channel=per_channel, **chosen)
     else:
         kind = getattr(quantization.QuantFormat, how)
+        chosen["activation_type"] = kinds.QUInt8 if unsigned else kinds.QInt8
         quantization.quantize_static(plain, path, Images(), quant_format=kind, per_channel=per_channel, **chosen)
     return onnx.load(path)
 

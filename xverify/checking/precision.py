@@ -116,13 +116,14 @@ def convert_at(sides: Sides, precision: Precision) -> Converted:
         every = range(sides.cases.count)
         judged = conversion(sides.computed, sides.reference, sides.rounded, every)
         exact = _exact(sides, renamed(sides.own.floors, sides.computed), every) if sides.own else None
-        return Converted(_worse(judged, exact, "float32"), exact, (why,) if why else ())
+        judged, left = _with_weights(sides, _worse(judged, exact, "float32"), precision)
+        return Converted(judged, exact, (*([why] if why else []), *left))
     cases, notes = _fitting(sides, noise, precision)
     judged = conversion(sides.computed, sides.reference, sides.rounded, cases, noise.results)
     exact = _exact(sides, noise.weights, cases, narrow=True)
     judged = _worse(judged, exact, precision.name)
-    judged = _with_ranges(_with_weights(sides, judged, precision), noise, cases)
-    return Converted(judged, exact, tuple(notes))
+    judged, left = _with_weights(sides, judged, precision)
+    return Converted(_with_ranges(judged, noise, cases), exact, (*notes, *left))
 
 
 def _worse(judged: Judged, exact: Judged | None, name: str) -> Judged:
@@ -244,16 +245,29 @@ def _with_ranges(judged: Judged, noise: _Noise, cases: Sequence[int]) -> Judged:
     return replace(judged, error=replace(judged.error, reason="; ".join(filter(None, (judged.error.reason, says)))))
 
 
-def _with_weights(sides: Sides, judged: Judged, precision: Precision) -> Judged:
-    """The answer with the weights that are not the reference's, rounded: they make it at least DRIFT."""
-    if not sides.both_onnx or precision.quantised or judged.error.verdict == Verdict.INVALID:
-        return judged
+def _with_weights(sides: Sides, judged: Judged, precision: Precision) -> tuple[Judged, tuple[str, ...]]:
+    """The answer with the weights that are not the reference's, and notes on weights that are not compared.
+
+    Weights that are not the reference's, rounded, make the answer at least DRIFT. Quantised ones that are more than a step away
+    make it DIFFERENT.
+    """
+    if not sides.both_onnx or not precision.is_narrow or judged.error.verdict == Verdict.INVALID:
+        return judged, ()
     assert sides.graphs is not None
     assert sides.against is not None
     question = CompareRoundedWeights(str(sides.opened.path.resolve()), str(sides.against.path.resolve()))
-    sentences = sides.graphs.ask(question).sentences
+    try:
+        found = sides.graphs.ask(question)
+    except (Crashed, TimedOut):
+        raise
+    except SubjectError as error:
+        return judged, (f"its weights could not be compared with the reference's one by one: {error}",)
+    sentences = (*found.steps, *found.sentences)
     if not sentences:
-        return judged
+        return judged, found.notes
     more = f"and {len(sentences) - SHOWN} more weights" if len(sentences) > SHOWN else ""
     reason = "; ".join(each for each in (*sentences[:SHOWN], more, judged.error.reason or "") if each)
-    return replace(judged, error=replace(judged.error, reason=reason, verdict=max(judged.error.verdict, Verdict.DRIFT)))
+    least = Verdict.DIFFERENT if found.steps else Verdict.DRIFT
+    return replace(
+        judged, error=replace(judged.error, reason=reason, verdict=max(judged.error.verdict, least))
+    ), found.notes

@@ -189,10 +189,14 @@ class GraphWork:
 
     def compare_rounded_weights(self, request: CompareRoundedWeights) -> RoundedWeightsCompared:
         """Compare the weights of a file in lower precision with the reference's, value by value."""
+        from ..replay.graph.weight_steps import beyond_steps
         from ..replay.graph.weights import beyond_rounding
 
-        found = beyond_rounding(self._graph(request.file), self._graph(request.reference))
-        return RoundedWeightsCompared(tuple(found))
+        graph, reference = self._graph(request.file), self._graph(request.reference)
+        steps = beyond_steps(graph, reference)
+        return RoundedWeightsCompared(
+            tuple(beyond_rounding(graph, reference)), tuple(steps.wrong), tuple(steps.notes())
+        )
 
     def compare_weights(self, request: CompareWeights) -> WeightsCompared:
         """Compare the constants of a file with weights, by name and by value."""

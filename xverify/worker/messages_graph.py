@@ -222,14 +222,23 @@ class RankLayers(Request[LayersRanked]):
 
 @dataclass(frozen=True)
 class RoundedWeightsCompared(Reply):
-    """sentences: one about each weight that differs from the reference's by more than rounding to a precision explains."""
+    """The weights of a file in lower precision that are not the reference's.
+
+    sentences: one about each weight that differs by more than rounding to a floating-point type explains.
+    steps: one about each quantised weight that differs by more than its step. notes: on quantised weights that are not compared.
+    """
 
     sentences: tuple[str, ...]
+    steps: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class CompareRoundedWeights(Request[RoundedWeightsCompared]):
-    """Compare every value of the weights of a file in lower precision with that of the same name in the reference."""
+    """Compare every value of the weights of a file in lower precision with that in the reference.
+
+    Weights in floating-point types are compared with those of the same name, and quantised ones with those of the same layer.
+    """
 
     file: str
     reference: str

@@ -198,14 +198,14 @@ class Types:
             return "per block"
         scale = self.graph.constants.get(stored.scale)
         if scale is None and node.op in ("ConvInteger", "MatMulInteger"):
-            scale = self._factor(node)
+            scale = self.factor(node)
         if scale is None:
             return ""
         if scale.size == 1:
             return "per tensor"
         return "per block" if _grid(scale) else "per channel"
 
-    def _factor(self, node: Node) -> Any:
+    def factor(self, node: Node) -> Any:
         """The constant by which a later node multiplies the whole numbers of this one; None when there is none."""
         names = {node.outputs[0]}
         scales = set()

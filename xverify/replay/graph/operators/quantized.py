@@ -56,7 +56,7 @@ def along(parameter: Any, rank: int, axis: int) -> Any:
     return parameter.reshape([-1 if other == axis % rank else 1 for other in range(rank)])
 
 
-def _blocks(call: Call, parameter: Any, x: Any) -> Any:
+def blocks(call: Call, parameter: Any, x: Any) -> Any:
     """A scale or zero point for every value of x: one, one for each channel, or one for each block."""
     axis, block = call.node.get("axis", 1), call.node.get("block_size", 0)
     if block and np.ndim(parameter) == x.ndim:
@@ -79,9 +79,9 @@ def quantize(call: Call, x: Any, scale: Any, zero: Any = None) -> tuple[Any, Any
     dtype = dtype if zero is None else zero.dtype
     if not _plain(dtype):
         return None, dtype
-    steps = x.astype(np.float64) / _blocks(call, scale, x)
+    steps = x.astype(np.float64) / blocks(call, scale, x)
     # The quotient is rounded before the zero point is added; a tie stays a tie because zero points are whole.
-    offset = 0 if zero is None else _blocks(call, zero, x)
+    offset = 0 if zero is None else blocks(call, zero, x)
     return np.where(_is_tie(steps), np.rint(steps), steps) + offset, dtype
 
 
@@ -95,8 +95,8 @@ def dequantize(call: Call, x: Any, scale: Any, zero: Any = None) -> Any:
     """(x - zero) · scale."""
     values = x.astype(np.float64)
     if zero is not None:
-        values = values - _blocks(call, zero, x)
-    return (values * _blocks(call, scale, x)).astype(call.dtype)
+        values = values - blocks(call, zero, x)
+    return (values * blocks(call, scale, x)).astype(call.dtype)
 
 
 @operator("DynamicQuantizeLinear")

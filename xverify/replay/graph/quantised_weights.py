@@ -1,0 +1,198 @@
+"""The weights and biases that a graph stores as whole numbers, and the real numbers that they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from .describe import Types, dtype_name
+from .model import Graph, Node
+from .operators.quantized import along, blocks
+from .operators.registry import Call
+from .operators.table import find
+from .perturbed_node import outputs_of
+from .rounding import weight_axis
+
+PACKED = {
+    "int4": (-8, 7),
+    "uint4": (0, 15),
+    "int2": (-2, 1),
+    "uint2": (0, 3),
+}  # types without a numpy type of their own
+# Operators on whole numbers -> for each input that may be a weight: its place, those of its scale (None: a later node multiplies by
+# it) and zero point, and its place in the operator on real numbers.
+WEIGHTS: dict[str, tuple[tuple[int, int | None, int, int], ...]] = {
+    "QLinearConv": ((3, 4, 5, 1),), "QGemm": ((3, 4, 5, 1),), "QLinearMatMul": ((3, 4, 5, 1), (0, 1, 2, 0)),
+    "QLinearAdd": ((0, 1, 2, 0), (3, 4, 5, 1)), "QLinearMul": ((0, 1, 2, 0), (3, 4, 5, 1)),
+    "ConvInteger": ((1, None, 3, 1),), "MatMulInteger": ((1, None, 3, 1),),
+    "MatMulIntegerToFloat": ((1, 3, 5, 1),), "DynamicQuantizeMatMul": ((1, 2, 3, 1),),
+}  # fmt: skip
+# Operators with a bias in the steps of their products -> its place, and the two scales whose product is its own.
+BIASES = {"QLinearConv": (8, 1, 4), "QGemm": (6, 1, 4)}
+MOVES = frozenset(
+    {"Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Cast"}
+)  # what may lie between
+BIAS = 2  # place of the bias in the operators on real numbers
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A constant in whole numbers, as a layer takes it.
+
+    name: of the constant. layer: the node that takes it. place: which input it is, in the operator on real numbers.
+    values: the real numbers that it stands for. step: what one whole number more adds to each. low, high: what the smallest and the
+        largest number of its type stand for. These three have the shape of the values, or go with it.
+    """
+
+    name: str
+    layer: Node
+    place: int
+    values: Any
+    step: Any
+    low: Any
+    high: Any
+
+    def through(self, node: Node, more: list[Any]) -> Weight:
+        """The weight behind a node that copies it. more: further inputs of the node."""
+        run = find(node)
+        assert run is not None
+        call = Call(node, node.attributes, np.float64)
+
+        def copied(array: Any) -> Any:
+            return outputs_of(call, run, [np.array(np.broadcast_to(array, self.values.shape)), *more])[0]
+
+        values, step, low, high = map(copied, (self.values, self.step, self.low, self.high))
+        return replace(self, values=values, step=step, low=low, high=high)
+
+
+def quantised_weights(graph: Graph) -> Iterator[Weight]:
+    """The weights and biases of a graph that are whole numbers with a constant scale, each constant once."""
+    reader = _Reader(graph)
+    seen: set[str] = set()
+    for node in graph.nodes:
+        if node.op == "DequantizeLinear" or node.op in MOVES:
+            continue  # the node behind it takes the weight
+        for found in reader.of(node):
+            if found.name not in seen:
+                seen.add(found.name)
+                yield found
+
+
+def unread(graph: Graph) -> list[str]:
+    """Constants of whole numbers that layers take in a form which is not read here, such as blocks of 4 bits."""
+    found = {}
+    for node in graph.nodes:
+        if node.domain and node.op not in WEIGHTS and node.op not in ("QuantizeLinear", "DequantizeLinear"):
+            for name in node.inputs:
+                array = graph.constants.get(name)
+                if array is not None and array.ndim > 1 and array.dtype.itemsize == 1 and array.dtype != bool:
+                    found[name] = f"{name} of {node.name}"
+    return list(found.values())
+
+
+class _Reader:
+    def __init__(self, graph: Graph) -> None:
+        self.graph, self.types = graph, Types(graph)
+        self.makers = self.types.makers
+        self.users: dict[str, list[Node]] = {}
+        for node in graph.nodes:
+            for name in node.inputs:
+                self.users.setdefault(name, []).append(node)
+
+    def of(self, node: Node) -> Iterator[Weight]:
+        """The quantised weights that a node takes."""
+        found = [self._weight(node, *places) for places in WEIGHTS.get(node.op, ())]
+        if node.op in BIASES:
+            found.append(self._bias(node, *BIASES[node.op]))
+        if node.op == "Gather":
+            found.append(self._table(node))
+        if node.op not in WEIGHTS:
+            found += [self._dequantised(node, place, name) for place, name in enumerate(node.inputs)]
+        yield from (each for each in found if each is not None)
+
+    def _constant(self, node: Node, place: int | None) -> Any:
+        return self.graph.constants.get(node.inputs[place]) if place is not None and place < len(node.inputs) else None
+
+    def _weight(self, node: Node, place: int, scale: int | None, zero: int, real: int) -> Weight | None:
+        steps = self._constant(node, place)
+        size = self._constant(node, scale) if scale is not None else self.types.factor(node)
+        zeros = self._constant(node, zero)
+        if steps is None or size is None or (zeros is None and zero < len(node.inputs) and node.inputs[zero]):
+            return None
+        axis = weight_axis(node, steps.ndim) if steps.ndim else 0
+        offset = 0.0 if zeros is None else _along(zeros, steps.ndim, axis)
+        return _made(node.inputs[place], node, real, steps, _along(size, steps.ndim, axis), offset)
+
+    def _bias(self, node: Node, place: int, *scales: int) -> Weight | None:
+        """A bias in whole numbers, whose scale is that of the products."""
+        steps = self._constant(node, place)
+        first, second = (self._constant(node, scale) for scale in scales)
+        if steps is None or first is None or second is None:
+            return None
+        size = first.astype(np.float64) * second.astype(np.float64) * node.get("alpha", 1.0)
+        return _made(node.inputs[place], node, BIAS, steps, _along(size, steps.ndim, steps.ndim - 1), 0.0)
+
+    def _table(self, node: Node) -> Weight | None:
+        """A table of whole numbers, of which the selected rows become real numbers."""
+        steps = self._constant(node, 0)
+        behind = [user for user in self.users.get(node.outputs[0], ()) if user.op == "DequantizeLinear"]
+        if steps is None or not behind:
+            return None
+        scale, zero = self._constant(behind[0], 1), self._constant(behind[0], 2)
+        if scale is None or scale.size != 1:
+            return None
+        return _made(node.inputs[0], node, 0, steps, _along(scale, 0, 0), 0.0 if zero is None else _along(zero, 0, 0))
+
+    def _dequantised(self, node: Node, place: int, name: str) -> Weight | None:
+        """A constant behind DequantizeLinear, and perhaps behind nodes that copy it."""
+        maker, copied = self.makers.get(name), []
+        while maker is not None and maker.op in MOVES:
+            copied.append(maker)
+            maker = self.makers.get(maker.inputs[0])
+        if maker is None or maker.op != "DequantizeLinear":
+            return None
+        steps, scale = self._steps(maker.inputs[0]), self._constant(maker, 1)
+        zero = self._constant(maker, 2)
+        more = [[self.graph.constants.get(each) for each in other.inputs[1:]] for other in copied]
+        if steps is None or scale is None or any(each is None for given in more for each in given):
+            return None
+        call = Call(maker, maker.attributes, np.float64)
+        offset = 0.0 if zero is None else blocks(call, zero, steps)
+        stored = self.makers[maker.inputs[0]].inputs[0] if maker.inputs[0] in self.makers else maker.inputs[0]
+        found = _made(stored, node, place, steps, blocks(call, scale, steps), offset)
+        for other, given in zip(reversed(copied), reversed(more)):
+            found = None if found is None else found.through(other, given)
+        return found
+
+    def _steps(self, name: str) -> Any:
+        """Whole numbers that are constant, or are made of a constant by QuantizeLinear; None for others."""
+        maker = self.makers.get(name)
+        if maker is None or maker.op != "QuantizeLinear":
+            return self.graph.constants.get(name)
+        given = [self.graph.constants.get(each) for each in maker.inputs]
+        run = find(maker)
+        if run is None or any(each is None for each in given):
+            return None
+        return outputs_of(Call(maker, maker.attributes, np.float64), run, list(given))[0]
+
+
+def _along(parameter: Any, rank: int, axis: int) -> Any:
+    return along(parameter, rank, axis) if rank else np.reshape(np.asarray(parameter).astype(np.float64), ())
+
+
+def _made(name: str, layer: Node, place: int, steps: Any, size: Any, zero: Any) -> Weight | None:
+    """The weight of these whole numbers; None for a type of other numbers, and for what has no values."""
+    called = dtype_name(steps.dtype)
+    if called in PACKED:
+        least, most = PACKED[called]
+    elif steps.dtype.kind in "iu":
+        least, most = np.iinfo(steps.dtype).min, np.iinfo(steps.dtype).max
+    else:
+        return None
+    if not steps.size:
+        return None
+    values = (steps.astype(np.float64) - zero) * size
+    return Weight(name, layer, place, values, np.abs(size), (least - zero) * size, (most - zero) * size)

@@ -1,0 +1,143 @@
+"""Compares the quantised weights of a graph with those of a float graph, value by value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .equalised import equalised
+from .model import Graph
+from .partners import Partner, Partners
+from .quantised_weights import BIAS, Weight, quantised_weights, unread
+from .step_causes import cause
+
+# Rounding to the nearest step is half a step away, and rounding by another rule up to a whole one.
+STEPS = 1.001
+FLOAT32 = 2.0**-21  # relative: what computing the steps in float32 may add, for biases of many steps
+UNLIKE = 0.3  # cosine below which two layers with one name are no partners when this holds for most
+NAMED = 3  # weights that a note names
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A quantised weight with its partner, and which of its values are wrong."""
+
+    weight: Weight
+    partner: Partner
+    wrong: Any
+
+    @property
+    def right(self) -> bool:
+        return not self.wrong.any()
+
+
+@dataclass
+class StepsCompared:
+    """wrong: a sentence about each weight with a value that is beyond its step. skipped: weight -> why it is not compared.
+
+    count: the number of weights that are compared.
+    """
+
+    wrong: list[str] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+    count: int = 0
+
+    def notes(self) -> list[str]:
+        """A sentence about the weights that are not compared, for each reason."""
+        total = self.count + len(self.skipped)
+        by_reason: dict[str, list[str]] = {}
+        for name, reason in self.skipped.items():
+            by_reason.setdefault(reason, []).append(name)
+        return [
+            f"{len(names)} of {total} quantised weights are not compared with the reference's one by one, because {reason}: "
+            f"{', '.join(names[:NAMED])}{' and others' if len(names) > NAMED else ''}"
+            for reason, names in by_reason.items()
+        ]
+
+
+def beyond_steps(graph: Graph, reference: Graph) -> StepsCompared:
+    """Compare each quantised weight with the weight of the reference that it was made from.
+
+    A value is right when it is at most one step from the reference's, or at the end of its range where the reference's lies beyond.
+    """
+    found = StepsCompared()
+    pairs = list(_pairs(graph, reference, found))
+    found.count = len(pairs)
+    wrong = [pair for pair in pairs if not pair.right]
+    excused = equalised([(pair.weight, pair.partner.values) for pair in wrong], graph, reference)
+    for pair in wrong:
+        if id(pair.weight) in excused:
+            found.count -= 1
+            found.skipped[_called(pair.weight)] = "their channels are scaled, and those of another layer by the inverse"
+        else:
+            found.wrong.append(_sentence(pair))
+    for name in unread(graph):
+        found.skipped[name] = "their format is not read"
+    return found
+
+
+def _pairs(graph: Graph, reference: Graph, found: StepsCompared) -> Iterator[Compared]:
+    """The weights with their partners. What has none is noted."""
+    partners = Partners(graph, reference)
+    pairs, left = [], []
+    for weight in quantised_weights(graph):
+        layer = partners.layer(weight.layer)
+        folded = partners.folded(weight, layer) if layer is not None else ""
+        partner = partners.of(weight, layer) if layer is not None and not folded else None
+        if folded:
+            found.skipped[_called(weight)] = f"the file may have the reference's {folded.split()[0]} folded into them"
+        elif partner is None:
+            left.append(weight)
+        else:
+            pairs.append(_compare(weight, partner))
+    # A layer with weights of other shapes is no partner, and neither is its bias.
+    strange = {id(weight.layer) for weight in left}
+    left += [pair.weight for pair in pairs if id(pair.weight.layer) in strange and not pair.right]
+    pairs = [pair for pair in pairs if id(pair.weight.layer) not in strange or pair.right]
+    unlike = [pair for pair in pairs if not pair.right and _unlike(pair)]
+    if 2 * len(unlike) > len(pairs):
+        # The names only number the layers, and mean others in each file.
+        left += [pair.weight for pair in pairs if not pair.right]
+        pairs = [pair for pair in pairs if pair.right]
+    yield from pairs
+    taken = {pair.partner.called for pair in pairs}
+    for weight, partner in partners.left(left, taken):
+        if partner is None:
+            found.skipped[_called(weight)] = "no weight of the reference was found for them"
+        else:
+            yield _compare(weight, partner)
+
+
+def _unlike(pair: Compared) -> bool:
+    mine, right = pair.weight.values, pair.partner.values
+    sizes = float(np.linalg.norm(mine) * np.linalg.norm(right))
+    return abs(float(np.vdot(mine, right))) < UNLIKE * sizes
+
+
+def _compare(weight: Weight, partner: Partner) -> Compared:
+    right = partner.values
+    low, high = np.minimum(weight.low, weight.high), np.maximum(weight.low, weight.high)
+    expected = np.clip(right, low, high)
+    limit = STEPS * weight.step + FLOAT32 * np.abs(right)
+    return Compared(weight, partner, ~(np.abs(weight.values - expected) <= limit))
+
+
+def _called(weight: Weight) -> str:
+    return f"{weight.name} of {weight.layer.name}"
+
+
+def _sentence(pair: Compared) -> str:
+    """What is wrong with a weight: how many values, the worst one, and the cause where it is known."""
+    weight, right, wrong = pair.weight, pair.partner.values, pair.wrong
+    away = np.where(wrong, np.abs(weight.values - right) / np.maximum(weight.step, np.finfo(float).tiny), 0.0)
+    place = np.unravel_index(int(np.argmax(np.where(np.isfinite(away), away, np.inf))), wrong.shape)
+    where = "[" + ", ".join(map(str, map(int, place))) + "]" if wrong.ndim else ""
+    why = cause(weight, right, wrong)
+    return (
+        f"{weight.layer.name}: {int(wrong.sum())} of {wrong.size} values of its {'bias' if weight.place == BIAS else 'weight'} "
+        f"{weight.name} are more than one step from the reference's {pair.partner.called}: {weight.name}{where} stands for "
+        f"{weight.values[place]:.6g}, and the reference has {right[place]:.6g}{': ' if why else ''}{why}"
+    )
