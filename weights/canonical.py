@@ -296,8 +296,7 @@ def _line_for_buffers(buffers: list[str], extra: list[str]) -> str:
     else:
         those = {1: "it is a buffer", 2: "both are buffers"}.get(len(buffers), "all are buffers")
     them = "it" if len(buffers) == 1 else "them"
-    verb = f"where the port computes {them} itself, register {them}"
-    return f"; {those} of torch.py: {verb} there with persistent=False"
+    return f"; {those} of torch.py: where the port computes {them} itself, register {them} there with persistent=False"
 
 
 def _some(names: list[str]) -> str:
