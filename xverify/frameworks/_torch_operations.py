@@ -18,6 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter, tree_map_only
 
+from ..verdict.limits import UNIT
 from ._torch_rounding import Noise, rounded_log_softmax, rounded_logsumexp, rounded_softmax, sums_exactly
 
 # Operations that copy, select or compare values, or whose results float32 holds exactly.
@@ -42,6 +43,14 @@ SOFTMAXES = {
     "_softmax": rounded_softmax, "_safe_softmax": rounded_softmax, "softmax": rounded_softmax,
     "_log_softmax": rounded_log_softmax, "log_softmax": rounded_log_softmax,
 }  # fmt: skip
+# Functions that libraries approximate with an absolute precision: results near 0 have few digits. -> what it is relative to. ONNX
+# Runtime's sigmoid has an error of up to three unit roundoffs of 1, and XLA computes it as half of 1 + tanh(x/2).
+APPROXIMATED: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "sigmoid": torch.ones_like,
+    "silu": torch.abs,
+    "gelu": torch.abs,
+}
+ENDS = 90.0  # beyond this argument, a sigmoid is 0 or 1 in float32
 ONE_ROUNDING = 4  # terms of a sum up to which its growth is that of a single rounding
 
 
@@ -61,6 +70,10 @@ class _Perturbing(TorchDispatchMode):
             return func(*args, **named)
         if name in SOFTMAXES or name == "logsumexp":
             return self._softmax(func, name, args, named)
+        if name.rstrip("_") in APPROXIMATED:
+            error = self._approximation(APPROXIMATED[name.rstrip("_")], args[0])
+            found = _changed(func(*args, **named), self.noise.round_)
+            return found if error is None else found.add_(error)
         terms = 1 if func._schema.is_mutable else _terms(name, args)
         change = self.noise.round_
         if terms > 1 and not sums_exactly(_tensors(args), terms, self.noise.unit):
@@ -69,6 +82,13 @@ class _Perturbing(TorchDispatchMode):
                 size = self.noise.rounding(terms)
                 args = tree_map_only(Tensor, lambda tensor: self.noise.argument(tensor, size), args)
         return tree_map_only(Tensor, lambda tensor: _changed(tensor, change), func(*args, **named))
+
+    def _approximation(self, size_of: Callable[[Tensor], Tensor], x: Tensor) -> Tensor | None:
+        """The error of a function that is approximated, which size_of says the size of; None for a result without noise."""
+        if x.dtype != torch.float64 or not x.numel():
+            return None
+        size = torch.where(x.abs() < ENDS, size_of(x), 0.0)
+        return self.noise.perturbed(size, UNIT) - size
 
     def _softmax(self, func: Any, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """A softmax or logsumexp with the rounding of its parts."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import Crashed, SpecError, SubjectError, TimedOut, Unsupported
 from ..verdict import outputs as verdict
-from ..verdict.local import spread
+from ..verdict.local import spread, stands_for_others
 from ..weights import npz
 from ..weights.canonical import Array
 from ..worker import messages_reference
@@ -193,7 +193,7 @@ def _floors(process: ReferenceProcess, prepared: Prepared) -> tuple[messages_ref
         try:
             inputs = single_inputs(process, prepared.few_inputs)
             reply, found = _measure(process, prepared, inputs)
-            if all(found.outputs[key].shape == spec.outputs[key.split("/", 1)[1]].sized(1) for key in found.outputs):
+            if all(_is_item(found, key, spec.outputs[key.split("/", 1)[1]].sized(1)) for key in found.outputs):
                 return reply, found
         except (Crashed, TimedOut):
             raise
@@ -201,6 +201,12 @@ def _floors(process: ReferenceProcess, prepared: Prepared) -> tuple[messages_ref
             pass
     samples = 1 if process.state else SAMPLES
     return _measure(process, prepared, prepared.few_inputs, samples=samples)
+
+
+def _is_item(found: _Measured, key: str, shape: tuple[int, ...]) -> bool:
+    """Whether an output is that of one item, and its noise may be that of the others."""
+    exact = found.outputs[key]
+    return exact.shape == shape and (exact.dtype.kind != "f" or stands_for_others(exact, found.noise[key]))
 
 
 def _measure(

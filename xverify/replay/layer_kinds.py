@@ -28,6 +28,7 @@ ACTIVATION_LAYERS = (
     nn.SELU, nn.CELU, nn.Softplus, nn.Softsign, nn.Mish, nn.LogSigmoid, nn.Softmax, nn.LogSoftmax,
 )  # fmt: skip
 SOFTMAXES = (nn.Softmax, nn.LogSoftmax)
+APPROXIMATED = (nn.Sigmoid, nn.SiLU, nn.GELU)  # see ``_torch_operations.APPROXIMATED``
 # Layers that treat all items of a batch (axis 0) alike and independently, except for a batch norm in training.
 # Smooth activations are left out: their error differs so much from value to value that every item is measured, at little cost.
 ITEMWISE = (*SPATIAL, nn.Linear, nn.LayerNorm)

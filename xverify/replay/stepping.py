@@ -21,10 +21,11 @@ from torch import Tensor, nn
 from ..framework import generators
 from ..frameworks._float64 import float64_arithmetic, given_arithmetic
 from ..frameworks._torch_linear import called_by_weights, owners_of
+from ..frameworks._torch_operations import perturbed_operations
 from ..frameworks._torch_parametrized import recomputing
 from ..frameworks._torch_rounding import Noise, rounded_log_softmax, rounded_softmax
 from ..weights.canonical import Array
-from .layer_kinds import SOFTMAXES, is_torch_layer, leaves
+from .layer_kinds import APPROXIMATED, SOFTMAXES, is_torch_layer, leaves
 from .operations import perturbed_arithmetic
 from .perturbation import perturbed_layer
 from .precision import FLOAT32, Precision
@@ -219,6 +220,8 @@ class Models:
 
     def _arithmetic(self, layer: nn.Module, noise: Noise | None = None) -> AbstractContextManager[Any]:
         """The arithmetic of a layer's own code. noise: perturbs each operation; None: nothing is perturbed."""
+        if noise is not None and isinstance(layer, APPROXIMATED):
+            return perturbed_operations(noise)
         if is_torch_layer(layer) or layer not in self.float64_layers:
             return nullcontext()
         return float64_arithmetic() if noise is None else perturbed_arithmetic(noise)

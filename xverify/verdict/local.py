@@ -397,6 +397,16 @@ class Table:
         return found
 
 
+def stands_for_others(exact: Array, noise: Array) -> bool:
+    """Whether the noise of these values may be that of other items: all have noise, and nearly all a significant digit.
+
+    Where a sigmoid is saturated, for example, an item of nothing but exact zeros says nothing about one with small values.
+    """
+    with np.errstate(invalid="ignore"):
+        vague = ~(noise <= UNDETERMINED * np.abs(exact))
+    return bool(np.all(noise > 0)) and float(vague.mean()) <= FEW
+
+
 def spread(exact: Array, measured: Array, noise: Array) -> Array:
     """The noise of every value of a tensor, as it was measured on some of its items.
 

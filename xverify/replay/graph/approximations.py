@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ...frameworks._torch_operations import ENDS
 from ...verdict.findings import APPROXIMATION, Explanation
 from ...verdict.limits import UNIT
 from .model import Node
@@ -27,6 +28,7 @@ SIZES: dict[tuple[str, str], Callable[[Any], Any]] = {
 }
 LIMIT = 4 * UNIT  # the largest error that counts as an approximation, of its size
 ERROR = 2 * UNIT  # the error that an approximation is modelled with; every value has it, up or down
+USUAL = 0.5  # part of it that counts as rounding in every file, as in a model (see _torch_operations.APPROXIMATED)
 
 
 def approximation(node: Node, x: Any, exact: Any, found: Any) -> Explanation | None:
@@ -42,5 +44,6 @@ def approximation(node: Node, x: Any, exact: Any, found: Any) -> Explanation | N
 
 
 def errors(node: Node, x: Any) -> Any:
-    """The size of the error of an approximated operator, of the same shape as its input; to be multiplied with noise."""
-    return ERROR * SIZES[node.domain, node.op](x)
+    """The size of the error of an approximated operator, of the same shape as its input; None for another operator."""
+    size = SIZES.get((node.domain, node.op))
+    return None if size is None else np.where(np.abs(x) < ENDS, ERROR * size(x), 0.0)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...verdict.local import spread
+from ...verdict.local import spread, stands_for_others
 from ...verdict.sizes import rms
 from .evaluation import evaluate
 from .kinds import QUANTISING
@@ -45,7 +45,7 @@ def noise_of_one_item(
         measured = noise(graph, {name: data[:1]}, seed, samples, approximated=approximated)
     except (ArithmeticError, IndexError, KeyError, RuntimeError, TypeError, ValueError, UnsupportedOperator):
         return None
-    if not all(_is_enough(each.exact) for each in measured.values()):
+    if not all(_is_enough(each.exact) and stands_for_others(each.exact, each.noise) for each in measured.values()):
         return None
     exact = evaluate(graph, inputs)
     if not all(_first_is(exact.get(key), each.exact) for key, each in measured.items()):
