@@ -71,9 +71,9 @@ class _Perturbing(TorchDispatchMode):
         if name in SOFTMAXES or name == "logsumexp":
             return self._softmax(func, name, args, named)
         if name.rstrip("_") in APPROXIMATED:
-            error = self._approximation(APPROXIMATED[name.rstrip("_")], args[0])
+            size = _size(APPROXIMATED[name.rstrip("_")], args[0])
             found = _changed(func(*args, **named), self.noise.round_)
-            return found if error is None else found.add_(error)
+            return found if size is None else found.add_(self._approximation(size, found))
         terms = 1 if func._schema.is_mutable else _terms(name, args)
         change = self.noise.round_
         if terms > 1 and not sums_exactly(_tensors(args), terms, self.noise.unit):
@@ -83,11 +83,9 @@ class _Perturbing(TorchDispatchMode):
                 args = tree_map_only(Tensor, lambda tensor: self.noise.argument(tensor, size), args)
         return tree_map_only(Tensor, lambda tensor: _changed(tensor, change), func(*args, **named))
 
-    def _approximation(self, size_of: Callable[[Tensor], Tensor], x: Tensor) -> Tensor | None:
-        """The error of a function that is approximated, which size_of says the size of; None for a result without noise."""
-        if x.dtype != torch.float64 or not x.numel():
-            return None
-        size = torch.where(x.abs() < ENDS, size_of(x), 0.0)
+    def _approximation(self, size: Tensor, found: Tensor) -> Tensor:
+        """The error of an approximated function. Where all results are small, it counts as an error of this size and no larger."""
+        size = torch.fmin(size, found.square().mean().sqrt())
         return self.noise.perturbed(size, UNIT) - size
 
     def _softmax(self, func: Any, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -102,6 +100,13 @@ class _Perturbing(TorchDispatchMode):
         if name == "_safe_softmax":  # of a row of nothing but -inf: zeros
             found = torch.where((x == -math.inf).all(args[1], keepdim=True), 0.0, found)
         return found
+
+
+def _size(size_of: Callable[[Tensor], Tensor], x: Tensor) -> Tensor | None:
+    """What the error of an approximated function of x is relative to; None for a result without noise."""
+    if x.dtype != torch.float64 or not x.numel() or x.is_meta:
+        return None
+    return torch.where(x.abs() < ENDS, size_of(x), 0.0)
 
 
 def _changed(tensor: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:

@@ -112,15 +112,12 @@ class Noise:
     unit: the usual size, which is the unit roundoff of the precision whose rounding is modelled.
     """
 
-    POOL = 2**20  # places in the pool where a part may begin
-    PART = 2**17  # values that are perturbed at once, so that they stay in the processor's cache
+    PART = 2**20  # values that are perturbed at once
 
     def __init__(self, seed: int, unit: float = UNIT) -> None:
         self.unit = unit
         self.generator = torch.Generator().manual_seed(seed)
-        self.pool = torch.empty(self.POOL + self.PART, dtype=torch.float64).uniform_(
-            -1.0, 1.0, generator=self.generator
-        )
+        self.pool = torch.empty(2 * self.PART, dtype=torch.float64).uniform_(-1.0, 1.0, generator=self.generator)
 
     def of(self, unit: float) -> Noise:
         """The noise of another precision, from the same source."""
@@ -194,7 +191,7 @@ class Noise:
         flat = tensor.view(-1) if tensor.is_contiguous() else tensor.as_strided((tensor.numel(),), (1,))
         sources = flat.split(self.PART) if values is None else values.view(-1).split(self.PART)
         for part, source in zip(flat.split(self.PART), sources):
-            start = int(torch.randint(self.POOL, (1,), generator=self.generator))
+            start = int(torch.randint(self.PART, (1,), generator=self.generator))
             # A factor keeps infinities: an added part of one would be NaN where the signs differ.
             factors = self.pool[start : start + part.numel()].mul(self.unit if size is None else size).add_(1.0)
             stays = kept(source) if kept is not None else None

@@ -14,6 +14,7 @@ import numpy as np
 from ...frameworks._torch_operations import ENDS
 from ...verdict.findings import APPROXIMATION, Explanation
 from ...verdict.limits import UNIT
+from ...verdict.sizes import rms
 from .model import Node
 from .operators.registry import MICROSOFT
 
@@ -28,7 +29,7 @@ SIZES: dict[tuple[str, str], Callable[[Any], Any]] = {
 }
 LIMIT = 4 * UNIT  # the largest error that counts as an approximation, of its size
 ERROR = 2 * UNIT  # the error that an approximation is modelled with; every value has it, up or down
-USUAL = 0.5  # part of it that counts as rounding in every file, as in a model (see _torch_operations.APPROXIMATED)
+USUAL = UNIT  # the error that counts as rounding in every file, as in a model (see _torch_operations.APPROXIMATED)
 
 
 def approximation(node: Node, x: Any, exact: Any, found: Any) -> Explanation | None:
@@ -44,6 +45,16 @@ def approximation(node: Node, x: Any, exact: Any, found: Any) -> Explanation | N
 
 
 def errors(node: Node, x: Any) -> Any:
-    """The size of the error of an approximated operator, of the same shape as its input; None for another operator."""
-    size = SIZES.get((node.domain, node.op))
-    return None if size is None else np.where(np.abs(x) < ENDS, ERROR * size(x), 0.0)
+    """The size of the error of an approximated operator, of the same shape as its input; to be multiplied with noise."""
+    return ERROR * _size(node, x)
+
+
+def usual_errors(node: Node, x: Any, outputs: Any) -> Any:
+    """The part of it that counts as rounding, which is small beside the outputs; None for an operator that is not approximated."""
+    if (node.domain, node.op) not in SIZES:
+        return None
+    return USUAL * np.minimum(_size(node, x), rms(outputs))
+
+
+def _size(node: Node, x: Any) -> Any:
+    return np.where(np.abs(x) < ENDS, SIZES[node.domain, node.op](x), 0.0)

@@ -15,7 +15,7 @@ import numpy as np
 from ...frameworks._torch_rounding import Noise
 from ..perturbation import Arithmetic
 from . import kinds
-from .approximations import USUAL, errors
+from .approximations import errors, usual_errors
 from .model import Body, Graph, Node, schema_function
 from .operators.quantized import UNROUNDED, rounded
 from .operators.registry import Call, Operator
@@ -201,12 +201,14 @@ class Evaluation:
         """The outputs in a perturbed pass."""
         noise = self._noise(index)
         outputs = PerturbedNode(node, inputs, index, dtype, noise).outputs(implementation, exact, self.rounding)
-        size = errors(node, inputs[0].by_pass[index]) if inputs and inputs[0] is not None else None
-        if size is None:
+        if not inputs or inputs[0] is None:
             return outputs
+        x = inputs[0].by_pass[index]
         if node.name in self.approximated:
+            size = errors(node, x)
             return [outputs[0] + np.copysign(size, noisy(size, noise, 2.0))]  # up or down, by the whole error
-        return [outputs[0] + noisy(size, noise, USUAL) - size]
+        size = usual_errors(node, x, outputs[0])
+        return outputs if size is None else [outputs[0] + noisy(size, noise, 1.0) - size]
 
     def _noise(self, index: int) -> Noise:
         noise = self.passes[index].noise
