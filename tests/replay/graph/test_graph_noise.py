@@ -79,3 +79,17 @@ def test_nodes_in_no_order_are_computed_in_one():
         evaluate(
             graph([nodes[0], helper.make_node("Neg", ["y"], ["b"])], {"x": [2]}, "y"), {"x": np.zeros(2, np.float32)}
         )
+
+
+def test_an_interpolation_of_whole_numbers_rounds_and_their_sum_does_not():
+    """The weights of an interpolation are computed in float32; sums of small whole numbers are exact in any order."""
+    x = np.arange(64, dtype=np.float32).reshape(1, 1, 8, 8)
+    how = {"mode": "cubic", "coordinate_transformation_mode": "align_corners"}
+    resize = helper.make_node("Resize", ["x", "", "scales"], ["y"], **how)
+    resized = graph([resize], {"x": [1, 1, 8, 8]}, "y", {"scales": np.float32([1, 1, 1.6, 1.6])})
+    summed = graph([helper.make_node("ReduceSum", ["x"], ["y"])], {"x": [1, 1, 8, 8]}, "y")
+    shares = []
+    for each in (resized, summed):
+        found = noise(each, {"x": x})["y"]
+        shares.append(found.floor / np.sqrt(np.mean(np.square(found.exact))) / 2**-24)
+    assert shares[0] > 1 > shares[1]
