@@ -1,6 +1,7 @@
 """Keras models that have no weights before their first call, from the command line."""
 
 import pytest
+from conftest import TORCH_MODEL
 
 pytestmark = pytest.mark.slow
 
@@ -73,22 +74,6 @@ SEQUENCE_SPEC = """
 from xverify import ModelSpec, TensorSpec
 SPEC = ModelSpec(inputs={"x": TensorSpec(("N", 8))}, outputs={"y": TensorSpec(("N", 3))})
 """
-SEQUENCE_TORCH = """
-from torch import nn
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc1, self.fc2 = nn.Linear(8, 6), nn.Linear(6, 3)
-
-    def forward(self, x):
-        return self.fc2(self.fc1(x).tanh())
-
-
-def build():
-    return Net()
-"""
 
 
 def run(xverify, folder, subject, keras, spec=SPEC, torch=TORCH, *options):
@@ -115,11 +100,11 @@ def test_a_dropped_bias_of_a_subclassed_model_is_found(xverify, tmp_path, subjec
 
 @pytest.mark.parametrize(("port", "verdict"), [(SEQUENCE, "EQUAL"), (SEQUENCE.replace("tanh", "relu"), "DIFFERENT")])
 def test_a_sequential_model_without_an_input_is_called_once(xverify, tmp_path, port, verdict):
-    row = run(xverify, tmp_path, "tensorflow:eager", port, SEQUENCE_SPEC, SEQUENCE_TORCH, "--no-timing")
+    row = run(xverify, tmp_path, "tensorflow:eager", port, SEQUENCE_SPEC, TORCH_MODEL, "--no-timing")
     assert (row["error"] or {}).get("verdict") == verdict, row["reason"]
 
 
 def test_an_unbuilt_model_is_trained(xverify, tmp_path):
     options = ("--task", "train", "--no-timing")
-    row = run(xverify, tmp_path, "keras-torch", SEQUENCE, SEQUENCE_SPEC, SEQUENCE_TORCH, *options)
+    row = run(xverify, tmp_path, "keras-torch", SEQUENCE, SEQUENCE_SPEC, TORCH_MODEL, *options)
     assert (row["error"] or {}).get("verdict") == "EQUAL", row["reason"]

@@ -23,7 +23,7 @@ AHEAD = 2  # models whose captures are on the disk at once
 
 
 class Captures:
-    """Captures the layers of candidates in the background, one model at a time.
+    """Captures the layers of candidates in the background.
 
     candidates: those whose layers are judged. found: what was judged before. clock: whether there is time for another capture.
     """
@@ -82,7 +82,8 @@ def replay_all(
             made = each.call_differently(replay.prepared, truth, made)
             each.worker.close()
 
-    wait(captures.begun.values())
+    # A reference that turns out to judge no layers needs no captures, and a process is closed when its own is made.
+    wait([each for key, each in captures.begun.items() if key not in wanted])
     closed = [background.submit(close, modes) for key, modes in builds.items() if key not in wanted]
     captured = captures.capture(wanted[0], replay) if wanted else None
     for key, following in zip_longest(wanted, wanted[1:]):

@@ -89,11 +89,15 @@ class Stored:
 
 
 class Types:
-    """The declared type of every value of a graph, and the node that makes it."""
+    """The declared type of every value of a graph, the node that makes it, and the nodes that use it."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.makers = {name: node for node in graph.nodes for name in node.outputs if name}
+        self.users: dict[str, list[Node]] = {}
+        for node in graph.nodes:
+            for name in node.inputs:
+                self.users.setdefault(name, []).append(node)
         self.dtypes: dict[str, str] = {name: dtype_name(array.dtype) for name, array in graph.constants.items()}
         for name, kind in graph.types.items():
             if kind.HasField("tensor_type"):

@@ -29,21 +29,9 @@ COPIES = frozenset({
 ADDS = frozenset({"CumSum", "Sum", "Mean", "NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"})
 # Operators that add up their inputs, or products of them, and nothing else. Others have numbers of their own, such as the weights
 # of an interpolation, which round.
-SUMS = frozenset(
-    {
-        "MatMul",
-        "Gemm",
-        "Conv",
-        "ConvTranspose",
-        "Einsum",
-        "ReduceSum",
-        "CumSum",
-        "Sum",
-        "FusedConv",
-        "FusedMatMul",
-        "FusedGemm",
-    }
-)
+SUMS = frozenset({
+    "MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", "ReduceSum", "CumSum", "Sum", "FusedConv", "FusedMatMul", "FusedGemm",
+})  # fmt: skip
 # Operators whose rounding is that of their parts, which one of torch's operations shows.
 SOFTMAXES = frozenset({"Softmax", "LogSoftmax", "ReduceLogSumExp"})
 SCATTERS = ("ScatterND", "ScatterElements", "Scatter")  # copies, unless they add or multiply

@@ -43,7 +43,6 @@ class Partners:
     def __init__(self, graph: Graph, reference: Graph) -> None:
         self.graph, self.reference = graph, reference
         self.types, self.theirs = Types(graph), Types(reference)
-        self.users, self.their_users = _users(graph), _users(reference)
         named: dict[str, list[Node]] = {}
         for node in reference.nodes:
             named.setdefault(node.proto.name, []).append(node)
@@ -76,7 +75,7 @@ class Partners:
     def folded(self, weight: Weight, other: Node) -> str:
         """What a tool may have folded into a weight: a node beside the layer of the reference that the file lacks; "" for none."""
         layer = weight.layer
-        mine = {_family(each) for each in (*_behind(layer, self.users), *_before(layer, self.types.makers))}
+        mine = {_family(each) for each in (*_behind(layer, self.types.users), *_before(layer, self.types.makers))}
         return next(
             (f"{node.op} {node.name}" for node in self._foldable(other, weight.place) if node.op not in mine), ""
         )
@@ -84,7 +83,7 @@ class Partners:
     def _foldable(self, layer: Node, place: int) -> Iterator[Node]:
         """The nodes beside a layer of the reference that can be folded into its input at a place."""
         operators = SCALING | ADDING if place == BIAS else SCALING
-        for node in (*_behind(layer, self.their_users), *_before(layer, self.theirs.makers)):
+        for node in (*_behind(layer, self.theirs.users), *_before(layer, self.theirs.makers)):
             if node.op in operators and any(self._float(name) is not None for name in node.inputs):
                 yield node
 
@@ -150,14 +149,6 @@ class Partners:
                 found.append(node)
             waiting += node.uses
         return list(dict.fromkeys(found))
-
-
-def _users(graph: Graph) -> dict[str, list[Node]]:
-    found: dict[str, list[Node]] = {}
-    for node in graph.nodes:
-        for name in node.inputs:
-            found.setdefault(name, []).append(node)
-    return found
 
 
 def _behind(node: Node, users: dict[str, list[Node]]) -> list[Node]:

@@ -16,12 +16,8 @@ from .operators.table import find
 from .perturbed_node import outputs_of
 from .rounding import weight_axis
 
-PACKED = {
-    "int4": (-8, 7),
-    "uint4": (0, 15),
-    "int2": (-2, 1),
-    "uint2": (0, 3),
-}  # types without a numpy type of their own
+# Types without a numpy type of their own -> the smallest and the largest number.
+PACKED = {"int4": (-8, 7), "uint4": (0, 15), "int2": (-2, 1), "uint2": (0, 3)}
 # Operators on whole numbers -> for each input that may be a weight: its place, those of its scale (None: a later node multiplies by
 # it) and zero point, and its place in the operator on real numbers.
 WEIGHTS: dict[str, tuple[tuple[int, int | None, int, int], ...]] = {
@@ -32,9 +28,8 @@ WEIGHTS: dict[str, tuple[tuple[int, int | None, int, int], ...]] = {
 }  # fmt: skip
 # Operators with a bias in the steps of their products -> its place, and the two scales whose product is its own.
 BIASES = {"QLinearConv": (8, 1, 4), "QGemm": (6, 1, 4)}
-MOVES = frozenset(
-    {"Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Cast"}
-)  # what may lie between
+# Operators that may lie between a weight and the layer that takes it.
+MOVES = frozenset({"Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Cast"})
 BIAS = 2  # place of the bias in the operators on real numbers
 
 
@@ -97,10 +92,6 @@ class _Reader:
     def __init__(self, graph: Graph) -> None:
         self.graph, self.types = graph, Types(graph)
         self.makers = self.types.makers
-        self.users: dict[str, list[Node]] = {}
-        for node in graph.nodes:
-            for name in node.inputs:
-                self.users.setdefault(name, []).append(node)
 
     def of(self, node: Node) -> Iterator[Weight]:
         """The quantised weights that a node takes."""
@@ -138,7 +129,7 @@ class _Reader:
     def _table(self, node: Node) -> Weight | None:
         """A table of whole numbers, of which the selected rows become real numbers."""
         steps = self._constant(node, 0)
-        behind = [user for user in self.users.get(node.outputs[0], ()) if user.op == "DequantizeLinear"]
+        behind = [user for user in self.types.users.get(node.outputs[0], ()) if user.op == "DequantizeLinear"]
         if steps is None or not behind:
             return None
         scale, zero = self._constant(behind[0], 1), self._constant(behind[0], 2)
