@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from xverify.verdict.limits import EQUAL_C, UNIT
-from xverify.verdict.local import Table, local, local_of, spread
+from xverify.verdict.local import local, local_of
+from xverify.verdict.tables import Table, spread
 
 RANDOM = np.random.default_rng(7)
 SHAPE = (8, 6, 40)

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import Crashed, SpecError, SubjectError, TimedOut, Unsupported
 from ..verdict import outputs as verdict
-from ..verdict.local import spread, stands_for_others
+from ..verdict.tables import spread, stands_for_others
 from ..weights import npz
 from ..weights.canonical import Array
 from ..worker import messages_reference

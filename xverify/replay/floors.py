@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..verdict.local import Table, enough
+from ..verdict.local import enough
+from ..verdict.tables import Table
 from ..weights.canonical import Array
 from .layer_kinds import COPIES, ITEMWISE, channel_axis, is_training_norm, may_overwrite
 from .perturbation import Noise

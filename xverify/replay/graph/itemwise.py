@@ -1,7 +1,7 @@
 """The noise of a graph that treats all items of its input alike, measured on the first item.
 
 A perturbed evaluation takes as long as an exact one, and several are needed. Where they are made on one item, its noise holds for
-the others by the sizes and channels of their values (see ``verdict.local.spread``).
+the others by the sizes and channels of their values (see ``verdict.tables.spread``).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ...verdict.local import spread, stands_for_others
 from ...verdict.sizes import rms
+from ...verdict.tables import spread, stands_for_others
 from .evaluation import evaluate
 from .kinds import QUANTISING
 from .model import Body, Graph, UnsupportedOperator
