@@ -293,3 +293,13 @@ def judging(path, files, subject):
             return parity.judge(learner, parity.observe(learner))[0]
 
         yield judged
+
+
+def assert_port_is_wrong(done, *says):
+    """Assert that torch is EQUAL and TensorFlow DIFFERENT in a run of both, for a reason that says all this."""
+    assert done.code == 1, done.out + done.err
+    assert done.row("torch:eager")["error"]["verdict"] == "EQUAL"
+    error = done.row("tensorflow:eager")["error"]
+    assert error["verdict"] == "DIFFERENT"
+    for each in says:
+        assert each in error["reason"]
