@@ -12,6 +12,7 @@ import ast
 import hashlib
 import os
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
@@ -22,6 +23,18 @@ from typing import Any
 
 MODELS, CODE = "xverify_model_", "xverify_code_"  # beginnings of the names of packages
 ADAPTERS = Path(__file__).parents[1] / "frameworks"
+# CPython counts the depth of syntax trees once for all threads: two that parse at once can end in a SystemError (gh-106905).
+_ONE_AT_A_TIME = threading.Lock()
+
+
+def parsed(data: bytes, path: str = "<unknown>") -> ast.Module:
+    """The syntax tree of Python code, in any thread.
+
+    Raises:
+        SyntaxError, ValueError, RecursionError, MemoryError: as ``ast.parse``.
+    """
+    with _ONE_AT_A_TIME:
+        return ast.parse(data, path)
 
 
 def load_module(folder: Path, name: str, siblings: bool = True) -> ModuleType:
@@ -75,7 +88,7 @@ class _Loader(SourceFileLoader):
         raise OSError("no cache")
 
     def source_to_code(self, data: Any, path: Any, *, _optimize: int = -1) -> CodeType:  # type: ignore[override]
-        tree = ast.parse(data, os.fsdecode(path))
+        tree = parsed(data, os.fsdecode(path))
         package = self.name.partition(".")[0]
         _name_siblings(tree, package, Path(sys.modules[package].__path__[0]))
         code: CodeType = compile(tree, os.fsdecode(path), "exec", dont_inherit=True, optimize=_optimize)

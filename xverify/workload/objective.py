@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import Failed, SpecError, Unsupported, nearest
+from .imports import parsed
 from .losses import ALIKE, TARGET, Loss, Objective
 
 if TYPE_CHECKING:
@@ -182,7 +183,7 @@ def has_own_step(folder: ModelFolder, framework: str = REFERENCE) -> bool:
 def _defines(folder: Path, framework: str, name: str) -> bool:
     """Whether a model file defines or imports this name. It is parsed and not imported."""
     try:
-        statements = ast.parse((folder / f"{framework}.py").read_bytes()).body
+        statements = parsed((folder / f"{framework}.py").read_bytes()).body
     except SyntaxError as error:
         raise Failed(f"{framework}.py:{error.lineno}: {type(error).__name__}: {error.msg}") from None
     except (OSError, ValueError, RecursionError, MemoryError):  # what is wrong is told when the model is built

@@ -26,7 +26,7 @@ from ..errors import SpecError, UsageError, first_line, nearest
 from . import fields
 from .arguments import Arguments
 from .digests import file_digest
-from .imports import load_module
+from .imports import load_module, parsed
 from .losses import Loss
 from .objective import terms_of
 from .recipe import NO_RECIPE, Recipe
@@ -155,7 +155,7 @@ class ModelFolder:
         The file is parsed and not imported. True when the file does not define ``build`` itself.
         """
         try:
-            statements = ast.parse((self.code / f"{framework}.py").read_bytes()).body
+            statements = parsed((self.code / f"{framework}.py").read_bytes()).body
         except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
             return True
         for statement in statements:
