@@ -75,6 +75,25 @@ def test_a_random_reference_is_told_with_its_place(xverify, tmp_path, line, oper
 
 
 @pytest.mark.slow
+def test_randomness_that_spares_the_first_item_is_found(xverify, tmp_path):
+    line = "x = torch.cat([x[:1], x[1:] + 0.1 * torch.randn_like(x[1:])])\n        return self.fc2(x)"
+    folder = write_folder(tmp_path / "port", ("torch",), model=NET.replace("return self.fc2(x)", line))
+    error = run(xverify, folder, "torch:eager").row("torch:eager")["error"]
+    assert error["verdict"] == "INVALID"
+    assert "the reference is random" in error["reason"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table", ["torch.randn(8, 8)", "torch.empty(8, 8).uniform_(-1, 1)"])
+def test_a_seeded_table_of_the_constructor_is_the_same_in_float64(xverify, tmp_path, table):
+    build = f"torch.manual_seed(7)\n        self.table = {table}\n        self.fc1 ="
+    model = NET.replace("self.fc1 =", build).replace("F.gelu(self.fc1(x))", "F.gelu(self.fc1(x @ self.table))")
+    folder = write_folder(tmp_path / "port", ("torch",), model=model)
+    done = run(xverify, folder, "torch:eager,onnxruntime")
+    assert [row["error"]["verdict"] for row in done.result["rows"]] == ["IDENTICAL", "EQUAL"], done.out
+
+
+@pytest.mark.slow
 def test_a_random_layer_of_the_reference_is_named_in_training_too(xverify, tmp_path):
     noisy = NET.replace("return self.fc2(x)", "return self.fc2(F.dropout(x, 0.5, self.training))")
     spec = SPEC.replace("batch=4,", 'batch=4, task="classification",')

@@ -19,62 +19,44 @@ if TYPE_CHECKING:
     from .candidate import Candidate
 
 BuildKey = tuple[str, str]  # Subject.build_key
-AHEAD = 2  # models whose captures are on the disk at once
-
-
-class Captures:
-    """Captures the layers of candidates in the background.
-
-    candidates: those whose layers are judged. found: what was judged before. clock: whether there is time for another capture.
-    """
-
-    def __init__(
-        self,
-        candidates: Sequence[Candidate],
-        found: Mapping[BuildKey, ReplayedLayers],
-        clock: Clock,
-        background: Executor,
-    ) -> None:
-        self.builds: dict[BuildKey, list[Candidate]] = {}
-        for candidate in candidates:
-            self.builds.setdefault(candidate.subject.build_key, []).append(candidate)
-        self.alive = [key for key, modes in self.builds.items() if any(each.alive for each in modes)]
-        self.found, self.clock, self.background = found, clock, background
-        self.begun: dict[BuildKey, Future[Captured]] = {}
-
-    def time_left(self) -> bool:
-        """Whether there is still time for another capture."""
-        return self.clock.left is None or self.clock.left > 0
-
-    def begin(self, replay: LayerReplay) -> None:
-        """Begin with the first models, while the reference computes what their outputs are compared with."""
-        new = [key for key in self.alive if key not in self.found]
-        for key in new[:AHEAD] if replay.layers else []:
-            self.capture(key, replay)
-
-    def capture(self, key: BuildKey | None, replay: LayerReplay) -> Future[Captured] | None:
-        """The capture of a model, which begins now if it has not begun; None where there is no time for it."""
-        if key is None:
-            return None
-        if key not in self.begun and self.time_left():
-            self.begun[key] = self.background.submit(_tried(self.builds[key])[0].capture, replay)
-        return self.begun.get(key)
 
 
 def replay_all(
-    captures: Captures, replay: LayerReplay, truth: Truth, counts: Mapping[BuildKey, int]
+    candidates: Sequence[Candidate],
+    replay: LayerReplay,
+    truth: Truth,
+    clock: Clock,
+    counts: Mapping[BuildKey, int],
+    found: Mapping[BuildKey, ReplayedLayers],
+    background: Executor,
 ) -> dict[BuildKey, ReplayedLayers]:
     """Judge the layers of every framework, once for all its modes that build the same model.
 
     When the capture of one mode fails, the next one is tried. Every worker is closed when it is no longer needed. While the
-    reference judges one model, the next one is captured, and the last calls of the one before are made. What was judged before
-    is not judged again, unless the candidates need the layers of further input cases.
+    reference judges one model, the next one is captured, and the last calls of the one before are made.
 
+    clock: whether there is time for another capture.
     counts: how many modes of the run build a model, also modes that are not among the candidates.
+    found: what was judged before, which is not judged again unless the candidates need the layers of further input cases.
     """
-    builds, found, background = captures.builds, dict(captures.found), captures.background
-    alive = captures.alive if replay.layers else []
-    wanted = [key for key in alive if key not in found or _further(builds[key], truth, found[key])]
+    builds: dict[BuildKey, list[Candidate]] = {}
+    for candidate in candidates:
+        builds.setdefault(candidate.subject.build_key, []).append(candidate)
+    found = dict(found)
+    wanted = [
+        key
+        for key, modes in builds.items()
+        if replay.layers
+        and any(each.alive for each in modes)
+        and (key not in found or _further(modes, truth, found[key]))
+    ]
+
+    def time_left() -> bool:
+        return clock.left is None or clock.left > 0
+
+    def capture(key: BuildKey | None) -> Future[Captured] | None:
+        modes = builds[key] if key is not None else []
+        return background.submit(_tried(modes)[0].capture, replay) if modes and time_left() else None
 
     def close(modes: Sequence[Candidate]) -> None:
         made = None
@@ -82,15 +64,13 @@ def replay_all(
             made = each.call_differently(replay.prepared, truth, made)
             each.worker.close()
 
-    # A reference that turns out to judge no layers needs no captures, and a process is closed when its own is made.
-    wait([each for key, each in captures.begun.items() if key not in wanted])
     closed = [background.submit(close, modes) for key, modes in builds.items() if key not in wanted]
-    captured = captures.capture(wanted[0], replay) if wanted else None
+    captured = capture(wanted[0]) if wanted else None
     for key, following in zip_longest(wanted, wanted[1:]):
         if captured is not None:
             wait([captured])
-        coming = captures.capture(following, replay)
-        found[key] = _replay_build(_tried(builds[key]), replay, truth, captures.time_left, counts[key], captured)
+        coming = capture(following)
+        found[key] = _replay_build(_tried(builds[key]), replay, truth, time_left, counts[key], captured)
         closed.append(background.submit(close, builds[key]))
         captured = coming
     for each in closed:

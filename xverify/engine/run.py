@@ -322,13 +322,19 @@ class Run:
         if self.request.trains:
             self._judge_training(self.prepared, new)
             return
-        captures = replaying.Captures(new, self.replayed, self.process_runs.clock, self.background)
         if self.truth is None or self.layer_replay is None:
-            captures.begin(LayerReplay(self.process, self.prepared, self.layers))
             self.truth = self.evaluated.result() if self.evaluated else self._evaluate()
             self.layer_replay = LayerReplay(self.process, self.prepared, self.truth.layers)
         counts = Counter(each.subject.build_key for each in self.candidates if each.alive)
-        self.replayed = replaying.replay_all(captures, self.layer_replay, self.truth, counts)
+        self.replayed = replaying.replay_all(
+            new,
+            self.layer_replay,
+            self.truth,
+            self.process_runs.clock,
+            counts,
+            self.replayed,
+            self.background,
+        )
         self._judge_outputs(new)
         cases = sorted({case for each in new for case in each.doubtful_cases})
         if cases:

@@ -11,6 +11,12 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_map
 
 WIDER = {torch.float32: torch.float64, torch.complex64: torch.complex128}
+_NARROWER = {wide: narrow for narrow, wide in WIDER.items()}
+# Operations whose result is random numbers and nothing else.
+DRAWS = {
+    *("rand", "rand_like", "randn", "randn_like", "normal", "bernoulli", "multinomial"),
+    *("uniform_", "normal_", "bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_"),
+}
 
 
 class _Widening(TorchDispatchMode):
@@ -19,10 +25,26 @@ class _Widening(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        if func.overloadpacket.__name__ in DRAWS:
+            return _drawn(func, args, kwargs or {})
         named = {key: WIDER.get(value, value) if key == "dtype" else value for key, value in (kwargs or {}).items()}
         if func._schema.is_mutable or func.is_view:  # a view must be one of the given tensor
             return func(*args, **named)
         return func(*tree_map(_widened, args), **tree_map(_widened, named))
+
+
+def _drawn(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Random numbers as they are drawn in float32, so that a seeded table of a constructor has the same values."""
+    with _default_dtype(torch.float32):
+        if not func._schema.is_mutable:
+            return _widened(func(*tree_map(_narrowed, args), **tree_map(_narrowed, dict(kwargs))))
+        target, *others = args
+        drawn = torch.empty_like(target, dtype=_NARROWER.get(target.dtype, target.dtype))
+        return target.copy_(func(drawn, *tree_map(_narrowed, others), **kwargs))
+
+
+def _narrowed(value: Any) -> Any:
+    return value.float() if isinstance(value, torch.Tensor) and value.dtype is torch.float64 else value
 
 
 def _widened(value: Any) -> Any:

@@ -183,7 +183,7 @@ def prepare(process: ReferenceProcess, started: messages.Started | None = None) 
         npz.save_file(probe.first_items(inputs, process.folder.spec, JUDGED_ITEMS), few_inputs)
         if request.trains:
             few_training = fewer_items(process, training, JUDGED_ITEMS)
-    replaced, random = _build_twice(process, (single_inputs(process, few_inputs), few_inputs), len(shapes))
+    replaced, random = _build_twice(process, (first_inputs(process, few_inputs), few_inputs), len(shapes))
     source = _write_weights(process, shapes, space / "weights.npz", space / "inputs.npz")
     computed_weights = space / "computed-weights.npz" if built.computed and process.folder.folds() else None
     if computed_weights is not None:
@@ -210,11 +210,11 @@ def prepare(process: ReferenceProcess, started: messages.Started | None = None) 
     )
 
 
-def single_inputs(process: ReferenceProcess, inputs: Path) -> Path:
-    """A file with the first item of every input case. inputs: a file of the input cases."""
-    path = process.space / "single-inputs.npz"
+def first_inputs(process: ReferenceProcess, inputs: Path, items: int = 1) -> Path:
+    """A file with the first items of every input case. inputs: a file of the input cases."""
+    path = process.space / f"inputs-of-{items}.npz"
     if not path.exists():
-        npz.save_file(probe.first_items(npz.OnDisk(inputs), process.folder.spec, 1), path)
+        npz.save_file(probe.first_items(npz.OnDisk(inputs), process.folder.spec, items), path)
     return path
 
 

@@ -16,7 +16,7 @@ from ..weights import npz
 from ..weights.canonical import Array
 from ..worker import messages_reference
 from ..workload import probe
-from .build import Prepared, ReferenceProcess, single_inputs
+from .build import Prepared, ReferenceProcess, first_inputs
 from .repeated import randomness, run_twice
 from .witness import unmoved
 
@@ -89,7 +89,7 @@ def evaluate(process: ReferenceProcess, prepared: Prepared, float32: Outputs) ->
     if found.unusable or found.noise_floors is None:
         return replace(found, constant=constant)
     process.phase("computing with other weights, to see that the comparison can fail")
-    stays = unmoved(process, prepared, found.outputs, found.noise_floors, found.precision != "float32")
+    stays = unmoved(process, prepared, found.outputs, found.noise_floors)
     return replace(found, constant=constant, unmoved=stays)
 
 
@@ -191,7 +191,7 @@ def _floors(process: ReferenceProcess, prepared: Prepared) -> tuple[messages_ref
     spec = process.folder.spec
     if _one_item_is_enough(process):
         try:
-            inputs = single_inputs(process, prepared.few_inputs)
+            inputs = first_inputs(process, prepared.few_inputs)
             reply, found = _measure(process, prepared, inputs)
             if all(_is_item(found, key, spec.outputs[key.split("/", 1)[1]].sized(1)) for key in found.outputs):
                 return reply, found

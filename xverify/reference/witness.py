@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
+
 from ..errors import Crashed, SubjectError, TimedOut
 from ..verdict.ratios import Floor, within_limits
 from ..weights import npz
@@ -15,7 +17,6 @@ from ..workload.keys import case_key
 from .build import Prepared, ReferenceProcess
 
 MOST = 2**28  # parameters; writing and loading the weights of a larger model takes longer than a verdict
-CASE = 0
 
 
 def unmoved(
@@ -23,32 +24,36 @@ def unmoved(
     prepared: Prepared,
     outputs: Mapping[str, Array],
     floors: Mapping[str, Floor],
-    float64: bool,
 ) -> bool:
-    """Whether the outputs of the first case stay within the limits when all weights are drawn anew.
+    """Whether the outputs of a case stay within the limits when all weights are drawn anew: the first that has finite values.
 
-    outputs, floors: of the reference with its own weights. float64: whether they are float64 outputs.
+    outputs, floors: of the reference with its own weights. With others it computes in float32, which is several times as fast.
     A model without weights, and one that cannot be evaluated with others, says nothing.
     """
     if not prepared.shapes or prepared.sizes()[1] > MOST:
         return False
+    case = next((key.split("/", 1)[0] for key in outputs if np.isfinite(outputs[key]).any()), None)
+    if case is None:
+        return False
     space = process.space
     inputs, weights, path = (space / f"witness-{name}.npz" for name in ("inputs", "weights", "outputs"))
-    _first_case(prepared.few_inputs, inputs)
+    _only_case(case, prepared.few_inputs, inputs)
     npz.save_file(probe.redrawn(npz.OnDisk(prepared.weights), process.request.seed), weights)
-    question = Evaluate(str(inputs), str(path), str(weights), float64, restore=str(prepared.weights))
+    question = Evaluate(str(inputs), str(path), str(weights), float64=False, restore=str(prepared.weights))
     try:
         process.worker.ask(question)
     except (Crashed, TimedOut):
         raise
     except SubjectError:
         return False
-    found = npz.OnDisk(path)
+    found = {f"{case}/{key.split('/', 1)[1]}": array for key, array in npz.OnDisk(path).items()}
     known = [key for key in found if key in floors and key in outputs]
     return bool(known) and all(within_limits(found[key], outputs[key], floors[key]) for key in known)
 
 
-def _first_case(source: Path, target: Path) -> None:
+def _only_case(case: str, source: Path, target: Path) -> None:
+    """Write the inputs of one case as the first one of a file."""
     arrays = npz.OnDisk(source)
-    first = case_key(CASE, "")
-    npz.save_file({key: arrays[key] for key in arrays if key.startswith(first)}, target)
+    npz.save_file(
+        {case_key(0, key.split("/", 1)[1]): arrays[key] for key in arrays if key.startswith(f"{case}/")}, target
+    )

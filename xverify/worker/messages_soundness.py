@@ -15,12 +15,14 @@ class Repeated(Reply):
     share: rms of this difference / rms of the values.
     other_precision: what is not float64 in a model that was asked for in float64, one clause each.
     seeded: the function with which the model sets the seed of its random numbers, where they differ; "" when it sets none.
+    draws: whether the model draws random numbers, or sets a seed.
     """
 
     place: str
     share: float
     other_precision: tuple[str, ...]
     seeded: str = ""
+    draws: bool = False
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,8 @@ class Soundness:
         with self._training(model, request):
             before = generators.states()
             found = self._pass(model, inputs, request.case, Digests(folder, state.plain_array))
-            if generators.differ(before, generators.states()):
+            draws = generators.differ(before, generators.states())
+            if draws:
                 for models in state.replay_models.values():
                     models.draws = True
             precisions = tuple(self._other_precision(model, found)) if request.float64 else ()
@@ -101,7 +102,8 @@ class Soundness:
             place, share = self._compare(models, inputs, request.case, folder, found, request.random, other_numbers)
             operation = self._random_operation(model, inputs, request.case, folder) if place else ""
         seeded = seeds[0] if place and seeds else ""
-        return Repeated(place + (f" ({operation})" if operation else ""), share, precisions, seeded)
+        draws = draws or bool(seeds)
+        return Repeated(place + (f" ({operation})" if operation else ""), share, precisions, seeded, draws)
 
     def _random_operation(self, model: Any, inputs: tuple[Any, ...], case: int, folder: Path) -> str:
         """The first operation of a pass that draws random numbers, with its line in the model's file; "" when not known."""
