@@ -66,3 +66,45 @@ def test_a_file_that_no_weight_could_change_is_untested(xverify, tmp_path, size,
     done = xverify("check", path)
     assert done.code == code, done.out + done.err
     assert (SAYS in " ".join(done.out.split())) == (code == 4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("size", "shown"), [(1e-12, True), (1.0, False)])
+def test_a_weight_of_a_file_whose_faults_would_not_show_is_named(xverify, tmp_path, size, shown):
+    random = np.random.default_rng(0)
+    weights = {"large": random.standard_normal((8, 8)), "small": size * random.standard_normal((8, 8))}
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "large"], ["a"]),
+            helper.make_node("MatMul", ["x", "small"], ["b"]),
+            helper.make_node("Add", ["a", "b"], ["y"]),
+        ],
+        "model",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 8])],
+        [numpy_helper.from_array(array.astype(np.float32), name) for name, array in weights.items()],
+    )
+    path = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    done = xverify("check", path)
+    assert done.code == 0, done.out + done.err
+    says = "1 of 2 weights; a fault in them would not show on these inputs: `small`"
+    assert (says in " ".join(done.out.split())) == shown, done.out
+
+
+@pytest.mark.slow
+def test_a_case_without_finite_values_is_no_witness(xverify, tmp_path):
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["a"]), helper.make_node("Div", ["a", "d"], ["y"])],
+        "model",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, size) for name, size in (("x", [2, 8]), ("d", [1]))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 8])],
+        [numpy_helper.from_array(np.ones((8, 8), np.float32), "w")],
+    )
+    path, inputs = tmp_path / "model.onnx", tmp_path / "inputs.npz"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    x = np.random.default_rng(0).standard_normal((2, 8)).astype(np.float32)
+    cases = {f"{case}/{name}": array for case in range(2) for name, array in (("x", x), ("d", np.float32([case])))}
+    np.savez(inputs, **cases)
+    done = xverify("check", path, "--inputs", inputs)
+    assert done.code == 0, done.out + done.err

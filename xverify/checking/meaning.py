@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import Crashed, NotInstalled, SubjectError, TimedOut, Unsupported
+from ..results.layers import named
 from ..verdict.limits import UNIT
 from ..verdict.local import sampled
 from ..verdict.ratios import Floor
@@ -138,6 +139,12 @@ def _evaluated(opened: Opened, inputs: Path, outputs: Outputs, graphs: Worker, s
         notes.append(
             f"{opened.label}: the first {reply.cases} of {known} input cases were compared, because one takes "
             f"{reply.seconds / reply.cases:.1f} s in float64"
+        )
+    if reply.hidden is not None and reply.hidden.names:
+        names = reply.hidden.names
+        notes.append(
+            f"UNTESTED: {opened.label}: {len(names)} of {reply.hidden.tried} weights; a fault in them would not show on these "
+            f"inputs: {named(names)}"
         )
     says, unmoved = "its graph in float64", reply.unmoved
     return Meaning(exact, Rounded(exact, outputs), floors, True, "float64", says, reply.cases, unmoved=unmoved)

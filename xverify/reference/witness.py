@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import Crashed, SubjectError, TimedOut
-from ..verdict.ratios import Floor, within_limits
+from ..verdict.ratios import Floor, all_within_limits
 from ..weights import npz
 from ..weights.canonical import Array
 from ..worker.messages_reference import Evaluate
@@ -48,7 +48,7 @@ def unmoved(
         return False
     found = {f"{case}/{key.split('/', 1)[1]}": array for key, array in npz.OnDisk(path).items()}
     known = [key for key in found if key in floors and key in outputs]
-    return bool(known) and all(within_limits(found[key], outputs[key], floors[key]) for key in known)
+    return all_within_limits((found[key], outputs[key], floors[key]) for key in known)
 
 
 def _only_case(case: str, source: Path, target: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -67,6 +67,15 @@ def within_limits(ours: Array, exact: Array, floor: Floor) -> bool:
         return bool(np.array_equal(ours, exact))
     found = noise_ratios(ours, exact, exact, floor)
     return rule.classify_rho(found.whole, local=found.ratio) == Verdict.EQUAL
+
+
+def all_within_limits(compared: Iterable[tuple[Array, Array, Floor]]) -> bool:
+    """Whether all outputs that have a finite value are within the limits; False where none has one.
+
+    compared: an output, the exact one and its floor, as ``within_limits`` takes them.
+    """
+    finite = [each for each in compared if np.isfinite(each[1]).any()]
+    return bool(finite) and all(within_limits(*each) for each in finite)
 
 
 def _in_groups(

@@ -27,6 +27,7 @@ from .messages_graph import (
     FindDivergence,
     GraphDescribed,
     GraphEvaluated,
+    Hidden,
     LayersRanked,
     NodesCaptured,
     RankLayers,
@@ -39,6 +40,7 @@ from .messages_graph import (
 from .messages_reference import Replayed
 from .state import Handlers, State
 
+WITNESS = 0.5  # seconds in which every weight must have been drawn anew, else none is
 LEAST_CASES = 2  # a single case could not show that an output is constant
 
 
@@ -103,13 +105,13 @@ class GraphWork:
         """Compute the outputs of every case in float64, with the noise of their values."""
         from ..replay.graph.itemwise import noise_of_one_item
         from ..replay.graph.noise import noise
-        from ..replay.graph.witness import unmoved
+        from ..replay.graph.witness import hidden, unmoved
 
         graph, itemwise = self._graph(request.file), not request.cases and not request.state
         results: dict[str, Array] = {}
         noises: dict[str, Array] = {}
         fed: dict[str, Any] = {}  # of a type whose module only the worker of torch can import
-        begun, done, stays = self.state.clock(), 0, False
+        begun, done, stays, single = self.state.clock(), 0, False, None
         for case, inputs in enumerate(_cases(request.inputs)):
             if request.cases and case not in request.cases:
                 continue
@@ -123,13 +125,14 @@ class GraphWork:
             fed = {name: computed[output].value for name, output in request.state.items()}
             if request.witness and case == 0:
                 stays = unmoved(graph, inputs, computed, request.seed)
+                single = None if stays else hidden(graph, inputs, computed, request.seed, WITNESS, self.state.clock)
             for name, found in computed.items():
                 key = case_key(case, name)
                 results[key] = np.asarray(found.exact)
                 noises[key] = np.asarray(found.noise)
         npz.save_file(results, Path(request.path))
         npz.save_file(noises, Path(request.noise))
-        return GraphEvaluated(done, self.state.clock() - begun, stays)
+        return GraphEvaluated(done, self.state.clock() - begun, stays, None if single is None else Hidden(*single))
 
     def replay(self, request: ReplayGraph) -> Replayed:
         """Compute every node again in float64 from the values that a runtime gave it."""

@@ -60,17 +60,27 @@ class DescribeGraph(Request[GraphDescribed]):
 
 
 @dataclass(frozen=True)
+class Hidden:
+    """The weights in which a fault would not show, of so many that were tried."""
+
+    names: tuple[str, ...]
+    tried: int
+
+
+@dataclass(frozen=True)
 class GraphEvaluated(Reply):
     """The outputs were computed.
 
     cases: number of cases, the first ones, that were computed.
     seconds: duration of all of them.
     unmoved: whether the outputs of the first one stay within the limits with other weights; False where it was not asked.
+    hidden: the same weight by weight; None where that would take long, and where it was not asked.
     """
 
     cases: int
     seconds: float
     unmoved: bool = False
+    hidden: Hidden | None = None
 
 
 @dataclass(frozen=True)

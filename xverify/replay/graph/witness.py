@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from ...verdict.ratios import within_limits
+from ...verdict.ratios import all_within_limits
 from ...workload.probe import drawn_anew
 from .evaluation import Evaluation, given
 from .model import Graph, UnsupportedOperator
@@ -18,37 +18,63 @@ FEW = 8  # values of a vector that may be no weight: the scales of a resize, a m
 
 
 class _Redrawn(Evaluation):
-    """An exact evaluation in which every weight has other values. drawn: whether there was a weight."""
+    """An exact evaluation in which weights have other values: all of them, or only one. drawn: whether there was such a weight."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, only: Any = None) -> None:
         super().__init__()
-        self.random, self.drawn = np.random.default_rng(seed), False
+        self.random, self.only, self.drawn = np.random.default_rng(seed), only, False
 
     def constant(self, data: Any) -> Value:
-        if not is_float(data) or (data.ndim < 2 and data.size <= FEW):
+        if not _is_weight(data) or (self.only is not None and data is not self.only):
             return super().constant(data)
         self.drawn = True
         return self.value(drawn_anew(data, self.random))
 
 
-def unmoved(graph: Graph, inputs: Mapping[str, Any], outputs: Mapping[str, OutputNoise], seed: int) -> bool:
+def _is_weight(data: Any) -> bool:
+    return is_float(data) and (data.ndim >= 2 or data.size > FEW)
+
+
+def unmoved(
+    graph: Graph, inputs: Mapping[str, Any], outputs: Mapping[str, OutputNoise], seed: int, only: Any = None
+) -> bool:
     """Whether all outputs stay within the limits when the weights are drawn anew.
 
-    inputs: an array for each input by name. outputs: of the graph with its own weights.
-    A graph without weights, and one that cannot be evaluated with others, says nothing.
+    inputs: an array for each input by name. outputs: of the graph with its own weights. only: the one weight that is drawn anew.
+    A graph without weights or finite values, and one that cannot be evaluated with others, says nothing.
     """
-    evaluation = _Redrawn(seed)
+    evaluation = _Redrawn(seed, only)
     try:
         found = evaluation.run(graph, given(evaluation, graph, inputs))
     except (ArithmeticError, IndexError, KeyError, RuntimeError, TypeError, ValueError, UnsupportedOperator):
         return False
-    pairs = [
-        (value.exact, outputs[name])
+    compared = [
+        (value.exact, np.asarray(outputs[name].exact), np.asarray(outputs[name].noise))
         for name, value in zip(graph.outputs, found)
         if value is not None and name in outputs and isinstance(value.exact, np.ndarray)
     ]
-    return (
-        evaluation.drawn
-        and bool(pairs)
-        and all(within_limits(other, np.asarray(own.exact), np.asarray(own.noise)) for other, own in pairs)
-    )
+    return evaluation.drawn and all_within_limits(compared)
+
+
+def hidden(
+    graph: Graph,
+    inputs: Mapping[str, Any],
+    outputs: Mapping[str, OutputNoise],
+    seed: int,
+    seconds: float,
+    clock: Callable[[], float],
+) -> tuple[tuple[str, ...], int] | None:
+    """The weights in which a fault would not show, and the number of all weights.
+
+    With such a weight drawn anew, all outputs stay within the limits.
+    seconds: how long it may take; None where one evaluation for each weight takes longer. The other arguments are those of
+    ``unmoved``.
+    """
+    weights = {name: data for name, data in graph.constants.items() if _is_weight(data)}
+    begun, names = clock(), list[str]()
+    for index, (name, data) in enumerate(weights.items()):
+        if unmoved(graph, inputs, outputs, seed, data):
+            names.append(name)
+        if (clock() - begun) / (index + 1) * len(weights) > seconds:
+            return None
+    return tuple(names), len(weights)
