@@ -30,6 +30,22 @@ class OnePassInstances(nn.InstanceNorm2d):
         return (x - mean) / (variance + self.eps).sqrt() * self.weight[:, None, None] + self.bias[:, None, None]
 
 
+class NormOfChannels(nn.LayerNorm):
+    """A layer norm over the channels of an image N,C,H,W, as ConvNeXt has it."""
+
+    def forward(self, x):
+        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+class OnePassChannels(nn.LayerNorm):
+    over = 0  # what is taken from the number of values
+
+    def forward(self, x):
+        mean = x.mean(1, keepdim=True)
+        variance = (x.square().mean(1, keepdim=True) - mean.square()).clamp(min=0) * 8 / (8 - self.over)
+        return (x - mean) / (variance + self.eps).sqrt() * self.weight[:, None, None] + self.bias[:, None, None]
+
+
 def model(norm, mean=0.0):
     """A model whose normalisation is given about this mean."""
     torch.manual_seed(1)
@@ -43,6 +59,7 @@ def model(norm, mean=0.0):
 
 PAIRS = {
     "groups": (lambda: OnePassGroups(2, 8), lambda: nn.GroupNorm(2, 8)),
+    "channels": (lambda: OnePassChannels(8), lambda: NormOfChannels(8)),
     "instances": (lambda: OnePassInstances(8, affine=True), lambda: nn.InstanceNorm2d(8, affine=True)),
 }
 
@@ -66,6 +83,24 @@ def test_another_weight_is_no_rounding(tmp_path, kind, what, factor):
     done = judged(tmp_path, wrong, model(reference()), x)
     assert {finding.layer for finding in failing(done)} == {"1"}
     assert "1" not in done.explained or not done.explained["1"].rounding
+
+
+def test_the_variance_of_a_norm_of_channels_over_fewer_values_is_told(tmp_path):
+    port = OnePassChannels(8)
+    port.over = 1
+    done = judged(tmp_path, model(port), model(NormOfChannels(8)), torch.randn(4, 3, 12, 12))
+    assert "over n-1 values" in done.explained["1"].says
+
+
+def test_a_search_for_a_cause_that_fails_loses_no_judgement(tmp_path, monkeypatch):
+    def fails(*_):
+        raise RuntimeError("the size of tensor a must match the size of tensor b")
+
+    monkeypatch.setattr("xverify.replay.explanation.output_has_rounded_sums", fails)
+    done = judged(tmp_path, model(OnePassChannels(8), 20.0), model(NormOfChannels(8), 20.0), torch.randn(4, 3, 12, 12))
+    assert {finding.layer for finding in failing(done)} == {"1"}
+    assert dict(done.compared) == {"0": 1, "1": 1}
+    assert [note for note in done.notes if "`1` differs, and its cause could not be searched: RuntimeError" in note]
 
 
 def test_another_eps_is_no_rounding(tmp_path):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import traceback
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ..errors import first_line
 from ..results.verdicts import Verdict
 from ..verdict import limits
 from ..verdict.findings import OUTPUT, Explanation, Finding
@@ -34,7 +36,7 @@ class Explainer:
 
     fused: recognises a faulty layer that ends in an activation.
     code: searches in the layer's own code.
-    explained: layer -> its explanation.
+    explained: layer -> its explanation. failed: layer -> the error that ended the search for one.
     """
 
     def __init__(self, models: Models, capture: Capture, fused: FusedLayers) -> None:
@@ -43,6 +45,7 @@ class Explainer:
         self.explained: dict[str, Explanation] = {}
         self.likely_kind: str | None = None
         self.remaining_searches = FAILED_SEARCHES
+        self.failed: dict[str, str] = {}
 
     def explain(self, finding: Finding, captured: Tensor, floors: Floors, args: Any) -> FusedLayer | None:
         """Explain the first output of a layer; once for each layer.
@@ -51,10 +54,23 @@ class Explainer:
         args: the arguments of the call, in float64.
         Returns the layer as one with a fault before an activation, where this explains the output; else None.
         """
-        name = finding.layer
-        if name in self.explained or self.remaining_searches == 0:
+        if finding.layer in self.explained or self.remaining_searches == 0:
             return None
-        layer = self.models.layers[name]
+        try:
+            return self._explain(finding, captured, floors, args)
+        except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            # What was judged stays, although a layer does not compute in the form that the search for a cause expects.
+            traceback.print_exc()
+            self.failed[finding.layer] = f"{type(error).__name__}: {first_line(error)}"
+            return None
+
+    def notes(self) -> Iterator[str]:
+        """A sentence on each layer whose cause could not be searched."""
+        for name, error in self.failed.items():
+            yield f"`{name}` differs, and its cause could not be searched: {error}"
+
+    def _explain(self, finding: Finding, captured: Tensor, floors: Floors, args: Any) -> FusedLayer | None:
+        name, layer = finding.layer, self.models.layers[finding.layer]
         found = self._fault(finding, captured, floors, args)
         if found is None and has_sums(layer):
             x = as_float64(flatten(args)[0])

@@ -199,7 +199,7 @@ class Replay:
             dict(self.explainer.explained),
             self.visible,
             self.stopped,
-            (*self.fused.notes(), *self.first_positions.values(), *self.calls.notes()),
+            (*self.fused.notes(), *self.first_positions.values(), *self.calls.notes(), *self.explainer.notes()),
             passive_layers(self.models.layers, self.returned_inputs, self.compared),
         )
 

@@ -51,8 +51,10 @@ def output_has_rounded_sums(layer: Any, x: Tensor, captured: Tensor, floors: Flo
     exact = floors.exact
     if x.shape != exact.shape or captured.shape != exact.shape or not bool(torch.isfinite(captured).all()):
         return False
-    if not isinstance(layer, nn.LayerNorm) and x.shape[1] != _channels(layer):
-        return False  # an instance norm also takes a single item, without an axis of items
+    axis = _axis(layer, x, exact)
+    if axis is None:
+        return False
+    x, exact, captured = (tensor.movedim(axis, _own_axis(layer)) for tensor in (x, exact, captured))
     w, b = _spread_out(layer, layer.weight, 1.0, exact), _spread_out(layer, layer.bias, 0.0, exact)
     y, e, weights = (_rows(layer, tensor) for tensor in (as_float64(captured) - b, exact - b, w))
     inputs = _rows(layer, x)
@@ -60,8 +62,32 @@ def output_has_rounded_sums(layer: Any, x: Tensor, captured: Tensor, floors: Flo
     least, most = lossy_slopes(inputs, [1], layer.eps)
     if bool(((s < least) | (s > most) | (t.abs() > s * _lost_by_mean(inputs, layer.eps))).any()):
         return False
-    near = e * s + weights * t
-    return _is_equal(finding, captured, floors.of(_from_rows(layer, near, exact) + b), layer)
+    near = _from_rows(layer, e * s + weights * t, exact) + b
+    near, captured = (tensor.movedim(_own_axis(layer), axis) for tensor in (near, captured))
+    return _is_equal(finding, captured, floors.of(near), layer)
+
+
+def _own_axis(layer: Any) -> int:
+    """The axis of the weights in what torch's own layer takes; the last one of a layer norm."""
+    return -1 if isinstance(layer, nn.LayerNorm) else 1
+
+
+def _axis(layer: Any, x: Tensor, exact: Tensor) -> int | None:
+    """The axis of the weights in the input; None where it is unknown.
+
+    A class that is derived from a layer norm may move the channels to the end and back. An instance norm also takes a single item,
+    without an axis of items.
+    """
+    if not isinstance(layer, nn.LayerNorm):
+        return 1 if x.shape[1] == _channels(layer) else None
+    shape = layer.normalized_shape
+    for axis in (-1, 1) if len(shape) == 1 and x.dim() > 2 else (-1,):
+        given, result = x.movedim(axis, -1), exact.movedim(axis, -1)
+        if tuple(given.shape[-len(shape) :]) == tuple(shape):
+            plain = nn.functional.layer_norm(given, shape, layer.weight, layer.bias, layer.eps)
+            if torch.allclose(plain, result, rtol=SLACK, atol=SLACK * float(result.abs().max())):
+                return axis
+    return None
 
 
 def _channels(layer: Any) -> int:
