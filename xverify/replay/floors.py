@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from ..verdict.local import enough
 from ..verdict.tables import Table
 from ..weights.canonical import Array
 from .layer_kinds import COPIES, ITEMWISE, channel_axis, is_training_norm, may_overwrite
-from .perturbation import Noise
+from .perturbation import DECISIONS, MARGIN, Noise
 from .stepping import Models
 from .structures import as_float32, flatten, map_tensors
 from .tensors import Floors, NoiseOf, known_noise, mean_squares
@@ -26,6 +26,7 @@ MEASURED_CALLS = 3
 ALIKE = 1e-3  # relative difference of the size of every channel, below which two calls have the same floors
 ENOUGH_VALUES = 32  # least number of values of a channel for a floor that is measured on one item of the batch
 
+Item = TypeVar("Item")
 MORE_SAMPLES = 8  # perturbed computations of a layer that is beyond a limit
 
 
@@ -78,7 +79,21 @@ class FloorMeter:
         axes = [channel_axis(layer, y.dim()) for y in exact]
         found = self._measured(name, args, exact, axes, unit)
         again = _Once(partial(self._more_samples, name, args, exact, axes, unit))
-        return [replace(each, again=partial(again, index)) for index, each in enumerate(found)]
+        undecided = _Once(partial(self._undecided, name, args, exact, unit))
+        return [
+            replace(each, again=partial(again, index), undecided=partial(undecided, index))
+            for index, each in enumerate(found)
+        ]
+
+    def _undecided(self, name: str, args: Any, exact: list[Tensor], unit: float) -> list[Tensor]:
+        """Which values of whole numbers are others when the layer rounds MARGIN times as much."""
+        found = [torch.zeros_like(y, dtype=torch.bool) for y in exact]
+        for index in range(DECISIONS):
+            noise = Noise(self.models.seed + index, MARGIN * unit)
+            for changed, perturbed, y in zip(found, self._perturbed(name, args, noise), exact):
+                if perturbed.shape == y.shape:
+                    changed |= perturbed != y
+        return found
 
     def _measured(self, name: str, args: Any, exact: list[Tensor], axes: list[int], unit: float) -> list[Floors]:
         layer, earlier = self.models.layers[name], self.relative.get(name, [])
@@ -177,13 +192,13 @@ class FloorMeter:
         return Floors(exact, perturbation, error, size, unit=unit, noise=(noise[0], noise[1]))
 
 
-class _Once:
+class _Once(Generic[Item]):
     """Calls a function once, and gives the items of its result one by one."""
 
-    def __init__(self, function: Callable[[], list[Floors]]) -> None:
-        self.function, self.found = function, list[Floors]()
+    def __init__(self, function: Callable[[], list[Item]]) -> None:
+        self.function, self.found = function, list[Item]()
 
-    def __call__(self, index: int) -> Floors:
+    def __call__(self, index: int) -> Item:
         self.found = self.found or self.function()
         return self.found[index]
 

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ from .glue_fitting import fitted
 from .glue_tape import Idle, Tape
 from .layer_kinds import channel_axis, may_overwrite
 from .layout import layouts
+from .perturbation import DECISIONS, MARGIN, Noise
 from .stepping import Models, Pause
 from .structures import flatten, map_tensors
 from .tensors import Capture, Floors, Place, judge
@@ -129,12 +131,22 @@ class GlueSearch:
 
         floors: of what the reference's glue code computes. axis: axis of the channels.
         """
-        finding = judge(place, captured, floors, 1, axis)
+        finding = judge(place, captured, replace(floors, undecided=partial(self._undecided, floors.exact)), 1, axis)
         if finding.verdict == Verdict.EQUAL:
             self.tape.settle(floors.exact)
             return finding
         found = self.explanation(finding, captured, floors, axis) if self.enabled else None
         return finding if found is None else replace(finding, glue=found.says, mistake=found.mistake)
+
+    def _undecided(self, exact: Tensor) -> Tensor:
+        """Which whole numbers that glue code computes are others when it rounds MARGIN times as much."""
+        found, operations = torch.zeros_like(exact, dtype=torch.bool), self.tape.behind(exact)
+        for index in range(DECISIONS):
+            noise = Noise(self.models.seed + index, MARGIN * self.models.precision.unit)
+            value = self.tape.perturbed(exact, operations, noise, partial(self.models.perturbed_code, noise))
+            if value is not None and value.shape == exact.shape:
+                found |= value != exact
+        return found
 
     def through_layer(self, finding: Finding, captured: Tensor, floors: Floors, pause: Pause, args: Any) -> Finding:
         """Explain a wrong output of a layer that is judged together with the glue code before it.

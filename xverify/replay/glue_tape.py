@@ -20,6 +20,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from ..frameworks._float64 import float64_arithmetic
 from .faults.glue.operation import Operation, Rewrite, Source, Stale
 from .faulty_layer import REFUSALS
+from .perturbation import Noise
 from .source import Spot, innermost_line
 from .structures import flatten, unflatten
 
@@ -171,6 +172,31 @@ class Tape(TorchFunctionMode):
         except (Stale, LookupError, ArithmeticError, StopIteration, *REFUSALS):
             return None
         return changed.get(start)
+
+    def perturbed(
+        self, target: Tensor, operations: Sequence[Operation], noise: Noise, arithmetic: Callable[[], Any]
+    ) -> Tensor | None:
+        """What a tensor is when all operations behind it round, and what they begin with is rounded. arithmetic: that rounds so."""
+        start = self._maker(target)
+        if start is None:
+            return None
+        computed: dict[tuple[Operation, int], Tensor] = {}
+        given: dict[int, Tensor] = {}  # by the identity of a tensor, which its source keeps alive
+        try:
+            with torch.no_grad(), arithmetic():
+                for operation in operations:
+                    values = []
+                    for source in operation.sources:
+                        key = (source.maker, source.index)
+                        if key not in computed and id(source.tensor) not in given:
+                            given[id(source.tensor)] = noise.given(source.value())
+                        values.append(computed[key] if key in computed else given[id(source.tensor)])
+                    args, kwargs = unflatten((operation.args, operation.kwargs), values)
+                    for index, tensor in enumerate(flatten(operation.function(*args, **kwargs))):
+                        computed[operation, index] = tensor
+        except (Stale, LookupError, ArithmeticError, StopIteration, *REFUSALS):
+            return None
+        return computed.get(start)
 
     def _compute(self, operation: Operation, rewrite: Rewrite, changed: dict[tuple[Operation, int], Tensor]) -> None:
         """Compute an operation again if it is changed, or was given something that is."""

@@ -132,10 +132,7 @@ class InputJudge:
         exact = values[0]
         if equal(exact, captured):
             return self._identical(place, exact)
-        # Whole numbers, such as indices, have no rounding.
-        floors = Floors(exact, None, None)
-        if exact.is_floating_point():
-            floors = glue_floors(values, axis, self.models.precision.unit)
+        floors = glue_floors(values, axis, self.models.precision.unit)
         return self.blame.glue.judged(place, captured, floors, axis)
 
     def _identical(self, place: Place, exact: Tensor) -> Finding:

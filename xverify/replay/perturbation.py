@@ -15,6 +15,7 @@ from .structures import as_float32, as_float64
 # Float attributes that are not rounded: evaluation does not use them, or they determine the size of the output (see
 # Models.compute_perturbed).
 NOT_ROUNDED = ("momentum", "p", "scale_factor")
+MARGIN, DECISIONS = 10.0, 4  # times the rounding that may not change a decision; passes that look at it
 
 
 class Arithmetic(Enum):

@@ -9,11 +9,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from .layer_kinds import COPIES, summed_terms
-from .perturbation import Noise
+from .perturbation import DECISIONS, MARGIN, Noise
 from .stepping import Models, Pause, SteppingPass, completed
 from .structures import as_float64, flatten, map_tensors
-
-MARGIN, DECISIONS = 10.0, 4  # times the rounding that may not change a decision; passes that look at it
 
 
 def perturbed_output(models: Models, noise: Noise, layer: nn.Module, args: Any, size: float) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +67,7 @@ class Floors:
     noise: the noise of each value by the perturbation, and by the error in float32; a part that is None has the same noise in all
         values of a channel.
     again: measures the floor once more with more samples, for a tensor that is beyond a limit; None where that is not possible.
+    undecided: of whole numbers, such as the best class, tells which ones rounding may change; None where none can change.
     """
 
     exact: Tensor
@@ -76,6 +77,7 @@ class Floors:
     unit: float = field(default=UNIT, kw_only=True)
     noise: tuple[NoiseOf | None, NoiseOf | None] = field(default=(None, None), kw_only=True)
     again: Callable[[], Floors] | None = field(default=None, kw_only=True)
+    undecided: Callable[[], Tensor] | None = field(default=None, kw_only=True)
 
     @classmethod
     def between(
@@ -191,9 +193,13 @@ def judge(place: Place, captured: Tensor, floors: Floors, terms: int, axis: int)
     """
     exact = floors.exact
     if not exact.is_floating_point() or equal(exact, captured):
-        same = bool((exact.to(captured.dtype) == captured).all())
-        differing = None if same else f"{int((exact != captured).sum())} of {captured.numel()} whole numbers differ"
-        return place.identical(terms, differing)
+        wrong, share = exact.to(captured.dtype) != captured, 0.0
+        if floors.undecided is not None and bool(wrong.any()):
+            undecided = floors.undecided()
+            wrong, share = wrong & ~undecided, float(undecided.double().mean())
+        count = int(wrong.sum())
+        differing = f"{count} of {captured.numel()} whole numbers differ" if count else None
+        return replace(place.identical(terms, differing), undetermined=share)
     finding = _judge(place, captured, floors, terms, axis)
     if finding.verdict == Verdict.EQUAL or finding.ratio > limits.DRIFT_R or floors.again is None:
         return finding
