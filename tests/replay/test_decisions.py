@@ -8,7 +8,7 @@ pytest.importorskip("onnxruntime")
 
 SPEC = """
 from xverify import ModelSpec, TensorSpec
-SPEC = ModelSpec(batch=4, inputs={"x": TensorSpec(("N", 8))}, outputs={"y": OUTPUT})
+SPEC = ModelSpec(batch=16, inputs={"x": TensorSpec(("N", 8))}, outputs={"y": OUTPUT})
 """
 FLOATS, TOKENS = 'TensorSpec(("N", 5, 6))', 'TensorSpec(("N", 5), dtype="int64")'
 # In float32 the first and the last class tie; in float64 they do not.
@@ -54,7 +54,27 @@ class Net(nn.Module):
 def build():
     return Net()
 """
+EXPERTS = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.router, self.head = nn.Linear(8, 3), nn.Linear(6, 6)
+        self.experts = nn.ModuleList(nn.Linear(8, 6) for _ in range(4))
+
+    def forward(self, x):
+        scores = self.router(x)
+        share, best = torch.cat([scores, scores[..., :1] * (1 + 2e-8)], -1).softmax(-1).max(-1)
+        y = torch.stack([expert(x) for expert in self.experts], 1)
+        return self.head(y.gather(1, best[:, None, None].expand(-1, 1, 6))[:, 0] * share[:, None])
+
+def build():
+    return Net()
+"""
 MODELS = {
+    "experts": (EXPERTS, 'TensorSpec(("N", 6))', ("* share[:, None]", "* share[:, None] * 1.01")),
     "tokens": (SCORES.replace("RESULT", "best + 0 * self.table.weight[0, :1].long()"), TOKENS, ("argmax", "argmin")),
     "rows of a table": (SCORES.replace("RESULT", "self.table(best)"), FLOATS, ("argmax", "argmin")),
     "a codebook": (CODES, FLOATS, ("argmin", "argmax")),

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import Crashed, SpecError, SubjectError, TimedOut, Unsupported
 from ..verdict import outputs as verdict
-from ..verdict.tables import spread, stands_for_others
+from ..verdict.tables import is_vague, spread, stands_for_others
 from ..weights import npz
 from ..weights.canonical import Array
 from ..worker import messages_reference
@@ -199,14 +199,25 @@ def _floors(process: ReferenceProcess, prepared: Prepared) -> tuple[messages_ref
             raise
         except SubjectError:  # its code may need several items
             pass
-    samples = 1 if process.state else SAMPLES
-    return _measure(process, prepared, prepared.few_inputs, samples=samples)
+    return _measure_few(process, prepared, 1 if process.state else SAMPLES)
 
 
 def _is_item(found: _Measured, key: str, shape: tuple[int, ...]) -> bool:
     """Whether an output is that of one item, and its noise may be that of the others."""
     exact = found.outputs[key]
     return exact.shape == shape and (exact.dtype.kind != "f" or stands_for_others(exact, found.noise[key]))
+
+
+def _measure_few(
+    process: ReferenceProcess, prepared: Prepared, samples: int, cases: tuple[int, ...] = ()
+) -> tuple[messages_reference.FloorsMeasured, _Measured]:
+    """As ``_measure``, on few items of each case; on all where rounding changes decisions, which differ from item to item."""
+    reply, found = _measure(process, prepared, prepared.few_inputs, samples, cases)
+    if prepared.few_inputs == prepared.inputs or not any(
+        is_vague(found.outputs[key], found.noise[key]) for key in found.outputs
+    ):
+        return reply, found
+    return _measure(process, prepared, prepared.inputs, samples, cases)
 
 
 def _measure(
@@ -232,7 +243,7 @@ def measured_again(process: ReferenceProcess, prepared: Prepared, truth: Truth, 
     if truth.noise_floors is None or process.state:
         return truth
     process.phase("measuring the noise again, because an output is beyond a limit")
-    found = _measure(process, prepared, prepared.few_inputs, MORE_SAMPLES, cases)[1]
+    found = _measure_few(process, prepared, MORE_SAMPLES, cases)[1]
     again: Any = Spread(truth.outputs, found.outputs, found.noise)
     earlier: Any = truth.noise_floors  # a ChainMap that is only read needs no mutable mappings
     return replace(truth, noise_floors=ChainMap(again, earlier))

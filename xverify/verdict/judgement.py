@@ -107,15 +107,19 @@ def measure(tensor: TensorError) -> float:
 
 
 def doubtful(error: Error) -> tuple[int, ...]:
-    """The input cases with an output that is beyond a limit by so little that a noise floor may have been measured too small."""
+    """The input cases with an output that is beyond a limit, where a noise floor may have been measured too small.
+
+    It is beyond by little, or all layers are EQUAL in this case: a decision that rounding changes may lie between them.
+    """
+    right = () if error.layers is None else error.layers.equal_in
     return tuple(
         sorted(
             {
                 each.case
                 for each in error.tensors
-                if each.verdict is not None and each.verdict > Verdict.EQUAL
-                if each.noise_ratio is not None and each.noise_ratio <= limits.DRIFT_RHO
-                if (each.local_ratio or 0.0) <= NEAR * limits.DRIFT_C
+                if each.verdict is not None and each.verdict > Verdict.EQUAL and each.noise_ratio is not None
+                if each.case in right
+                or (each.noise_ratio <= limits.DRIFT_RHO and (each.local_ratio or 0.0) <= NEAR * limits.DRIFT_C)
             }
         )
     )

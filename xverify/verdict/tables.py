@@ -77,9 +77,14 @@ def stands_for_others(exact: Array, noise: Array) -> bool:
 
     Where a sigmoid is saturated, for example, an item of nothing but exact zeros says nothing about one with small values.
     """
+    return bool(np.all(noise > 0)) and not is_vague(exact, noise)
+
+
+def is_vague(exact: Array, noise: Array) -> bool:
+    """Whether more than a few values have no significant digit."""
     with np.errstate(invalid="ignore"):
         vague = ~(noise <= UNDETERMINED * np.abs(exact))
-    return bool(np.all(noise > 0)) and float(vague.mean()) <= FEW
+    return vague.size > 0 and float(vague.mean()) > FEW
 
 
 def spread(exact: Array, measured: Array, noise: Array) -> Array:
