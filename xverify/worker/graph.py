@@ -40,7 +40,7 @@ from .messages_graph import (
 from .messages_reference import Replayed
 from .state import Handlers, State
 
-WITNESS = 0.5  # seconds in which every weight must have been drawn anew, else none is
+WITNESS = 0.5  # seconds that it may take to draw each weight anew by itself
 LEAST_CASES = 2  # a single case could not show that an output is constant
 
 
@@ -124,8 +124,10 @@ class GraphWork:
                 itemwise, computed = False, noise(graph, inputs, *how, approximated=request.approximated, fed=fed)
             fed = {name: computed[output].value for name, output in request.state.items()}
             if request.witness and case == 0:
+                asked = self.state.clock()
                 stays = unmoved(graph, inputs, computed, request.seed)
-                single = None if stays else hidden(graph, inputs, computed, request.seed, WITNESS, self.state.clock)
+                most = WITNESS / max(self.state.clock() - asked, 1e-6)
+                single = None if stays else hidden(graph, inputs, computed, request.seed, most)
             for name, found in computed.items():
                 key = case_key(case, name)
                 results[key] = np.asarray(found.exact)

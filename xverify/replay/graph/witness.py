@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -57,24 +57,14 @@ def unmoved(
 
 
 def hidden(
-    graph: Graph,
-    inputs: Mapping[str, Any],
-    outputs: Mapping[str, OutputNoise],
-    seed: int,
-    seconds: float,
-    clock: Callable[[], float],
+    graph: Graph, inputs: Mapping[str, Any], outputs: Mapping[str, OutputNoise], seed: int, most: float
 ) -> tuple[tuple[str, ...], int] | None:
     """The weights in which a fault would not show, and the number of all weights.
 
     With such a weight drawn anew, all outputs stay within the limits.
-    seconds: how long it may take; None where one evaluation for each weight takes longer. The other arguments are those of
-    ``unmoved``.
+    most: evaluations that may be made; None where one for each weight is more. The other arguments are those of ``unmoved``.
     """
     weights = {name: data for name, data in graph.constants.items() if _is_weight(data)}
-    begun, names = clock(), list[str]()
-    for index, (name, data) in enumerate(weights.items()):
-        if unmoved(graph, inputs, outputs, seed, data):
-            names.append(name)
-        if (clock() - begun) / (index + 1) * len(weights) > seconds:
-            return None
-    return tuple(names), len(weights)
+    if len(weights) > most:
+        return None
+    return tuple(name for name in weights if unmoved(graph, inputs, outputs, seed, weights[name])), len(weights)
