@@ -13,8 +13,8 @@ run: $(STAMP) environments    ## verify and time ResNet-50 in four frameworks; l
 	@mkdir -p results
 	$(BIN)/xverify run resnet50 --subjects $(SUBJECTS) --effort quick --json results/resnet50.json
 
-test: $(STAMP) fast           ## the fast tests, and a sixth of the slow ones of each file
-	$(BIN)/python -m pytest --durations=25 -m "slow and not long" --every 6
+test: $(STAMP) fast           ## the fast tests, and an eighth of the slow ones of each file
+	$(BIN)/python -m pytest --durations=25 -m "slow and not long" --every 8
 
 slow: $(STAMP)                ## all slow tests but the longest; an hour
 	$(BIN)/python -m pytest --durations=25 -m "slow and not long"
