@@ -54,7 +54,7 @@ class Explainer:
         args: the arguments of the call, in float64.
         Returns the layer as one with a fault before an activation, where this explains the output; else None.
         """
-        if finding.layer in self.explained or self.remaining_searches == 0:
+        if finding.layer in {*self.explained, *self.failed} or self.remaining_searches == 0:
             return None
         try:
             return self._explain(finding, captured, floors, args)

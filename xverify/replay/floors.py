@@ -86,7 +86,7 @@ class FloorMeter:
         ]
 
     def _undecided(self, name: str, args: Any, exact: list[Tensor], unit: float) -> list[Tensor]:
-        """Which values of whole numbers are others when the layer rounds MARGIN times as much."""
+        """Which whole numbers change when the layer rounds MARGIN times as much."""
         found = [torch.zeros_like(y, dtype=torch.bool) for y in exact]
         for index in range(DECISIONS):
             noise = Noise(self.models.seed + index, MARGIN * unit)

@@ -139,7 +139,7 @@ class GlueSearch:
         return finding if found is None else replace(finding, glue=found.says, mistake=found.mistake)
 
     def _undecided(self, exact: Tensor) -> Tensor:
-        """Which whole numbers that glue code computes are others when it rounds MARGIN times as much."""
+        """Which whole numbers change when the operations of the glue code round MARGIN times as much."""
         found, operations = torch.zeros_like(exact, dtype=torch.bool), self.tape.behind(exact)
         for index in range(DECISIONS):
             noise = Noise(self.models.seed + index, MARGIN * self.models.precision.unit)

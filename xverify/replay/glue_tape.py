@@ -176,7 +176,11 @@ class Tape(TorchFunctionMode):
     def perturbed(
         self, target: Tensor, operations: Sequence[Operation], noise: Noise, arithmetic: Callable[[], Any]
     ) -> Tensor | None:
-        """What a tensor is when all operations behind it round, and what they begin with is rounded. arithmetic: that rounds so."""
+        """Compute a tensor again with every operation behind it rounded, and every tensor that they start from.
+
+        operations: those behind the tensor. noise: rounds the tensors at the start. arithmetic: the context that rounds operations.
+        None where an operation cannot be computed again.
+        """
         start = self._maker(target)
         if start is None:
             return None

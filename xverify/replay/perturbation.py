@@ -15,7 +15,8 @@ from .structures import as_float32, as_float64
 # Float attributes that are not rounded: evaluation does not use them, or they determine the size of the output (see
 # Models.compute_perturbed).
 NOT_ROUNDED = ("momentum", "p", "scale_factor")
-MARGIN, DECISIONS = 10.0, 4  # times the rounding that may not change a decision; passes that look at it
+# A decision, such as the best class, is determined when it is the same in DECISIONS passes with MARGIN times the usual rounding.
+MARGIN, DECISIONS = 10.0, 4
 
 
 class Arithmetic(Enum):
