@@ -60,8 +60,10 @@ def test_a_wrong_column_is_different_and_the_right_file_passes(xverify, tmp_path
     assert passes.code == 0, passes.out + passes.err
     done = xverify("check", wrong, "--against", right, "--json", tmp_path / "result.json")
     assert done.code == 1, done.out + done.err
-    rows = {row["task"]: row["error"]["verdict"] for row in done.result["rows"]}
-    assert rows["conversion"] == "DIFFERENT"
+    (error,) = (row["error"] for row in done.result["rows"] if row["task"] == "conversion")
+    assert error["verdict"] == "DIFFERENT"
+    if error["noise_ratio"] < 3:
+        assert "x the noise of its worst group of values (limit 60)" in error["reason"]
 
 
 @pytest.mark.slow

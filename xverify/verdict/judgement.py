@@ -132,7 +132,7 @@ def conclusion(tensors: Sequence[TensorError], context: Context) -> tuple[Verdic
     """
     layers = None if all(tensor.identical for tensor in tensors) else context.layers
     share = min(_judged_outputs(tensors), 1.0 if layers is None else layers.judged)
-    worst = max(_deciding(tensors), key=lambda tensor: (_verdict(tensor), measure(tensor)))
+    worst = max(_deciding(tensors), key=lambda tensor: (_verdict(tensor), distance(tensor)))
     verdict, reason = _verdict(worst), worst.reason
     if reason is None:
         verdict, reason = _with_layers(worst, layers, context)
@@ -243,11 +243,18 @@ def _reason(tensor: TensorError, context: Context) -> str | None:
             f"{place} is {tensor.rounding_ratio:.3g} x what rounding can come to, the other precision of some layers included "
             f"(limit {_rounding_limit(context):g}); {explained}"
         )
-    limit = limits.EQUAL_RHO if verdict == Verdict.DRIFT else limits.DRIFT_RHO
-    says = "; ".join(
-        filter(None, [f"{place} is {ratio:.3g} x the noise of all layers (limit {limit:g})", detection(tensor)])
-    )
+    says = "; ".join(filter(None, [f"{place} is {_times_noise(tensor, verdict)}", detection(tensor)]))
     return says + _no_excuse(tensor, context)
+
+
+def _times_noise(tensor: TensorError, verdict: Verdict) -> str:
+    """How many times the noise an error is, as a whole, or in the group of values that is beyond its limit."""
+    drift = verdict == Verdict.DRIFT
+    limit, local_limit = (limits.EQUAL_RHO, limits.EQUAL_C) if drift else (limits.DRIFT_RHO, limits.DRIFT_C)
+    ratio, local = measure(tensor), tensor.local_ratio or 0.0
+    if ratio <= limit and local > local_limit:
+        return f"{local:.3g} x the noise of its worst group of values (limit {local_limit:g})"
+    return f"{ratio:.3g} x the noise of all layers (limit {limit:g})"
 
 
 def detection(tensor: TensorError) -> str:

@@ -123,14 +123,3 @@ def _plain(rho: float, local: float = 0.0) -> Verdict:
     if rho <= EQUAL_RHO and local <= EQUAL_C:
         return Verdict.EQUAL
     return Verdict.DRIFT if rho <= DRIFT_RHO and local <= DRIFT_C else Verdict.DIFFERENT
-
-
-def classify_output(rho: float, layers: Verdict | None, complete: bool = True, away: float = 0.0) -> Verdict:
-    """The verdict on a model: the worse of that on an output and that on the layers.
-
-    layers: the worst verdict on a layer; None when no layer was compared.
-    complete: whether every layer of the reference was compared.
-    rho, away: see ``classify_rho``.
-    """
-    found = classify_rho(rho, complete and layers == Verdict.EQUAL, away)
-    return found if layers is None else max(found, Verdict(layers))
