@@ -66,6 +66,35 @@ def test_a_wrong_column_is_different_and_the_right_file_passes(xverify, tmp_path
         assert "x the noise of its worst group of values (limit 60)" in error["reason"]
 
 
+def half(path, weight, last):
+    """A product in float16, of which ``last`` makes the output."""
+    nodes = [
+        node("Cast", ["x"], ["h"], to=TensorProto.FLOAT16),
+        node("MatMul", ["h", "w"], ["z"]),
+        node(*last, ["m"]),
+        node("Cast", ["m"], ["y"], to=TensorProto.FLOAT),
+    ]
+    keep, lowest = np.arange(6) != 2, np.float16(-60000)
+    constants = {
+        "w": weight.astype(np.float16),
+        "keep": keep,
+        "lowest": lowest,
+        "wide": np.float16([1e4, 1, 1, 1, 1, 1]),
+    }
+    return save(path, nodes, constants)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("last", [("Where", ["keep", "z", "lowest"]), ("Mul", ["z", "wide"])])
+@pytest.mark.parametrize("factor", [-1.0, 1.3])
+def test_one_large_value_hides_no_fault_of_a_narrow_file(xverify, tmp_path, last, factor):
+    right, wrong = half(tmp_path / "right.onnx", WEIGHT, last), half(tmp_path / "wrong.onnx", column(factor), last)
+    passes = xverify("check", right, "--against", right)
+    assert passes.code == 0, passes.out + passes.err
+    done = xverify("check", wrong, "--against", right, "--json", tmp_path / "result.json")
+    assert done.code == 1, done.out + done.err
+
+
 @pytest.mark.slow
 def test_values_without_a_digit_are_told_and_the_others_decide(xverify, tmp_path):
     done = xverify("check", cancelled(tmp_path / "right.onnx", WEIGHT), "--details", "--json", tmp_path / "result.json")

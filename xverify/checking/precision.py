@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -18,10 +19,10 @@ from ..verdict.ratios import Floor
 from ..weights import npz
 from ..weights.canonical import Array
 from ..worker.messages_files import ReadPrecision
-from ..worker.messages_graph import CompareRoundedWeights, DescribeGraph, EvaluateRounding, RoundingEvaluated
+from ..worker.messages_graph import CompareRoundedWeights, DescribeGraph, EvaluateRounding
 from ..worker.process import Worker
 from ..workload.keys import case_key
-from .computing import Cases, Computed
+from .computing import INPUTS, Cases, Computed
 from .judge import Judged, conversion, exact_conversion, renamed
 from .meaning import Floors, Meaning
 from .subject import Opened
@@ -136,7 +137,7 @@ def _worse(judged: Judged, exact: Judged | None, name: str) -> Judged:
 
 def narrower_noise(
     opened: Opened, computed: Computed, layers: Layers | None, graphs: Worker | None, seed: int
-) -> dict[str, float] | None:
+) -> Floors | None:
     """The noise of a float32 file whose runtime computes in a narrower precision, where that explains all nodes that differ."""
     if layers is None or not layers.rounding or graphs is None:
         return None
@@ -144,8 +145,7 @@ def narrower_noise(
     if not said:
         return None
     unit = UNITS["bfloat16" if any("bfloat16" in text for text in said) else "float16"]
-    question = EvaluateRounding(str(opened.path.resolve()), str(computed.inputs), seed, ENOUGH, unit, unit)
-    found = graphs.ask(question)
+    found = _rounded(opened.path, computed.inputs, opened.worker.folder, graphs, seed, unit, unit)
     return found.results if found.cases * len(computed.names) >= len(computed.own) else None
 
 
@@ -162,32 +162,49 @@ def _unit(precision: Precision) -> float | None:
 
 @dataclass(frozen=True)
 class _Noise:
-    """What rounding to a precision may change, under the reference's names; the fields are those of ``RoundingEvaluated``."""
+    """What rounding to a precision may change: by that of weights and quantised values, and by that of all results, too.
+
+    clipped, cases: see ``RoundingEvaluated``.
+    """
 
     weights: Floors
     results: Floors
     clipped: Mapping[str, float]
     cases: int
 
-    @classmethod
-    def of(cls, found: RoundingEvaluated) -> _Noise:
-        return cls(found.weights, found.results, found.clipped, found.cases)
+
+def _rounded(
+    path: Path,
+    inputs: Path,
+    folder: Path,
+    graphs: Worker,
+    seed: int,
+    weights: float | None = None,
+    results: float | None = None,
+) -> _Noise:
+    """What rounding may change at the outputs of an ONNX file, under its own names.
+
+    folder: gets the noise. weights, results: see ``EvaluateRounding``.
+    """
+    one, every = folder / "rounded-weights.npz", folder / "rounded-results.npz"
+    question = EvaluateRounding(str(path.resolve()), str(inputs), str(one), str(every), seed, ENOUGH, weights, results)
+    found = graphs.ask(question)
+    return _Noise(npz.OnDisk(one), npz.OnDisk(every), found.clipped, found.cases)
 
 
 def _noise(sides: Sides, precision: Precision) -> _Noise | None:
     """What rounding to the file's precision may change at the outputs, under the reference's names; None when it is unknown."""
     unit = _unit(precision)
-    if sides.graphs is not None and sides.opened.is_onnx:
-        file = str(sides.opened.path.resolve())
-        found = sides.graphs.ask(EvaluateRounding(file, str(sides.computed.inputs), sides.seed, ENOUGH))
+    opened, folder = sides.opened, sides.opened.worker.folder
+    if sides.graphs is not None and opened.is_onnx:
+        found = _rounded(opened.path, sides.computed.inputs, folder, sides.graphs, sides.seed)
         weights, results = (renamed(each, sides.computed) for each in (found.weights, found.results))
-        return _Noise(weights, results, found.clipped, found.cases)
+        return replace(found, weights=weights, results=results)
     against = sides.against
     if sides.graphs is not None and against is not None and against.is_onnx and unit is not None:
-        inputs = against.worker.folder / "inputs.npz"
+        inputs = against.worker.folder / INPUTS
         rounded = UNITS.get(precision.computed)
-        file = str(against.path.resolve())
-        return _Noise.of(sides.graphs.ask(EvaluateRounding(file, str(inputs), sides.seed, ENOUGH, unit, rounded)))
+        return _rounded(against.path, inputs, folder, sides.graphs, sides.seed, unit, rounded)
     if unit is None or sides.reference.floors is None:
         return None
     # The noise of float32, as many times larger as the roundoff is.

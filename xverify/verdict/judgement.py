@@ -266,7 +266,9 @@ def detection(tensor: TensorError) -> str:
         seen += f" (from {shown_limit(tensor.detection_limit_worst)} on in the group of values with the most noise)"
     if not tensor.rel_rms or not tensor.noise_ratio or not math.isfinite(tensor.noise_ratio):
         return f"`{tensor.output}`: {seen}"
-    return f"rounding explains up to {tensor.rel_rms / tensor.noise_ratio:.2g} of `{tensor.output}`; {seen}"
+    # Beside one large value, the noise of all values together is a small part of it, and that of a typical group is not.
+    share = max(tensor.rel_rms / tensor.noise_ratio, tensor.detection_limit / limits.EQUAL_C)
+    return f"rounding explains up to {share:.2g} of `{tensor.output}`; {seen}"
 
 
 def _blind(tensor: TensorError, context: Context) -> str:

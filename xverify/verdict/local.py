@@ -222,7 +222,7 @@ class _Groups:
         with np.errstate(invalid="ignore", over="ignore"):
             y, z, s = np.abs(exact * scale), residual * scale, noise * scale
             known = np.isfinite(y) & np.isfinite(z)
-            vague = known & ~(s <= UNDETERMINED * np.maximum(y, 1.0))
+            vague = known & ~(s <= max(UNDETERMINED, self.cap) * np.maximum(y, 1.0))
         known &= ~vague
         if len(self.where) < TOLD:
             self.where += [int(place) for place in places[np.flatnonzero(vague)[: TOLD - len(self.where)]]]

@@ -168,7 +168,7 @@ class GraphWork:
         from ..replay.graph.rounding import Ranges, Units, rounding_noise
 
         graph, ranges, units = self._graph(request.file), Ranges(), Units(request.weights, request.results)
-        weights, results = dict[str, float](), dict[str, float]()
+        weights, results = dict[str, Array](), dict[str, Array]()
         clipped = dict[str, float]()
         begun, done = self.state.clock(), 0
         for case, inputs in enumerate(_cases(request.inputs)):
@@ -178,7 +178,9 @@ class GraphWork:
             for name, found in rounding_noise(graph, inputs, units, ranges, request.seed).items():
                 weights[case_key(case, name)], results[case_key(case, name)] = found.weights, found.results
             clipped.update({case_key(case, node): share for node, share in ranges.clipped.items() if share})
-        return RoundingEvaluated(weights, results, clipped, done)
+        npz.save_file(weights, Path(request.by_weights))
+        npz.save_file(results, Path(request.by_all))
+        return RoundingEvaluated(clipped, done)
 
     def rank_layers(self, request: RankLayers) -> LayersRanked:
         """Compute what the quantisation of each layer costs."""

@@ -176,13 +176,10 @@ class FindDivergence(Request[DivergenceFound]):
 class RoundingEvaluated(Reply):
     """The changes of the outputs by rounding were computed.
 
-    weights: "case/name" -> rms of the change when weights and quantised values are rounded. results: when all results are, too.
     clipped: "case/node" -> share of the power of what a node quantises that lies outside of its range; only those above 0.
     cases: number of cases, the first ones, that were computed.
     """
 
-    weights: dict[str, float]
-    results: dict[str, float]
     clipped: dict[str, float]
     cases: int
 
@@ -191,6 +188,9 @@ class RoundingEvaluated(Reply):
 class EvaluateRounding(Request[RoundingEvaluated]):
     """Compute how much rounding to a lower precision changes the outputs of a graph, with perturbed evaluations in float64.
 
+    The rms of the change of every value is written to ``by_weights``, when weights and quantised values are rounded, and to
+    ``by_all``, when all results are, too.
+
     file: ONNX file. inputs: array file.
     weights, results: unit roundoff to which constants and results are rounded; None: that of the types that the file declares.
     enough: seconds after which no further case is begun; two cases are always computed.
@@ -198,6 +198,8 @@ class EvaluateRounding(Request[RoundingEvaluated]):
 
     file: str
     inputs: str
+    by_weights: str
+    by_all: str
     seed: int
     enough: float
     weights: float | None = None

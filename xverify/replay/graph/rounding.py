@@ -6,7 +6,6 @@ its type; a random part of a step is added instead. So they tell what the steps 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,8 +14,9 @@ import numpy as np
 
 from ...frameworks._torch_rounding import held
 from ...verdict.limits import UNIT
+from ...verdict.local import sampled
+from ...weights.canonical import Array
 from ..perturbation import Arithmetic, Noise
-from ..tensors import mean_squares
 from . import kinds
 from .describe import PARAMETERS, Types
 from .evaluation import EXACT, Evaluation, Pass, given
@@ -68,10 +68,10 @@ class Ranges:
 
 @dataclass(frozen=True)
 class RoundingNoise:
-    """rms of the change of one output by rounding. weights: by that of weights and quantised values. results: by all of it."""
+    """rms of the change of every value of an output, by rounding of weights and quantised values, and of all results, too."""
 
-    weights: float
-    results: float
+    weights: Array
+    results: Array
 
 
 def rounding_noise(
@@ -106,13 +106,9 @@ class _Rounded(Evaluation):
         self.random = [np.random.default_rng([seed, index]) for index in range(count + 1)]
         self.perturbed: dict[int, Value] = {}
 
-    def change(self, value: Value, passes: Sequence[int]) -> float:
-        """rms of the difference of these passes from the exact one."""
-        exact = tensor(value.exact)
-        if not exact.numel():
-            return 0.0
-        squares = [float(mean_squares(tensor(value.by_pass[index]), 0, exact=exact).mean()) for index in passes]
-        return math.sqrt(sum(squares) / len(squares))
+    def change(self, value: Value, passes: Sequence[int]) -> Array:
+        """rms of the difference of these passes from the exact one, of every value."""
+        return sampled(value.exact, [value.by_pass[index] for index in passes])
 
     def constant(self, data: Any) -> Value:
         """The value of a constant of the file, rounded at random in all passes but the first."""
