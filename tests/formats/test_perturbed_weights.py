@@ -1,5 +1,7 @@
 """The rounding of a file's operations is estimated by perturbed evaluations, also where all inputs are whole numbers."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from modelfiles import FILES, Opened, file
@@ -7,6 +9,7 @@ from modelfiles import FILES, Opened, file
 from xverify.framework import formats
 from xverify.weights import npz
 from xverify.worker.messages_files import Compute
+from xverify.workload.probe import perturb
 
 # What each runtime computes in float64 is the subject of other tests: here are those that compute in the precision of the file.
 NARROW = [name for name in FILES if name not in ("onnx", "torchscript", "pt2")]
@@ -49,7 +52,7 @@ def test_every_weight_of_a_tflite_file_is_found_where_it_is(tmp_path):
     adapter = formats.load("tflite")(1, "cpu")
     model = adapter.open(file("TENSORFLOW", "zeros.tflite"), {}, False)
     before = adapter.stored(model).arrays
-    after = adapter.stored(adapter.rounded_weights(model, 1, tmp_path)).arrays
+    after = adapter.stored(adapter.with_weights(model, partial(perturb, seed=1), tmp_path)).arrays
     shapes = {array.shape for array in before.values() if array.dtype == np.float32}
     assert {(2,), (2, 4)} <= shapes
     for name, array in before.items():

@@ -14,14 +14,15 @@ from ..errors import Crashed, NotInstalled, SubjectError, TimedOut, Unsupported
 from ..results.layers import named
 from ..verdict.limits import UNIT
 from ..verdict.local import sampled
-from ..verdict.ratios import Floor
+from ..verdict.ratios import Floor, all_within_limits
 from ..verdict.sizes import rms
 from ..weights import npz
 from ..weights.canonical import Array
 from ..worker.messages_graph import EvaluateGraph, GraphEvaluated
 from ..worker.process import Worker
 from ..workload import probe
-from .subject import Opened, compute
+from ..workload.keys import only_case
+from .subject import Opened, compute, compute_redrawn
 
 Outputs = Mapping[str, Array]
 Floors = Mapping[str, Floor]
@@ -96,7 +97,31 @@ def own_meaning(
     except (Unsupported, NotInstalled):
         return None
     says = f"{opened.path.name} in float64"
-    return Meaning(exact, Rounded(exact, outputs), floors, False, "float64", says)
+    found = Meaning(exact, Rounded(exact, outputs), floors, False, "float64", says)
+    return replace(found, unmoved=_unmoved(opened, inputs, found, seed))
+
+
+def _unmoved(opened: Opened, inputs: Path, meaning: Meaning, seed: int) -> bool:
+    """Whether the first case with finite values stays within the limits when all weights are drawn anew.
+
+    A file whose weights cannot be changed says nothing.
+    """
+    outputs, floors = meaning.outputs, meaning.floors or {}
+    case = next((key.partition("/")[0] for key in outputs if np.isfinite(outputs[key]).any()), None)
+    if case is None:
+        return False
+    try:
+        first = inputs.with_name(f"first-{inputs.name}")
+        npz.save_file(only_case(npz.OnDisk(inputs), case), first)
+        found = compute_redrawn(opened, first, seed)
+    except (Crashed, TimedOut):
+        raise
+    except SubjectError:
+        return False
+    if found is None:
+        return False
+    pairs = [(found[key], case + key.removeprefix("0")) for key in found]
+    return all_within_limits((array, outputs[key], floors[key]) for array, key in pairs if key in floors)
 
 
 def _perturbed_floors(opened: Opened, inputs: Path, outputs: Outputs, exact: Outputs, seed: int) -> dict[str, Floor]:
@@ -185,7 +210,8 @@ def perturbed_meaning(opened: Opened, inputs: Path, outputs: Outputs, seed: int)
     """The meaning of a reference without a float64 evaluation: what its runtime computes, with the effect of rounded inputs."""
     changed = compute(opened, _perturbed(inputs, seed), "perturbed", perturb=seed)
     says = f"{opened.path.name} on {opened.form.runtime} in its own precision"
-    return Meaning(outputs, changed, perturbation_floors(outputs, [changed]), False, "float32", says)
+    found = Meaning(outputs, changed, perturbation_floors(outputs, [changed]), False, "float32", says)
+    return replace(found, unmoved=_unmoved(opened, inputs, found, seed))
 
 
 def _perturbed(inputs: Path, seed: int) -> Path:

@@ -129,6 +129,13 @@ def compute(
     return npz.OnDisk(path)
 
 
+def compute_redrawn(opened: Opened, inputs: Path, seed: int) -> Mapping[str, Array] | None:
+    """The same with all weights drawn anew, in the file's own precision; None where its weights cannot be changed."""
+    path = opened.worker.folder / "redrawn.npz"
+    reply = opened.worker.ask(Compute(str(inputs), str(path), state=dict(opened.state), redraw=seed))
+    return npz.OnDisk(path) if reply.redrawn else None
+
+
 def as_reference(outputs: Mapping[str, Array], matching: Matching, cases: int) -> dict[str, Array]:
     """The outputs under the reference's names and with its order of axes. Outputs without a partner are left out."""
     return {

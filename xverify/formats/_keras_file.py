@@ -11,7 +11,7 @@ import numpy as np
 
 from xverify.errors import Failed, SubjectError, Unsupported
 from xverify.formats._tensorflow import OnTensorFlow, code_in_config
-from xverify.framework.modelfile import Natives, Signature, Tensor, by_name, numpy_name
+from xverify.framework.modelfile import Change, Natives, Signature, Tensor, by_name, numpy_name
 from xverify.results.precision import LayerPrecision, Precision, from_dtypes, from_layers
 from xverify.weights.stored import Stored
 
@@ -88,9 +88,8 @@ class KerasFile(OnTensorFlow):
             sizes[name] = sizes.get(name, 0) + math.prod(variable.shape)
         return from_dtypes(sizes, str(model.compute_dtype or ""))
 
-    def rounded_weights(self, model: Any, seed: int, folder: Path) -> Any:
-        self.change_weights({weight.path: weight for weight in model.weights}, seed)
-        return model
+    def with_weights(self, model: Any, change: Change, folder: Path) -> Any:
+        return model if self.change_weights({weight.path: weight for weight in model.weights}, change) else None
 
     def stored(self, model: Any) -> Stored:
         return by_name({weight.path: np.array(weight.numpy()) for weight in model.weights})

@@ -13,10 +13,9 @@ from xverify.errors import Failed, SubjectError, Unsupported
 from xverify.formats import _openvino_precision as openvino_precision
 from xverify.formats._bfloat16 import Bits, to_bits
 from xverify.framework.adapter import Array
-from xverify.framework.modelfile import ModelFile, Natives, Signature, Tensor, by_name
+from xverify.framework.modelfile import Change, ModelFile, Natives, Signature, Tensor, by_name
 from xverify.results.precision import Precision
 from xverify.weights.stored import Stored
-from xverify.workload import probe
 
 # OpenVINO's names of dtypes that numpy calls otherwise.
 _DTYPES = {
@@ -83,15 +82,18 @@ class OnOpenVINO(ModelFile):
     def precision(self, model: Any) -> Precision:
         return openvino_precision.precision(model)
 
-    def rounded_weights(self, model: Any, seed: int, folder: Path) -> Any:
+    def with_weights(self, model: Any, change: Change, folder: Path) -> Any:
         constants = [node for node in model.get_ops() if node.get_type_name() == "Constant"]
+        # One number is a factor or an epsilon of the code rather than a weight.
         weights = {
-            str(i): np.array(node.data) for i, node in enumerate(constants) if _dtype(node.output(0)) == "float32"
+            str(i): np.array(node.data)
+            for i, node in enumerate(constants)
+            if _dtype(node.output(0)) == "float32" and node.data.size > 1
         }
-        for index, array in probe.perturb(weights, seed).items():
+        for index, array in change(weights).items():
             changed = self.openvino.opset13.constant(array)
             constants[int(index)].output(0).replace(changed.output(0))
-        return model
+        return model if weights else None
 
     def stored(self, model: Any) -> Stored:
         constants = (node for node in model.get_ops() if node.get_type_name() == "Constant")

@@ -10,9 +10,8 @@ import numpy as np
 
 from xverify.errors import Failed, SubjectError, Unsupported, first_line
 from xverify.framework.adapter import Array
-from xverify.framework.modelfile import ModelFile
+from xverify.framework.modelfile import Change, ModelFile
 from xverify.frameworks.tensorflow import Adapter as TensorFlow
-from xverify.workload import probe
 
 # Layers whose configuration holds code, or the place of code. Keras opens them only when safe mode is off.
 _CODE = {
@@ -48,12 +47,13 @@ class OnTensorFlow(ModelFile, TensorFlow):
         array: Array = self.tf.convert_to_tensor(tensor).numpy()
         return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
 
-    def change_weights(self, variables: Mapping[str, Any], seed: int) -> None:
-        """Replace each float32 value of these variables by a neighbouring one."""
+    def change_weights(self, variables: Mapping[str, Any], change: Change) -> bool:
+        """Give these variables other float32 values; False when there are none."""
         arrays = {name: np.array(variable.numpy()) for name, variable in variables.items()}
         weights = {name: array for name, array in arrays.items() if array.dtype == np.float32}
-        for name, array in probe.perturb(weights, seed).items():
+        for name, array in change(weights).items():
             variables[name].assign(array)
+        return bool(weights)
 
     def cause(self, error: Exception) -> tuple[type[SubjectError], str]:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from xverify.errors import Failed, SubjectError, Unsupported, first_line
 from xverify.framework.adapter import Array
-from xverify.framework.modelfile import FLOATS, ModelFile, Natives, by_name
+from xverify.framework.modelfile import FLOATS, Change, ModelFile, Natives, by_name
 from xverify.framework.structures import by_path
 from xverify.frameworks._torch import OnTorch
 from xverify.weights.stored import Stored
@@ -66,6 +67,18 @@ class TorchFile(ModelFile, OnTorch):
         """The parameters and buffers of an opened file by name."""
         state: Mapping[str, Any] = model.state_dict()
         return state
+
+    def with_weights(self, model: Any, change: Change, folder: Path) -> Any:
+        torch = self.torch
+        tensors = {name: each for name, each in self.computed_with(model).items() if each.dtype == torch.float32}
+        with torch.no_grad():
+            for name, array in change({name: self.to_numpy(each, None) for name, each in tensors.items()}).items():
+                tensors[name].copy_(torch.from_numpy(array))
+        return model if tensors else None
+
+    def computed_with(self, model: Any) -> Mapping[str, Any]:
+        """The parameters and buffers that a call of the opened file computes with."""
+        return self.tensors(model)
 
     def cause(self, error: Exception) -> tuple[type[SubjectError], str]:
         text = str(error)

@@ -114,6 +114,10 @@ class Adapter(TorchFile):
         found = {**model.program.state_dict, **model.program.constants}
         return {name: value for name, value in found.items() if isinstance(value, self.torch.Tensor)}
 
+    def computed_with(self, model: Exported) -> Mapping[str, Any]:
+        state: Mapping[str, Any] = model.module.state_dict()
+        return state
+
     def signature(self, model: Exported) -> Signature:
         from torch.utils import _pytree
 

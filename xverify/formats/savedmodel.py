@@ -12,7 +12,7 @@ from xverify.errors import Failed, SubjectError, Unsupported, UsageError, first_
 from xverify.formats._protobuf import BYTES, VARINT, Damaged, fields, mapped
 from xverify.formats._tensorflow import OnTensorFlow
 from xverify.formats.tflite import choose
-from xverify.framework.modelfile import Signature, Tensor, by_name, numpy_name
+from xverify.framework.modelfile import Change, Signature, Tensor, by_name, numpy_name
 from xverify.results.precision import Precision, from_dtypes
 from xverify.weights.stored import Stored
 
@@ -179,10 +179,11 @@ class Adapter(OnTensorFlow):
         spec = self.tf.TensorSpec(self.tf.TensorShape(info.tensor_shape), self.tf.dtypes.as_dtype(info.dtype))
         return _tensor(name, spec)
 
-    def rounded_weights(self, model: Served, seed: int, folder: Path) -> Served:
-        if model.loader == "tf2":
-            self.change_weights({each.name: each for each in model.owner.signatures[model.chosen].variables}, seed)
-        return model
+    def with_weights(self, model: Served, change: Change, folder: Path) -> Served | None:
+        if model.loader != "tf2":
+            return None
+        variables = {each.name: each for each in model.owner.signatures[model.chosen].variables}
+        return model if self.change_weights(variables, change) else None
 
     def stored(self, model: Served) -> Stored:
         if model.loader == "tf1":

@@ -13,10 +13,9 @@ import numpy as np
 from xverify.errors import Failed, SubjectError, Unsupported, UsageError, first_line
 from xverify.formats import _tflite_precision as tflite_precision
 from xverify.framework.adapter import Array
-from xverify.framework.modelfile import ModelFile, Signature, Tensor
+from xverify.framework.modelfile import Change, ModelFile, Signature, Tensor
 from xverify.results.precision import Precision
 from xverify.weights.stored import Stored
-from xverify.workload import probe
 
 DEFAULT = "serving_default"
 
@@ -160,15 +159,15 @@ class Adapter(ModelFile):
             return Precision()
         return tflite_precision.precision(interpreter.get_tensor_details(), interpreter._get_ops_details())
 
-    def rounded_weights(self, model: LiteModel, seed: int, folder: Path) -> LiteModel:
+    def with_weights(self, model: LiteModel, change: Change, folder: Path) -> LiteModel | None:
         content = model.path.read_bytes()
-        rounded = bytearray(content)
+        changed = bytearray(content)
         weights = self._weights_in(content)
-        for place, array in probe.perturb(weights, seed).items():
-            rounded[int(place) : int(place) + array.nbytes] = array.tobytes()
-        path = folder / f"rounded-{seed}.tflite"
-        path.write_bytes(rounded)
-        return replace(model, path=path)
+        for place, array in change(weights).items():
+            changed[int(place) : int(place) + array.nbytes] = array.tobytes()
+        path = folder / "changed.tflite"
+        path.write_bytes(changed)
+        return replace(model, path=path) if weights else None
 
     def _weights_in(self, content: bytes) -> dict[str, Array]:
         """The float32 weights of a file: the place of the first byte, in decimal digits -> array.

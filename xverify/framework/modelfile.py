@@ -10,7 +10,7 @@ A callable takes native inputs in the order of the signature, and returns its ou
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +27,8 @@ from .structures import Natives as Natives
 # Names of floating-point dtypes that numpy lacks. Arrays of them travel as float32, which holds each of their values exactly.
 NARROW = frozenset({"bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"})
 FLOATS = NARROW | {"float16", "float32", "float64"}
+# Weights by name -> those to compute with in their place.
+Change = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 LONGEST = 400  # characters of a cause that a message quotes
 
 
@@ -165,13 +167,12 @@ class ModelFile(Framework):
         """
         return nullcontext()
 
-    def rounded_weights(self, model: Any, seed: int, folder: Path) -> Any:
-        """The opened model with each float32 weight replaced by a neighbouring value. ``model`` itself may be changed.
+    def with_weights(self, model: Any, change: Change, folder: Path) -> Any:
+        """The opened model with other float32 weights; None when it has none that can be changed. ``model`` itself may be changed.
 
-        It stands for the rounding of the operations where a runtime gives no access to them. A runtime whose weights cannot be
-        changed returns the model as it is. folder: for files that this takes.
+        change: the weights by name -> those to compute with. folder: for files that this takes.
         """
-        return model
+        return None
 
     def stored(self, model: Any) -> Stored:
         """The weights that an opened file stores. Raises Unsupported when the runtime does not show them."""

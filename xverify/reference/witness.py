@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from ..weights import npz
 from ..weights.canonical import Array
 from ..worker.messages_reference import Evaluate
 from ..workload import probe
-from ..workload.keys import case_key
+from ..workload.keys import only_case
 from .build import Prepared, ReferenceProcess
 
 MOST = 2**28  # parameters; writing and loading the weights of a larger model takes longer than a verdict
@@ -37,7 +36,7 @@ def unmoved(
         return False
     space = process.space
     inputs, weights, path = (space / f"witness-{name}.npz" for name in ("inputs", "weights", "outputs"))
-    _only_case(case, prepared.few_inputs, inputs)
+    npz.save_file(only_case(npz.OnDisk(prepared.few_inputs), case), inputs)
     npz.save_file(probe.redrawn(npz.OnDisk(prepared.weights), process.request.seed), weights)
     question = Evaluate(str(inputs), str(path), str(weights), float64=False, restore=str(prepared.weights))
     try:
@@ -49,11 +48,3 @@ def unmoved(
     found = {f"{case}/{key.split('/', 1)[1]}": array for key, array in npz.OnDisk(path).items()}
     known = [key for key in found if key in floors and key in outputs]
     return all_within_limits((found[key], outputs[key], floors[key]) for key in known)
-
-
-def _only_case(case: str, source: Path, target: Path) -> None:
-    """Write the inputs of one case as the first one of a file."""
-    arrays = npz.OnDisk(source)
-    npz.save_file(
-        {case_key(0, key.split("/", 1)[1]): arrays[key] for key in arrays if key.startswith(f"{case}/")}, target
-    )

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..errors import Failed, NotInstalled, SubjectError
-from ..framework.modelfile import ModelFile, Signature
+from ..framework.modelfile import Change, ModelFile, Signature
 from ..results.precision import Precision
 from ..weights import npz
 from ..weights.canonical import Array
+from ..workload import probe
 from ..workload.keys import case_key
 from .fed import feed
 from .messages_files import (
@@ -84,10 +86,11 @@ class FileWork:
         state, form = self.state, self._format()
         begun = state.clock()
         model = state.model
-        if request.float64 or request.perturb is not None:
+        change = _change(request)
+        if request.float64 or change is not None:
             model = form.build(state.source, state.options, float64=request.float64)
-        if request.perturb is not None and not request.float64:
-            model = form.rounded_weights(model, request.perturb, Path(request.path).parent)
+        changed = None if change is None else form.with_weights(model, change, Path(request.path).parent)
+        model = model if changed is None else changed
         signature = form.signature(model)
         cases = self._cases(form, signature, request)
         mode = request.mode or form.implicit_mode or next(iter(form.modes))
@@ -117,6 +120,7 @@ class FileWork:
             {name: array.shape for name, array in results.items()},
             {name: array.dtype.name for name, array in results.items()},
             seconds,
+            request.redraw is not None and changed is not None,
         )
 
     def _cases(self, form: ModelFile, signature: Signature, request: Compute) -> list[tuple[Any, ...]]:
@@ -143,6 +147,15 @@ class FileWork:
         if not isinstance(framework, ModelFile):
             raise Failed(f"{framework.name} does not open model files")
         return framework
+
+
+def _change(request: Compute) -> Change | None:
+    """What a request changes of the weights. A float64 model rounds in its operations instead."""
+    if request.redraw is not None:
+        return partial(probe.redrawn, seed=request.redraw)
+    if request.perturb is None or request.float64:
+        return None
+    return partial(probe.perturb, seed=request.perturb)
 
 
 def _order(count: int, request: Compute) -> list[int]:

@@ -48,11 +48,13 @@ class Computed(Reply):
     shapes: "case/name" -> shape of this output.
     dtypes: "case/name" -> dtype of the array that was written.
     seconds: duration of all calls, with the making of the callable.
+    redrawn: whether other weights were drawn.
     """
 
     shapes: dict[str, tuple[int, ...]]
     dtypes: dict[str, str]
     seconds: float
+    redrawn: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ class Compute(Request[Computed]):
         file.
     perturb: seed of a perturbation: each value of the state is replaced by a neighbouring one of float32. Of a float64 model every
         operation is perturbed, and of another one every weight, where the runtime gives access to it. None: no perturbation.
+    redraw: seed with which all float32 weights are drawn anew, where the runtime gives access to them; None: the file's own.
     again: begin with the last case, and call a single case or a sequence once before. What changes from call to call then shows.
     """
 
@@ -76,6 +79,7 @@ class Compute(Request[Computed]):
     float64: bool = False
     state: dict[str, str] = field(default_factory=dict)
     perturb: int | None = None
+    redraw: int | None = None
     again: bool = False
 
 
