@@ -90,7 +90,7 @@ class TrainingParity:
     def prepare(self, curve: bool = True, seconds: float = 0.0, left: float | None = None) -> None:
         """Train the reference, to get the states that checks start from and the band for loss curves.
 
-        curve: whether to draw the loss curve; without it, only ``judge_steps`` may be called.
+        curve: whether to draw the loss curve; without it, only ``judge_steps`` may be called, and later states are always judged.
         seconds: duration of a step of the reference; 0.0 when it is not known. When it is too long for a quick run, the reference
             is not trained at all.
         left: seconds until --max-seconds is over; None without a limit. When they are too few for the curves of the reference
@@ -106,7 +106,7 @@ class TrainingParity:
             return
         count = self.request.steps or CURVE[self.request.effort]
         asked = self.request.steps or self.request.seeds or self.request.dropout_masks
-        quick = self.request.effort == "quick" and not asked
+        quick = curve and self.request.effort == "quick" and not asked
         if left is not None and left <= seconds * (1 + REPLICAS) * count:
             self.no_curve = (
                 f"--max-seconds {self.request.max_seconds:g} left no time for the loss curve and for later steps"
