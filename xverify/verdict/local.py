@@ -84,6 +84,7 @@ def local_of(
     most: int | None = None,
     axis: int | None = None,
     cap: float = CAP,
+    whole_limit: float = math.inf,
 ) -> Local:
     """The same where residual and noise are computed when they are needed.
 
@@ -91,6 +92,7 @@ def local_of(
     most: the number of values that are enough; of a larger tensor, values at regular distances are taken. None: all.
     axis: an axis whose indices are groups beside those of the items, axis 1 and the last axis.
     cap: the largest detection limit of a group that accuses.
+    whole_limit: the largest ratio of all values that is EQUAL, where an error that shows there counts as seen.
     """
     if not exact.size:
         return Local()
@@ -102,7 +104,7 @@ def local_of(
         for each in sorted(chosen)
         if 0 <= each < exact.ndim and 1 < exact.shape[each] <= flat.size // LEAST_GROUP
     ]
-    groups = _Groups(exponents(flat), axes, cap)
+    groups = _Groups(exponents(flat), axes, cap, whole_limit)
     for start in range(0, flat.size, PART):
         values = flat[start : start + PART].astype(np.float64, copy=False)
         places = np.arange(start, start + values.size) * step
@@ -204,10 +206,11 @@ class _Groups:
 
     counts: of the exponents of the exact values. axes: (length, stride) of each axis whose indices are groups.
     cap: the largest detection limit of a group that accuses; noise that is larger has no certain size.
+    whole_limit: see ``local_of``.
     """
 
-    def __init__(self, counts: Array, axes: Sequence[tuple[int, int]], cap: float) -> None:
-        self.rows, self.axes, self.cap = Rows.from_exponents(counts), axes, cap
+    def __init__(self, counts: Array, axes: Sequence[tuple[int, int]], cap: float, whole_limit: float) -> None:
+        self.rows, self.axes, self.cap, self.whole_limit = Rows.from_exponents(counts), axes, cap, whole_limit
         self.count = len(self.rows.decades)
         self.scale = 10.0 ** -np.clip(self.rows.decades, -300, 300).astype(np.float64)
         # Of each group: the numbers of values and of those that are not 0, and the squares of residual, noise and size.
@@ -244,7 +247,7 @@ class _Groups:
             sums[row] += np.bincount(keys, values, minlength=sums.shape[1])
 
     def summary(self, shape: Sequence[int]) -> Local:
-        lift, ratio, shares = self._lift(), 0.0, []
+        lift, total, ratio, shares = self._lift(), self._total_noise(), 0.0, []
         for index, sums in enumerate(self.sums):
             least = LEAST_GROUP if index else LEAST_DECADE
             used = sums[0] >= (
@@ -256,6 +259,8 @@ class _Groups:
                 share = np.sqrt(floors / counts / np.maximum(sizes / np.maximum(some, 1), 1.0))
                 accuses = (errors > 0) & (counts >= least) & (EQUAL_C * share <= self.cap)
                 ratios = np.where(accuses, np.sqrt(errors / floors), 0.0)
+                of_all = np.sqrt(np.repeat(total, sums.shape[1] // self.count)[used] / sizes)
+                share = np.fmin(share, self.whole_limit / EQUAL_C * of_all)
             ratio = max(ratio, float(ratios.max(initial=0.0)))
             shares.append((share[some > 0], some[some > 0]))
         typical, worst = _median_and_largest(shares)
@@ -274,6 +279,13 @@ class _Groups:
         size = 100.0 ** np.maximum(decades - decades.max(), -150.0)  # squares of the sizes of the decades
         error, noise = float((errors[used] * size).sum()), float((noises[used] * size).sum())
         return quotient(math.sqrt(error), math.sqrt(noise))
+
+    def _total_noise(self) -> Array:
+        """The sum of the squared noise of all values, in the units of each decade."""
+        decades = self.rows.decades.astype(np.float64)
+        apart = np.clip(decades[None, :] - decades[:, None], -150.0, 150.0)
+        total: Array = (100.0**apart * self.sums[0][3]).sum(axis=1)
+        return total
 
     def _lift(self) -> Array:
         """What is added to the squared noise of each decade, in its own units.

@@ -91,7 +91,8 @@ def _in_groups(
             rounding = noise(part, values)
             return one[part].astype(np.float64) - other[part], np.where(rounding == 0, 0.0, np.hypot(rounding, least))
 
-    return local_of(exact, compared, cap=cap)
+    # In a lower precision most groups have few digits, and what shows in all values together counts as seen, too.
+    return local_of(exact, compared, cap=cap, whole_limit=rule.EQUAL_RHO if cap > rule.CAP else math.inf)
 
 
 def own_ratios(ours: Array, exact: Array, single: Array) -> Local:
