@@ -18,9 +18,9 @@ from typing import Any
 import xverify.checking.run
 import xverify.checking.subject
 from xverify.errors import Crashed, TimedOut
-from xverify.worker.log import Log
-from xverify.worker.messages import Started
-from xverify.worker.process import Worker
+from xverify.messages import Started
+from xverify.processes.log import Log
+from xverify.processes.worker import Worker
 
 MOST_USES = 200  # checks that one process serves: graphs that it has read stay in its memory
 

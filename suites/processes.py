@@ -176,7 +176,7 @@ def _run(fault: Fault, place: Path) -> Ran:
     folders = os.listdir(temporary)
     if fault.sent == "KILL":  # the next start removes the folder
         subprocess.run(
-            [sys.executable, "-c", "from xverify.worker.space import temporary_folder\nwith temporary_folder(): pass"],
+            [sys.executable, "-c", "from xverify.processes.space import temporary_folder\nwith temporary_folder(): pass"],
             env={**os.environ, "TMPDIR": str(temporary)}, check=True,
         )  # fmt: skip
         folders = os.listdir(temporary)

@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 from xverify.framework import formats
+from xverify.messages import Build
+from xverify.messages.files import Compute, ReadSignature
+from xverify.processes.worker import Worker
 from xverify.weights import npz
-from xverify.worker.messages import Build
-from xverify.worker.messages_files import Compute, ReadSignature
-from xverify.worker.process import Worker
 
 COMMON = """
 import sys, os

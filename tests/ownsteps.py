@@ -2,14 +2,14 @@
 
 from contextlib import contextmanager
 
+from xverify.messages import Load
+from xverify.messages.own_step import PrepareOwnStep
+from xverify.messages.training import PrepareTraining
 from xverify.mutation.workers import Subject, reference_and_port, request_for
 from xverify.progress import Listener
 from xverify.reference.build import build_question
 from xverify.training.own_parity import OwnStepParity
 from xverify.training.parity import Learner
-from xverify.worker.messages import Load
-from xverify.worker.messages_own_step import PrepareOwnStep
-from xverify.worker.messages_training import PrepareTraining
 from xverify.workload.options import RunSettings
 from xverify.workload.spec import load_folder
 

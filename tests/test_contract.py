@@ -52,6 +52,9 @@ def test_the_contract_is_kept(tree):
         ("framework/adapter.py", "import greenlet", "xverify.framework.adapter -> greenlet"),
         ("environments/store.py", "def late():\n    import jittor", "xverify.environments.store -> jittor"),
         ("engine/run.py", "from ..replay import forward", "xverify.engine.run -> xverify.replay.forward"),
+        ("processes/worker.py", "from ..replay import forward", "xverify.processes.worker -> xverify.replay.forward"),
+        ("engine/run.py", "from ..worker import state", "xverify.engine.run -> xverify.worker.state"),
+        ("worker/state.py", "import rich", "xverify.worker.state -> rich"),
         ("verdict/limits.py", "from scipy import stats", "xverify.verdict.limits -> scipy"),
         ("novelty/__init__.py", "", "novelty"),  # a package that has no place in the order
     ],

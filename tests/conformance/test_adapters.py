@@ -13,12 +13,12 @@ from xverify import host
 from xverify.environments import store as environments
 from xverify.errors import Failed, Unsupported
 from xverify.framework import discovery as frameworks
+from xverify.messages import Block, GraphCount, Load, Prepare, Save
+from xverify.messages.reference import Evaluate, Export
+from xverify.processes.command import interpreter
+from xverify.processes.worker import Worker
 from xverify.reference.build import build_question
 from xverify.weights import digest, npz
-from xverify.worker.command import interpreter
-from xverify.worker.messages import Block, GraphCount, Load, Prepare, Save
-from xverify.worker.messages_reference import Evaluate, Export
-from xverify.worker.process import Worker
 from xverify.workload import probe
 from xverify.workload.keys import case_key
 from xverify.workload.spec import find_model, load_folder

@@ -12,7 +12,7 @@ from losscases import CASES
 from xverify import host
 from xverify.environments import store as environments
 from xverify.framework.discovery import load
-from xverify.worker.command import interpreter, worker_command
+from xverify.processes.command import interpreter, worker_command
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.slow

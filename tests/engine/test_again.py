@@ -11,11 +11,11 @@ from conftest import PLANTED, write_folder
 
 from xverify.engine import again as again_module
 from xverify.engine.again import measure_again
+from xverify.messages import Block, Done, Timed, Warm, Warmed
 from xverify.results.records import ProcessRun, Sample
 from xverify.results.verdicts import Verdict
 from xverify.timing.noise import Moment
 from xverify.timing.speed import Measurements, fault
-from xverify.worker.messages import Block, Done, Timed, Warm, Warmed
 
 
 class Fake:

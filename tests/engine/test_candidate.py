@@ -6,11 +6,11 @@ from xverify.engine.candidate import Candidate
 from xverify.engine.stages import Built, History, Subject, Timed, Warmed
 from xverify.errors import Crashed
 from xverify.framework import discovery
+from xverify.messages import Block, ReleaseMemory, Started
+from xverify.messages import Timed as BlockTimed
 from xverify.progress import Listener
 from xverify.reference.request import resolve
 from xverify.results.records import ProcessRun, Sample
-from xverify.worker.messages import Block, ReleaseMemory, Started
-from xverify.worker.messages import Timed as BlockTimed
 from xverify.workload.options import RunSettings
 
 FINISHED = ProcessRun(0, 1.0, 1.0, 0.1, 0.1, 3, 0.1, True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from xverify.engine.measuring import call_again
-from xverify.worker.messages import Block, Timed
+from xverify.messages import Block, Timed
 
 
 class Remembering:

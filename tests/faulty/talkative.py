@@ -4,7 +4,7 @@ import json
 import os
 
 from xverify.frameworks.numpy import Adapter as Numpy
-from xverify.worker import codec
+from xverify.messages import codec
 
 NUMBER = 3  # of the request: Start, Build, DeviceMemory
 

@@ -3,7 +3,7 @@
 import pytest
 from modelfiles import Opened, file
 
-from xverify.worker.messages_files import ReadPrecision
+from xverify.messages.files import ReadPrecision
 
 pytestmark = pytest.mark.slow
 

@@ -8,10 +8,10 @@ import pytest
 from xverify.errors import Crashed, Failed, NotInstalled, TimedOut
 from xverify.framework import formats
 from xverify.framework.modelfile import Signature, Tensor
+from xverify.messages import Block, Build, Prepare, Start
+from xverify.messages.files import Compute, ReadSignature
+from xverify.processes.worker import Worker
 from xverify.weights import npz
-from xverify.worker.messages import Block, Build, Prepare, Start
-from xverify.worker.messages_files import Compute, ReadSignature
-from xverify.worker.process import Worker
 from xverify.worker.session import Session
 
 FORMAT = '''

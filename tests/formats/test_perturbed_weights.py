@@ -7,8 +7,8 @@ import pytest
 from modelfiles import FILES, Opened, file
 
 from xverify.framework import formats
+from xverify.messages.files import Compute
 from xverify.weights import npz
-from xverify.worker.messages_files import Compute
 from xverify.workload.probe import perturb
 
 # What each runtime computes in float64 is the subject of other tests: here are those that compute in the precision of the file.

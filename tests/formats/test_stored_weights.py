@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from modelfiles import FILES, Opened, file
 
+from xverify.messages.files import ReadWeights
 from xverify.weights import npz
 from xverify.weights.relations import relate
 from xverify.weights.stored import Stored
-from xverify.worker.messages_files import ReadWeights
 
 
 def weights():

@@ -13,8 +13,8 @@ from test_zoo import SMALL, agree
 from xverify import host
 from xverify.environments import store as environments
 from xverify.framework.discovery import load
-from xverify.worker.command import interpreter as interpreter_of
-from xverify.worker.command import worker_command
+from xverify.processes.command import interpreter as interpreter_of
+from xverify.processes.command import worker_command
 from xverify.workload.spec import zoo
 
 PADDLE = load("paddle")

@@ -5,13 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from xverify import messages
 from xverify.errors import Crashed, Failed
 from xverify.reference.layers import Captured
 from xverify.reference.replayed import capture_layers, replay_layers
 from xverify.reference.truth import Truth
 from xverify.results.layers import LayerError, Layers
 from xverify.results.verdicts import Verdict
-from xverify.worker import messages
 
 
 def judged(verdict, **more):

@@ -8,19 +8,12 @@ import numpy as np
 import pytest
 
 from xverify.errors import Failed
+from xverify.messages.reference import Evaluate, Evaluated, FloorsMeasured, LayersListed, ListLayers, NoiseFloors
+from xverify.messages.soundness import Repeat, Repeated
 from xverify.progress import Listener
 from xverify.reference import truth
 from xverify.reference.build import Prepared, ReferenceProcess
 from xverify.weights import npz
-from xverify.worker.messages_reference import (
-    Evaluate,
-    Evaluated,
-    FloorsMeasured,
-    LayersListed,
-    ListLayers,
-    NoiseFloors,
-)
-from xverify.worker.messages_soundness import Repeat, Repeated
 from xverify.workload.spec import ModelSpec, TensorSpec
 
 SIZES = (1.0, 100.0)  # rms of the output in each case

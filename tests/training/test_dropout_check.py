@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from xverify.framework.dropout import DropoutCall, DropoutLayer, mask_key
+from xverify.messages.training import DropoutsListed
 from xverify.results.records import Check
 from xverify.training.dropout import draw, in_layout, judge_dropout
-from xverify.worker.messages_training import DropoutsListed
 
 SHAPE = (8, 6, 5, 5)
 

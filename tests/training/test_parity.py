@@ -6,6 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from xverify.errors import Crashed
+from xverify.messages import Done
+from xverify.messages.training import StepTaken, TrainingCaptured, TrainingState
 from xverify.progress import Listener
 from xverify.reference.build import ReferenceProcess
 from xverify.results.records import Check, Error, Layers
@@ -13,8 +15,6 @@ from xverify.results.verdicts import Verdict
 from xverify.training.checks import Local
 from xverify.training.learner import Learner
 from xverify.training.parity import TrainingParity
-from xverify.worker.messages import Done
-from xverify.worker.messages_training import StepTaken, TrainingCaptured, TrainingState
 from xverify.workload.optimizers import optimizer
 
 ROUNDED = (

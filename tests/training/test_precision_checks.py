@@ -7,13 +7,13 @@ import pytest
 
 from xverify import Recipe
 from xverify.framework.capture import LayerCall
+from xverify.messages.training import Scaling, StepTaken, TrainingCaptured
 from xverify.training.checks import Local, judge_update
 from xverify.training.compared import Coverage
 from xverify.training.gradients import judge_gradients
 from xverify.training.precision_checks import common_factor, judge_layers, judge_mixed
 from xverify.training.step import Distance, Step
 from xverify.verdict.findings import StepTruth
-from xverify.worker.messages_training import Scaling, StepTaken, TrainingCaptured
 from xverify.workload.optimizers import optimizer
 
 FLOAT16, BFLOAT16 = Recipe(precision="float16"), Recipe(precision="bfloat16")

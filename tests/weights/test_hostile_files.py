@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from xverify.errors import NotWritten, WeightsError
+from xverify.processes.reading import convert_weights, write_weights
 from xverify.weights import load_file, npz, save_file
-from xverify.worker.reading import convert_weights, write_weights
 
 ONES = np.ones(6, np.float32).reshape(2, 3)
 

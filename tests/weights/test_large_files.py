@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from xverify.errors import WeightsError
+from xverify.processes.reading import convert_weights
 from xverify.weights import digest, load_file, npz, open_file, safetensors, save_file
-from xverify.worker.reading import convert_weights
 
 MIB = 2**20
 EACH, COUNT = 6, 24  # MiB of an array, and arrays of a file

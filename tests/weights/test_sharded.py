@@ -13,8 +13,8 @@ from conftest import write_folder
 
 from xverify.checking.weights import read_stored
 from xverify.errors import WeightsError
+from xverify.processes.reading import convert_weights
 from xverify.weights import digest, load_file, open_file, save_file, sharded
-from xverify.worker.reading import convert_weights
 
 RNG = np.random.default_rng(0)
 SHAPES = {"fc1.weight": (6, 8), "fc1.bias": (6,), "fc2.weight": (3, 6), "fc2.bias": (3,)}  # of the port of write_folder
@@ -278,7 +278,7 @@ import re, sys
 from pathlib import Path
 from xverify.weights import load_file, npz
 from xverify.worker import weight_files
-from xverify.worker.messages_weights import ReadFile
+from xverify.messages.weights import ReadFile
 
 def peak():
     return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024

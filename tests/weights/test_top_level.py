@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from xverify.messages import Build, Start
+from xverify.messages.reference import FindUnused
 from xverify.weights import npz
 from xverify.weights.names import rename, rename_layers
-from xverify.worker.messages import Build, Start
-from xverify.worker.messages_reference import FindUnused
 from xverify.worker.session import Session
 
 

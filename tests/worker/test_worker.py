@@ -9,10 +9,7 @@ import psutil
 import pytest
 from conftest import MODEL, write_folder
 
-from xverify.weights import digest, npz
-from xverify.worker import codec
-from xverify.worker.codec import Refusal
-from xverify.worker.messages import (
+from xverify.messages import (
     Block,
     Build,
     Capture,
@@ -28,7 +25,10 @@ from xverify.worker.messages import (
     Stop,
     Timed,
     Warm,
+    codec,
 )
+from xverify.messages.codec import Refusal
+from xverify.weights import digest, npz
 from xverify.worker.session import Session
 from xverify.workload import probe
 from xverify.workload.keys import case_key

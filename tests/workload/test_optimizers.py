@@ -8,7 +8,7 @@ import pytest
 from conftest import OPTIMIZERS
 
 from xverify.errors import UsageError
-from xverify.worker.codec import from_plain, to_plain
+from xverify.messages.codec import from_plain, to_plain
 from xverify.workload import optimizers
 from xverify.workload.optimizers import Optimizer, optimizer
 from xverify.workload.recipe import Recipe

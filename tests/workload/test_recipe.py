@@ -7,8 +7,8 @@ import pytest
 
 from xverify import Group, Recipe, Schedule
 from xverify.errors import SpecError, UsageError
+from xverify.messages.codec import from_plain, to_plain
 from xverify.reference.request import resolve
-from xverify.worker.codec import from_plain, to_plain
 from xverify.workload.optimizers import Optimizer, optimizer, update
 from xverify.workload.options import RunSettings
 from xverify.workload.recipe import averaged, clip_factors, micro_batches

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..engine.budget import Clock
+from ..processes.worker import Worker
 from ..progress import Listener
 from ..results.precision import Precision
 from ..results.verdicts import Verdict
 from ..verdict.layers import merged
-from ..worker.process import Worker
 from . import sequence
 from .candidate import Candidate, Target
 from .computing import INPUTS, Cases, Computed

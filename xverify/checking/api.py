@@ -9,11 +9,11 @@ from typing import Any
 from ..errors import UsageError
 from ..framework import formats
 from ..framework.modelfile import ModelFile
+from ..processes.space import temporary_folder
 from ..progress import Listener
 from ..reference.request import check_cores
 from ..results.file import write
 from ..results.records import Result
-from ..worker.space import temporary_folder
 from ..workload.declaration import build, declared
 from ..workload.declaration import check as check_values
 from .figures import conditions

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from ..errors import Failed, SubjectError
 from ..framework.modelfile import ModelFile
+from ..processes.worker import Worker
 from ..progress import Listener
 from ..results.layers import Layers
 from ..results.precision import Precision, Quantisation
-from ..worker.process import Worker
 from .computing import Cases, Computed
 from .judge import Judged
 from .meaning import Meaning

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
+from ..processes.worker import Worker
 from ..verdict.judgement import doubtful
 from ..verdict.ratios import Floor
-from ..worker.process import Worker
 from .judge import Judged
 from .meaning import Floors, Meaning, evaluated, more_perturbed
 from .subject import Opened

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from .. import host
 from ..errors import Failed, SubjectError
+from ..messages.files import ReadWeights
+from ..messages.graph import FindDivergence
+from ..processes.worker import Worker
 from ..weights import npz
 from ..weights.findings import sentences
 from ..weights.relations import Relation, relate
 from ..weights.stored import Stored
-from ..worker.messages_files import ReadWeights
-from ..worker.messages_graph import FindDivergence
-from ..worker.process import Worker
 from .axes import turned_inputs
 from .computing import Cases, Computed
 from .judge import Judged

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import Crashed, NotInstalled, SubjectError, TimedOut, Unsupported
+from ..messages.graph import EvaluateGraph, GraphEvaluated
+from ..processes.worker import Worker
 from ..results.layers import named
 from ..verdict.limits import UNIT
 from ..verdict.local import sampled
@@ -18,8 +20,6 @@ from ..verdict.ratios import Floor, all_within_limits
 from ..verdict.sizes import rms
 from ..weights import npz
 from ..weights.canonical import Array
-from ..worker.messages_graph import EvaluateGraph, GraphEvaluated
-from ..worker.process import Worker
 from ..workload import probe
 from ..workload.keys import only_case
 from .subject import Opened, compute, compute_redrawn

@@ -12,6 +12,10 @@ from ..environments import store as environments
 from ..errors import SubjectError, UsageError, XverifyError
 from ..framework import discovery
 from ..framework.adapter import Framework
+from ..messages import Started
+from ..messages.graph import CompareWeights
+from ..processes.command import interpreter
+from ..processes.worker import Worker
 from ..progress import Listener
 from ..reference import summary, truth
 from ..reference.build import JUDGED_ITEMS, Export, Prepared, ReferenceProcess, prepare
@@ -20,10 +24,6 @@ from ..reference.subjects import order
 from ..reference.truth import Truth
 from ..results.records import Error, ReferenceSummary, WeightsSummary
 from ..weights import npz
-from ..worker.command import interpreter
-from ..worker.messages import Started
-from ..worker.messages_graph import CompareWeights
-from ..worker.process import Worker
 from ..workload import probe
 from ..workload.code import Code, parse
 from ..workload.options import OWN_WEIGHTS, RunSettings

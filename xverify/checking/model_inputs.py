@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
+from .. import messages
 from ..errors import Failed, UsageError
 from ..framework.modelfile import Signature, Tensor
+from ..messages import reference as messages_reference
+from ..messages.reference import ParametersRead
 from ..reference.build import ReferenceProcess, build_question
 from ..weights import npz
 from ..weights.canonical import Array
-from ..worker import messages, messages_reference
-from ..worker.messages_reference import ParametersRead
 from ..workload.keys import case_key
 from ..workload.spec import BATCH, ModelSpec, TensorSpec
 from .cases import Input, settle

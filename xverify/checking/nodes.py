@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import SubjectError
+from ..messages.graph import CaptureNodes, ReplayGraph, TakeBranches
+from ..processes.worker import Worker
 from ..results.layers import Layers
 from ..verdict.layers import summarise
-from ..worker.messages_graph import CaptureNodes, ReplayGraph, TakeBranches
-from ..worker.process import Worker
 from .subject import Opened
 
 CASE = 0  # the case on which nodes are always judged

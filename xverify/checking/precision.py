@@ -10,6 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import Crashed, SubjectError, TimedOut
+from ..messages.files import ReadPrecision
+from ..messages.graph import CompareRoundedWeights, DescribeGraph, EvaluateRounding
+from ..processes.worker import Worker
 from ..results.layers import LayerError, Layers
 from ..results.precision import Precision
 from ..results.verdicts import Verdict
@@ -18,9 +21,6 @@ from ..verdict.limits import UNIT, UNITS
 from ..verdict.ratios import Floor
 from ..weights import npz
 from ..weights.canonical import Array
-from ..worker.messages_files import ReadPrecision
-from ..worker.messages_graph import CompareRoundedWeights, DescribeGraph, EvaluateRounding
-from ..worker.process import Worker
 from ..workload.keys import case_key
 from .computing import INPUTS, Cases, Computed
 from .judge import Judged, conversion, exact_conversion, renamed

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..errors import SubjectError
+from ..messages.graph import RankLayers
 from ..results.precision import Precision, Quantisation
 from ..results.verdicts import Verdict
-from ..worker.messages_graph import RankLayers
 from .judge import Judged
 from .precision import Converted, Sides
 

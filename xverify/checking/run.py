@@ -14,14 +14,14 @@ from ..engine.budget import Clock, overrun
 from ..errors import Failed, SubjectError, UsageError
 from ..framework import discovery, formats
 from ..framework.modelfile import ModelFile
+from ..messages.graph import DescribeGraph
+from ..processes.command import interpreter
+from ..processes.worker import Worker
 from ..progress import Listener
 from ..results.records import Host, InputsSummary, ReferenceSummary, Result, Row, Settings, WeightsSummary, overall
 from ..results.verdicts import Outcome, Verdict
 from ..verdict.judgement import demanded
 from ..verdict.outputs import RULE
-from ..worker.command import interpreter
-from ..worker.messages_graph import DescribeGraph
-from ..worker.process import Worker
 from . import model, sequence
 from .answers import Answers
 from .candidate import REFERENCE, Candidate, Target

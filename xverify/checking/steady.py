@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import NotInstalled, SubjectError, Unsupported
+from ..messages.files import FindRandomOperators
+from ..messages.graph import DescribeGraph
+from ..processes.worker import Worker
 from ..results.records import Error
 from ..results.verdicts import Verdict
 from ..verdict.limits import UNIT, growth
 from ..verdict.sizes import rms
 from ..weights.canonical import Array
-from ..worker.messages_files import FindRandomOperators
-from ..worker.messages_graph import DescribeGraph
-from ..worker.process import Worker
 from .judge import Judged
 from .meaning import Outputs
 from .subject import Opened, compute

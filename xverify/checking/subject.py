@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from .. import messages
 from ..environments import store as environments
 from ..errors import Failed
 from ..framework.modelfile import ModelFile, Signature, Tensor
+from ..messages.files import Compute, ReadSignature
+from ..processes.worker import Worker
 from ..progress import Listener
 from ..weights import npz
 from ..weights.canonical import Array
-from ..worker import messages
-from ..worker.messages_files import Compute, ReadSignature
-from ..worker.process import Worker
 from ..workload.keys import case_key
 from ..workload.options import ALLOCATORS
 from .matching import Matching, turn, turn_back

@@ -8,20 +8,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .. import messages
 from ..engine.stages import Built, History
 from ..engine.timed import TimedCandidate
 from ..errors import Failed
 from ..framework import discovery
 from ..framework.adapter import Framework
+from ..processes.command import interpreter
+from ..processes.worker import Worker
 from ..reference.build import Prepared, build_question
 from ..results.records import Error, Row, Speed
 from ..results.verdicts import Verdict
 from ..verdict.steadiness import change
 from ..weights import npz
 from ..weights.canonical import Array
-from ..worker import messages
-from ..worker.command import interpreter
-from ..worker.process import Worker
 from ..workload.keys import case_key
 from ..workload.options import ALLOCATORS
 from ..workload.request import Request

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from .. import host
 from ..engine.process_runs import ProcessRuns
 from ..framework.modelfile import Tensor
+from ..processes import allocator
 from ..results.records import Result, Row, Settings, overall
 from ..results.verdicts import Outcome
 from ..timing.noise import Seen
-from ..worker import allocator
 from ..workload.options import ALLOCATORS, EFFORTS
 from .figures import unmet
 from .judge import CONVERSION, RUNTIME, conversion

@@ -8,11 +8,11 @@ from .. import weights
 from ..errors import SubjectError, UsageError, WeightsError
 from ..framework import formats
 from ..framework.modelfile import ModelFile, by_name
+from ..processes.reading import convert_weights, read_graph
+from ..processes.space import temporary_folder
 from ..progress import Listener
 from ..weights import sharded
 from ..weights.stored import Stored
-from ..worker.reading import convert_weights, read_graph
-from ..worker.space import temporary_folder
 from .explaining import stored_weights
 from .options import CheckSettings
 from .subject import make_worker, open_file

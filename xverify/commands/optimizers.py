@@ -11,6 +11,7 @@ from ..environments import store as environments
 from ..errors import UsageError, nearest
 from ..framework import discovery as frameworks
 from ..framework.adapter import Framework
+from ..processes.space import temporary_folder
 from ..report.progress import progress_listener
 from ..report.style import STYLES
 from ..report.tables import borderless
@@ -20,7 +21,6 @@ from ..results.records import plain
 from ..results.verdicts import Verdict
 from ..training.optimizer_check import EQUAL_RHO
 from ..training.optimizer_probe import MODEL, PROBED, Probed, probe
-from ..worker.space import temporary_folder
 from ..workload.options import named
 from ..workload.spec import find_model
 from ._arguments import Parser, add, values

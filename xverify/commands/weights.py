@@ -9,10 +9,10 @@ from rich.console import Console
 
 from .. import weights, writing
 from ..errors import UsageError, WeightsError
+from ..processes.reading import convert_weights, write_weights
+from ..processes.space import temporary_folder
 from ..reference.build import export_onnx
 from ..report.terminal import Output
-from ..worker.reading import convert_weights, write_weights
-from ..worker.space import temporary_folder
 from ..workload.options import named
 from ..workload.spec import find_model
 from ._arguments import Parser, add

@@ -9,10 +9,10 @@ from ..checking.figures import conditions
 from ..checking.options import CheckSettings
 from ..errors import UsageError, nearest
 from ..framework import formats
+from ..processes.space import temporary_folder
 from ..progress import Listener
 from ..results.file import write
 from ..results.records import Result
-from ..worker.space import temporary_folder
 from ..workload.declaration import build, check, declared
 from .options import ConvertSettings, handed_on
 from .run import Conversion

@@ -14,6 +14,7 @@ from ..checking.options import CheckSettings
 from ..checking.run import Check
 from ..checking.timed import ModelSource
 from ..framework import formats
+from ..processes.space import temporary_folder
 from ..progress import Listener
 from ..reference import summary
 from ..reference.build import Export, Prepared
@@ -21,7 +22,6 @@ from ..reference.truth import Truth
 from ..results.records import Result, Row
 from ..results.verdicts import Outcome, SpeedVerdict, Verdict
 from ..weights import npz
-from ..worker.space import temporary_folder
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
 

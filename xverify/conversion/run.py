@@ -9,23 +9,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .. import host
+from .. import host, messages
 from ..checking.options import CheckSettings
 from ..environments import store as environments
 from ..errors import Failed, NotInstalled, Unsupported, UsageError
 from ..framework import converter, discovery
 from ..framework.adapter import Framework
 from ..framework.converter import Step
+from ..messages.conversion import Convert
+from ..processes.command import interpreter
+from ..processes.worker import Worker
 from ..progress import Listener
 from ..reference import build, truth
 from ..reference.build import Prepared, ReferenceProcess
 from ..reference.request import resolve
 from ..reference.subjects import REFERENCE
 from ..results.records import Result
-from ..worker import messages
-from ..worker.command import interpreter
-from ..worker.messages_conversion import Convert
-from ..worker.process import Worker
 from ..workload.options import OWN_WEIGHTS, RunSettings
 from ..workload.request import Request
 from ..workload.spec import ModelFolder

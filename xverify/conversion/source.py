@@ -8,16 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
-from .. import host
+from .. import host, messages
 from ..errors import SubjectError, UsageError, nearest
 from ..framework import discovery
+from ..messages.reference import Evaluate
+from ..processes.command import interpreter
+from ..processes.worker import Worker
 from ..progress import Listener
 from ..weights import npz
 from ..weights.canonical import Array
-from ..worker import messages
-from ..worker.command import interpreter
-from ..worker.messages_reference import Evaluate
-from ..worker.process import Worker
 from ..workload.code import parse
 from ..workload.keys import case_key
 from ..workload.spec import BATCH, ModelFolder, find_model, load_folder

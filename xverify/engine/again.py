@@ -9,12 +9,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..messages import Block, ReleaseMemory, Warm
+from ..processes.worker import Worker
 from ..results.records import Sample
 from ..timing import statistics
 from ..timing.noise import LIMIT, TICK, WINDOW_TICKS, Gate, look, used
 from ..timing.speed import Measurements
-from ..worker.messages import Block, ReleaseMemory, Warm
-from ..worker.process import Worker
 
 ATTEMPTS = 3  # how often a block is timed until it is quiet
 PAIRS, MOST_PAIRS = 8, 200  # pairs of calls

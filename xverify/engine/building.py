@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from .. import messages
 from ..errors import Unsupported
+from ..messages.own_step import PrepareOwnStep
+from ..messages.training import PrepareTraining, TrainingPrepared
+from ..processes.worker import Worker
 from ..reference.build import Export, Prepared, build_question
 from ..reference.folding import Folding
-from ..worker import messages
-from ..worker.messages_own_step import PrepareOwnStep
-from ..worker.messages_training import PrepareTraining, TrainingPrepared
-from ..worker.process import Worker
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
 from .stages import Built, Subject

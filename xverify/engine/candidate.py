@@ -8,7 +8,10 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from .. import messages
 from ..errors import SubjectError, Unsupported
+from ..messages.training import TrainingPrepared
+from ..processes.worker import Worker
 from ..progress import Listener
 from ..reference.build import Export, Prepared
 from ..reference.folding import Folding
@@ -20,9 +23,6 @@ from ..results.verdicts import Verdict
 from ..training.learner import Learner
 from ..verdict.judgement import demanded, distance, doubtful
 from ..verdict.limits import EQUAL_RHO
-from ..worker import messages
-from ..worker.messages_training import TrainingPrepared
-from ..worker.process import Worker
 from ..workload.objective import has_own_step
 from ..workload.request import Request
 from ..workload.spec import ModelFolder

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import Crashed, SubjectError, TimedOut
+from ..messages.soundness import CallAsUser, Repeat
+from ..processes.worker import Worker
 from ..reference.build import Prepared
 from ..reference.truth import Truth
-from ..worker.messages_soundness import CallAsUser, Repeat
-from ..worker.process import Worker
 from . import judging
 from .stages import Calls, Repeated
 

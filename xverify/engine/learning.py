@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Protocol, TypeVar
 
+from ..processes.worker import Worker
 from ..reference.build import Prepared, ReferenceProcess
 from ..results.precision import Precision
 from ..results.records import Error, Training
 from ..training.learner import Learner
 from ..training.own_parity import OwnStepParity
 from ..training.parity import TrainingParity
-from ..worker.process import Worker
 from ..workload.objective import has_own_step
 from ..workload.request import Request
 from .stages import Built, Subject, Warmed

@@ -15,12 +15,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from .. import host
+from .. import host, messages
+from ..processes.worker import Worker
 from ..results.records import Memory, Sample
 from ..timing import plan
 from ..timing.noise import Gate, look
-from ..worker import messages
-from ..worker.process import Worker
 from ..workload.request import Request
 from ..workload.spec import ModelSpec
 from .stages import Repeated, TimedBlock

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from typing import Generic, TypeVar
 
+from .. import messages
+from ..processes.worker import Worker
 from ..progress import Listener
 from ..results.records import Speed
 from ..timing import plan
 from ..timing.noise import Seen
 from ..timing.speed import speeds
-from ..worker import messages
-from ..worker.process import Worker
 from ..workload.request import Request
 from . import rounds
 from .budget import Clock

@@ -17,6 +17,8 @@ from .. import __version__, host
 from ..errors import SubjectError
 from ..framework import discovery
 from ..framework.adapter import Framework
+from ..processes.space import temporary_folder
+from ..processes.worker import Worker
 from ..progress import Listener
 from ..receipts.keeping import Keeper
 from ..reference import activations, build, summary, truth
@@ -28,8 +30,6 @@ from ..results.records import Host, Result, Speed, WeightsSummary, overall
 from ..timing.noise import Seen
 from ..timing.speed import speeds
 from ..verdict import outputs
-from ..worker.process import Worker
-from ..worker.space import temporary_folder
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
 from . import learning, memory, replaying

@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import ClassVar
 
+from .. import messages
 from ..errors import Crashed, Failed, SubjectError
+from ..messages.training import TrainingPrepared
+from ..processes.worker import Worker
 from ..progress import Listener
 from ..results.records import Error, ProcessRun
 from ..timing.noise import Gate
 from ..timing.speed import Measurements
-from ..worker import messages
-from ..worker.messages_training import TrainingPrepared
-from ..worker.process import Worker
 from ..workload.request import Request
 from . import measuring
 from .again import Again, measure_again

@@ -13,15 +13,16 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from .. import messages
+from ..messages import reference as messages_reference
+from ..messages.reference import Fault
+from ..processes.worker import Worker
 from ..progress import Listener
 from ..reference.build import Prepared, ReferenceProcess, build_question
 from ..reference.layers import Captured, LayerReplay
 from ..results.records import Layers
 from ..results.verdicts import Verdict
 from ..verdict.layers import summarise
-from ..worker import messages, messages_reference
-from ..worker.messages_reference import Fault
-from ..worker.process import Worker
 from ..workload.options import RunSettings
 from ..workload.request import Request
 from ..workload.spec import ModelFolder

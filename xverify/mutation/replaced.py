@@ -12,10 +12,10 @@ import numpy as np
 
 from ..errors import Failed, Unsupported, XverifyError
 from ..framework.capture import returned_key
+from ..messages.reference import Fault, FaultyCalls, ListFaults
+from ..processes.worker import Worker
 from ..reference.layers import CAPTURED_CASE, Captured, LayerReplay
 from ..weights import npz
-from ..worker.messages_reference import Fault, FaultyCalls, ListFaults
-from ..worker.process import Worker
 
 
 class NotPlanted(XverifyError):

@@ -10,17 +10,17 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from .. import messages
 from ..errors import UsageError
 from ..framework.adapter import Framework
+from ..messages.training import PlantMistake, PrepareTraining
+from ..processes.worker import Worker
 from ..progress import Listener
 from ..reference.build import build_question
 from ..results.records import Check
 from ..results.verdicts import Verdict
 from ..training.learner import Learner
 from ..training.parity import TrainingParity
-from ..worker import messages
-from ..worker.messages_training import PlantMistake, PrepareTraining
-from ..worker.process import Worker
 from ..workload.losses import Objective
 from ..workload.objective import has_own_step
 from ..workload.optimizers import optimizer

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from ..framework.adapter import Framework
 from ..framework.discovery import parse_subject
+from ..processes.space import temporary_folder
+from ..processes.worker import Worker
 from ..progress import Listener
 from ..reference.build import Prepared, ReferenceProcess, prepare, reference_workers
 from ..reference.request import resolve
-from ..worker.process import Worker
-from ..worker.space import temporary_folder
 from ..workload.options import RunSettings
 from ..workload.request import Request
 from ..workload.spec import ModelFolder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..errors import Crashed, SubjectError, TimedOut
 from ..framework.adapter import Activations
-from ..worker import messages_reference
+from ..messages import reference as messages_reference
 from .build import Prepared, ReferenceProcess
 
 

@@ -9,20 +9,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from .. import host
+from .. import host, messages
 from ..errors import Crashed, SubjectError, TimedOut, Unsupported, WeightsError
 from ..framework import discovery
+from ..messages import reference as messages_reference
+from ..messages.soundness import BuildAgain
+from ..messages.weights import ReadFile
+from ..processes.command import interpreter
+from ..processes.reading import convert_weights
+from ..processes.worker import Worker
 from ..progress import Listener
 from ..weights import check, digest, normal_form, npz
 from ..weights import onnx as onnx_weights
 from ..weights import torch as torch_weights
 from ..weights.canonical import check_shapes
-from ..worker import messages, messages_reference
-from ..worker.command import interpreter
-from ..worker.messages_soundness import BuildAgain
-from ..worker.messages_weights import ReadFile
-from ..worker.process import Worker
-from ..worker.reading import convert_weights
 from ..workload import probe
 from ..workload.objective import objective_of
 from ..workload.options import OWN_WEIGHTS

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
+from .. import messages
+from ..messages import reference as messages_reference
+from ..processes.worker import Worker
 from ..results.records import Layers
 from ..verdict.findings import ReplayReport, Rounding
 from ..verdict.layers import summarise
 from ..verdict.matching import Matching, Place, match
-from ..worker import messages, messages_reference
-from ..worker.process import Worker
 from .build import JUDGED_ITEMS, Prepared, ReferenceProcess
 
 CAPTURED_CASE = 0  # the input case whose layers are always compared

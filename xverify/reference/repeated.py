@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import Crashed, SubjectError, TimedOut
-from ..worker.messages_soundness import Repeat, Repeated
+from ..messages.soundness import Repeat, Repeated
 from .build import Prepared, ReferenceProcess, first_inputs
 
 ITEMS = 2  # of the input on which a reference runs twice, where it draws no random numbers

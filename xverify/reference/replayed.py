@@ -12,15 +12,16 @@ from pathlib import Path
 
 import numpy as np
 
+from .. import messages
 from ..errors import Crashed, Failed, SubjectError, TimedOut
+from ..messages import reference as messages_reference
+from ..processes.worker import Worker
 from ..results.records import Layers
 from ..results.verdicts import Verdict
 from ..verdict.findings import Rounding
 from ..verdict.layers import merged
 from ..weights import npz
 from ..weights.canonical import Array
-from ..worker import messages, messages_reference
-from ..worker.process import Worker
 from .build import Prepared, ReferenceProcess
 from .layers import Captured, LayerReplay
 from .truth import Spread, Truth

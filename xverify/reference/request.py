@@ -10,7 +10,7 @@ from typing import Any
 
 from .. import host
 from ..errors import Failed, UsageError
-from ..worker import allocator
+from ..processes import allocator
 from ..workload import optimizers
 from ..workload.declaration import check, check_task, declared
 from ..workload.objective import has_own_step

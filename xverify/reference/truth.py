@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import Crashed, SpecError, SubjectError, TimedOut, Unsupported
+from ..messages import reference as messages_reference
 from ..verdict import outputs as verdict
 from ..verdict.tables import is_vague, spread, stands_for_others
 from ..weights import npz
 from ..weights.canonical import Array
-from ..worker import messages_reference
 from ..workload import probe
 from .build import Prepared, ReferenceProcess, first_inputs
 from .repeated import randomness, run_twice

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..errors import Crashed, SubjectError, TimedOut
+from ..messages.reference import Evaluate
 from ..verdict.ratios import Floor, all_within_limits
 from ..weights import npz
 from ..weights.canonical import Array
-from ..worker.messages_reference import Evaluate
 from ..workload import probe
 from ..workload.keys import only_case
 from .build import Prepared, ReferenceProcess

@@ -21,12 +21,12 @@ from pathlib import Path
 from .. import host
 from ..errors import SubjectError
 from ..framework import discovery as frameworks
+from ..messages import Block, Load, Prepare, Warm
+from ..processes.command import interpreter, worker_command
+from ..processes.worker import Worker
 from ..reference.build import build_question
 from ..timing import statistics as timing
 from ..weights import npz
-from ..worker.command import interpreter, worker_command
-from ..worker.messages import Block, Load, Prepare, Warm
-from ..worker.process import Worker
 from ..workload import probe
 from ..workload.spec import find_model
 from .check import Check

@@ -23,10 +23,10 @@ from typing import Any
 
 import psutil
 
+from ..messages import Block, Load, Prepare, Start, Warm
+from ..messages.training import PrepareTraining
 from ..reference.build import build_question
 from ..weights import npz
-from ..worker.messages import Block, Load, Prepare, Start, Warm
-from ..worker.messages_training import PrepareTraining
 from ..worker.session import Session
 from ..workload import datasets as data
 from ..workload import probe

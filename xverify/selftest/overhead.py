@@ -14,8 +14,8 @@ from pathlib import Path
 from .. import host
 from ..errors import SubjectError
 from ..framework import discovery as frameworks
+from ..processes.command import Command, worker_command
 from ..reference.build import export_onnx
-from ..worker.command import Command, worker_command
 from ..workload.spec import find_model
 from . import byhand
 from .check import Check

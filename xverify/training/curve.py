@@ -14,13 +14,13 @@ from itertools import accumulate
 from pathlib import Path
 
 from ..errors import Failed
+from ..messages.training import LossCurve, TrainingState
+from ..processes.worker import Worker
 from ..reference.build import Prepared, ReferenceProcess
 from ..results.records import Curve
 from ..results.verdicts import Verdict
 from ..verdict.limits import UNITS
 from ..weights import npz
-from ..worker.messages_training import LossCurve, TrainingState
-from ..worker.process import Worker
 from ..workload import probe
 
 REPLICAS = 3

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import SubjectError
-from ..worker.messages_training import CaptureTraining, TrainingState, Trajectory
-from ..worker.process import Worker
+from ..messages.training import CaptureTraining, TrainingState, Trajectory
+from ..processes.worker import Worker
 
 
 def where_it_diverges(worker: Worker, start: TrainingState, step: int, inputs: Path, layers: tuple[str, ...]) -> str:

@@ -17,20 +17,13 @@ import numpy as np
 
 from ..framework.adapter import Framework
 from ..framework.dropout import DropoutCall, DropoutLayer, mask_key
+from ..messages.training import DropoutsListed, GradientFloors, ListDropouts, MaskedPass, TrainingState, TrainingTruth
 from ..reference.build import Prepared, ReferenceProcess
 from ..results.records import Check
 from ..results.verdicts import Verdict
 from ..verdict.findings import StepTruth
 from ..weights import npz
 from ..weights.canonical import Array
-from ..worker.messages_training import (
-    DropoutsListed,
-    GradientFloors,
-    ListDropouts,
-    MaskedPass,
-    TrainingState,
-    TrainingTruth,
-)
 from ..workload import probe
 from .checks import Local, judge_loss
 from .compared import Coverage

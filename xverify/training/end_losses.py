@@ -17,14 +17,14 @@ from pathlib import Path
 
 import numpy as np
 
+from ..messages.training import LossCurve, TrainingState
+from ..processes.worker import Worker
 from ..reference.build import Prepared, ReferenceProcess, is_statistic
 from ..results.records import EndLosses
 from ..results.verdicts import EndVerdict
 from ..timing.statistics import interval
 from ..weights import npz
 from ..weights.canonical import Changed
-from ..worker.messages_training import LossCurve, TrainingState
-from ..worker.process import Worker
 from ..workload import probe
 
 STEPS = 100  # of each training, without --steps

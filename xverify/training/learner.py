@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..worker.messages_training import StepTaken, TrainingCaptured
-from ..worker.process import Worker
+from ..messages.training import StepTaken, TrainingCaptured
+from ..processes.worker import Worker
 from ..workload.optimizers import Optimizer
 
 

@@ -13,14 +13,14 @@ import numpy as np
 from .. import host
 from ..errors import Unsupported
 from ..framework.adapter import Framework
+from ..messages.training import ApplyGradients, PrepareTraining, TrainingState
+from ..processes.command import interpreter
+from ..processes.worker import Worker
 from ..progress import Listener
 from ..reference.build import build_question
 from ..results.verdicts import Verdict
 from ..weights import npz
 from ..weights.canonical import Array
-from ..worker.command import interpreter
-from ..worker.messages_training import ApplyGradients, PrepareTraining, TrainingState
-from ..worker.process import Worker
 from ..workload import datasets as data
 from ..workload.keys import state_key
 from ..workload.optimizers import VARIANTS, Optimizer, optimizer, update

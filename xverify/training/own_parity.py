@@ -12,6 +12,15 @@ from pathlib import Path
 
 import numpy as np
 
+from .. import messages
+from ..messages.own_step import (
+    ComputeOwnTruth,
+    ExplainOwnStep,
+    OwnStepsTaken,
+    TakeOwnSteps,
+    TrainOwnSteps,
+    WriteOwnVariant,
+)
 from ..reference.build import Prepared, ReferenceProcess
 from ..results.records import Check, Error, Training
 from ..results.training import OWN_STEP
@@ -20,15 +29,6 @@ from ..verdict.limits import EQUAL_RHO
 from ..verdict.own_step import OwnStepTruth
 from ..weights import npz
 from ..weights.canonical import Array
-from ..worker import messages
-from ..worker.messages_own_step import (
-    ComputeOwnTruth,
-    ExplainOwnStep,
-    OwnStepsTaken,
-    TakeOwnSteps,
-    TrainOwnSteps,
-    WriteOwnVariant,
-)
 from .checks import MORE_ROUNDING, iterated_vectors
 from .compared import Compared, Coverage, rms, rounding_alone
 from .conclusion import training_error

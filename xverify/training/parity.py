@@ -14,18 +14,10 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from .. import messages
 from ..errors import Crashed, Failed, SubjectError, TimedOut
-from ..reference.build import Prepared, ReferenceProcess
-from ..reference.inputs import fewer_items
-from ..reference.repeated import training_randomness
-from ..results.records import Check, Curve, Error, Layers, Training
-from ..results.verdicts import Verdict
-from ..verdict.findings import StepTruth
-from ..verdict.layers import summarise
-from ..weights import normal_form, npz
-from ..weights.canonical import Array
-from ..worker import messages, messages_reference
-from ..worker.messages_training import (
+from ..messages import reference as messages_reference
+from ..messages.training import (
     CaptureTraining,
     GradientFloors,
     LossCurve,
@@ -38,7 +30,16 @@ from ..worker.messages_training import (
     TrainingTruth,
     Trajectory,
 )
-from ..worker.process import Worker
+from ..processes.worker import Worker
+from ..reference.build import Prepared, ReferenceProcess
+from ..reference.inputs import fewer_items
+from ..reference.repeated import training_randomness
+from ..results.records import Check, Curve, Error, Layers, Training
+from ..results.verdicts import Verdict
+from ..verdict.findings import StepTruth
+from ..verdict.layers import summarise
+from ..weights import normal_form, npz
+from ..weights.canonical import Array
 from ..workload.loss_mistakes import WrongLoss, wrong_losses
 from ..workload.losses import Objective
 from ..workload.objective import REFERENCE, objective_of

@@ -11,10 +11,10 @@ from statistics import median
 
 import numpy as np
 
+from ..messages.training import Scaling, StepTaken, TrainingCaptured
 from ..results.records import Check
 from ..results.verdicts import Verdict
 from ..weights.canonical import Array
-from ..worker.messages_training import Scaling, StepTaken, TrainingCaptured
 from ..workload.recipe import Recipe
 from .optimizer_check import EQUAL_RHO
 from .recipe_checks import distance, of_rounding, trained, vague_gradients

@@ -37,7 +37,7 @@ class Step:
 
     index: of the state. number: of steps before this one.
     taken: the results of the subject: "gradient/name", "weight/name", "state/name/index", "axes/name" (see
-        framework.training.Training.factored); with a recipe also what messages_training.TrainingStep lists.
+        framework.training.Training.factored); with a recipe also what messages.training.TrainingStep lists.
     before: the weights before the step, as the subject stores them. optimizer_state: of the reference before the step.
     exact: "gradient/name" and "statistic/name" in float64, and after "noise/" the rms of the noise of each of their values.
     truth: the noise floors of these.

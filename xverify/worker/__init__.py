@@ -1,5 +1,4 @@
-"""The worker process of one subject: code of the parent, messages, and code of the worker.
+"""The worker process of one subject (``python -m xverify.worker``): it answers the requests in ``messages``.
 
-It may import environments (in the parent), replay (in the worker of the reference, when it is needed), framework, and everything
-below those.
+It may import messages, replay (in the worker of the reference, when it is needed), framework, and everything below those.
 """

@@ -1,6 +1,6 @@
 """Entry point of ``python -m xverify.worker``, which the parent process starts."""
 
-from . import limits
+from ..messages import limits
 
 
 def main() -> None:

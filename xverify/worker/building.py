@@ -8,16 +8,16 @@ import sys
 from functools import partial
 from pathlib import Path
 
+from .. import messages
 from ..errors import NotInstalled
 from ..framework import formats
 from ..framework.adapter import Source
 from ..framework.objective import loss_function
+from ..messages import Build, Built, DeviceMemoryRead, Digested, Done, Start, Started
 from ..weights import canonical, npz
 from ..weights.names import rename, rename_all
 from ..weights.proposals import Undeclared, with_proposal
 from ..workload.losses import TARGET
-from . import messages
-from .messages import Build, Built, DeviceMemoryRead, Digested, Done, Start, Started
 from .state import Handlers, State
 
 

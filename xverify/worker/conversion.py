@@ -7,8 +7,8 @@ from pathlib import Path
 from ..errors import Failed, XverifyError
 from ..framework import converter
 from ..framework.converter import Job
+from ..messages.conversion import Convert, Converted
 from ..weights import npz
-from .messages_conversion import Convert, Converted
 from .state import Handlers, State
 
 LONGEST = 600  # characters of an error that a message quotes

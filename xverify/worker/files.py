@@ -11,13 +11,7 @@ import numpy as np
 
 from ..errors import Failed, NotInstalled, SubjectError
 from ..framework.modelfile import Change, ModelFile, Signature
-from ..results.precision import Precision
-from ..weights import npz
-from ..weights.canonical import Array
-from ..workload import probe
-from ..workload.keys import case_key
-from .fed import feed
-from .messages_files import (
+from ..messages.files import (
     Compute,
     Computed,
     FindRandomOperators,
@@ -29,6 +23,12 @@ from .messages_files import (
     SignatureRead,
     WeightsRead,
 )
+from ..results.precision import Precision
+from ..weights import npz
+from ..weights.canonical import Array
+from ..workload import probe
+from ..workload.keys import case_key
+from .fed import feed
 from .state import Handlers, State
 
 

@@ -11,11 +11,7 @@ import numpy as np
 
 from ..errors import Failed, NotInstalled, SubjectError
 from ..framework.modelfile import ModelFile
-from ..verdict.findings import ReplayReport
-from ..weights import npz
-from ..weights.canonical import Array
-from ..workload.keys import case_key
-from .messages_graph import (
+from ..messages.graph import (
     BranchesTaken,
     CaptureNodes,
     CompareRoundedWeights,
@@ -37,7 +33,11 @@ from .messages_graph import (
     TakeBranches,
     WeightsCompared,
 )
-from .messages_reference import Replayed
+from ..messages.reference import Replayed
+from ..verdict.findings import ReplayReport
+from ..weights import npz
+from ..weights.canonical import Array
+from ..workload.keys import case_key
 from .state import Handlers, State
 
 WITNESS = 0.5  # seconds that it may take to draw each weight anew by itself

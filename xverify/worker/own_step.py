@@ -10,11 +10,11 @@ import numpy as np
 
 from ..framework.own_step import OwnStep, Step, numbered, optimizers_by_name
 from ..framework.structures import Natives
+from ..messages import own_step as messages
+from ..messages.own_step import OwnStepsTaken
+from ..messages.training import TrainingPrepared
 from ..weights import npz
 from ..weights.canonical import Array
-from . import messages_own_step as messages
-from .messages_own_step import OwnStepsTaken
-from .messages_training import TrainingPrepared
 from .state import Handlers, State
 from .timing import time_calls
 from .training import labelled_batches

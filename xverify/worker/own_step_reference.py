@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..framework.own_step import OwnStep, Step, optimizers_by_name
 from ..framework.structures import Natives
+from ..messages import own_step as messages
+from ..messages.own_step import OwnStepExplained, OwnTrajectory, OwnTruthComputed, OwnVariantWritten
 from ..weights import npz
 from ..weights.canonical import Arrays
-from . import messages_own_step as messages
-from .messages_own_step import OwnStepExplained, OwnTrajectory, OwnTruthComputed, OwnVariantWritten
 from .own_step import named_batch
 from .state import Handlers, State
 from .training import labelled_batches

@@ -11,14 +11,9 @@ import numpy as np
 
 from ..errors import Failed
 from ..framework.capture import returned_key
-from ..verdict.local import output_noise
-from ..verdict.matching import Place
-from ..weights import npz
-from ..weights.canonical import Array
-from ..workload.keys import case_key
-from . import messages_reference as messages
-from .messages import Done
-from .messages_reference import (
+from ..messages import Done
+from ..messages import reference as messages
+from ..messages.reference import (
     ActivationsSized,
     Evaluated,
     Exported,
@@ -31,6 +26,11 @@ from .messages_reference import (
     Replayed,
     UnusedFound,
 )
+from ..verdict.local import output_noise
+from ..verdict.matching import Place
+from ..weights import npz
+from ..weights.canonical import Array
+from ..workload.keys import case_key
 from .soundness import between
 from .state import Handlers, State
 

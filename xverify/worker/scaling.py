@@ -7,8 +7,8 @@ from typing import Protocol
 import numpy as np
 
 from ..framework.training import INTERVAL, Training
+from ..messages.training import Scaling, TrainingState, TrainingStep
 from ..weights.canonical import Arrays
-from .messages_training import Scaling, TrainingState, TrainingStep
 from .state import State
 
 OVERFLOW = 2.0**100  # a scale with which the gradients of any model are infinite in float16

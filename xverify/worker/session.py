@@ -16,13 +16,12 @@ from contextlib import suppress
 from typing import Any, cast
 
 from ..errors import Failed, SubjectError, XverifyError, first_line, full_disk
-from . import codec, lifeline
+from ..messages import Stop, codec, lifeline
+from ..messages.codec import Hello, MessageError, Refusal, Reply, ReplyType, Request
 from .building import Building
-from .codec import Hello, MessageError, Refusal, Reply, ReplyType, Request
 from .conversion import ConversionWork
 from .files import FileWork
 from .graph import GraphWork
-from .messages import Stop
 from .own_step import OwnStepSession
 from .own_step_reference import OwnStepReference
 from .reference import ReferenceWork

@@ -15,13 +15,13 @@ import numpy as np
 
 from ..framework import generators
 from ..framework.capture import LayerCall, Recorder
+from ..messages import soundness as messages
+from ..messages.soundness import BuiltAgain, CalledAsUser, Repeated
 from ..verdict.limits import UNIT, growth
 from ..weights import npz
 from ..weights.canonical import Array
 from ..weights.names import rename_layers
 from ..workload import probe
-from . import messages_soundness as messages
-from .messages_soundness import BuiltAgain, CalledAsUser, Repeated
 from .state import Handlers, State
 
 ATTEMPTS = 8  # pairs of passes; a rare random operation may leave some pairs equal

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from .. import messages
 from ..errors import SubjectError
 from ..framework.capture import Recorder, ReplacingRecorder, first_items
+from ..messages import Block, Captured, GraphsCounted, Prepared, Timed, Warmed
 from ..weights import npz
 from ..weights.names import rename_layers
-from . import messages
-from .messages import Block, Captured, GraphsCounted, Prepared, Timed, Warmed
 from .state import Handlers, State
 
 

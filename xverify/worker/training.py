@@ -19,16 +19,9 @@ from ..errors import Unsupported
 from ..framework import dropout
 from ..framework.capture import LOWER, TrainingRecorder
 from ..framework.training import Training
-from ..weights import canonical, npz
-from ..weights.canonical import Array
-from ..weights.names import rename_layers
-from ..workload.adafactor import refactored
-from ..workload.keys import average_key, case_key, state_key
-from ..workload.optimizers import Optimizer
-from ..workload.recipe import micro_batches
-from . import messages_training as messages
-from .messages import Done
-from .messages_training import (
+from ..messages import Done
+from ..messages import training as messages
+from ..messages.training import (
     CurveDrawn,
     DropoutsListed,
     MaskedPassMade,
@@ -39,6 +32,13 @@ from .messages_training import (
     TrainingPrepared,
     TrainingState,
 )
+from ..weights import canonical, npz
+from ..weights.canonical import Array
+from ..weights.names import rename_layers
+from ..workload.adafactor import refactored
+from ..workload.keys import average_key, case_key, state_key
+from ..workload.optimizers import Optimizer
+from ..workload.recipe import micro_batches
 from .scaling import scaled_steps
 from .state import Handlers, State
 from .timing import time_calls

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ..messages import Done
+from ..messages import training as messages
+from ..messages.training import TrainingReplayed, TrainingState, TruthComputed
 from ..weights import npz
 from ..workload.keys import case_key
-from . import messages_training as messages
-from .messages import Done
-from .messages_training import TrainingReplayed, TrainingState, TruthComputed
 from .state import Handlers, State
 from .training import labelled_batches, native_batch
 

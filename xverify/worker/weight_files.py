@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import Failed, WeightsError, first_line
+from ..messages.files import WeightsRead
+from ..messages.weights import FileDone, ReadFile, ReadGraph, WriteFile
 from ..weights import npz, onnx_graph, open_file, save_file
 from ..weights import onnx as onnx_weights
-from .messages_files import WeightsRead
-from .messages_weights import FileDone, ReadFile, ReadGraph, WriteFile
 from .state import Handlers
 
 

@@ -1,8 +1,10 @@
 """Requests that every worker answers, and their replies, with one frozen dataclass for each message.
 
 ``class Build(Request[Built])`` means that ``Build`` is answered by ``Built``. Arrays are passed in files; a message has their
-paths. ``messages_reference``, ``messages_soundness`` and ``messages_training`` hold the other messages; ``codec`` writes them as
-lines.
+paths. The other files of this package hold the requests to special workers, for example ``training``. ``codec`` writes messages
+as lines; ``lifeline`` and ``limits`` are the two other things that the parent and a worker agree on.
+
+Both ends import this package. It may import framework and everything below it.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from ..results.precision import LayerCost, Precision
 from .codec import Reply, Request
-from .messages_reference import Replayed
+from .reference import Replayed
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import os
 import pytest
 from conftest import MODEL, small_disk, write_folder
 
-from xverify.worker.codec import Refusal
-from xverify.worker.messages import Build, Start
+from xverify.messages import Build, Start
+from xverify.messages.codec import Refusal
 from xverify.worker.session import Session
 
 

@@ -11,14 +11,14 @@ import psutil
 from .. import weights
 from ..errors import NO_SPACE, NotWritten, SubjectError, WeightsError
 from ..framework import discovery
+from ..messages.weights import ReadFile, ReadGraph, WriteFile
 from ..weights import npz, sharded
 from ..weights import torch as torch_weights
 from ..weights.room import GB, Room
 from ..weights.stored import Stored
 from .command import interpreter
-from .messages_weights import ReadFile, ReadGraph, WriteFile
-from .process import Worker
 from .space import temporary_folder
+from .worker import Worker
 
 TIMEOUT = 600.0  # seconds that reading or writing one file may take
 COPIES = 4  # of all arrays of a file that its reader holds at once, at most

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .codec import Request
+from ..messages.codec import Request
 
 _DOING = {
     "Start": "importing",

@@ -3,7 +3,7 @@
 import io
 from pathlib import Path
 
-from xverify.worker.log import MOST, Log
+from xverify.processes.log import MOST, Log
 
 
 class Counted(io.FileIO):

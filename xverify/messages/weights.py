@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .codec import Reply, Request
-from .messages_files import WeightsRead
+from .files import WeightsRead
 
 
 @dataclass(frozen=True)

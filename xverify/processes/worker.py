@@ -18,13 +18,13 @@ import psutil
 from ..environments import store as environments
 from ..errors import Crashed, Failed, NotInstalled, SubjectError, TimedOut, Unsupported
 from ..framework.adapter import Framework
-from . import cgroup, codec, lifeline, limits, memory
-from .codec import MessageError, Refusal, Reply, ReplyType, Request
+from ..messages import Block, Start, Started, Stop, cgroup, codec, lifeline, limits
+from ..messages.codec import MessageError, Refusal, Reply, ReplyType, Request
+from . import memory
 from .command import same_interpreter, worker_command
 from .doing import doing_for
 from .ending import MARK, Ending, signal_name
 from .log import Log
-from .messages import Block, Start, Started, Stop
 
 MOST_NOISE = 1000  # lines that an interpreter may print before the worker's hello
 LONGEST_LINE = 2**26  # bytes of a line that are read; a longer one is no message

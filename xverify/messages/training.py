@@ -9,8 +9,8 @@ from ..framework.dropout import DropoutCall, DropoutLayer
 from ..verdict.findings import ReplayReport, StepTruth
 from ..workload.losses import Objective
 from ..workload.optimizers import Optimizer
+from . import Done
 from .codec import Reply, Request
-from .messages import Done
 
 
 @dataclass(frozen=True)

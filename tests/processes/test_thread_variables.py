@@ -3,7 +3,7 @@
 import pytest
 
 from xverify.framework.discovery import load
-from xverify.worker.command import THREADS, worker_command
+from xverify.processes.command import THREADS, worker_command
 
 
 @pytest.fixture(autouse=True)

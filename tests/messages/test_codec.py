@@ -13,14 +13,14 @@ import pytest
 from xverify.framework.capture import LayerCall
 from xverify.framework.dropout import DropoutCall, DropoutLayer
 from xverify.framework.modelfile import Signature, Tensor
+from xverify.messages import Block, Started, Timed, Warm, codec
+from xverify.messages import reference as messages_reference
+from xverify.messages.codec import Hello, MessageError, Refusal
+from xverify.messages.training import TrainingState
 from xverify.results.precision import LayerCost, Precision
 from xverify.verdict.findings import Explanation, Finding, ReplayReport, Rounding, StepTruth
 from xverify.verdict.matching import Place
 from xverify.weights.stored import BatchNorm
-from xverify.worker import codec, messages_reference
-from xverify.worker.codec import Hello, MessageError, Refusal
-from xverify.worker.messages import Block, Started, Timed, Warm
-from xverify.worker.messages_training import TrainingState
 from xverify.workload.losses import Loss, Objective
 from xverify.workload.optimizers import optimizer
 

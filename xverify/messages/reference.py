@@ -8,8 +8,8 @@ from ..framework.adapter import Activations
 from ..framework.capture import LayerCall
 from ..verdict.findings import ReplayReport, Rounding
 from ..verdict.matching import Place
+from . import Done
 from .codec import Reply, Request
-from .messages import Done
 
 
 @dataclass(frozen=True)

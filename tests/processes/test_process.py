@@ -8,10 +8,10 @@ from conftest import write_folder
 
 from xverify.errors import Crashed, Failed, TimedOut
 from xverify.framework import discovery as frameworks
+from xverify.messages import Build, Built, DeviceMemory, DeviceMemoryRead, Load, Prepare, codec
+from xverify.processes import worker as process
+from xverify.processes.worker import Worker
 from xverify.weights import npz
-from xverify.worker import codec, process
-from xverify.worker.messages import Build, Built, DeviceMemory, DeviceMemoryRead, Load, Prepare
-from xverify.worker.process import Worker
 from xverify.workload import probe
 from xverify.workload.spec import load_folder
 

@@ -9,8 +9,8 @@ import pytest
 from conftest import write_folder
 
 from xverify.framework.discovery import load
-from xverify.worker.allocator import allocator_variables, glibc_version, with_huge_pages
-from xverify.worker.command import worker_command
+from xverify.processes.allocator import allocator_variables, glibc_version, with_huge_pages
+from xverify.processes.command import worker_command
 
 OWN = {
     "HOME": "/root",
@@ -99,8 +99,8 @@ def test_another_c_library_is_left_alone():
 
 
 def test_a_system_without_glibc_is_told_that_the_policy_has_no_effect(monkeypatch, port):
+    from xverify.processes import allocator
     from xverify.reference.request import resolve
-    from xverify.worker import allocator
 
     assert resolve(port, ["numpy"])[0].notes == ()
     monkeypatch.setattr(allocator, "glibc_version", lambda: None)

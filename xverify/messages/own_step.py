@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from ..verdict.own_step import OwnStepTruth
 from .codec import Reply, Request
-from .messages_training import PrepareTraining as _PrepareTraining
-from .messages_training import TrainingPrepared
+from .training import PrepareTraining as _PrepareTraining
+from .training import TrainingPrepared
 
 
 @dataclass(frozen=True)

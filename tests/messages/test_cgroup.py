@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from xverify.worker import cgroup, limits
+from xverify.messages import cgroup, limits
 
 MB = 10**6
-ENTERS = "from xverify.worker import limits; limits.apply(); "
+ENTERS = "from xverify.messages import limits; limits.apply(); "
 
 
 def python(code, **variables):

@@ -16,12 +16,12 @@ from conftest import MODEL, cli, signal_while_timing, write_folder
 from xverify import host
 from xverify.errors import Crashed, XverifyError
 from xverify.framework import discovery as frameworks
-from xverify.worker.ending import MARK, kill_marked, signal_name
-from xverify.worker.limits import hint
-from xverify.worker.log import KEPT, LARGEST, Log
-from xverify.worker.messages import DeviceMemory
-from xverify.worker.process import Worker
-from xverify.worker.space import LOCK, remove_stale, temporary_folder
+from xverify.messages import DeviceMemory
+from xverify.messages.limits import hint
+from xverify.processes.ending import MARK, kill_marked, signal_name
+from xverify.processes.log import KEPT, LARGEST, Log
+from xverify.processes.space import LOCK, remove_stale, temporary_folder
+from xverify.processes.worker import Worker
 
 SLEEPS = "[sys.executable, '-c', 'import time; time.sleep(600)']"
 # Code at the beginning of a model. The processes that it starts hold the worker's pipes.
@@ -96,7 +96,7 @@ def test_a_stopped_worker_ends_with_its_parent(tmp_path, temporary):
     """The kernel ends it: it cannot end itself."""
     code = (
         "import sys, os, signal\nfrom pathlib import Path\nfrom xverify.framework import discovery\n"
-        "from xverify.worker.process import Worker\n"
+        "from xverify.processes.worker import Worker\n"
         f"worker = Worker(discovery.load('numpy'), sys.executable, Path({str(temporary)!r}), 1, 'cpu', 60.0)\n"
         "worker.start()\nos.kill(worker.pid, signal.SIGSTOP)\nos.kill(os.getpid(), signal.SIGKILL)"
     )
@@ -157,7 +157,7 @@ def test_a_deleted_temporary_folder_is_one_clear_line(temporary):
 
 HOLDS_ALL = """
 import os, resource, threading, time
-from xverify.worker.space import temporary_folder
+from xverify.processes.space import temporary_folder
 
 held = []
 
