@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from xverify.frameworks._torchvision import declare_torchvision_ops
+from xverify.frameworks.torch.torchvision import declare_torchvision_ops
 
 BATCH, BATCHES = 2, 4
 OPSET = 18

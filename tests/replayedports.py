@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from xverify.float64.arithmetic import float64_arithmetic
+from xverify.float64.linear import called_by_weights, owners_of
 from xverify.framework import capture
-from xverify.frameworks._float64 import float64_arithmetic
-from xverify.frameworks._torch_linear import called_by_weights, owners_of
 from xverify.replay.forward import replay_forward
 from xverify.replay.layer_kinds import leaves
 from xverify.replay.stepping import Models

@@ -33,7 +33,7 @@ def test_the_model_and_its_variant_pass(xverify, tmp_path):
 def test_the_mode_runs(xverify, tmp_path):
     [function] = re.findall(r"```python\n(def frozen\(.*?)```", TEXT, re.DOTALL)
     [entry] = re.findall(r"`modes = \{(\"frozen\": frozen), \.\.\.\}`", TEXT)
-    source = (ROOT / "xverify" / "frameworks" / "torch.py").read_text()
+    source = (ROOT / "xverify" / "frameworks" / "torch" / "adapter.py").read_text()
     assert source.count("class Adapter(") == source.count("    modes = {") == 1
     source = source.replace("class Adapter(", f"{function}\n\nclass Adapter(").replace(
         "    modes = {", f"    modes = {{{entry}, "

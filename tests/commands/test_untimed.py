@@ -12,7 +12,7 @@ from xverify.results.schema import schema
 
 NOISY = """
 import numpy as np
-from xverify.frameworks.numpy import Adapter as Numpy
+from xverify.frameworks.numpy.adapter import Adapter as Numpy
 
 def eager(framework, model, example):
     random = np.random.default_rng()

@@ -52,7 +52,7 @@ COUNTED = {
 # Modes that may compute in a lower precision than float32.
 ROUNDS = {("openvino", "default")}
 # The adapters of xverify itself, without those that XVERIFY_FRAMEWORKS adds.
-OWN = {path.stem for path in Path(own_frameworks.__path__[0]).glob("[!_]*.py")}
+OWN = {path.parent.name.replace("_", "-") for path in Path(own_frameworks.__path__[0]).glob("*/adapter.py")}
 MLP = find_model("mlp")
 KINDS = load_folder(Path(__file__).parent.parent / "ports" / "kinds")
 

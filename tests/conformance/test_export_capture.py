@@ -5,7 +5,7 @@ import pytest
 
 from xverify.framework import discovery
 from xverify.framework.capture import Recorder
-from xverify.frameworks._onnx import OnExport
+from xverify.frameworks.onnx.base import OnExport
 
 onnx = pytest.importorskip("onnx")
 LAYERS = OnExport.exposed + 12  # more than ONNX Runtime exposes in one run

@@ -319,7 +319,7 @@ def test_an_option_of_the_timing_without_time_is_refused_before_the_conversion(f
 FAULTY = {
     "loses_openvino": """
 from onnx import numpy_helper
-from xverify.frameworks.openvino import Adapter as Right
+from xverify.frameworks.openvino.adapter import Adapter as Right
 
 
 class Adapter(Right):
@@ -334,7 +334,7 @@ class Adapter(Right):
         return super().open(changed, properties)
 """,
     "loses_litert": """
-from xverify.frameworks.litert import Adapter as Right
+from xverify.frameworks.litert.adapter import Adapter as Right
 
 
 class Adapter(Right):
@@ -384,7 +384,7 @@ def test_the_shapes_of_a_folder_can_be_changed(folder):
 
 def test_an_operator_that_tensorflow_lite_lacks_is_named():
     from xverify.errors import Failed, Unsupported
-    from xverify.frameworks._tflite import _explain
+    from xverify.frameworks.litert.tflite import _explain
 
     said = (
         "Could not translate MLIR to FlatBuffer.<frozen runpy>:198:1: error: 'tf.Digamma' op is neither a custom op nor a flex op\n"

@@ -28,7 +28,7 @@ FAST = ("--warmup", 1, "--rerun", 8)
 NUMPY = f"numpy=={importlib.metadata.version('numpy')}"
 
 ADAPTER = """
-from xverify.frameworks.numpy import Adapter as Numpy
+from xverify.frameworks.numpy.adapter import Adapter as Numpy
 
 class Adapter(Numpy):
     name = {name!r}

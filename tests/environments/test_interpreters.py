@@ -14,7 +14,7 @@ from xverify.framework import discovery as frameworks
 HERE = sys.version_info[:2]
 OTHER = (3, 90), (3, 92)  # versions that do not exist
 ADAPTER = """
-from xverify.frameworks.numpy import Adapter as Numpy
+from xverify.frameworks.numpy.adapter import Adapter as Numpy
 
 class Adapter(Numpy):
     name = "walled"

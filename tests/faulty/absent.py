@@ -1,6 +1,6 @@
 """A framework that is not installed."""
 
-from xverify.frameworks.numpy import Adapter as Numpy
+from xverify.frameworks.numpy.adapter import Adapter as Numpy
 
 
 class Adapter(Numpy):

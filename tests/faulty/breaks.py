@@ -2,7 +2,7 @@
 
 import os
 
-from xverify.frameworks.numpy import Adapter as Numpy
+from xverify.frameworks.numpy.adapter import Adapter as Numpy
 
 
 class Adapter(Numpy):

@@ -3,7 +3,7 @@
 import os
 import sys
 
-from xverify.frameworks.numpy import Adapter as Numpy
+from xverify.frameworks.numpy.adapter import Adapter as Numpy
 
 
 class Adapter(Numpy):

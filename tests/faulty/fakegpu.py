@@ -3,7 +3,7 @@
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from xverify.frameworks.numpy import Adapter as Numpy
+from xverify.frameworks.numpy.adapter import Adapter as Numpy
 
 
 def eager(framework, model, example):

@@ -1,6 +1,6 @@
 """One weight is off by 1e-3, but the adapter reports the weights that it was given."""
 
-from xverify.frameworks.numpy import Adapter as Numpy
+from xverify.frameworks.numpy.adapter import Adapter as Numpy
 
 
 class Adapter(Numpy):

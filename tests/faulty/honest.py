@@ -1,6 +1,6 @@
 """Has no fault: a second framework that agrees with numpy."""
 
-from xverify.frameworks.numpy import Adapter as Numpy
+from xverify.frameworks.numpy.adapter import Adapter as Numpy
 
 
 class Adapter(Numpy):

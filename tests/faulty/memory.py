@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from xverify.frameworks.numpy import Adapter as Numpy
+from xverify.frameworks.numpy.adapter import Adapter as Numpy
 
 
 def eager(framework, model, example):

@@ -1,6 +1,6 @@
 """Returns no output."""
 
-from xverify.frameworks.numpy import Adapter as Numpy
+from xverify.frameworks.numpy.adapter import Adapter as Numpy
 
 
 def eager(framework, model, example):

@@ -1,6 +1,6 @@
 """One output value is NaN."""
 
-from xverify.frameworks.numpy import Adapter as Numpy
+from xverify.frameworks.numpy.adapter import Adapter as Numpy
 
 
 def eager(framework, model, example):

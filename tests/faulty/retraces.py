@@ -1,6 +1,6 @@
 """Makes a new graph on every fourth call, and reports it."""
 
-from xverify.frameworks.numpy import Adapter as Numpy
+from xverify.frameworks.numpy.adapter import Adapter as Numpy
 
 
 def eager(framework, model, example):

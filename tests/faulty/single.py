@@ -1,7 +1,7 @@
 """A framework that cannot build a model in float64."""
 
 from xverify.framework.adapter import Framework
-from xverify.frameworks.numpy import Adapter as Numpy
+from xverify.frameworks.numpy.adapter import Adapter as Numpy
 
 
 class Adapter(Numpy):

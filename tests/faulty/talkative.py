@@ -3,7 +3,7 @@
 import json
 import os
 
-from xverify.frameworks.numpy import Adapter as Numpy
+from xverify.frameworks.numpy.adapter import Adapter as Numpy
 from xverify.messages import codec
 
 NUMBER = 3  # of the request: Start, Build, DeviceMemory

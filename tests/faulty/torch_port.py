@@ -1,6 +1,6 @@
 """Has no fault: torch under another name, so that a folder can contain a torch port of a torch model."""
 
-from xverify.frameworks.torch import Adapter as Torch
+from xverify.frameworks.torch.adapter import Adapter as Torch
 
 
 class Adapter(Torch):

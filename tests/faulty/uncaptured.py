@@ -1,8 +1,8 @@
 """Cannot capture its layers in eager mode; in its other modes it can. It is torch under another name, and reads torch_port.py."""
 
 from xverify.errors import Failed
-from xverify.frameworks.torch import Adapter as Torch
-from xverify.frameworks.torch import eager, script, trace
+from xverify.frameworks.torch.adapter import Adapter as Torch
+from xverify.frameworks.torch.adapter import eager, script, trace
 
 
 def blind(framework, model, example):

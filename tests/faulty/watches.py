@@ -4,7 +4,7 @@ import os
 import time
 from pathlib import Path
 
-from xverify.frameworks.numpy import Adapter as Numpy
+from xverify.frameworks.numpy.adapter import Adapter as Numpy
 
 
 def parent_seconds():

@@ -34,8 +34,8 @@ def test_weights_are_replaced_by_neighbouring_values(tmp_path, name):
 
 def test_a_masked_softmax_keeps_its_infinite_scores():
     torch = pytest.importorskip("torch")
-    from xverify.frameworks._torch_operations import perturbed_operations
-    from xverify.frameworks._torch_rounding import Noise
+    from xverify.float64.operations import perturbed_operations
+    from xverify.float64.rounding import Noise
 
     scores = torch.randn(8, 8, dtype=torch.float64)
     future = torch.ones(8, 8).triu(1).bool()

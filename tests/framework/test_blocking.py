@@ -2,7 +2,7 @@
 
 import pytest
 
-from xverify.frameworks.numpy import Adapter as Numpy
+from xverify.frameworks.numpy.adapter import Adapter as Numpy
 
 
 def test_an_adapter_with_its_own_wait_is_waited_for():
@@ -20,7 +20,7 @@ def test_an_adapter_with_its_own_wait_is_waited_for():
 
 def test_torch_and_its_subclasses():
     pytest.importorskip("torch")
-    from xverify.frameworks.torch import Adapter as Torch
+    from xverify.frameworks.torch.adapter import Adapter as Torch
 
     class Waits(Torch):
         def wait(self, outputs):

@@ -107,7 +107,7 @@ def test_the_layers_of_a_model_that_build_reads_from_files_are_judged(xverify, t
     skip_without("transformers")
     import torch
 
-    from xverify.frameworks._torchvision import declare_torchvision_ops
+    from xverify.frameworks.torch.torchvision import declare_torchvision_ops
 
     declare_torchvision_ops(torch)
     from transformers import LlamaConfig, LlamaModel

@@ -7,7 +7,7 @@ from xverify.framework.adapter import Activations
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from xverify.frameworks._torch_activations import activations  # noqa: E402
+from xverify.frameworks.torch.activations import activations  # noqa: E402
 
 
 class Net(nn.Module):

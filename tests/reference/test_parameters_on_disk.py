@@ -8,8 +8,8 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from xverify.frameworks import _torch_on_disk  # noqa: E402
-from xverify.frameworks._torch_on_disk import parameters_on_disk  # noqa: E402
+from xverify.frameworks.torch.adapter import on_disk as _torch_on_disk  # noqa: E402
+from xverify.frameworks.torch.on_disk import parameters_on_disk  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

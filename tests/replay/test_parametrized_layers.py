@@ -10,8 +10,8 @@ pytest.importorskip("greenlet")
 from torch import nn  # noqa: E402
 from torch.nn.utils import parametrizations, parametrize  # noqa: E402
 
-from xverify.frameworks import _torch_parametrized as parametrized  # noqa: E402
-from xverify.frameworks._torch_linear import owners_of  # noqa: E402
+from xverify.float64 import parametrized as parametrized  # noqa: E402
+from xverify.float64.linear import owners_of  # noqa: E402
 from xverify.replay.layer_kinds import is_torch_layer, leaves  # noqa: E402
 from xverify.replay.perturbation import Noise, perturbed_layer  # noqa: E402
 from xverify.replay.stepping import Models  # noqa: E402

@@ -70,7 +70,7 @@ def test_a_file_whose_framework_is_not_installed_fails_without_named_subjects(te
     for name in ("honest", "absent"):
         text = (FAULTY / f"{name}.py").read_text()
         (tmp_path / "mine" / f"{name}.py").write_text(text + '    default_modes = ("eager",)\n')
-    shown = (FAULTY.parents[1] / "xverify" / "frameworks" / "numpy.py").read_text()
+    shown = (FAULTY.parents[1] / "xverify" / "frameworks" / "numpy" / "adapter.py").read_text()
     (tmp_path / "mine" / "numpy.py").write_text(
         shown.replace("    blocking =", '    default_modes = ("eager",)\n    blocking =')
     )

@@ -15,7 +15,7 @@ if keras.backend.backend() != "tensorflow":
 from keras_cases import CASES, NAMED, Case, inputs  # noqa: E402
 
 from xverify.errors import WeightsError  # noqa: E402
-from xverify.frameworks._keras import canonical, native  # noqa: E402
+from xverify.frameworks.keras.base import canonical, native  # noqa: E402
 from xverify.weights import check, keras_table, normal_form  # noqa: E402
 from xverify.weights import tensorflow as weights  # noqa: E402
 from xverify.weights.proposals import Undeclared, with_proposal  # noqa: E402

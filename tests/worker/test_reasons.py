@@ -13,7 +13,7 @@ Arguments received by Net.call():
   • x=tf.Tensor(shape=(4, 8), dtype=float32)"""
 USER_CODE = """in user code:
 
-    File "/usr/lib/python3/site-packages/xverify/frameworks/_keras.py", line 58, in None  *
+    File "/usr/lib/python3/site-packages/xverify/frameworks/keras/base.py", line 58, in None  *
         lambda *inputs: model(*inputs)
     File "{folder}/tensorflow.py", line 12, in call  *
         return self.fc(x) + ops.ones((1, 7))

@@ -16,7 +16,7 @@ def gradient(step, shape):
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 def test_the_step_of_a_weight_is_torchs(shape, decay):
     torch = pytest.importorskip("torch")
-    from xverify.frameworks._torch_adafactor import own_adafactor
+    from xverify.frameworks.torch.adafactor import own_adafactor
 
     settings = optimizer("adafactor", lr=0.5, weight_decay=decay)
     w = np.random.default_rng(9).normal(0, 0.05, shape)

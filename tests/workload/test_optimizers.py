@@ -25,8 +25,8 @@ def values(seed):
 @pytest.mark.parametrize("settings", OPTIMIZERS, ids=lambda o: o.says())
 def test_the_formula_is_torchs(settings):
     torch = pytest.importorskip("torch")
-    from xverify.frameworks._torch_adafactor import own_adafactor
-    from xverify.frameworks._torch_lion import Lion
+    from xverify.frameworks.torch.adafactor import own_adafactor
+    from xverify.frameworks.torch.lion import Lion
 
     w, _ = values(0)
     parameter = torch.nn.Parameter(torch.from_numpy(w.astype(np.float64)))

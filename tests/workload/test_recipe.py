@@ -33,8 +33,8 @@ SCHEDULES = (
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda each: each.says())
 def test_the_rates_of_a_schedule_are_those_of_torchs_schedulers(schedule):
     torch = pytest.importorskip("torch")
-    from xverify.frameworks._torch_recipe import RecipeLearner
-    from xverify.frameworks.torch import Adapter
+    from xverify.frameworks.torch.adapter import Adapter
+    from xverify.frameworks.torch.recipe import RecipeLearner
 
     model = torch.nn.Linear(3, 2)
     batch = (torch.zeros(4, 3), torch.zeros(4, dtype=torch.int64))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from xverify.framework.adapter import Array
 from xverify.framework.converter import Job
-from xverify.frameworks._tflite import Serving, serving
+from xverify.frameworks.litert.tflite import Serving, serving
 
 
 def served(job: Job) -> Serving:

@@ -25,7 +25,7 @@ class Adapter(Converter):
     @classmethod
     def export(cls, job: Job) -> str:
         """Export the model with torch.onnx."""
-        from xverify.frameworks._torch_outputs import in_order
+        from xverify.frameworks.torch.outputs import in_order
 
         torch, dynamo = job.framework.torch, job.exporter == DYNAMO
         settings: dict[str, object] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xverify.converters._tensorflow import representative, served
 from xverify.framework.converter import FLOAT16, INT8, Converter, Job, Step
-from xverify.frameworks._tflite import convert
+from xverify.frameworks.litert.tflite import convert
 
 _IN_WORDS = {FLOAT16: ", weights in float16", INT8: ", weights and activations in int8, calibrated with {} input cases"}
 

@@ -11,7 +11,7 @@ import numpy as np
 from xverify.errors import Failed, SubjectError, Unsupported, first_line
 from xverify.framework.adapter import Array
 from xverify.framework.modelfile import Change, ModelFile
-from xverify.frameworks.tensorflow import Adapter as TensorFlow
+from xverify.frameworks.tensorflow.adapter import Adapter as TensorFlow
 
 # Layers whose configuration holds code, or the place of code. Keras opens them only when safe mode is off.
 _CODE = {

@@ -13,7 +13,7 @@ from xverify.errors import Failed, SubjectError, Unsupported, first_line
 from xverify.framework.adapter import Array
 from xverify.framework.modelfile import FLOATS, Change, ModelFile, Natives, by_name
 from xverify.framework.structures import by_path
-from xverify.frameworks._torch import OnTorch
+from xverify.frameworks.torch.base import OnTorch
 from xverify.weights.stored import Stored
 
 INTERPRETER = "The following operation failed in the TorchScript interpreter"  # begins the text of an error in a script
@@ -37,8 +37,8 @@ class TorchFile(ModelFile, OnTorch):
         return context
 
     def rounded_operations(self, seed: int) -> AbstractContextManager[Any]:
-        from xverify.frameworks._torch_operations import perturbed_operations
-        from xverify.frameworks._torch_rounding import Noise
+        from xverify.float64.operations import perturbed_operations
+        from xverify.float64.rounding import Noise
 
         return perturbed_operations(Noise(seed))
 

@@ -1,11 +1,11 @@
 """The interface of a framework adapter.
 
-An adapter is one file, ``xverify/frameworks/NAME.py``, and is found by its name. It defines a class ``Adapter``, a subclass of
-``Framework``, and imports its framework only inside ``__init__``. The parent process reads names and modes from the class; each
+An adapter is one file, ``xverify/frameworks/NAME/adapter.py``, and is found by its name. It defines a class ``Adapter``, a subclass
+of ``Framework``, and imports its framework only inside ``__init__``. The parent process reads names and modes from the class; each
 worker process makes one instance. An adapter runs a model and waits for its outputs. It never reads a clock and never judges.
 
 Names and layout are *canonical* when they are torch's: ``layer1.0.conv1.weight``, images as N,C,H,W, linear weights as
-(out, in). They are *native* when they are the framework's own. ``frameworks/numpy.py`` is the smallest complete adapter.
+(out, in). They are *native* when they are the framework's own. ``frameworks/numpy/adapter.py`` is the smallest complete adapter.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Finds framework adapters by file name.
 
-Each file ``NAME.py`` in xverify/frameworks/ is the adapter of the framework NAME. The folders in the environment variable
-XVERIFY_FRAMEWORKS (separated as in PATH) are searched as well, so an adapter may also be kept outside of this package. An adapter
-found there replaces one of the same name.
+Each folder of xverify/frameworks/ with a file adapter.py is a framework; keras_jax is the framework keras-jax. The folders in the
+environment variable XVERIFY_FRAMEWORKS (separated as in PATH) are searched as well, so an adapter may also be kept outside of this
+package: a file ``NAME.py`` there is the adapter of the framework NAME, and replaces one of the same name.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from .adapter import Framework
 def files() -> dict[str, Path]:
     """Framework name -> the file of its adapter."""
     folders = [Path(entry) for entry in os.environ.get("XVERIFY_FRAMEWORKS", "").split(os.pathsep) if entry]
-    return _own(frameworks.__path__[0]) | {path.stem: path for folder in folders for path in _adapters(folder)}
+    return _own(frameworks.__path__[0]) | {path.stem: path for folder in folders for path in modules(folder)}
 
 
 @cache
 def _own(folder: str) -> dict[str, Path]:
     """The adapters of this package, which stay the same as long as the process runs. folder: where they are."""
-    return {path.stem: path for path in _adapters(Path(folder))}
+    return {path.parent.name.replace("_", "-"): path for path in sorted(Path(folder).glob("*/adapter.py"))}
 
 
-def _adapters(folder: Path) -> list[Path]:
+def modules(folder: Path) -> list[Path]:
+    """The public Python files of a folder."""
     return sorted(folder.glob("[!_]*.py"))
 
 
@@ -39,7 +40,8 @@ def load(name: str) -> type[Framework]:
     known = files()
     if name not in known:
         raise UsageError(f"unknown framework {name!r}{nearest(name, known)} Known: {', '.join(known)}")
-    return load_file(frameworks.__name__, name, known[name])
+    # An adapter that replaces one of xverify's own has its name as a module, too: the other files of that framework import it.
+    return load_file(frameworks.__name__, f"{name.replace('-', '_')}.adapter", known[name])
 
 
 @cache

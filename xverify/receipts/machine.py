@@ -47,4 +47,4 @@ def adapters(subjects: Iterable[str]) -> dict[str, str]:
     """
     own, files = Path(frameworks.__path__[0]), discovery.files()
     names = dict.fromkeys(discovery.parse_subject(text)[0].name for text in subjects)
-    return {name: file_digest(files[name]) for name in names if name in files and files[name].parent != own}
+    return {name: file_digest(files[name]) for name in names if name in files and own not in files[name].parents}

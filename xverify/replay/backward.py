@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..frameworks._float64 import float64_arithmetic, given_arithmetic
+from ..float64.arithmetic import float64_arithmetic, given_arithmetic
 from ..results.verdicts import Verdict
 from ..verdict.findings import GRADIENT_OF, Explanation, Finding, ReplayReport
 from ..verdict.limits import UNIT

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..float64.linear import called_by_weights, owners_of
 from ..framework.capture import LayerCall
-from ..frameworks._torch_linear import called_by_weights, owners_of
 from .layout import distance, nearest
 from .passed_on import PassedOn
 from .stepping import Models

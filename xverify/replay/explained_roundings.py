@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from ..frameworks._float64 import float64_arithmetic
+from ..float64.arithmetic import float64_arithmetic
 from ..results.verdicts import Verdict
 from ..verdict.findings import Explanation, Finding, Rounding
 from ..weights.canonical import Array

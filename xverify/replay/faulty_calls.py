@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import Failed
-from ..frameworks._torch_linear import called_by_weights, owners_of
+from ..float64.linear import called_by_weights, owners_of
 from ..weights.canonical import Array
 from .faults import catalogue
 from .faulty_layer import REFUSALS

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..frameworks._float64 import float64_arithmetic
+from ..float64.arithmetic import float64_arithmetic
 from ..results.verdicts import Verdict
 from ..verdict.findings import Explanation, Finding
 from .difference import describe

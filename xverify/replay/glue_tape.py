@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from ..frameworks._float64 import float64_arithmetic
+from ..float64.arithmetic import float64_arithmetic
 from .faults.glue.operation import Operation, Rewrite, Source, Stale
 from .faulty_layer import REFUSALS
 from .perturbation import Noise

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import Failed
+from ..float64.arithmetic import float64_arithmetic
 from ..framework.objective import NOT_DIFFERENTIABLE, class_axis
 from ..framework.structures import named_outputs
-from ..frameworks._float64 import float64_arithmetic
-from ..frameworks._torch_losses import TorchOperations
+from ..frameworks.torch.losses import TorchOperations
 from ..workload.loss_formulas import value
 from ..workload.loss_mistakes import wrong_losses
 from ..workload.losses import ALIKE, OF_CLASSES, Loss, Objective

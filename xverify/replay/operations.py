@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ..frameworks._float64 import float64_arithmetic
-from ..frameworks._torch_operations import perturbed_operations
-from ..frameworks._torch_rounding import Noise
+from ..float64.arithmetic import float64_arithmetic
+from ..float64.operations import perturbed_operations
+from ..float64.rounding import Noise
 
 
 @contextmanager

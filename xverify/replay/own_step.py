@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import Failed
+from ..float64.arithmetic import float64_arithmetic
 from ..framework.own_step import Step, Update, numbered
-from ..frameworks._float64 import float64_arithmetic
 from ..verdict.limits import UNIT, growth
 from ..verdict.own_step import OwnStepTruth
 from ..weights import npz

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ..frameworks._torch_parametrized import layer_and_weight
+from ..float64.parametrized import layer_and_weight
 from ..verdict.findings import GRADIENT_OF, Finding
 from ..verdict.limits import UNIT, growth
 from ..weights.canonical import Array

@@ -11,7 +11,10 @@ from types import CodeType
 import torch
 
 # Code that is no part of a model: torch's containers, and what intercepts the layers.
-FOREIGN = (str(Path(torch.__file__).parent), str(Path(__file__).parent), str(Path(__file__).parents[1] / "frameworks"))
+FOREIGN = (
+    str(Path(torch.__file__).parent),
+    *(str(Path(__file__).parents[1] / package) for package in ("replay", "float64", "frameworks")),
+)
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,12 @@ import greenlet
 import torch
 from torch import Tensor, nn
 
+from ..float64.arithmetic import float64_arithmetic, given_arithmetic
+from ..float64.linear import called_by_weights, owners_of
+from ..float64.operations import perturbed_operations
+from ..float64.parametrized import recomputing
+from ..float64.rounding import Noise, rounded_log_softmax, rounded_softmax
 from ..framework import generators
-from ..frameworks._float64 import float64_arithmetic, given_arithmetic
-from ..frameworks._torch_linear import called_by_weights, owners_of
-from ..frameworks._torch_operations import perturbed_operations
-from ..frameworks._torch_parametrized import recomputing
-from ..frameworks._torch_rounding import Noise, rounded_log_softmax, rounded_softmax
 from ..weights.canonical import Array
 from .layer_kinds import APPROXIMATED, SOFTMAXES, is_torch_layer, leaves
 from .operations import perturbed_arithmetic

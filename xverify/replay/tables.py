@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from torch import Tensor, nn
 
-from ..frameworks._torch_parametrized import computed_attributes
+from ..float64.parametrized import computed_attributes
 from .operations import perturbed_arithmetic
 from .perturbation import Noise
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..frameworks._float64 import float64_arithmetic
+from ..float64.arithmetic import float64_arithmetic
 from ..verdict import limits
 from ..verdict.findings import StepTruth
 from ..weights.canonical import Array

@@ -32,7 +32,7 @@ def main() -> None:
         os.sched_setaffinity(0, [int(core) for core in cores.split(",")])
     import torch
 
-    from ..frameworks._torchvision import declare_torchvision_ops
+    from ..frameworks.torch.torchvision import declare_torchvision_ops
 
     torch.set_num_threads(1)
     declare_torchvision_ops(torch)

@@ -105,7 +105,7 @@ class ReferenceWork:
 
     def compute_weights(self, request: messages.ComputeWeights) -> Done:
         """Write the weights that the model computes from others."""
-        from ..frameworks._torch_parametrized import computed
+        from ..float64.parametrized import computed
 
         state = self.state
         model = state.framework.build(state.source, state.options, float64=True)

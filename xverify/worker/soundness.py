@@ -134,7 +134,7 @@ class Soundness:
         """The context in which no pass in training mode changes the weights of the next one, as a spectral norm does."""
         if not self.state.computed:
             return nullcontext()
-        from ..frameworks._torch_parametrized import without_iterations
+        from ..float64.parametrized import without_iterations
 
         return without_iterations(model)
 

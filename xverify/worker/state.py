@@ -169,7 +169,7 @@ class State:
         training: whether they have the parameters that are trained. Otherwise a weight that the model computes from others is a
             parameter of its layer, which is then a plain one.
         """
-        from ..frameworks import _torch_parametrized
+        from ..float64 import parametrized as _torch_parametrized
         from ..replay import stepping, tables
 
         folded = bool(self.computed) and not training

@@ -106,7 +106,7 @@ class TrainingReference:
 
         precision: replay.precision.Precision of the frameworks that are compared.
         """
-        from ..frameworks._torch_parametrized import without_iterations
+        from ..float64.parametrized import without_iterations
         from ..replay.precision import FLOAT32
 
         models = self.state.replayed_models(begin.weights, seed, training=True)
@@ -129,7 +129,7 @@ class TrainingReference:
 
         The first pass of a step makes one iteration of every spectral norm. It is made here, because a replay has several passes.
         """
-        from ..frameworks._torch_parametrized import iterate
+        from ..float64.parametrized import iterate
 
         arrays = npz.load_file(Path(begin.weights))
         for model in (models.float64_model, models.float32_model):

@@ -140,5 +140,6 @@ def is_sibling(name: str, folder: Path) -> bool:
 
 def _frameworks() -> set[str]:
     """The names of all adapters, which are those of model files: torch.py is no sibling that could be meant."""
-    folders = [ADAPTERS, *(Path(each) for each in os.environ.get("XVERIFY_FRAMEWORKS", "").split(os.pathsep) if each)]
-    return {"xverify", *(path.stem for folder in folders for path in folder.glob("[!_]*.py"))}
+    folders = [Path(each) for each in os.environ.get("XVERIFY_FRAMEWORKS", "").split(os.pathsep) if each]
+    own = {path.parent.name for path in ADAPTERS.glob("*/adapter.py")}
+    return {"xverify", *own, *(path.stem for folder in folders for path in folder.glob("[!_]*.py"))}

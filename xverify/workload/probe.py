@@ -190,7 +190,7 @@ def perturb(arrays: Mapping[str, NDArray[Any]], seed: int, unit: float = 0.0, gi
 
 
 def _perturbed_input(arrays: Mapping[str, NDArray[Any]], name: str, seed: int, unit: float) -> NDArray[Any]:
-    """One array of inputs that ``perturb`` changes; ``frameworks._torch_rounding.chosen`` has the same values that stay."""
+    """One array of inputs that ``perturb`` changes; ``float64.rounding.chosen`` has the same values that stay."""
     array, perturbed = arrays[name], _perturbed(arrays, name, seed, unit)
     if array.dtype.kind != "f":
         return array

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...frameworks._torch_operations import ENDS
+from ...float64.operations import ENDS
 from ...verdict.findings import APPROXIMATION, Explanation
 from ...verdict.limits import UNIT
 from ...verdict.sizes import rms

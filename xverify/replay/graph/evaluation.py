@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...frameworks._torch_rounding import Noise
+from ...float64.rounding import Noise
 from ..perturbation import Arithmetic
 from . import kinds
 from .approximations import errors, usual_errors

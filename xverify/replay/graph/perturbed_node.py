@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...frameworks._torch_operations import perturbed_operations
-from ...frameworks._torch_rounding import Noise, held, sums_exactly
+from ...float64.operations import perturbed_operations
+from ...float64.rounding import Noise, held, sums_exactly
 from ...verdict.limits import growth
 from . import kinds
 from .model import Node

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...frameworks._torch_rounding import held
+from ...float64.rounding import held
 from ...verdict.limits import UNIT
 from ...verdict.local import sampled
 from ...weights.canonical import Array

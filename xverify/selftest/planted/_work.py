@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from xverify.framework.adapter import Framework, Mode
-from xverify.frameworks.numpy import Adapter as Numpy
+from xverify.frameworks.numpy.adapter import Adapter as Numpy
 
 __all__ = ["Numpy", "paced", "sleeping", "spinning", "working"]
 

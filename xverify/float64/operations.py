@@ -1,0 +1,156 @@
+"""The operations of code that runs in PyTorch, with the rounding of each.
+
+A result is perturbed by its own rounding where the precision does not hold it exactly, and what a sum adds up by the growth of
+rounding in a sum. So a perturbed pass contains the conditioning of the code: for an angle t·f with t up to 1000, one unit roundoff
+of f is up to 1000 unit roundoffs of the angle, although the inputs are whole numbers, which have no rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter, tree_map_only
+
+from ..verdict.limits import UNIT
+from .rounding import Noise, rounded_log_softmax, rounded_logsumexp, rounded_softmax, sums_exactly
+
+# Operations that copy, select or compare values, or whose results float32 holds exactly.
+COPIES = frozenset((
+    "_to_copy", "clone", "copy", "copy_", "lift_fresh", "detach", "contiguous", "_unsafe_view", "_reshape_copy",
+    "view_copy", "cat", "stack", "split", "chunk", "index", "index_put", "index_put_", "index_select", "index_copy",
+    "gather", "take", "embedding", "where", "masked_fill", "masked_fill_", "masked_select", "masked_scatter",
+    "scatter", "scatter_", "select_scatter", "slice_scatter", "constant_pad_nd", "reflection_pad1d",
+    "reflection_pad2d", "replication_pad1d", "replication_pad2d", "flip", "roll", "rot90", "repeat",
+    "repeat_interleave", "tile", "tril", "triu", "diag_embed", "relu", "relu_", "threshold", "clamp", "clamp_",
+    "clamp_min", "clamp_max", "hardtanh", "maximum", "minimum", "max", "min", "amax", "amin", "fmax", "fmin",
+    "max_pool2d_with_indices", "max_pool3d_with_indices", "adaptive_max_pool2d", "sort", "topk", "kthvalue", "median",
+    "cummax", "cummin", "argsort", "unique", "neg", "neg_", "abs", "sign", "sgn", "floor", "ceil", "round", "trunc",
+    "relu6", "zeros", "zeros_like", "ones", "ones_like", "new_zeros", "new_ones", "empty", "empty_like", "new_empty",
+    "empty_strided", "fill", "fill_", "zero_", "eye", "one_hot", "bernoulli", "native_dropout", "pixel_shuffle",
+    "pixel_unshuffle", "upsample_nearest1d", "upsample_nearest2d", "_upsample_nearest_exact2d", "im2col",
+    "_local_scalar_dense", "item", "complex", "view_as_complex", "view_as_real", "real", "imag", "conj",
+))  # fmt: skip
+# Operations that sum up all values of their first argument, or those of the axes that they are given.
+REDUCTIONS = frozenset(("sum", "mean", "prod", "var", "std", "var_mean", "linalg_vector_norm", "norm"))
+SOFTMAXES = {
+    "_softmax": rounded_softmax, "_safe_softmax": rounded_softmax, "softmax": rounded_softmax,
+    "_log_softmax": rounded_log_softmax, "log_softmax": rounded_log_softmax,
+}  # fmt: skip
+# Functions that libraries approximate with an absolute precision: results near 0 have few digits. -> what it is relative to. ONNX
+# Runtime's sigmoid has an error of up to three unit roundoffs of 1, and XLA computes it as half of 1 + tanh(x/2).
+APPROXIMATED: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "sigmoid": torch.ones_like,
+    "silu": torch.abs,
+    "gelu": torch.abs,
+}
+ENDS = 90.0  # beyond this argument, a sigmoid is 0 or 1 in float32
+ONE_ROUNDING = 4  # terms of a sum up to which its growth is that of a single rounding
+
+
+class _Perturbing(TorchDispatchMode):
+    """Perturbs the results of every operation that rounds, and the arguments of sums by the growth of their rounding."""
+
+    def __init__(self, noise: Noise) -> None:
+        super().__init__()
+        self.noise = noise
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        named = dict(kwargs or {})
+        name = func._schema.name.partition("::")[2]
+        if func.is_view or name in COPIES:
+            return func(*args, **named)
+        if name in SOFTMAXES or name == "logsumexp":
+            return self._softmax(func, name, args, named)
+        if name.rstrip("_") in APPROXIMATED:
+            size = _size(APPROXIMATED[name.rstrip("_")], args[0])
+            found = _changed(func(*args, **named), self.noise.round_)
+            return found if size is None else found.add_(self._approximation(size, found))
+        terms = 1 if func._schema.is_mutable else _terms(name, args)
+        change = self.noise.round_
+        if terms > 1 and not sums_exactly(_tensors(args), terms, self.noise.unit):
+            change = self.noise.perturb_
+            if terms > ONE_ROUNDING:
+                size = self.noise.rounding(terms)
+                args = tree_map_only(Tensor, lambda tensor: self.noise.argument(tensor, size), args)
+        return tree_map_only(Tensor, lambda tensor: _changed(tensor, change), func(*args, **named))
+
+    def _approximation(self, size: Tensor, found: Tensor) -> Tensor:
+        """The error of an approximated function. Where all results are small, it counts as an error of this size and no larger."""
+        size = torch.fmin(size, found.square().mean().sqrt())
+        return self.noise.perturbed(size, UNIT) - size
+
+    def _softmax(self, func: Any, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """A softmax or logsumexp with the rounding of its parts."""
+        x = args[0]
+        if named or x.dtype != torch.float64 or not x.numel() or not x.dim():
+            return tree_map_only(Tensor, lambda tensor: _changed(tensor, self.noise.round_), func(*args, **named))
+        if name == "logsumexp":
+            axes = [axis % x.dim() for axis in args[1]] or list(range(x.dim()))
+            return rounded_logsumexp(x, axes, len(args) > 2 and bool(args[2]), self.noise)
+        found = SOFTMAXES[name](x, args[1], self.noise)
+        if name == "_safe_softmax":  # of a row of nothing but -inf: zeros
+            found = torch.where((x == -math.inf).all(args[1], keepdim=True), 0.0, found)
+        return found
+
+
+def _size(size_of: Callable[[Tensor], Tensor], x: Tensor) -> Tensor | None:
+    """What the error of an approximated function of x is relative to; None for a result without noise."""
+    if x.dtype != torch.float64 or not x.numel() or x.is_meta:
+        return None
+    return torch.where(x.abs() < ENDS, size_of(x), 0.0)
+
+
+def _changed(tensor: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
+    """A result of an operation, changed in place."""
+    if tensor.is_complex():
+        _changed(torch.view_as_real(tensor), change)
+    elif tensor.dtype == torch.float64 and tensor.numel():
+        if tensor.is_contiguous():
+            change(tensor)
+        else:  # it may be a part of a larger tensor that an operation overwrote
+            tensor.copy_(change(tensor.clone(memory_format=torch.contiguous_format)))
+    return tensor
+
+
+def _tensors(args: Any) -> list[Tensor]:
+    return [value for value in tree_iter(args) if isinstance(value, Tensor)]
+
+
+def _terms(name: str, args: tuple[Any, ...]) -> int:
+    """The number of terms that one value of an operation's result sums up; 1 for an operation that is no sum."""
+    tensors = _tensors(args)
+    if not tensors or not all(tensor.is_floating_point() for tensor in tensors) or not tensors[0].dim():
+        return 1
+    first = tensors[0]
+    if name in ("mm", "bmm", "mv", "dot"):
+        return int(first.shape[-1])
+    if name in ("addmm", "baddbmm", "addmv"):
+        return int(tensors[1].shape[-1])
+    if name == "cumsum":
+        return int(first.shape[args[1]])
+    if name in REDUCTIONS:
+        axes = args[1] if len(args) > 1 and isinstance(args[1], (list, tuple)) and args[1] else range(first.dim())
+        return math.prod(first.shape[axis] for axis in axes)
+    if name == "native_layer_norm":
+        return math.prod(args[1])
+    if name in ("convolution", "_convolution"):
+        return math.prod(tensors[1].shape[1:])
+    if name.startswith("_scaled_dot_product"):
+        return int(max(first.shape[-1], tensors[1].shape[-2]))
+    return 1
+
+
+@contextmanager
+def perturbed_operations(noise: Noise) -> Iterator[None]:
+    """Compute with the rounding of every operation. Attention is split into its operations: its mask does not round."""
+    with _Perturbing(noise), sdpa_kernel(SDPBackend.MATH):
+        yield

@@ -1,0 +1,1 @@
+"""JAX, and what all adapters that run on it share."""

@@ -1,0 +1,119 @@
+"""Code that the adapters of JAX share: tensors, waiting, threads, compilation and training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from xverify.errors import Unsupported
+from xverify.framework.adapter import Array, Framework
+from xverify.framework.capture import Recorder, TrainingRecorder, recording
+from xverify.framework.structures import leaves, without_classes
+from xverify.framework.training import Batch, Training
+from xverify.frameworks.jax.optax import Equivalent, Optax
+from xverify.frameworks.jax.training import Around, Function, Learner, axes_of, captured_step, cross_entropy
+from xverify.workload.losses import Loss
+from xverify.workload.optimizers import Optimizer
+
+
+class Jax(Framework):
+    """The base class of adapters whose tensors are JAX's. A subclass adds how a model is built and called."""
+
+    isolated = "jax"
+    captured_mode = ""  # inner functions are not compiled during a capture
+    devices = ("cpu", "cuda")
+
+    def __init__(self, threads: int, device: str) -> None:
+        import jax
+
+        try:
+            self.place = jax.devices()[0]
+        except RuntimeError as error:
+            raise Unsupported(f"no {device} device: {error}") from None
+        self.jax = jax
+        self.threads = threads
+
+    @classmethod
+    def variables(cls, threads: int, device: str) -> dict[str, str]:
+        # NPROC is the number of cores that XLA assumes; XLA has no other setting for the size of its thread pool.
+        return {**super().variables(threads, device), "JAX_PLATFORMS": device, "NPROC": str(threads)}
+
+    def device_memory(self) -> dict[str, float]:
+        found = self.place.memory_stats() or {}
+        names = {"peak_mib": "peak_bytes_in_use", "used_mib": "bytes_in_use", "total_mib": "bytes_limit"}
+        return {name: found[key] / 2**20 for name, key in names.items() if key in found}
+
+    def compiled(self, function: Callable[..., Any], weights: Any) -> Callable[..., Any]:
+        """Compile ``function(weights, *inputs)`` and bind these weights.
+
+        The weights are arguments of the compiled function, because XLA would fold constants. Dataclasses in its outputs become
+        dictionaries, because JAX does not know them.
+        """
+
+        def known(*arguments: Any) -> Any:
+            return without_classes(function(*arguments))
+
+        return partial(self.jax.jit(known), weights)
+
+    def graph_count(self, call: Callable[..., Any]) -> int | None:
+        learner = getattr(call, "__self__", None)  # of Learner.step
+        if isinstance(learner, Learner):
+            return learner.graphs()
+        if not isinstance(call, partial):
+            return None
+        compiled: Any = call.func
+        return int(compiled._cache_size())
+
+    def to_native(self, array: Array, layout: str | None) -> Any:
+        return self.jax.numpy.asarray(array)
+
+    def to_numpy(self, tensor: Any, layout: str | None) -> Array:
+        return np.asarray(tensor)
+
+    def wait(self, outputs: Any) -> None:
+        """A call returns before its outputs are computed. Every computation belongs to outputs, and all outputs are waited for."""
+        self.jax.block_until_ready(leaves(outputs))  # JAX itself does not look into a dataclass
+
+    def capture(self, model: Any, inputs: tuple[Any, ...], names: Mapping[str, str], recorder: Recorder) -> Any:
+        """Run without compilation, so that the body of a loop runs on values once per iteration instead of being traced once."""
+        with self.jax.disable_jit():
+            return super().capture(model, inputs, names, recorder)
+
+    def pure(self, model: Any) -> Function:
+        """The model as a pure function of its variables, in training mode."""
+        raise Unsupported(f"the adapter of {self.name} does not support training")
+
+    def training(self, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool) -> Training:
+        function, fused, wrap = self.pure(model), self.fused_parameters(model), self.jax.jit if mode == "jit" else None
+        if optimizer.recipe:
+            from xverify.frameworks.jax.recipe import recipe_learner
+
+            return recipe_learner(function, fused, wrap, optimizer, match, self.loss)
+        sums = [len(fused.get(each.name, (each.name,))) for each in function.trained for _ in each.parts]
+        axes = axes_of(function, fused, optimizer, match)
+        steps = Equivalent(optimizer, sums, axes=axes) if match else Optax(optimizer, axes=axes)
+        return Learner(function, steps, wrap, self.loss)
+
+    def cross_entropy(self, logits: Any, target: Any) -> Any:
+        return cross_entropy(logits, target)
+
+    def loss_value(self, loss: Loss, x: Any, t: Any, axis: int, lengths: Any) -> Any:
+        from xverify.frameworks.jax.losses import jax_loss
+
+        return jax_loss(loss, x, t, axis, lengths)
+
+    def alias(self, tensor: Any) -> Any:
+        """The tensor itself: ``captured_step`` tells the two apart in another way."""
+        return tensor
+
+    def capture_training(
+        self, model: Any, batch: Batch, names: Mapping[str, str], recorder: TrainingRecorder
+    ) -> tuple[Any, float, Mapping[str, Array]]:
+        def record(listener: Any) -> Around:
+            return lambda copy: recording(self._differentiated_layers(copy, names), self.layer_method, listener)
+
+        with self.jax.disable_jit():
+            return captured_step(self.pure(model), batch, record, recorder, self.loss)

@@ -1,0 +1,356 @@
+"""Jittor, which computes lazily and compiles each operator with the C++ compiler of the system."""
+
+# The framework's classes have no types, and a class here is derived from one of them.
+# mypy: allow-subclassing-any
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xverify.errors import Unsupported
+from xverify.framework.adapter import Array, Framework, Source
+from xverify.framework.own_step import Step
+from xverify.framework.structures import leaves, only_output
+from xverify.framework.training import BackwardPass, Batch, Training
+from xverify.weights import jittor as weights
+from xverify.workload.losses import Loss
+from xverify.workload.optimizers import Optimizer
+
+# Where Jittor keeps its compiled core: version, compiler, Python, system, processor, installation, and name of the cache.
+COMPILED = "jt*/*/py*/*/*/*/*/jittor_core*"
+
+
+def eager(framework: Framework, model: Any, example: tuple[Any, ...]) -> Any:
+    """Call the module directly."""
+    return model
+
+
+class Adapter(Framework):
+    name = "jittor"
+    copies = 2.9
+    overhead = 180
+    needs = {"jittor": "jittor"}
+    modes = {"eager": eager}
+    implicit_mode = "eager"
+    layer_method = "execute"
+    default_modes = ("eager",)
+    trains = True
+    takes_recipe = True
+    not_mixed = (
+        "Jittor 1.3.11 was tried: its auto_mixed_precision_level never chooses bfloat16, and in float16 its matrix product of "
+        "float32 values stops with an error on a CPU"
+    )
+    devices = ("cpu", "cuda")
+    # Whether the loss is an exact equivalent of torch's: the argument ``match`` of ``training``.
+    matched = False
+
+    def __init__(self, threads: int, device: str) -> None:
+        self.onednn = provide_onednn()
+        if not self.onednn:
+            os.environ["use_mkl"] = "0"
+        try:
+            import jittor
+        except OSError as error:
+            if device == "cpu":
+                raise
+            raise Unsupported(f"no CUDA device: {error}") from None  # there is nvcc, but no CUDA runtime
+        self.jt = jittor
+        if device == "cuda" and not jittor.has_cuda:
+            raise Unsupported("no CUDA device: jittor.has_cuda is 0 (it needs nvcc on the path, or nvcc_path)")
+        jittor.flags.use_cuda = int(device == "cuda")
+        self.threads, self.device = threads, device
+
+    @classmethod
+    def variables(cls, threads: int, device: str) -> dict[str, str]:
+        variables = {
+            "OMP_NUM_THREADS": str(threads),
+            # Without a name Jittor keeps one compiled core for each git branch that is checked out.
+            "cache_name": os.environ.get("cache_name", "default"),
+        }
+        if device == "cpu":
+            variables["nvcc_path"] = ""  # with nvcc, but no CUDA runtime, the import would fail
+        return variables
+
+    @classmethod
+    def slow_start(cls) -> str:
+        home = Path(os.environ.get("JITTOR_HOME", Path.home()))
+        if any((home / ".cache" / "jittor").glob(COMPILED)):
+            return ""
+        return "compiling its core and operators: 2 to 6 minutes the first time on a machine, then cached"
+
+    @classmethod
+    def wants_restart(cls, log: str) -> bool:
+        # Jittor asks for a restart after some steps of its installation. The compilation of operators in parallel crashes
+        # occasionally; the operators that are already compiled are cached.
+        restarts = ("please rerun your command", "Segfault happen, main thread exit", "Segfault, exit")
+        return any(text in log for text in restarts)
+
+    def build(self, source: Source, options: Mapping[str, Any], float64: bool = False) -> Any:
+        model = self.define(source, options)
+        if float64:
+            model.float64()
+        model.eval()
+        return model
+
+    def load_weights(self, model: Any, arrays: dict[str, Array]) -> None:
+        weights.to_model(model, arrays)
+
+    def save_weights(self, model: Any) -> dict[str, Array]:
+        arrays: dict[str, Array] = weights.from_model(model)
+        return arrays
+
+    def precisions(self, model: Any) -> dict[str, str]:
+        return {name: str(variable.dtype) for name, variable in weights.named_variables(model).items()}
+
+    def to_native(self, array: Array, layout: str | None) -> Any:
+        # jt.array converts 64-bit values to 32 bits without a warning.
+        native = self.jt.array64(array) if array.dtype == np.float64 else self.jt.array(array)
+        native.sync()
+        return native
+
+    def to_numpy(self, tensor: Any, layout: str | None) -> Array:
+        array: Array = tensor.numpy()
+        return array
+
+    def wait(self, outputs: Any) -> None:
+        """Make Jittor compute these outputs. It never computes results that are not requested."""
+        if isinstance(outputs, self.jt.Var):
+            outputs.sync()
+        elif not outputs:
+            self.jt.sync_all(True)
+        else:
+            self.jt.sync(leaves(outputs))
+
+    def layers(self, model: Any) -> dict[str, list[Any]]:
+        return {name: [module] for name, module in model.named_modules() if name}
+
+    def environment(self) -> dict[str, object]:
+        settings = {
+            "jittor": self.jt.__version__,
+            "threads": self.threads,
+            "onednn": self.onednn or "absent: convolutions are slow",
+        }
+        if self.device == "cuda":
+            settings |= {"use_cuda": self.jt.flags.use_cuda, "cudnn": bool(self.jt.cudnn)}
+        return settings
+
+    def release_memory(self) -> None:
+        self.jt.gc()
+
+    def inference(self) -> AbstractContextManager[Any]:
+        context: AbstractContextManager[Any] = self.jt.no_grad()
+        return context
+
+    def training(self, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool) -> Training:
+        self.matched = match
+        if optimizer.recipe:
+            from xverify.frameworks.jittor.recipe import RecipeLearner
+
+            return RecipeLearner(self, model, batch, optimizer, match)
+        return Learner(self, model, batch, optimizer, match)
+
+    def own_step(self, step: Step, mode: str) -> Step:
+        from xverify.frameworks.jittor.own_step import computed
+
+        return computed(step)
+
+    def train(self, model: Any) -> None:
+        model.train()
+
+    def is_optimizer(self, value: Any) -> bool:
+        return isinstance(value, self.jt.optim.Optimizer)
+
+    def watched_updates(self, model: Any) -> AbstractContextManager[list[Any]]:
+        from xverify.frameworks.jittor.own_step import watched_updates
+
+        return watched_updates(model)
+
+    def disable_dropout(self, model: Any) -> list[str]:
+        changed = []
+        for name, module in model.named_modules():
+            if "Dropout" in type(module).__name__ and getattr(module, "p", None):
+                module.p = 0
+                changed.append(name)
+            elif isinstance(getattr(module, "dropout", None), float) and module.dropout:
+                module.dropout = 0.0
+                changed.append(name)
+        return changed
+
+    def dropouts(self, model: Any) -> Mapping[str, Any]:
+        return {name: module for name, module in model.named_modules() if name and "Dropout" in type(module).__name__}
+
+    def drop(self, layer: Any, x: Any) -> Any:
+        mode = layer.is_training()
+        layer.train()
+        with self.jt.no_grad():
+            y = layer(x)
+            y.sync()
+        if not mode:
+            layer.eval()
+        return y
+
+    def cross_entropy(self, logits: Any, target: Any) -> Any:
+        """The mean cross-entropy over all rows. logits: (..., classes); target: (...), class numbers.
+
+        It is Jittor's own function or, where torch is to be matched, one with torch's gradient.
+        """
+        logits, target = logits.reshape((-1, logits.shape[-1])), target.reshape((-1,))
+        if not self.matched:
+            return self.jt.nn.cross_entropy_loss(logits, target)
+        # Jittor differentiates through the maximum, which leaves a rounding error at the largest logit.
+        shifted = logits - logits.max([1], keepdims=True).stop_grad()
+        labels = target.broadcast(shifted, [1])
+        picked = (shifted * (labels.index(1) == labels)).sum(1)
+        return (shifted.exp().sum(1).log() - picked).mean()
+
+    def loss_value(self, loss: Loss, x: Any, t: Any, axis: int, lengths: Any) -> Any:
+        from xverify.frameworks.jittor.losses import jittor_loss
+
+        return jittor_loss(loss, x, t, axis, lengths)
+
+    def alias(self, tensor: Any) -> Any:
+        node = tensor * 1.0
+        if tensor.is_stop_grad():
+            node.start_grad()  # on a variable with a gradient, start_grad would cut the graph
+        return node
+
+    def backward(self, model: Any, batch: Batch, tensors: Callable[[], Sequence[Any]]) -> BackwardPass:
+        parameters = trainable_parameters(model)
+        outputs = model(*batch[:-1])
+        loss = self.loss(outputs, batch[-1])
+        nodes = list(tensors())
+        found = self.jt.grad(loss, [*nodes, *parameters.values()])
+        parameter_gradients = {name: gradient.numpy() for name, gradient in zip(parameters, found[len(nodes) :])}
+        return BackwardPass(outputs, float(loss.numpy().item()), found[: len(nodes)], parameter_gradients)
+
+
+def trainable_parameters(model: Any) -> dict[str, Any]:  # Any: jittor.Var has no type
+    """Name -> variable of each trainable parameter of a model in training mode. A tied parameter occurs once."""
+    return {name: value for name, value in weights.named_variables(model).items() if not value.is_stop_grad()}
+
+
+class Learner(Training):
+    """Training with jittor.optim, or with an exact equivalent of torch.optim."""
+
+    # Optimizer -> lists of Jittor's parameter group that hold what Optimizer.state_names names, in the same order.
+    ADAM = ("m", "values", "largest")
+    STATE_NAMES = {"sgd": ("values",), "adam": ADAM, "adamw": ADAM, "rmsprop": ("values",), "lion": ("values",)}
+    STATE_NAMES["adafactor"] = ("row", "column", "square")
+
+    def __init__(self, framework: Adapter, model: Any, batch: Batch, optimizer: Optimizer, match: bool) -> None:
+        self.framework, self.jt, self.model = framework, framework.jt, model
+        model.train()
+        self.parameters = self._trained(trainable_parameters(model), optimizer)
+        self.names = list(self.parameters)
+        # With one label per item, Jittor's own function is called directly: two more operations would take 2% of a short step.
+        direct = framework.objective is None and batch[-1].ndim == 1 and not match
+        self.cross_entropy = framework.jt.nn.cross_entropy_loss if direct else framework.cross_entropy
+        make = self._equivalent_optimizer if match else self._jittor_optimizer
+        self.optimizer, self.optim = make(optimizer, list(self.parameters.values()))
+        if match:
+            from xverify.frameworks.jittor.matched import match_norms
+
+            match_norms(model)
+
+    def _trained(self, parameters: dict[str, Any], optimizer: Optimizer) -> dict[str, Any]:
+        """The parameters that a step changes. parameters: those that can be trained."""
+        return parameters
+
+    def _jittor_optimizer(self, o: Optimizer, parameters: list[Any]) -> tuple[Optimizer, Any]:
+        """The settings with Jittor's formula variants, and Jittor's own optimizer."""
+        optim = self.jt.optim
+        if o.recipe.amsgrad:
+            raise Unsupported("jittor.optim has no AMSGrad; run with --match-optimizer")
+        if o.name in ("lion", "adafactor"):
+            raise Unsupported(f"jittor.optim has no {o.name.capitalize()}; run with --match-optimizer")
+        if o.name == "sgd":
+            return o.plain, optim.SGD(parameters, o.lr, o.momentum, o.weight_decay, nesterov=o.nesterov)
+        if o.name == "rmsprop":
+            if o.weight_decay:
+                raise Unsupported("jittor.optim.RMSprop has no weight decay; run with --match-optimizer")
+            return o.plain, optim.RMSprop(parameters, o.lr, o.eps, o.alpha)
+        kind = optim.Adam if o.name == "adam" else optim.AdamW
+        variants = ("eps-hat",) if o.name == "adam" else ()
+        return replace(o, variants=variants), kind(parameters, o.lr, o.eps, (o.beta1, o.beta2), o.weight_decay)
+
+    def _equivalent_optimizer(self, o: Optimizer, parameters: list[Any]) -> tuple[Optimizer, Any]:
+        """The settings without variants, and torch's formulas in Jittor's operations."""
+        from xverify.frameworks.jittor.matched import Equivalent
+
+        return o.plain, Equivalent(parameters, o, self.STATE_NAMES[o.name][: len(o.state_names)])
+
+    def _loss(self, *batch: Any) -> Any:
+        outputs, objective = self.model(*batch[:-1]), self.framework.objective
+        return objective(outputs, batch[-1]) if objective else self.cross_entropy(only_output(outputs), batch[-1])
+
+    def step(self, *batch: Any) -> Any:
+        loss = self._loss(*batch)
+        self.optim.step(loss)
+        self.jt.sync_all()  # without it Jittor would not compute the update
+        return loss
+
+    def gradients(self, *batch: Any) -> tuple[float, dict[str, Array]]:
+        loss = self._loss(*batch)
+        found = self.jt.grad(loss, list(self.parameters.values()))
+        return float(loss.numpy().item()), {name: g.numpy() for name, g in zip(self.parameters, found)}
+
+    def apply(self, gradients: Mapping[str, Array]) -> None:
+        (group,) = self.optim.param_groups
+        group["grads"] = [self.jt.array(gradients[name]).stop_grad() for name in self.parameters]
+        self.optim.n_step += 1
+        self.optim.step()
+        self.jt.sync_all()
+
+    def optimizer_state(self) -> tuple[int, dict[str, list[Array]]]:
+        state = {name: [v.numpy() for v in self._variables(index)] for index, name in enumerate(self.parameters)}
+        return self.optim.n_step, state
+
+    def set_optimizer_state(self, steps: int, state: Mapping[str, Sequence[Array]]) -> None:
+        self.optim.n_step = steps
+        for index, name in enumerate(self.parameters):
+            for variable, array in zip(self._variables(index), state[name]):
+                variable.update(self.jt.array(array).stop_grad())
+
+    def _variables(self, index: int) -> list[Any]:
+        """The optimizer state of the parameter with this index, in the order of Optimizer.state_names."""
+        (group,) = self.optim.param_groups
+        keys = self.STATE_NAMES[self.optimizer.name][: len(self.optimizer.state_names)]
+        return [group[key][index] for key in keys]
+
+
+def jittor_home() -> Path:
+    """The folder of Jittor's cache. Jittor stores the value of JITTOR_HOME, and later processes use it without the variable."""
+    import jittor_utils
+
+    return Path(jittor_utils.home())
+
+
+def provide_onednn() -> str:
+    """Link an installed oneDNN into the folder where Jittor expects it, so that Jittor does not download it.
+
+    The wheels onednn-cpu-gomp and onednn-devel-cpu-gomp install into lib/ and include/ of the environment. Returns the folder, or
+    '' when oneDNN is not installed.
+    """
+    folder = jittor_home() / ".cache" / "jittor" / "mkl" / "dnnl_lnx_2.2.0_cpu_gomp"
+    library, header = Path("lib/libmkldnn.so"), Path("include/dnnl.h")
+    if (folder / library).is_file() and (folder / header).is_file():
+        return str(folder)
+    prefix = Path(sys.prefix)
+    if not ((prefix / library).is_file() and (prefix / header).is_file()):
+        return ""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("lib", "include"):
+        link = folder / name
+        if link.is_symlink():
+            link.unlink()  # it may point to an environment that has been deleted
+        if not link.exists():
+            link.symlink_to(prefix / name, target_is_directory=True)
+    return str(folder)

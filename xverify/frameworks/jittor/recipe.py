@@ -1,0 +1,222 @@
+"""Training with a recipe in Jittor: its parameter groups, clip_grad_norm and schedulers, or torch's formulas in its operations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from xverify.errors import Unsupported
+from xverify.framework.adapter import Array
+from xverify.framework.training import Batch, Used
+from xverify.frameworks.jittor.adapter import Adapter, Learner
+from xverify.workload.optimizers import Optimizer
+from xverify.workload.recipe import CLIPS, averaged, clip_factors, micro_batches
+
+
+class RecipeLearner(Learner):
+    """Training with jittor.optim and Jittor's own facilities, or with an exact equivalent of torch's."""
+
+    def __init__(self, framework: Adapter, model: Any, batch: Batch, optimizer: Optimizer, match: bool) -> None:
+        self.match, self.recipe = match, optimizer.recipe
+        if not match:
+            _check_own(optimizer)
+        super().__init__(framework, model, batch, optimizer, match)
+        # Jittor's optimizer counts every backward pass as a step.
+        self.counted = 1 if match else self.recipe.accumulate
+        self.averaged: dict[str, Any] = {}
+        if self.recipe.average is not None:
+            self.averaged = {name: self.jt.zeros_like(each).stop_grad() for name, each in self.parameters.items()}
+        self._start_schedule(0)
+
+    def _trained(self, parameters: dict[str, Any], optimizer: Optimizer) -> dict[str, Any]:
+        return {name: each for name, each in parameters.items() if not optimizer.recipe.freezes(name)}
+
+    # -- the optimizer ------------------------------------------------------------------------------------------------
+
+    def _groups(self, o: Optimizer) -> list[dict[str, Any]]:
+        """Parameter groups of Jittor: one for each learning rate and weight decay."""
+        groups: dict[tuple[float, float], list[str]] = {}
+        for name in self.parameters:
+            own = o.of(name)
+            groups.setdefault((own.lr, own.weight_decay), []).append(name)
+        self.places = {
+            name: (index, place) for index, names in enumerate(groups.values()) for place, name in enumerate(names)
+        }
+        self.rates = [lr for lr, _ in groups]
+        return [
+            {"params": [self.parameters[name] for name in names], "lr": lr, "weight_decay": decay}
+            for (lr, decay), names in groups.items()
+        ]
+
+    def _jittor_optimizer(self, o: Optimizer, parameters: list[Any]) -> tuple[Optimizer, Any]:
+        settings, optim = super()._jittor_optimizer(o, self._groups(o))
+        schedule, differences = o.recipe.schedule, []
+        late = schedule and not schedule.warmup and (schedule.kind == "cosine" or schedule.every == 1)
+        differences += ["late schedule"] * bool(late)
+        differences += ["steps of micro-batches"] * (o.recipe.accumulate > 1 and o.name in ("adam", "adamw"))
+        return replace(settings, variants=(*settings.variants, *differences)), optim
+
+    def _equivalent_optimizer(self, o: Optimizer, parameters: list[Any]) -> tuple[Optimizer, Any]:
+        return super()._equivalent_optimizer(o, self._groups(o))
+
+    def _start_schedule(self, steps: int) -> None:
+        """Set the rates to those after this number of steps, with a scheduler that goes on from there."""
+        self.advanced = 0
+        self.optim.lr = self.optimizer.lr
+        for group, lr in zip(self.optim.param_groups, self.rates):
+            group.pop("initial_lr", None)
+            group["lr"] = lr * self.recipe.factor(0) if self.match else lr
+        self.scheduler = self._make_scheduler()
+        for _ in range(steps):
+            self.advance()
+        self._settle()
+
+    def _make_scheduler(self) -> Any:
+        """Jittor's scheduler; None without one."""
+        schedule = self.recipe.schedule
+        if schedule is None or self.match:
+            return None
+        from jittor import lr_scheduler
+
+        if schedule.kind == "cosine" and not schedule.warmup:
+            return lr_scheduler.CosineAnnealingLR(self.optim, schedule.steps, schedule.end * self.optimizer.lr)
+        if schedule.kind == "step" and not schedule.warmup:
+            return lr_scheduler.StepLR(self.optim, schedule.every, schedule.gamma)
+        return self.jt.optim.LambdaLR(self.optim, schedule.factor)
+
+    def advance(self) -> None:
+        """Set the next rate. After the last step of the schedule the rate stays as it is."""
+        schedule = self.recipe.schedule
+        if schedule is None:
+            return
+        self.advanced += 1
+        late = "late schedule" in self.optimizer.variants  # it has its last rate one step later
+        if self.scheduler is not None and (schedule.steps is None or self.advanced <= schedule.steps + late):
+            self.scheduler.step()
+        elif self.match:
+            for group, lr in zip(self.optim.param_groups, self.rates):
+                group["lr"] = lr * schedule.factor(self.advanced)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Give the exact equivalent the settings of each group."""
+        if self.match:
+            for group in self.optim.param_groups:
+                group["settings"] = replace(self.optimizer, lr=group["lr"], weight_decay=group["weight_decay"])
+
+    # -- the step -----------------------------------------------------------------------------------------------------
+
+    def step(self, *batch: Any) -> Any:
+        loss = self.accumulate(batch)
+        self.clip()
+        self.optim.step()
+        self.advance()
+        self.take_average()
+        self.jt.sync_all()
+        return loss
+
+    def accumulate(self, batch: Batch) -> Any:
+        """Add up the gradients of all micro-batches, each with its share. Returns the loss."""
+        total, before, parts = None, self.optim.n_step, micro_batches(batch, self.recipe.accumulate)
+        for part in parts:
+            loss = self._loss(*part) / len(parts)
+            self.optim.backward(loss)
+            total = loss if total is None else total + loss
+        if self.match:
+            self.optim.n_step = before + 1
+        return total
+
+    def clip(self) -> None:
+        """Clip the gradients of all groups."""
+        if not self.recipe.clip:
+            return
+        how, limit = self.recipe.clip
+        if not self.match:
+            self.optim.clip_grad_norm(limit)
+            return
+        jt, gradients = self.jt, [each for group in self.optim.param_groups for each in group["grads"]]
+        if how == "clip_value":
+            clipped = [jt.clamp(each, -limit, limit) for each in gradients]
+        else:
+            squares = [(each * each).sum() for each in gradients]
+            factors = clip_factors(how, limit, squares, jt.sqrt, jt.minimum)
+            clipped = [each * factor for each, factor in zip(gradients, factors)]
+        for each, new in zip(gradients, clipped):
+            each.update(new)
+
+    def take_average(self) -> None:
+        """Take the weights in to their average, by torch's formula."""
+        decay = self.recipe.average
+        if decay is not None:
+            first = self.optim.n_step == 1
+            for name, average in self.averaged.items():
+                average.update(averaged(decay, None if first else average, self.parameters[name]) * 1.0)
+
+    def observe(self, *batch: Any) -> Used:
+        used, clip, step = Used(), self.clip, self.optim.step
+
+        def clip_between() -> None:
+            used.accumulated = self._gradients()
+            clip()
+
+        def step_after(*_: Any) -> None:
+            used.clipped = self._gradients()
+            for name, (index, _place) in self.places.items():
+                group = self.optim.param_groups[index]
+                used.rates[name], used.decays[name] = float(group["lr"]), float(group["weight_decay"])
+            step()
+
+        self.clip, self.optim.step = clip_between, step_after  # type: ignore[method-assign]
+        try:
+            self.step(*batch)
+        finally:
+            del self.clip, self.optim.step
+        return used
+
+    def _gradients(self) -> dict[str, Array]:
+        groups = self.optim.param_groups
+        return {name: groups[index]["grads"][place].numpy() for name, (index, place) in self.places.items()}
+
+    # -- the state ----------------------------------------------------------------------------------------------------
+
+    def optimizer_state(self) -> tuple[int, dict[str, list[Array]]]:
+        steps, state = super().optimizer_state()
+        return steps // self.counted, state
+
+    def set_optimizer_state(self, steps: int, state: Mapping[str, Sequence[Array]]) -> None:
+        super().set_optimizer_state(steps * self.counted, state)
+        self._start_schedule(steps)
+
+    def _variables(self, index: int) -> list[Any]:
+        group, place = self.places[self.names[index]]
+        keys = self.STATE_NAMES[self.optimizer.name][: len(self.optimizer.state_names)]
+        return [self.optim.param_groups[group][key][place] for key in keys]
+
+    def averages(self) -> dict[str, Array]:
+        return {name: each.numpy() for name, each in self.averaged.items()}
+
+    def set_averages(self, steps: int, averages: Mapping[str, Array]) -> None:
+        for name, array in averages.items():
+            self.averaged[name].update(self.jt.array(array).stop_grad())
+
+
+def _check_own(o: Optimizer) -> None:
+    """Raise Unsupported for a setting that Jittor has no facility for."""
+    recipe = o.recipe
+    lacks = ""
+    if recipe.clip and recipe.clip[0] != "clip_norm":
+        lacks = f"jittor.optim clips the norm of all gradients only: {CLIPS[recipe.clip[0]]} cannot be limited"
+    if recipe.average is not None:
+        lacks = "Jittor has no moving average of weights"
+    if o.name == "rmsprop" and any(group.weight_decay for group in recipe.groups):
+        lacks = "jittor.optim.RMSprop has no weight decay"
+    if (
+        recipe.schedule
+        and recipe.schedule.kind == "cosine"
+        and recipe.schedule.end
+        and any(g.lr for g in recipe.groups)
+    ):
+        lacks = "Jittor's cosine schedule has one smallest rate for all groups"
+    if lacks:
+        raise Unsupported(f"{lacks}; run with --match-optimizer")

@@ -1,0 +1,42 @@
+"""What a user's own training step gives to the optimizers of Keras."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from xverify.framework.own_step import Update
+
+if TYPE_CHECKING:
+    from xverify.frameworks.keras.base import Keras
+
+
+def is_optimizer(value: Any) -> bool:
+    """Whether a value is an optimizer of Keras."""
+    import keras
+
+    return isinstance(value, keras.optimizers.Optimizer)
+
+
+@contextmanager
+def watched_updates(framework: Keras, model: Any) -> Iterator[list[Update]]:
+    """The gradients that every optimizer is given within the context, in the order of its calls. It must run eagerly."""
+    from keras.src.optimizers.base_optimizer import BaseOptimizer
+
+    found: list[Update] = []
+    trainable, apply = framework.trainable(model), BaseOptimizer.apply
+
+    def watched(optimizer: Any, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> Any:
+        variables = list(optimizer._trainable_variables if trainable_variables is None else trainable_variables)
+        given = [None if gradient is None else framework.dense(gradient) for gradient in grads]
+        known = {id(variable) for variable in variables}
+        named = [each for each in trainable if all(id(piece.variable) in known for piece in each.pieces)]
+        found.append(Update(optimizer, framework.by_name(named, variables, given)))
+        return apply(optimizer, grads, trainable_variables)
+
+    BaseOptimizer.apply = watched
+    try:
+        yield found
+    finally:
+        BaseOptimizer.apply = apply

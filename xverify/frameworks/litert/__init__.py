@@ -1,0 +1,1 @@
+"""LiteRT, from a file that TensorFlow's port is converted to."""

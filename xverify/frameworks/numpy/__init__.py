@@ -1,0 +1,1 @@
+"""NumPy: the smallest complete adapter."""

@@ -1,0 +1,71 @@
+"""OpenVINO on the processor. It runs the reference's ONNX export, which it converts itself."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from xverify.framework.adapter import Array
+from xverify.frameworks.onnx.base import UNLIMITED, OnExport
+
+FLOAT32 = {"INFERENCE_PRECISION_HINT": "f32"}
+
+
+def float32(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
+    """Compute in float32, as the model says."""
+    return framework.function(model, FLOAT32)
+
+
+def default(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
+    """Compute in the precision that OpenVINO chooses for this processor: bfloat16 or float16 where it has instructions for it."""
+    return framework.function(model, {})
+
+
+class Adapter(OnExport):
+    name = "openvino"
+    copies = 1.5
+    needs = {"openvino": "openvino", "onnx": "onnx"}
+    modes = {"float32": float32, "default": default}
+    implicit_mode = "float32"
+    exposed = UNLIMITED  # OpenVINO always fuses operators, unless a value between them is an output of the graph
+
+    def __init__(self, threads: int, device: str) -> None:
+        import onnx
+        import openvino
+
+        self.onnx = onnx
+        self.openvino = openvino
+        self.core = openvino.Core()
+        self.threads = threads
+
+    @classmethod
+    def variables(cls, threads: int, device: str) -> dict[str, str]:
+        # OpenVINO's converter reports its use over the network, except where this variable is set.
+        return {**super().variables(threads, device), "CI": "true"}
+
+    def function(self, model: Any, properties: Mapping[str, str]) -> Any:
+        """The model as a function of its inputs. properties: of OpenVINO, beside threads."""
+        request = self.open(model, properties)
+        outputs = [tensor.name for tensor in model.graph.output]
+
+        def run(*inputs: Array) -> Any:
+            found = request.infer(list(inputs), share_inputs=True)  # the results are copies
+            return [found[name] for name in outputs]
+
+        return run
+
+    def open(self, model: Any, properties: Mapping[str, str]) -> Any:
+        """Convert and compile a graph, and make a request, which runs it. properties: of OpenVINO, beside threads."""
+        settings = {"INFERENCE_NUM_THREADS": self.threads, "NUM_STREAMS": "1", **properties}
+        with self.readable(model) as path:
+            converted = self.core.read_model(io.BytesIO(model.SerializeToString()) if path is None else path)
+            return self.core.compile_model(converted, "CPU", settings).create_infer_request()
+
+    def values(self, model: Any, feed: Mapping[str, Array], tensors: Sequence[str]) -> Sequence[Array]:
+        found = self.open(model, FLOAT32).infer(dict(feed))
+        return [found[name] for name in tensors]
+
+    def environment(self) -> dict[str, object]:
+        return {"openvino": importlib.metadata.version("openvino"), "threads": self.threads}

@@ -1,0 +1,139 @@
+"""TensorFlow with Keras 3, eager and as a graph. Images are fed in its native layout, N,H,W,C."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from xverify.errors import Failed
+from xverify.framework.adapter import Array
+from xverify.framework.objective import NOT_DIFFERENTIABLE
+from xverify.framework.own_step import Step
+from xverify.framework.structures import without_classes
+from xverify.framework.training import Batch, Training
+from xverify.frameworks.keras.base import Gradients, Keras, canonical, native
+from xverify.frameworks.keras.training import learner
+from xverify.workload.optimizers import Optimizer
+
+
+def eager(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
+    """Run the model operation by operation."""
+    return framework.forward(model)
+
+
+def graph(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
+    """Trace the model into a graph."""
+    return framework.tf.function(_known(framework, model))
+
+
+def xla(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
+    """Trace the model into a graph, and compile it with XLA."""
+    return framework.tf.function(_known(framework, model), jit_compile=True)
+
+
+def _known(framework: Adapter, model: Any) -> Callable[..., Any]:
+    """The model as a function that returns dictionaries in place of dataclasses, which a graph cannot return."""
+    forward = framework.forward(model)
+    plain = framework.tf.autograph.experimental.do_not_convert(without_classes)
+    return lambda *inputs: plain(forward(*inputs))
+
+
+class Adapter(Keras):
+    name = "tensorflow"
+    copies = 3.0
+    overhead = 250
+    needs = {"tensorflow-cpu": "tensorflow"}
+    modes = {"eager": eager, "graph": graph, "xla": xla, "while": graph}
+    mode_options = {"while": {"loop": "while"}}
+    default_modes: ClassVar[tuple[str, ...]] = ("eager", "graph")
+    trains = True
+    takes_recipe = True
+    mixed: ClassVar[tuple[str, ...]] = ("bfloat16", "float16")
+    weights_route = "onnx"
+    backend = "tensorflow"
+
+    def __init__(self, threads: int, device: str) -> None:
+        import tensorflow as tf
+
+        tf.config.threading.set_intra_op_parallelism_threads(threads)
+        tf.config.threading.set_inter_op_parallelism_threads(threads)
+        self.tf = tf
+        self.threads = threads
+        self.blocking = device == "cpu" and type(self).wait is Adapter.wait
+
+    @classmethod
+    def variables(cls, threads: int, device: str) -> dict[str, str]:
+        variables = {**super().variables(threads, device), "TF_CPP_MIN_LOG_LEVEL": "2"}
+        if device == "cpu":
+            variables["CUDA_VISIBLE_DEVICES"] = ""
+        return variables
+
+    def to_native(self, array: Array, layout: str | None) -> Any:
+        return self.tf.constant(native(array, layout))
+
+    def to_numpy(self, tensor: Any, layout: str | None) -> Array:
+        array = self.tf.convert_to_tensor(tensor).numpy()
+        # numpy itself has no bfloat16, whose values float32 holds exactly.
+        return canonical(array.astype("float32") if array.dtype.name == "bfloat16" else array, layout)
+
+    def wait(self, outputs: Any) -> None:
+        """On the CPU a call returns computed tensors. Other devices are waited for once at the start and the end of a block."""
+        if not self.blocking and isinstance(outputs, tuple) and not outputs:  # `outputs == ()` would compare tensors
+            self.tf.test.experimental.sync_devices()
+
+    def training(self, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool) -> Training:
+        def wrap(function: Callable[..., Any], variables: Sequence[Any]) -> Any:
+            if mode == "eager":
+                return function
+            return self.tf.function(function, jit_compile=True if mode == "xla" else None)
+
+        return learner(self, model, wrap, optimizer, match)
+
+    def own_step(self, step: Step, mode: str) -> Step:
+        if mode == "eager":
+            return step
+        compiled: Step = self.tf.function(step, jit_compile=True if mode == "xla" else None)
+        return compiled
+
+    def differentiate(
+        self,
+        forward: Any,
+        batch: Batch,
+        variables: Sequence[Any],
+        tensors: Callable[[], Sequence[Any]] = list,
+        scale: Any = None,
+    ) -> Gradients:
+        tf = self.tf
+        with tf.GradientTape() as self.tape:
+            outputs = forward(*batch[:-1])
+            loss = self.loss(outputs, batch[-1])
+            scaled = loss if scale is None else loss * scale
+            nodes = list(tensors())
+        # The tape knows the tf.Variable inside a Keras variable.
+        plain = [variable if isinstance(variable, tf.Variable) else variable.value for variable in variables]
+        found = self.tape.gradient(scaled, [*nodes, *plain])
+        if all(gradient is None for gradient in found):
+            raise Failed(NOT_DIFFERENTIABLE)
+        return Gradients(outputs, loss, found[: len(nodes)], found[len(nodes) :])
+
+    def cross_entropy(self, logits: Any, target: Any) -> Any:
+        tf = self.tf
+        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=target, logits=logits))
+
+    def dense(self, gradient: Any) -> Any:
+        """The gradient of an embedding consists of the rows that were used; the result has all rows."""
+        return self.tf.convert_to_tensor(gradient)
+
+    def alias(self, tensor: Any) -> Any:
+        node = self.tf.identity(tensor)
+        self.tape.watch(node)
+        return node
+
+    def graph_count(self, call: Callable[..., Any]) -> int | None:
+        count = getattr(call, "experimental_get_tracing_count", None)  # a method of tf.function
+        return int(count()) if count else None
+
+    def environment(self) -> dict[str, object]:
+        import keras
+
+        return {"tensorflow": self.tf.__version__, "keras": keras.__version__, "threads": self.threads}

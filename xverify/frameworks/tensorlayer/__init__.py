@@ -1,0 +1,1 @@
+"""TensorLayerX on TensorFlow."""

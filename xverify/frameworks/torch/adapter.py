@@ -1,0 +1,396 @@
+"""PyTorch, which defines the canonical names, layouts and semantics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xverify.errors import Failed, Unsupported
+from xverify.framework.adapter import Activations, Array, Framework, Names, Source
+from xverify.framework.capture import Recorder, TrainingRecorder
+from xverify.framework.objective import NOT_DIFFERENTIABLE
+from xverify.framework.own_step import Step
+from xverify.framework.structures import only_output
+from xverify.framework.training import BackwardPass, Batch, Training
+from xverify.frameworks.torch.base import OnTorch, channels_last
+from xverify.frameworks.torch.torchvision import declare_torchvision_ops
+from xverify.weights import torch as weights
+from xverify.workload.optimizers import Optimizer
+from xverify.workload.spec import ModelFolder
+
+
+def eager(framework: Framework, model: Any, example: tuple[Any, ...]) -> Any:
+    """Call the module directly."""
+    return model
+
+
+def trace(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
+    """Record the operations of one call in a TorchScript graph."""
+    from xverify.frameworks.torch.outputs import traced
+
+    return traced(model, example)
+
+
+def script(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
+    """Compile the source code of the module to TorchScript."""
+    return framework.torch.jit.script(model)
+
+
+def compiled(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
+    """Compile the module with torch.compile."""
+    return framework.torch.compile(model)
+
+
+class Adapter(OnTorch):
+    name = "torch"
+    copies = 1.2
+    overhead = 150
+    needs = {"torch": "torch"}
+    modes = {"eager": eager, "trace": trace, "script": script, "compile": compiled, "channels-last": channels_last}
+    default_modes = ("eager",)
+    trains = True
+    takes_recipe = True
+    streams_weights = True
+    mixed = ("bfloat16", "float16")
+
+    def __init__(self, threads: int, device: str) -> None:
+        import torch
+
+        self.use(torch, threads, device)
+        declare_torchvision_ops(torch)
+
+    @classmethod
+    def refuses(cls, folder: ModelFolder, mode: str) -> str:
+        if mode == "trace" and folder.spec.control_flow:
+            return f"{folder.spec.control_flow}, and a trace holds one path only: use torch:script"
+        if mode == "channels-last" and not any(len(tensor.shape) == 4 for tensor in folder.spec.inputs.values()):
+            return "the model takes no images: channels_last is a memory order of N,C,H,W tensors"
+        return super().refuses(folder, mode)
+
+    def build(self, source: Source, options: Mapping[str, Any], float64: bool = False) -> Any:
+        from xverify.frameworks.torch.on_disk import parameters_on_disk
+
+        # Tables that the constructor computes, and that are no weights, must be exact in a float64 model.
+        with parameters_on_disk(self.disk) as move:
+            with self.float64_arithmetic() if float64 else nullcontext():
+                model = self.define(source, options).eval().to(self.device)
+            if float64:
+                model = model.double()
+            for parameter in model.parameters():
+                move(parameter)  # the constructor chose the dtype of some, and others are new ones on the device
+        return model
+
+    def load_weights(self, model: Any, arrays: Mapping[str, Array]) -> None:
+        weights.to_model(model, arrays)
+
+    def save_weights(self, model: Any) -> dict[str, Array]:
+        arrays: dict[str, Array] = weights.from_model(model)
+        return arrays
+
+    def weights_of(self, model: Any) -> Mapping[str, Array]:
+        return weights.OfModel(model)
+
+    def precisions(self, model: Any) -> dict[str, str]:
+        return {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in model.state_dict().items()}
+
+    def activations(self, model: Any, inputs: tuple[Any, ...], training: bool) -> Activations:
+        from xverify.frameworks.torch.activations import activations
+
+        return activations(model, inputs, training)
+
+    def random_operation(self, model: Any, inputs: tuple[Any, ...], folder: Path) -> str:
+        from xverify.frameworks.torch.random import random_operation
+
+        return random_operation(model, inputs, folder)
+
+    def to_native(self, array: Array, layout: str | None) -> Any:
+        return self.torch.from_numpy(np.array(array)).to(self.device)
+
+    def to_numpy(self, tensor: Any, layout: str | None) -> Array:
+        return self.array(tensor)
+
+    def layers(self, model: Any) -> dict[str, list[Any]]:
+        from xverify.float64.parametrized import inner_modules
+
+        inner = inner_modules(model)
+        return {name: [module] for name, module in model.named_modules() if name and module not in inner}
+
+    def environment(self) -> dict[str, object]:
+        return {"torch": self.torch.__version__, "threads": self.torch.get_num_threads(), **self.device_settings()}
+
+    def inference(self) -> AbstractContextManager[Any]:
+        context: AbstractContextManager[Any] = self.torch.inference_mode()
+        return context
+
+    @contextmanager
+    def float64_arithmetic(self) -> Iterator[None]:
+        from xverify.float64.arithmetic import float64_arithmetic
+
+        with self.torch.no_grad(), float64_arithmetic():
+            yield
+
+    def graph_count(self, call: Callable[..., Any]) -> int | None:
+        if not hasattr(call, "_orig_mod"):  # torch.compile keeps the original module in this attribute
+            return None
+        from torch._dynamo.utils import counters
+
+        graphs: int = counters["stats"]["unique_graphs"]
+        return graphs
+
+    def computed_weights(self, model: Any) -> dict[str, tuple[str, ...]]:
+        from xverify.float64.parametrized import computed
+
+        return {each.name: each.parts for each in computed(model)}
+
+    def own_buffers(self, model: Any) -> list[str]:
+        return [
+            f"{path}.{name}" if path else name
+            for path, module in model.named_modules()
+            if not type(module).__module__.startswith("torch.")
+            for name in module._buffers
+        ]
+
+    def calibrate(self, model: Any, inputs: tuple[Any, ...]) -> None:
+        from xverify.float64.parametrized import ITERATIONS, iterate
+
+        iterate(model, ITERATIONS)
+        norms = [module for module in model.modules() if isinstance(module, self.torch.nn.modules.batchnorm._BatchNorm)]
+        if not norms:
+            return
+        momenta = [norm.momentum for norm in norms]
+        for norm in norms:
+            norm.reset_running_stats()
+            norm.momentum = None  # running statistics are then the plain average over the calls
+            norm.train()  # only batch norms; dropout stays off
+        with self.torch.no_grad():
+            model(*inputs)
+        for norm, momentum in zip(norms, momenta):
+            norm.momentum = momentum
+        model.eval()
+
+    def export_onnx(self, model: Any, inputs: tuple[Any, ...], names: Names, path: Path, with_weights: bool) -> str:
+        from xverify.frameworks.torch.export import export
+
+        return export(model, inputs, names, path, with_weights)
+
+    def capture(self, model: Any, inputs: tuple[Any, ...], names: Mapping[str, str], recorder: Recorder) -> Any:
+        from xverify.float64.linear import called_by_weights, owners_of
+
+        with called_by_weights(owners_of(model)):
+            return super().capture(model, inputs, names, recorder)
+
+    def capture_training(
+        self, model: Any, batch: Batch, names: Mapping[str, str], recorder: TrainingRecorder
+    ) -> tuple[Any, float, Mapping[str, Array]]:
+        from xverify.float64.linear import called_by_weights, owners_of
+
+        with called_by_weights(owners_of(model)):
+            return super().capture_training(model, batch, names, recorder)
+
+    def training(self, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool) -> Training:
+        if optimizer.recipe.is_mixed:
+            from xverify.frameworks.torch.mixed import MixedLearner
+
+            return MixedLearner(self, model, mode, batch, optimizer)
+        if optimizer.recipe:
+            from xverify.frameworks.torch.recipe import RecipeLearner
+
+            return RecipeLearner(self, model, mode, batch, optimizer)
+        return Learner(self, model, mode, batch, optimizer)
+
+    def own_step(self, step: Step, mode: str) -> Step:
+        if mode != "eager":
+            raise Unsupported("a train_step of torch.py runs as it is written: name torch:eager")
+        return step
+
+    def train(self, model: Any) -> None:
+        model.train()
+        model.zero_grad(set_to_none=True)  # no gradient of an earlier state is left
+
+    def is_optimizer(self, value: Any) -> bool:
+        return isinstance(value, self.torch.optim.Optimizer)
+
+    def watched_updates(self, model: Any) -> AbstractContextManager[list[Any]]:
+        from xverify.frameworks.torch.own_step import watched_updates
+
+        return watched_updates(model)
+
+    def disable_dropout(self, model: Any) -> list[str]:
+        nn = self.torch.nn
+        changed = []
+        for name, module in model.named_modules():
+            if isinstance(module, nn.modules.dropout._DropoutNd) and module.p:
+                module.p = 0.0
+                changed.append(name)
+            elif isinstance(module, (nn.RNNBase, nn.MultiheadAttention)) and module.dropout:
+                module.dropout = 0.0
+                changed.append(name)
+        return changed
+
+    def dropouts(self, model: Any) -> Mapping[str, Any]:
+        kind = self.torch.nn.modules.dropout._DropoutNd
+        return {name: module for name, module in model.named_modules() if isinstance(module, kind)}
+
+    def drop(self, layer: Any, x: Any) -> Any:
+        mode = layer.training
+        with self.torch.no_grad():
+            y = layer.train()(x)
+        layer.train(mode)
+        return y
+
+    def backward(self, model: Any, batch: Batch, tensors: Callable[[], Sequence[Any]]) -> BackwardPass:
+        parameters = dict(model.named_parameters())
+        with self.autocast():
+            outputs = model(*batch[:-1])
+            loss = self.loss(outputs, batch[-1])
+        nodes = list(tensors())
+        found = self.differentiated(loss, [*nodes, *parameters.values()])
+        tensor_gradients, parameter_gradients = found[: len(nodes)], found[len(nodes) :]
+        return BackwardPass(outputs, float(loss.detach()), tensor_gradients, by_name(parameters, parameter_gradients))
+
+
+def by_name(parameters: Mapping[str, Any], gradients: Sequence[Any]) -> dict[str, Array]:
+    """Parameter name -> gradient. It is zero for a parameter on which the loss does not depend."""
+    return {
+        name: _array_or_zeros(gradient, parameter) for (name, parameter), gradient in zip(parameters.items(), gradients)
+    }
+
+
+def _array_or_zeros(tensor: Any, parameter: Any) -> Array:
+    """A copy of the tensor as an array; for None zeros of the parameter's shape."""
+    if tensor is None:
+        return np.zeros(tuple(parameter.shape), np.float32)
+    return tensor.detach().expand(parameter.shape).cpu().numpy().copy()  # a mean of adafactor has fewer values
+
+
+class Learner(Training):
+    """Training with torch.optim. The forward pass runs in the mode; the loss and the update are eager."""
+
+    # Optimizer -> torch.optim's names of what Optimizer.state_names names, in the same order.
+    STATE_NAMES = {
+        "sgd": ("momentum_buffer",),
+        "adam": ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"),
+        "adamw": ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"),
+        "rmsprop": ("square_avg",),
+        "lion": ("momentum",),
+        "adafactor": ("row_var", "col_var", "variance"),
+    }
+
+    def __init__(self, framework: Adapter, model: Any, mode: str, batch: Batch, optimizer: Optimizer) -> None:
+        self.framework, self.torch, self.optimizer, self.model = framework, framework.torch, optimizer, model
+        model.train()
+        self.parameters = dict(model.named_parameters())
+        self.names = list(self.parameters)
+        self.forward = framework.modes[mode](framework, model, batch[:-1])
+        self.optim = self._make_optimizer(list(self.parameters.values()))
+        # With one label per item, torch's own function is called directly: a wrapper would take 1% of a short step.
+        one_label = framework.objective is None and batch[-1].dim() == 1
+        self.cross_entropy = framework.torch.nn.functional.cross_entropy if one_label else framework.cross_entropy
+        self.inputs, self.steps = len(batch) - 1, 0
+
+    def _make_optimizer(self, parameters: list[Any]) -> Any:
+        """torch's optimizer with the settings of ``self.optimizer``."""
+        o, optim = self.optimizer, self.torch.optim
+        if o.name == "sgd":
+            return optim.SGD(parameters, o.lr, o.momentum, weight_decay=o.weight_decay, nesterov=o.nesterov)
+        if o.name == "rmsprop":
+            return optim.RMSprop(parameters, o.lr, o.alpha, o.eps, o.weight_decay)
+        if o.name == "lion":
+            from xverify.frameworks.torch.lion import Lion
+
+            return Lion(parameters, o)
+        if o.name == "adafactor":
+            from xverify.frameworks.torch.adafactor import own_adafactor
+
+            return own_adafactor(parameters, o)
+        kind = optim.Adam if o.name == "adam" else optim.AdamW
+        return kind(parameters, o.lr, (o.beta1, o.beta2), o.eps, o.weight_decay, o.recipe.amsgrad)
+
+    @property
+    def step(self) -> Callable[..., Any]:
+        """The function of one step, with what it needs in local names.
+
+        The usual model has one input, and gets a function without a star call. Together this saves 0.5% of a step of 0.9 ms.
+        """
+        forward, cross_entropy, optim, tensor = self.forward, self.cross_entropy, self.optim, self.torch.Tensor
+        loss_of: Any = self.framework.objective
+
+        def logits(outputs: Any) -> Any:
+            return outputs if type(outputs) is tensor else only_output(outputs)
+
+        def update(loss: Any) -> Any:
+            loss.backward()
+            optim.step()
+            self.steps += 1
+            return loss
+
+        def step(x: Any, target: Any) -> Any:
+            optim.zero_grad()
+            return update(cross_entropy(logits(forward(x)), target))
+
+        def step_of_several(*batch: Any) -> Any:
+            optim.zero_grad()
+            return update(cross_entropy(logits(forward(*batch[:-1])), batch[-1]))
+
+        def step_of_objective(*batch: Any) -> Any:
+            optim.zero_grad()
+            loss = loss_of(forward(*batch[:-1]), batch[-1])
+            if not loss.requires_grad:
+                raise Failed(NOT_DIFFERENTIABLE)
+            return update(loss)
+
+        if loss_of is not None:
+            return step_of_objective
+        return step if self.inputs == 1 else step_of_several
+
+    def loss_of(self, outputs: Any, target: Any) -> Any:
+        """The loss of a batch. target: the last entry of a Batch. Raises Failed where it cannot be differentiated."""
+        objective: Any = self.framework.objective
+        loss = objective(outputs, target) if objective else self.cross_entropy(only_output(outputs), target)
+        if not loss.requires_grad:
+            raise Failed(NOT_DIFFERENTIABLE)
+        return loss
+
+    def gradients(self, *batch: Any) -> tuple[float, dict[str, Array]]:
+        loss = self.loss_of(self.forward(*batch[:-1]), batch[-1])
+        self.optim.zero_grad()
+        loss.backward()
+        arrays = by_name(self.parameters, [parameter.grad for parameter in self.parameters.values()])
+        self.optim.zero_grad()
+        return float(loss.detach()), arrays
+
+    def apply(self, gradients: Mapping[str, Array]) -> None:
+        for name, parameter in self.parameters.items():
+            parameter.grad = self.framework.to_native(gradients[name], None)
+        self.optim.step()
+        self.steps += 1
+
+    def optimizer_state(self) -> tuple[int, dict[str, list[Array]]]:
+        result = {}
+        for name, parameter in self.parameters.items():
+            state = self.optim.state.get(parameter, {})
+            result[name] = [_array_or_zeros(state.get(key), parameter) for key in self._state_keys()]
+        return self.steps, result
+
+    def set_optimizer_state(self, steps: int, state: Mapping[str, Sequence[Array]]) -> None:
+        self.optim.state.clear()
+        self.steps = steps
+        if not steps:
+            return
+        for name, arrays in state.items():
+            native = {key: self.framework.to_native(array, None) for key, array in zip(self._state_keys(), arrays)}
+            if self.optimizer.name == "adafactor":
+                from xverify.frameworks.torch.adafactor import kept
+
+                native = kept(native)
+            if self.optimizer.name != "sgd":
+                native["step"] = self.torch.tensor(float(steps))
+            self.optim.state[self.parameters[name]] = native
+
+    def _state_keys(self) -> tuple[str, ...]:
+        """The keys of torch.optim's state, in the order of Optimizer.state_names."""
+        return self.STATE_NAMES[self.optimizer.name][: len(self.optimizer.state_names)]
