@@ -77,7 +77,7 @@ def test_the_framework_runs(xverify, tmp_path):
 def test_the_fault_computes_something_else_and_leaves_the_layer_as_it_was():
     torch = pytest.importorskip("torch")
     pytest.importorskip("greenlet")
-    from xverify.replay.faults import activation, catalogue, changes
+    from xverify.replay.explain.faults import activation, catalogue, changes
 
     [code] = re.findall(r"```python\n(def prelu\(.*?)```", TEXT, re.DOTALL)
     names = {**vars(changes), **vars(activation)}

@@ -63,7 +63,7 @@ def test_named_losses_are_those_of_torch(name, tmp_path):
     adapter = load(name)
     if host.missing(adapter) and environments.chosen(adapter) is None:
         pytest.skip(f"{name} is not installed")
-    from xverify.frameworks.torch.losses import torch_loss
+    from xverify.float64.named_losses import torch_loss
 
     command = worker_command(adapter, tmp_path, 1, "cpu", interpreter(adapter))
     path = os.pathsep.join(filter(None, [command.environment.get("PYTHONPATH"), str(Path(__file__).parents[1])]))

@@ -8,7 +8,7 @@ pytest.importorskip("greenlet")
 from torch import nn  # noqa: E402
 
 from xverify.float64.arithmetic import float64_arithmetic  # noqa: E402
-from xverify.replay.tables import perturbed_tables  # noqa: E402
+from xverify.float64.tables import perturbed_tables  # noqa: E402
 
 
 class Net(nn.Module):

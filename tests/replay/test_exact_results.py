@@ -6,8 +6,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("greenlet")
 
+from xverify.float64.perturbed import perturbed_arithmetic  # noqa: E402
 from xverify.float64.rounding import Noise, chosen, held, sums_exactly  # noqa: E402
-from xverify.replay.operations import perturbed_arithmetic  # noqa: E402
 from xverify.workload import probe  # noqa: E402
 
 LOWEST = torch.finfo(torch.float32).min

@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 from torch.nn import functional  # noqa: E402
 
 from xverify.errors import Failed  # noqa: E402
-from xverify.replay.losses import KnownLosses, check_targets, loss_in  # noqa: E402
+from xverify.float64.losses import KnownLosses, check_targets, loss_in  # noqa: E402
 from xverify.workload.losses import Loss, Objective  # noqa: E402
 
 torch.manual_seed(0)

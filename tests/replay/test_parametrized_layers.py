@@ -11,11 +11,11 @@ from torch import nn  # noqa: E402
 from torch.nn.utils import parametrizations, parametrize  # noqa: E402
 
 from xverify.float64 import parametrized as parametrized  # noqa: E402
+from xverify.float64.layer_kinds import is_torch_layer, leaves  # noqa: E402
 from xverify.float64.linear import owners_of  # noqa: E402
-from xverify.replay.layer_kinds import is_torch_layer, leaves  # noqa: E402
-from xverify.replay.perturbation import Noise, perturbed_layer  # noqa: E402
-from xverify.replay.stepping import Models  # noqa: E402
-from xverify.replay.tables import tables  # noqa: E402
+from xverify.float64.perturbation import Noise, perturbed_layer  # noqa: E402
+from xverify.float64.stepping import Models  # noqa: E402
+from xverify.float64.tables import tables  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # the older forms are deprecated
 

@@ -2,9 +2,9 @@
 
 import torch
 
+from xverify.float64.precision import Precision
+from xverify.float64.underflow import underflow, unit_scale
 from xverify.framework.capture import LayerCall, lower_dtype
-from xverify.replay.precision import Precision
-from xverify.replay.underflow import underflow, unit_scale
 
 EXACT = torch.randn(64, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 3e-8
 

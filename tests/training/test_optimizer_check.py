@@ -7,6 +7,7 @@ import pytest
 from conftest import OPTIMIZERS
 
 from xverify.training import optimizer_check
+from xverify.verdict import limits
 from xverify.workload import optimizers
 from xverify.workload.optimizers import optimizer
 
@@ -38,7 +39,7 @@ def judged(settings, made, step, **more):
 @pytest.mark.parametrize("step", [1, 2, 21])
 @pytest.mark.parametrize("settings", OPTIMIZERS, ids=lambda o: o.says())
 def test_a_right_step_is_equal(settings, step):
-    assert 0 < judged(settings, settings, step) <= optimizer_check.EQUAL_RHO
+    assert 0 < judged(settings, settings, step) <= limits.EQUAL_RHO
 
 
 @pytest.mark.parametrize("step", [1, 2, 21])
@@ -69,7 +70,7 @@ def test_a_right_step_is_equal(settings, step):
     ids=str,
 )
 def test_a_wrong_step_is_not_equal(settings, change, step):
-    assert judged(settings, replace(settings, **change), step) > optimizer_check.EQUAL_RHO
+    assert judged(settings, replace(settings, **change), step) > limits.EQUAL_RHO
 
 
 def test_one_alternative_explains_a_wrong_step():
@@ -87,8 +88,7 @@ def test_one_alternative_explains_a_wrong_step():
         fitting = [
             other
             for _, other in optimizer_check.alternatives(settings)
-            if optimizer_check.judge(other, w, g, optimizer_state, 2, after, state_after)[0]
-            <= optimizer_check.EQUAL_RHO
+            if optimizer_check.judge(other, w, g, optimizer_state, 2, after, state_after)[0] <= limits.EQUAL_RHO
         ]
         assert fitting == [replace(settings, **change)]
 
@@ -98,11 +98,8 @@ def test_a_doubled_step_is_equal_for_two_fused_parameters():
     w, g, optimizer_state = state(settings, 1)
     new, values = float32(settings, w, g, optimizer_state, 1)
     twice = (w + 2 * (new - w)).astype(np.float32)
-    assert (
-        optimizer_check.judge(settings, w, g, optimizer_state, 1, twice, values, times=2)[0]
-        <= optimizer_check.EQUAL_RHO
-    )
-    assert optimizer_check.judge(settings, w, g, optimizer_state, 1, twice, values)[0] > optimizer_check.DRIFT_RHO
+    assert optimizer_check.judge(settings, w, g, optimizer_state, 1, twice, values, times=2)[0] <= limits.EQUAL_RHO
+    assert optimizer_check.judge(settings, w, g, optimizer_state, 1, twice, values)[0] > limits.DRIFT_RHO
 
 
 def test_a_sign_that_rounding_decides_is_no_fault_of_lion():
@@ -112,9 +109,9 @@ def test_a_sign_that_rounding_decides_is_no_fault_of_lion():
     after, state_after = float32(settings, w, g, [m], 2)
     flipped = after.copy()
     flipped[:50] = w[:50] - (after[:50] - w[:50])
-    assert optimizer_check.judge(settings, w, g, [m], 2, flipped, state_after)[0] <= optimizer_check.EQUAL_RHO
+    assert optimizer_check.judge(settings, w, g, [m], 2, flipped, state_after)[0] <= limits.EQUAL_RHO
     flipped[50:52] = w[50:52] - (after[50:52] - w[50:52])
-    assert optimizer_check.judge(settings, w, g, [m], 2, flipped, state_after)[0] > optimizer_check.DRIFT_RHO
+    assert optimizer_check.judge(settings, w, g, [m], 2, flipped, state_after)[0] > limits.DRIFT_RHO
 
 
 def test_a_weight_that_is_not_finite_is_never_equal():
@@ -148,4 +145,4 @@ def test_right_steps_of_small_weights_are_equal(settings, shape):
             after, made = after.astype(np.float32), [np.broadcast_to(each, shape).astype(np.float32) for each in made]
             rho, *_ = optimizer_check.judge(settings, w, g, state, step, after, made, seed=seed)
             worst, w, state = max(worst, rho), after, made
-    assert worst <= optimizer_check.EQUAL_RHO
+    assert worst <= limits.EQUAL_RHO

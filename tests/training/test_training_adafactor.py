@@ -8,6 +8,7 @@ import pytest
 from xverify import host
 from xverify.framework.discovery import load
 from xverify.training import optimizer_check
+from xverify.verdict import limits
 from xverify.workload.optimizers import optimizer, update
 
 QUICK = ["--warmup", "1", "--rerun", "2"]
@@ -160,7 +161,7 @@ def test_a_right_step_of_several_axes_is_equal(shape, step):
     settings = optimizer("adafactor", weight_decay=0.1)
     w, g, values = state(shape, step)
     after = float32(settings, w, g, values, step)
-    assert 0 < optimizer_check.judge(settings, w, g, values, step, *after)[0] <= optimizer_check.EQUAL_RHO
+    assert 0 < optimizer_check.judge(settings, w, g, values, step, *after)[0] <= limits.EQUAL_RHO
 
 
 @pytest.mark.parametrize("shape", SHAPES[:2], ids=str)
@@ -175,7 +176,7 @@ def test_a_wrong_step_of_several_axes_is_not_equal(shape, change):
     if "variants" in change:  # eps counts where gradients are small
         g, values = g * np.float32(1e-6), [each * np.float32(1e-12) for each in values]
     after = float32(replace(settings, **change), w, g, values, 3)
-    assert optimizer_check.judge(settings, w, g, values, 3, *after)[0] > optimizer_check.EQUAL_RHO
+    assert optimizer_check.judge(settings, w, g, values, 3, *after)[0] > limits.EQUAL_RHO
 
 
 def test_other_axes_are_right_only_where_they_are_named():
@@ -183,6 +184,6 @@ def test_other_axes_are_right_only_where_they_are_named():
     named = replace(settings, variants=("other axes",))
     w, g, values = state((6, 5, 3, 3), 1)
     after = float32(settings, w, g, values, 1, axes=(0, 1))
-    assert optimizer_check.judge(settings, w, g, values, 1, *after, axes=(0, 1))[0] > optimizer_check.DRIFT_RHO
-    assert optimizer_check.judge(named, w, g, values, 1, *after, axes=(0, 1))[0] <= optimizer_check.EQUAL_RHO
-    assert optimizer_check.judge(named, w, g, values, 1, *after, axes=(0, 2))[0] > optimizer_check.DRIFT_RHO
+    assert optimizer_check.judge(settings, w, g, values, 1, *after, axes=(0, 1))[0] > limits.DRIFT_RHO
+    assert optimizer_check.judge(named, w, g, values, 1, *after, axes=(0, 1))[0] <= limits.EQUAL_RHO
+    assert optimizer_check.judge(named, w, g, values, 1, *after, axes=(0, 2))[0] > limits.DRIFT_RHO

@@ -27,7 +27,7 @@ def test_ratio_is_the_residual_over_the_floor():
 def test_a_residual_of_zero_is_equal_and_a_residual_without_a_floor_is_not():
     nothing = np.zeros(3)
     assert rule.ratio(nothing, nothing, nothing, nothing, 9) == 0.0
-    assert rule.classify(rule.ratio(np.full(3, 1e-30), nothing, nothing, nothing, 9)) == "DIFFERENT"
+    assert rule.classify(rule.ratio(np.full(3, 1e-30), nothing, nothing, nothing, 9), rule.LAYER) == "DIFFERENT"
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_a_residual_of_zero_is_equal_and_a_residual_without_a_floor_is_not():
      (0, 60.1, "DIFFERENT"), (math.nan, 0, "DIFFERENT"), (math.inf, 0, "DIFFERENT")],
 )  # fmt: skip
 def test_limits_of_a_layer(ratio, channel, verdict):
-    assert rule.classify(ratio, channel) == verdict
+    assert rule.classify(ratio, rule.LAYER, channel) == verdict
 
 
 def test_a_fault_counts_as_visible_from_where_it_is_different():

@@ -8,7 +8,8 @@ import pytest
 
 from xverify import ModelSpec, TensorSpec
 from xverify.results.records import LayerError, Layers
-from xverify.verdict.outputs import OWN_DRIFT, OWN_EQUAL, compare
+from xverify.verdict.limits import OWN_DRIFT, OWN_EQUAL
+from xverify.verdict.outputs import compare
 
 SPEC = ModelSpec(inputs={"x": TensorSpec(("N", 8))}, outputs={"y": TensorSpec(("N", 50))})
 GENERATOR = np.random.default_rng(0)

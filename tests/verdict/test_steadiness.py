@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from xverify.verdict.limits import UNIT
-from xverify.verdict.outputs import OWN_EQUAL
+from xverify.verdict.limits import OWN_EQUAL, UNIT
 from xverify.verdict.steadiness import change
 
 TRUTH = np.random.default_rng(0).standard_normal((64, 64))

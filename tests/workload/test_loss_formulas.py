@@ -9,7 +9,7 @@ from losscases import CASES, REDUCTIONS, SOME_IGNORED, WEIGHTS, real
 torch = pytest.importorskip("torch")
 from torch.nn import functional  # noqa: E402
 
-from xverify.frameworks.torch.losses import TorchOperations, torch_loss  # noqa: E402
+from xverify.float64.named_losses import TorchOperations, torch_loss  # noqa: E402
 from xverify.workload.loss_formulas import value  # noqa: E402
 from xverify.workload.losses import Loss  # noqa: E402
 

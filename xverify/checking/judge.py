@@ -14,7 +14,7 @@ from ..results.precision import Precision
 from ..results.records import Error
 from ..results.verdicts import Verdict
 from ..verdict.judgement import without_witness
-from ..verdict.limits import CAP, UNIT
+from ..verdict.limits import CAP, NARROW_CAP, UNIT
 from ..verdict.outputs import compare
 from ..verdict.ratios import Floor
 from ..weights.canonical import Array
@@ -28,7 +28,6 @@ from .meaning import Floors, Meaning, joined
 from .undefined import told, undefined_cases
 
 RUNTIME, CONVERSION = "runtime", "conversion"  # the two questions; the rows of a result file have them as tasks
-NARROW_CAP = 1.0  # of the detection limit at a precision below float32, whose own rounding is that large
 
 
 @dataclass(frozen=True)

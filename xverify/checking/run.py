@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from .. import __version__, host
+from .. import host
 from ..engine.budget import Clock, overrun
 from ..errors import Failed, SubjectError, UsageError
 from ..framework import discovery, formats
@@ -22,6 +22,7 @@ from ..results.records import Host, InputsSummary, ReferenceSummary, Result, Row
 from ..results.verdicts import Outcome, Verdict
 from ..verdict.judgement import demanded
 from ..verdict.outputs import RULE
+from ..version import __version__
 from . import model, sequence
 from .answers import Answers
 from .candidate import REFERENCE, Candidate, Target

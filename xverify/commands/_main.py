@@ -22,9 +22,9 @@ from itertools import takewhile
 from pathlib import Path
 from types import ModuleType
 
-from .. import __version__
 from ..errors import XverifyError, first_line, full_disk, printable
 from ..results.verdicts import EXIT_CODES
+from ..version import __version__
 from . import _streams
 from ._arguments import WIDTH, Parser
 

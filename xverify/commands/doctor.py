@@ -10,11 +10,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from .. import __version__, host
+from .. import host
 from ..environments import store as environments
 from ..framework import discovery as frameworks
 from ..framework.adapter import Framework
 from ..report import terminal
+from ..version import __version__
 from ._arguments import Parser
 
 HELP = "show what is installed, what can run, and how to install what is missing"

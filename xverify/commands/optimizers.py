@@ -19,8 +19,8 @@ from ..report.terminal import console
 from ..results.file import write_json
 from ..results.records import plain
 from ..results.verdicts import Verdict
-from ..training.optimizer_check import EQUAL_RHO
 from ..training.optimizer_probe import MODEL, PROBED, Probed, probe
+from ..verdict.limits import EQUAL_RHO
 from ..workload.options import named
 from ..workload.spec import find_model
 from ._arguments import Parser, add, values

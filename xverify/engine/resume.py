@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from .. import __version__, host
+from .. import host
 from ..errors import UsageError
 from ..reference import summary
 from ..results.file import read
 from ..results.records import Host, Result, Row, WeightsSummary
 from ..timing.plan import EFFORTS
+from ..version import __version__
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
 from .stages import History

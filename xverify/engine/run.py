@@ -13,7 +13,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from .. import __version__, host
+from .. import host
 from ..errors import SubjectError
 from ..framework import discovery
 from ..framework.adapter import Framework
@@ -30,6 +30,7 @@ from ..results.records import Host, Result, Speed, WeightsSummary, overall
 from ..timing.noise import Seen
 from ..timing.speed import speeds
 from ..verdict import outputs
+from ..version import __version__
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
 from . import learning, memory, replaying

@@ -1,4 +1,4 @@
-"""Computing with torch in float64, and with the rounding of every operation: what the adapter of torch and replay share.
+"""The reference in float64, forward and in training, and with the rounding of every operation.
 
-It needs torch. It may import verdict and everything below it.
+It needs torch. It may import framework and everything below it.
 """

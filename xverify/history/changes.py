@@ -14,7 +14,7 @@ from ..report import numbers
 from ..results.verdicts import Verdict
 from ..timing.statistics import SAME
 from ..verdict import limits
-from ..verdict.judgement import OWN_DRIFT, OWN_EQUAL
+from ..verdict.limits import OWN_DRIFT, OWN_EQUAL
 from .records import BETTER, OTHER, WORSE, Point
 
 MEMORY_FACTOR = 1.10  # peaks that differ by less are no change

@@ -10,9 +10,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from .. import __version__
 from ..progress import Listener
 from ..report import numbers
+from ..version import __version__
 from . import reading, tables
 from .changes import VERDICT, Found, changes, differing
 from .files import Files

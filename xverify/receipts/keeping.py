@@ -13,9 +13,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from .. import __version__, writing
+from .. import writing
 from ..errors import NotWritten, UsageError, first_line
 from ..results.records import Result, plain
+from ..version import __version__
 from ..workload.digests import file_digest
 from ..workload.options import RunSettings
 from ..workload.request import Request

@@ -21,21 +21,21 @@ import torch
 from torch import Tensor, nn
 
 from ..float64.arithmetic import float64_arithmetic, given_arithmetic
+from ..float64.layer_kinds import BATCH_NORMS, channel_axis, may_overwrite, summed_gradient_terms
+from ..float64.losses import LossOf, cross_entropy_of, loss_in
+from ..float64.perturbation import Arithmetic, Noise, perturbed_layer
+from ..float64.stepping import Models, SteppingPass
+from ..float64.structures import as_float64, flatten, unflatten
+from ..float64.underflow import UNDERFLOW, underflow, unit_scale
 from ..results.verdicts import Verdict
 from ..verdict.findings import GRADIENT_OF, Explanation, Finding, ReplayReport
 from ..verdict.limits import UNIT
 from ..weights.canonical import Array
-from .alternative_gradients import THROUGH_MAXIMUM, is_through_maximum, judge_without_ties
 from .captured_call import CapturedCall, captured_call
-from .layer_kinds import BATCH_NORMS, channel_axis, may_overwrite, summed_gradient_terms
-from .losses import LossOf, cross_entropy_of, loss_in
+from .explain.alternative_gradients import THROUGH_MAXIMUM, is_through_maximum, judge_without_ties
+from .explain.rounded_sums import ROUNDED_SUMS, gradient_has_rounded_sums
 from .parameter_gradients import ParameterGradients
-from .perturbation import Arithmetic, Noise, perturbed_layer
-from .rounded_sums import ROUNDED_SUMS, gradient_has_rounded_sums
-from .stepping import Models, SteppingPass
-from .structures import as_float64, flatten, unflatten
 from .tensors import Capture, Floors, Place, equal, judge
-from .underflow import UNDERFLOW, underflow, unit_scale
 
 UPSTREAM = "gradient that it is given"
 INPUT_GRADIENT = "gradient of its input"

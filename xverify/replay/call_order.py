@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from ..float64.linear import called_by_weights, owners_of
+from ..float64.stepping import Models
+from ..float64.structures import as_float32, flatten
 from ..framework.capture import LayerCall
 from .layout import distance, nearest
 from .passed_on import PassedOn
-from .stepping import Models
-from .structures import as_float32, flatten
 from .tensors import Capture, rms
 
 NEAR = 1e-3  # relative distance; a call was given these tensors only when none of them is further away

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..float64.stepping import Models
+from ..float64.structures import as_float32, as_float64, flatten, map_tensors, unflatten
 from .layout import distance, layouts
-from .stepping import Models
-from .structures import as_float32, as_float64, flatten, map_tensors, unflatten
 from .tensors import Capture
 
 

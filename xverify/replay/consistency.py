@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..float64.stepping import Models, Pause
+from ..float64.structures import flatten
 from ..verdict.limits import UNIT
 from .forward import NOT_FED, Fed, Replay
-from .stepping import Models, Pause
-from .structures import flatten
 from .tensors import Capture
 
 EXPLAINED = 30.0  # rms of the float32 error / rms of the change under perturbation; coherent rounding comes to 20

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..float64.layer_kinds import summed_terms
+from ..float64.perturbation import Noise
+from ..float64.stepping import Models
+from ..float64.structures import flatten, map_tensors
 from ..verdict import limits
 from ..verdict.limits import UNIT
-from .layer_kinds import summed_terms
-from .perturbation import Noise
-from .stepping import Models
-from .structures import flatten, map_tensors
 from .tensors import Floors, mean_squares, rms
 
 

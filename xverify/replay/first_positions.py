@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
+from ..float64.stepping import Models, Pause
+from ..float64.structures import flatten
 from ..framework.capture import LayerCall
 from ..results.verdicts import Verdict
 from .fused import FusedLayer, fused_activations
 from .inputs import Given
 from .padding import CONVOLUTIONS
-from .stepping import Models, Pause
-from .structures import flatten
 
 if TYPE_CHECKING:
     from .forward import Compared, Replay

@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..float64.layer_kinds import COPIES, ITEMWISE, channel_axis, is_training_norm, may_overwrite
+from ..float64.perturbation import DECISIONS, MARGIN, Noise
+from ..float64.stepping import Models
+from ..float64.structures import as_float32, flatten, map_tensors
 from ..verdict.local import enough
 from ..verdict.tables import Table
 from ..weights.canonical import Array
-from .layer_kinds import COPIES, ITEMWISE, channel_axis, is_training_norm, may_overwrite
-from .perturbation import DECISIONS, MARGIN, Noise
-from .stepping import Models
-from .structures import as_float32, flatten, map_tensors
 from .tensors import Floors, NoiseOf, known_noise, mean_squares
 
 # Calls of one layer whose floors are measured. Later calls have the same floors in relation to the size of their outputs.

@@ -23,27 +23,27 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..float64.layer_kinds import channel_axis, judged_terms, may_overwrite, passive_layers, summed_terms
+from ..float64.perturbed_passes import perturbed_output
+from ..float64.stepping import Models, Pause, SteppingPass
+from ..float64.structures import as_float32, as_float64, flatten, map_tensors, substitute, unflatten
 from ..framework.capture import LayerCall
 from ..results.verdicts import Verdict
 from ..verdict.findings import INPUT, OUTPUT, Finding, ReplayReport
 from ..weights.canonical import Array
 from . import fused_steps
-from .blame import Blame
 from .call_order import CallMatcher, count_calls, in_reference_order
-from .explained_roundings import with_rounding
-from .explanation import Explainer
+from .explain.blame import Blame
+from .explain.explained_roundings import with_rounding
+from .explain.explanation import Explainer
 from .first_positions import compare_first
 from .floors import MEASURED_CALLS, FloorMeter
 from .fused import FusedLayer, FusedLayers
 from .inputs import Given, InputJudge, NeedsFloor, glue_floors
 from .joined import joined_findings
-from .layer_kinds import channel_axis, judged_terms, may_overwrite, passive_layers, summed_terms
 from .layout import nearest
 from .padding import cropped_image, without_padding
 from .passed_on import PassedOn
-from .perturbed_passes import perturbed_output
-from .stepping import Models, Pause, SteppingPass
-from .structures import as_float32, as_float64, flatten, map_tensors, substitute, unflatten
 from .tensors import Capture, Floors, Place, equal, judge
 
 MODEL_OUTPUT = "(output)"  # in the place of a layer's name

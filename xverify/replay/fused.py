@@ -17,16 +17,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..float64.layer_kinds import ACTIVATION_LAYERS, channel_axis, passes_through, summed_terms
+from ..float64.perturbation import Noise, perturbed_layer
+from ..float64.stepping import Models, Pause
+from ..float64.structures import as_float32, flatten, map_tensors
 from ..results.verdicts import Verdict
 from ..verdict.findings import OUTPUT, Explanation, Finding
-from .faults import catalogue
-from .faults.activation import ACTIVATIONS
-from .faults.fault import PortFault
-from .faulty_layer import faulty_output
-from .layer_kinds import ACTIVATION_LAYERS, channel_axis, passes_through, summed_terms
-from .perturbation import Noise, perturbed_layer
-from .stepping import Models, Pause
-from .structures import as_float32, flatten, map_tensors
+from .explain.faults import catalogue
+from .explain.faults.activation import ACTIVATIONS
+from .explain.faults.fault import PortFault
+from .explain.faulty_layer import faulty_output
 from .tensors import Floors, Place, judge
 
 KEPT = 4  # calls whose outputs are followed: the activation mostly comes right after its layer

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from ..float64.stepping import Pause
+from ..float64.structures import flatten, unflatten
 from ..results.verdicts import Verdict
 from ..verdict.findings import Finding
 from .fused import FusedLayer
-from .stepping import Pause
-from .structures import flatten, unflatten
 from .tensors import Floors
 
 if TYPE_CHECKING:

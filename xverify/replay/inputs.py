@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
+from ..float64.layer_kinds import channel_axis
+from ..float64.stepping import Models, Pause
+from ..float64.structures import as_float64, flatten
 from ..results.verdicts import Verdict
 from ..verdict.findings import INPUT, Finding
 from ..verdict.limits import UNIT
-from .blame import Blame
-from .layer_kinds import channel_axis
+from .explain.blame import Blame
 from .layout import nearest
 from .padding import padded_image
 from .passed_on import PassedOn
-from .stepping import Models, Pause
-from .structures import as_float64, flatten
 from .tensors import Capture, Floors, Place, equal, same_in_float64
 
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from ..float64.stepping import Pause
+from ..float64.structures import unflatten
 from ..results.verdicts import Verdict
 from ..verdict.findings import Finding
 from .inputs import Given
-from .stepping import Pause
-from .structures import unflatten
 from .tensors import Floors
 
 if TYPE_CHECKING:

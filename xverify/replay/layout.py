@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from .layer_kinds import SPATIAL
+from ..float64.layer_kinds import SPATIAL
 
 
 def layouts(captured: Tensor, shape: Sequence[int], layer: nn.Module | None, channels_last: bool) -> list[Tensor]:

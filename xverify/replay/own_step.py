@@ -20,16 +20,16 @@ from torch import Tensor, nn
 
 from ..errors import Failed
 from ..float64.arithmetic import float64_arithmetic
+from ..float64.perturbation import Noise
+from ..float64.perturbed import perturbed_arithmetic
+from ..float64.precision import SMALLEST
+from ..float64.structures import as_float32, as_float64
+from ..float64.training_step import perturbed_layers
 from ..framework.own_step import Step, Update, numbered
 from ..verdict.limits import UNIT, growth
 from ..verdict.own_step import OwnStepTruth
 from ..weights import npz
 from ..weights.canonical import Array
-from .operations import perturbed_arithmetic
-from .perturbation import Noise
-from .structures import as_float32, as_float64
-from .tensors import UNDERFLOW
-from .training_step import perturbed_layers
 
 REPEATS = 2  # perturbed drives; with the error of float32 the floor has three measurements
 REPEATED = 1e-7  # two float64 runs of one step that differ by more than this share of a change are random
@@ -359,7 +359,7 @@ class _Measured:
             for name, array in exact.changes.items()
         }
         noise |= {f"gradient/{key}": np.abs(array) * (UNIT / math.sqrt(3)) for key, array in exact.gradients.items()}
-        least, arrays = UNDERFLOW[torch.float32], arrays_of(exact)
+        least, arrays = SMALLEST[torch.float32], arrays_of(exact)
         self._write({key: (each + least) * (arrays[key] != 0) for key, each in noise.items()})
 
     def _write(self, noise: Arrays) -> None:

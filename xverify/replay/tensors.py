@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..float64.precision import SMALLEST
+from ..float64.structures import as_float32, as_float64
 from ..framework.capture import LayerCall
 from ..results.verdicts import Verdict
 from ..verdict import limits
@@ -18,14 +20,11 @@ from ..verdict.findings import Finding
 from ..verdict.limits import UNIT
 from ..verdict.local import Local, enough, local_of
 from ..weights.canonical import Array
-from .structures import as_float32, as_float64
 
 PART = 2**18  # values of a tensor that are compared at once
 MAPPED = 2**20  # bytes; a larger file may be mapped
 # The rms of the noise at some values of a tensor: (their places in the flat tensor, the exact values there) -> rms of each.
 NoiseOf = Callable[[Array, Array], Array]
-# Type of numbers -> what its results may lose because they are too small: float32 is flushed to zero by some frameworks.
-UNDERFLOW = {torch.float32: 2.0**-126, torch.bfloat16: 2.0**-126, torch.float16: 2.0**-24}
 
 
 @dataclass
@@ -225,7 +224,7 @@ def _judge(place: Place, captured: Tensor, floors: Floors, terms: int, axis: int
 
 def _in_groups(captured: Tensor, floors: Floors, terms: int, axis: int) -> Local:
     """The ratio of the worst group of values."""
-    flat, least = captured.detach().reshape(-1), UNDERFLOW.get(captured.dtype, 0.0)
+    flat, least = captured.detach().reshape(-1), SMALLEST.get(captured.dtype, 0.0)
 
     def compared(places: Array, values: Array) -> tuple[Array, Array]:
         noise = floors.at(places, values, terms, axis)

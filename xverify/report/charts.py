@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..results.records import Curve, LayerError, Layers, Result, Row, Sample
 from ..results.verdicts import Verdict
 from ..verdict import limits
-from ..verdict.judgement import OWN_EQUAL
+from ..verdict.limits import OWN_EQUAL
 from . import numbers
 from .axes import LEFT, RIGHT, TOP, WIDTH, Tick, linear, logarithmic, power_label, steps
 

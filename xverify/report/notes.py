@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from ..results.records import Layers, Result, Row
 from ..results.verdicts import Verdict
 from ..verdict import limits
-from ..verdict.judgement import OWN_EQUAL
+from ..verdict.limits import OWN_EQUAL
 
 PHASES = ("starting", "warming", "timing", "judging")
 FEW = 4  # names in a sentence

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from .. import __version__
 from ..report import html, tables
 from ..results.file import write_json
+from ..version import __version__
 from ..writing import write_text
 from .columns import columns, rate
 from .notes import closing_notes, part_notes, title

@@ -6,7 +6,7 @@ import datetime
 from contextlib import suppress
 from pathlib import Path
 
-from .. import __version__, host
+from .. import host
 from ..engine.api import run
 from ..errors import NotWritten, SubjectError, UsageError, first_line
 from ..framework import discovery
@@ -14,6 +14,7 @@ from ..progress import Listener
 from ..results import file as result_file
 from ..results.records import Host, InputsSummary, ReferenceSummary, Result, Row, WeightsSummary, overall
 from ..verdict import outputs
+from ..version import __version__
 from .planning import Planned
 
 CRASHED = "crashed"

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import __version__, host
+from .. import host
 from ..environments import store as environments
 from ..errors import UsageError
 from ..framework import discovery
+from ..version import __version__
 
 RESOURCE = "machine"  # of Dask: each worker announces one, and each cell takes it
 HOW = "dask worker SCHEDULER --nworkers 1 --nthreads 1 --resources machine=1"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from .. import __version__, host
+from .. import host
 from ..environments import store as environments
 from ..errors import UsageError, XverifyError
 from ..framework import discovery
@@ -19,6 +19,7 @@ from ..reference import summary
 from ..reference.request import resolve
 from ..results.conditions import Settings
 from ..results.records import plain
+from ..version import __version__
 from ..workload.request import Request
 from .matrix import Cell
 

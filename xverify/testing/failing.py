@@ -15,7 +15,7 @@ from ..report.notes import tally
 from ..results.records import Error, LayerError, Result, Row
 from ..results.verdicts import Verdict
 from ..verdict import limits
-from ..verdict.judgement import OWN_EQUAL
+from ..verdict.limits import OWN_EQUAL
 from ..workload.spec import load_folder
 
 ALLOWED = ("UNTESTED", "unsupported", "not-installed")

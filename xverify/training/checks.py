@@ -14,7 +14,7 @@ from .. import host
 from ..results.records import Check
 from ..results.verdicts import Verdict
 from ..verdict import limits
-from ..verdict.judgement import OWN_DRIFT, OWN_EQUAL
+from ..verdict.limits import OWN_EQUAL
 from ..workload.optimizers import VARIANTS, Optimizer
 from ..workload.probe import is_iterated
 from ..workload.recipe import DIFFERENCES
@@ -73,7 +73,7 @@ def judge_loss(
             return Check("loss", step.number, Verdict.INVALID, math.inf, says)
         ratio = quotient(abs(found - exact), floor)
         if ratio > OWN_EQUAL:
-            verdict = Verdict.DRIFT if ratio <= OWN_DRIFT else Verdict.DIFFERENT
+            verdict = limits.failing(ratio, limits.OWN)
             says = (
                 f"the loss of {what} is {found:.8g}; the reference's is {exact:.8g}, {ratio:.3g} x its noise floor away"
             )
@@ -125,7 +125,7 @@ def judge_update(
     with ThreadPoolExecutor(host.cores()) as pool:  # numpy's loops release the interpreter's lock
         for (ratio, what, share), each in pool.map(judge, names):
             shares[each.name] = share
-            if ratio > optimizer_check.EQUAL_RHO:
+            if ratio > limits.EQUAL_RHO:
                 failing.append(each)
             if ratio > rho:
                 rho, worst, says = ratio, each, f"{each.name}: the error of {what} is {ratio:.3g} x its noise floor"
@@ -135,7 +135,7 @@ def judge_update(
         coverage.add("update", name, size, size if name in judged else 0)
     count = len(names)
     if worst is None or not failing:
-        detectable = {name: optimizer_check.EQUAL_RHO * share for name, share in judged.items()}
+        detectable = {name: limits.EQUAL_RHO * share for name, share in judged.items()}
         check = Check("update", step.number, Verdict.EQUAL, rho, "", "", len(judged), count, None, detectable)
         return check if judged else replace(check, verdict=Verdict.UNTESTED, ratio=None, says=VAGUE)
     difference = _named(settings, variants, failing, sparse)
@@ -143,7 +143,7 @@ def judge_update(
         texts = {**VARIANTS, **DIFFERENCES, **OWN}
         says = "; ".join(f"{name}: {texts[name]}" for name in difference.split(", "))
         return Check("update", step.number, Verdict.DRIFT, rho, says, difference, count, count)
-    verdict = Verdict.DRIFT if rho <= optimizer_check.DRIFT_RHO else Verdict.DIFFERENT
+    verdict = limits.failing(rho, limits.STEP)
     explained = _explained(settings, worst, failing)
     says = f"{says}: {explained}" if explained else says
     return Check("update", step.number, verdict, rho, says, compared=count, known=count)
@@ -156,12 +156,9 @@ def _named(settings: Optimizer, own: tuple[str, ...], failing: Sequence[Paramete
     for variants, counts in dict.fromkeys((((), ()), (formula, ()), ((), counted), (formula, counted))):
         variant, names = replace(settings, variants=variants), [*variants, *counts]
         for each in failing:
-            if (
-                each.judge(variant, each.parts, **_counted(settings, counts, each.steps))[0]
-                <= optimizer_check.EQUAL_RHO
-            ):
+            if each.judge(variant, each.parts, **_counted(settings, counts, each.steps))[0] <= limits.EQUAL_RHO:
                 continue
-            if each.parts > 1 and each.judge(variant, 1)[0] <= optimizer_check.EQUAL_RHO:
+            if each.parts > 1 and each.judge(variant, 1)[0] <= limits.EQUAL_RHO:
                 names.append("one bias")
             elif each.name in sparse and "square" in settings.state_names:
                 names.append("repeated rows")
@@ -200,14 +197,14 @@ def _explained(settings: Optimizer, worst: Parameter, failing: Sequence[Paramete
             return f"the weights after a step are rounded to {dtype}: keep them in float32, and round copies"
     first = failing[:3]
     for says, other in optimizer_check.alternatives(settings):
-        if all(each.judge(other, each.parts)[0] <= optimizer_check.EQUAL_RHO for each in first):
+        if all(each.judge(other, each.parts)[0] <= limits.EQUAL_RHO for each in first):
             return says
-    if all(each.judge(settings, each.parts, 2.0)[0] <= optimizer_check.EQUAL_RHO for each in first):
+    if all(each.judge(settings, each.parts, 2.0)[0] <= limits.EQUAL_RHO for each in first):
         return "the gradient of the previous step is still added: it was not zeroed"
     scale = worst.scale(settings)
     if math.isfinite(scale):
         scaled = replace(settings, lr=settings.lr * scale)
-        if all(each.judge(scaled, each.parts)[0] <= optimizer_check.DRIFT_RHO for each in first):
+        if all(each.judge(scaled, each.parts)[0] <= limits.DRIFT_RHO for each in first):
             return f"behaves as learning rate {scaled.lr:.6g}; it should be {settings.lr:g}"
     return ""
 
@@ -241,7 +238,7 @@ def judge_statistics(step: Step, rounding: float) -> Check:
         for difference, says, variant in STATISTICS:
             if all(each.within(variant(each), limit, cancellation) for each in failing):
                 return check(Verdict.DRIFT if difference else Verdict.DIFFERENT, says, difference)
-    return check(Verdict.DRIFT if worst.ratio <= limits.DRIFT_RHO else Verdict.DIFFERENT, plain)
+    return check(limits.failing(worst.ratio, limits.STEP), plain)
 
 
 # -- spectral norms -----------------------------------------------------------------------------------------------------

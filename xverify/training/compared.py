@@ -18,7 +18,6 @@ from ..weights.canonical import Array
 
 NOTHING = 1e-10  # of the median size of all gradients; what float64 leaves of a gradient that is zero is smaller
 ALL = 0.999  # share of the values; single ones without a digit, such as those near zero, are in every large model
-LEAST_JUDGED = 0.5  # share of the trained values; a row of which less was judged is UNTESTED
 
 
 def rms(array: Array) -> float:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from ..results.records import Check, Error, Layers, Training
 from ..results.verdicts import EndVerdict, Verdict
 from ..verdict import limits
-from .compared import LEAST_JUDGED, Coverage
+from ..verdict.limits import LEAST_JUDGED
+from .compared import Coverage
 from .step import Distance
 
 ESSENTIAL = (

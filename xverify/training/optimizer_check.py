@@ -22,7 +22,6 @@ FEW, REPEATS_OF_FEW = (
     16,
     32,
 )  # an array with fewer values than this, and its noisy steps: four would leave its noise floor to chance
-EQUAL_RHO, DRIFT_RHO = 3.0, 10.0  # of rho: residual of a step / its noise floor
 MEDIAN = 0.25  # median of the squared residual / squared noise floor of one value, in clean steps
 
 

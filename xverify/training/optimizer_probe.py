@@ -19,6 +19,7 @@ from ..processes.worker import Worker
 from ..progress import Listener
 from ..reference.build import build_question
 from ..results.verdicts import Verdict
+from ..verdict import limits
 from ..weights import npz
 from ..weights.canonical import Array
 from ..workload import datasets as data
@@ -26,7 +27,7 @@ from ..workload.keys import state_key
 from ..workload.optimizers import VARIANTS, Optimizer, optimizer, update
 from ..workload.recipe import Recipe
 from ..workload.spec import find_model
-from .optimizer_check import DRIFT_RHO, EQUAL_RHO, judge
+from .optimizer_check import judge
 
 MODEL = "mlp"  # the optimizers change its parameters; its forward pass is computed only to build the optimizer
 STEPS = 3
@@ -123,12 +124,12 @@ def _probed(
     shapes = {name: tuple(shape) for name, shape in built.shapes.items()}
     variants = reply.optimizer.variants
     rho, own_rho = _worst(worker, shapes, settings, replace(settings, variants=variants), seed)
-    if rho <= EQUAL_RHO:
+    if rho <= limits.EQUAL_RHO:
         return Probed(adapter.name, settings, match, Verdict.EQUAL, rho)
-    if variants and own_rho <= EQUAL_RHO:
+    if variants and own_rho <= limits.EQUAL_RHO:
         says = "; ".join(VARIANTS[variant] for variant in variants)
         return Probed(adapter.name, settings, match, Verdict.DRIFT, rho, ", ".join(variants), says)
-    verdict = Verdict.DRIFT if rho <= DRIFT_RHO else Verdict.DIFFERENT
+    verdict = limits.failing(rho, limits.STEP)
     return Probed(adapter.name, settings, match, verdict, rho, says=f"the error is {rho:.3g} x its noise floor")
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..results.records import Check
 from ..results.verdicts import Verdict
-from ..verdict.judgement import OWN_EQUAL
+from ..verdict.limits import OWN_EQUAL
 from ..verdict.own_step import OwnStepTruth
 from ..weights.canonical import Array
 from ..workload.probe import STATISTICS

@@ -14,8 +14,8 @@ import numpy as np
 
 from ..results.records import Check
 from ..results.verdicts import Verdict
-from ..verdict.judgement import OWN_DRIFT, OWN_EQUAL
-from ..verdict.limits import NULL
+from ..verdict import limits as rules
+from ..verdict.limits import NULL, OWN_DRIFT, OWN_EQUAL
 from ..workload.optimizers import VARIANTS
 from .checks import VAGUE
 from .compared import Coverage, quotient, rms, share_of
@@ -53,7 +53,7 @@ def judge_losses(made: Made) -> Check:
     says += _multiple(found[first], right[first])
     agree = [name for name in right if name not in failing]
     says += f"; {_listed(agree)} {'agrees' if len(agree) == 1 else 'agree'}" if agree else ""
-    return check(Verdict.DIFFERENT if worst > OWN_DRIFT else Verdict.DRIFT, worst, says)
+    return check(rules.failing(worst, rules.OWN), worst, says)
 
 
 def _loss_ratios(made: Made) -> dict[str, float]:

@@ -14,9 +14,9 @@ import numpy as np
 from ..messages.training import Scaling, StepTaken, TrainingCaptured
 from ..results.records import Check
 from ..results.verdicts import Verdict
+from ..verdict.limits import EQUAL_RHO
 from ..weights.canonical import Array
 from ..workload.recipe import Recipe
-from .optimizer_check import EQUAL_RHO
 from .recipe_checks import distance, of_rounding, trained, vague_gradients
 from .step import Step
 

@@ -12,14 +12,14 @@ import numpy as np
 
 from ..results.records import Check
 from ..results.verdicts import Verdict
-from ..verdict.limits import NULL, UNIT, growth
+from ..verdict import limits
+from ..verdict.limits import EQUAL_RHO, NULL, UNIT, growth
 from ..weights.canonical import Array
 from ..workload.keys import average_key
 from ..workload.optimizers import Optimizer
 from ..workload.recipe import CLIPS, DIFFERENCES, Group, Recipe, averaged, clip_factors
 from ..workload.schedule import late_one_cycle
 from .compared import quotient, rms, share_of
-from .optimizer_check import DRIFT_RHO, EQUAL_RHO
 from .step import Step
 
 RATE_FLOOR = (
@@ -80,7 +80,7 @@ def _judged(
             return Check(name, step.number, Verdict.DRIFT, worst, says, difference, count, count)
     says = f"{place}: its error is {worst:.3g} x its noise floor"
     says += next((f": {what}" for what, explained in wrong if same(explained)), "")
-    verdict = Verdict.DRIFT if worst <= DRIFT_RHO else Verdict.DIFFERENT
+    verdict = limits.failing(worst, limits.STEP)
     return Check(name, step.number, verdict, worst, says, compared=count, known=count)
 
 
@@ -119,7 +119,7 @@ def _judge_accumulation(step: Step, recipe: Recipe) -> Check:
         return distance(step.taken[f"accumulated/{name}"], exact, floors[name])
 
     def same(explained: Callable[[str], Array]) -> bool:
-        return all(ratio(name, explained(name)) <= DRIFT_RHO for name in names)
+        return all(ratio(name, explained(name)) <= limits.DRIFT_RHO for name in names)
 
     wrong: list[Explanation] = [
         (f"it is the sum over {count} micro-batches, not their mean", lambda name: parts(name).sum(0)),
@@ -254,7 +254,7 @@ def _judge_schedule(step: Step, recipe: Recipe, factor: float, variants: Sequenc
     wrong += [("the rate does not change at all", 1.0), ("it counts micro-batches", micro)]
     says = f"the learning rates are multiplied by {factor:.7g}; the {schedule.says()} has {exact:.7g}"
     says += next((f": {what}" for what, expected in wrong if same(expected)), "")
-    return check(Verdict.DRIFT if ratio <= DRIFT_RHO else Verdict.DIFFERENT, says)
+    return check(limits.failing(ratio, limits.STEP), says)
 
 
 def _judge_groups(step: Step, settings: Optimizer, right: Mapping[str, Optimizer], rates: Mapping[str, float]) -> Check:

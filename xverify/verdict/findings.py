@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..results.verdicts import Verdict
-from .limits import EQUAL_BACKWARD_R, EQUAL_C, EQUAL_R, UNIT, cap, classify
+from . import limits
+from .limits import EQUAL_C, UNIT, cap
 
 OUTPUT = "output"
 INPUT = "input"
@@ -69,7 +70,7 @@ class Finding:
         if self.reason is not None:
             return Verdict.DIFFERENT
         backward = self.what.startswith(GRADIENT)
-        return classify(self.ratio, self.channel_ratio, EQUAL_BACKWARD_R if backward else EQUAL_R)
+        return limits.classify(self.ratio, limits.GRADIENT if backward else limits.LAYER, self.channel_ratio)
 
     @property
     def counts_as(self) -> Verdict:

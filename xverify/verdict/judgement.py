@@ -12,12 +12,7 @@ from ..results.records import MOST_FAULTS, Error, Layers, TensorError
 from ..results.verdicts import Verdict
 from . import limits
 
-OWN_EQUAL, OWN_DRIFT = 10.0, 30.0  # limits where the noise floor is the error of one float32 run
-OWN_GROUP = 30.0  # the limit of a group of values there, whose floor is one sample of few values
-NEAR = 10.0  # limits of a group of few values, whose noise may be measured too small by as much
-MOST = 0.5  # share of the values of an output that may have no significant digit
 UNMOVED = "with all weights drawn anew, the outputs stay within the limits: no fault in a weight could show"
-LEAST_JUDGED = 0.5  # share of the outputs and of the layers that must be judged, or the row is UNTESTED
 
 
 @dataclass(frozen=True)
@@ -64,7 +59,7 @@ def judged(tensor: TensorError, context: Context) -> TensorError:
 def _loosened(tensor: TensorError, verdict: Verdict, context: Context) -> float:
     """The limit of a group that decided, divided by the usual one."""
     if not context.modelled:
-        return OWN_GROUP / limits.EQUAL_C
+        return limits.OWN_GROUP / limits.EQUAL_C
     earned = verdict == Verdict.EQUAL and distance(tensor) > limits.EQUAL_RHO
     return limits.COHERENT_RHO / limits.EQUAL_RHO if earned else 1.0
 
@@ -76,7 +71,7 @@ def distance(tensor: TensorError) -> float:
 
 def _is_blind(tensor: TensorError, context: Context) -> bool:
     """Whether an error as large as the cap, or in most of the values, would not have been seen."""
-    return (tensor.detection_limit or 0.0) > context.cap or tensor.undetermined > MOST
+    return (tensor.detection_limit or 0.0) > context.cap or tensor.undetermined > limits.MOST_UNDETERMINED
 
 
 def _by_limits(tensor: TensorError, context: Context) -> Verdict:
@@ -85,8 +80,7 @@ def _by_limits(tensor: TensorError, context: Context) -> Verdict:
     if tensor.identical:
         return Verdict.IDENTICAL
     if not context.modelled:
-        ratio = max(measure(tensor), OWN_EQUAL / OWN_GROUP * (tensor.local_ratio or 0.0))
-        return Verdict.EQUAL if ratio <= OWN_EQUAL else Verdict.DRIFT if ratio <= OWN_DRIFT else Verdict.DIFFERENT
+        return limits.classify(measure(tensor), limits.OWN, tensor.local_ratio or 0.0)
     coherent, away = context.coherent(tensor.case), context.distance(tensor.output)
     found = limits.classify_rho(measure(tensor), coherent, away, tensor.local_ratio or 0.0)
     if found == Verdict.EQUAL or tensor.rounding_ratio is None:
@@ -119,7 +113,7 @@ def doubtful(error: Error) -> tuple[int, ...]:
                 for each in error.tensors
                 if each.verdict is not None and each.verdict > Verdict.EQUAL and each.noise_ratio is not None
                 if each.case in right
-                or (each.noise_ratio <= limits.DRIFT_RHO and (each.local_ratio or 0.0) <= NEAR * limits.DRIFT_C)
+                or (each.noise_ratio <= limits.DRIFT_RHO and (each.local_ratio or 0.0) <= limits.NEAR * limits.DRIFT_C)
             }
         )
     )
@@ -138,8 +132,8 @@ def conclusion(tensors: Sequence[TensorError], context: Context) -> tuple[Verdic
         verdict, reason = _with_layers(worst, layers, context)
     if share < 1 and verdict < Verdict.UNTESTED:
         says = _unjudged(tensors, layers, context)
-        if share < LEAST_JUDGED:
-            verdict, says = Verdict.UNTESTED, f"{says}; at least {LEAST_JUDGED:.0%} must be judged"
+        if share < limits.LEAST_JUDGED:
+            verdict, says = Verdict.UNTESTED, f"{says}; at least {limits.LEAST_JUDGED:.0%} must be judged"
         reason = "; ".join(filter(None, [says, reason]))
     return verdict, reason, share
 
@@ -234,7 +228,9 @@ def _reason(tensor: TensorError, context: Context) -> str | None:
             f"output {tensor.output!r} of the reference is the same for every input, and this one is another: {place}"
         )
     if not context.modelled:
-        return None if verdict <= Verdict.EQUAL else f"{place} is {ratio:.3g} x float32's own (limit {OWN_EQUAL:g})"
+        return (
+            None if verdict <= Verdict.EQUAL else f"{place} is {ratio:.3g} x float32's own (limit {limits.OWN_EQUAL:g})"
+        )
     if verdict <= Verdict.EQUAL:
         return None if ratio <= limits.EQUAL_RHO or tensor.identical else _excuse(place, tensor, context)
     if tensor.rounding_ratio is not None and context.layers is not None:
@@ -249,8 +245,8 @@ def _reason(tensor: TensorError, context: Context) -> str | None:
 
 def _times_noise(tensor: TensorError, verdict: Verdict) -> str:
     """How many times the noise an error is, as a whole, or in the group of values that is beyond its limit."""
-    drift = verdict == Verdict.DRIFT
-    limit, local_limit = (limits.EQUAL_RHO, limits.EQUAL_C) if drift else (limits.DRIFT_RHO, limits.DRIFT_C)
+    rule, drift = limits.OUTPUT, verdict == Verdict.DRIFT
+    limit, local_limit = (rule.equal, rule.worst_equal) if drift else (rule.drift, rule.worst_drift)
     ratio, local = measure(tensor), tensor.local_ratio or 0.0
     if ratio <= limit and local > local_limit:
         return f"{local:.3g} x the noise of its worst group of values (limit {local_limit:g})"
@@ -274,7 +270,7 @@ def detection(tensor: TensorError) -> str:
 def _blind(tensor: TensorError, context: Context) -> str:
     """Why an output is UNTESTED although its error is within the noise."""
     place, undetermined = f"{tensor.output}, case {tensor.case}", tensor.undetermined
-    if undetermined > MOST:
+    if undetermined > limits.MOST_UNDETERMINED:
         return f"{place}: {undetermined:.0%} of the values have no digit that rounding leaves, so no fault could show in them"
     return f"{_would_not_show(tensor)} (limit {context.cap:g}), because rounding alone changes the output that much"
 

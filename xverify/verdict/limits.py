@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ..results.verdicts import Verdict
 from ..weights.canonical import Array
@@ -19,14 +20,45 @@ EQUAL_R, DRIFT_R = 4.0, 40.0  # of R: residual / noise floor of a layer
 EQUAL_C, DRIFT_C = 15.0, 60.0  # of C: the same for its worst group of values
 EQUAL_BACKWARD_R = 5.0  # of R of a gradient; clean gradients have up to 3.54
 EQUAL_RHO, DRIFT_RHO, COHERENT_RHO = 3.0, 10.0, 30.0  # of rho: residual of a model's output / noise of all its layers
+OWN_EQUAL, OWN_DRIFT = 10.0, 30.0  # where the noise floor is the error of one float32 run
+OWN_GROUP = 30.0  # of a group of values there, whose floor is one sample of few values
+NEAR = 10.0  # limits of a group of few values, whose noise may be measured too small by as much
+MOST_UNDETERMINED = 0.5  # share of the values of an output that may have no significant digit
+LEAST_JUDGED = (
+    0.5  # share of the outputs, the layers and the trained values that must be judged, or the row is UNTESTED
+)
 LIFT = 0.01  # share of the median squared noise of a decade that is added to the noise of each of its groups
 TYPICAL = 0.1  # the same of the decade of the median value, for smaller values: an error of that absolute size is rounding, too
 UNDETERMINED = 1 / 8  # noise / size of a value that has no significant digit
 CAP = 1e-2  # relative error; where a comparison would not show a larger one, it shows nothing
+NARROW_CAP = 1.0  # the same for the outputs of a file in a lower precision, whose own rounding is that large
 CAP_UNITS = 128.0  # units roundoff; the same in a precision in which this is more than CAP
 VISIBLE = 40.0  # noise floors; a fault that changes the result by less cannot be told from rounding
 # Precision -> share of its size; a gradient whose noise floor is larger is treated as rounding alone.
 NULL = {"float32": 0.01, "float16": 0.1, "bfloat16": 0.1}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The limits of one kind of ratio.
+
+    equal, drift: the largest ratio of all values that is EQUAL, and that is DRIFT. worst_equal, worst_drift: the same for the worst
+        group of values.
+    """
+
+    equal: float
+    drift: float
+    worst_equal: float = math.inf
+    worst_drift: float = math.inf
+
+
+LAYER = Rule(EQUAL_R, DRIFT_R, EQUAL_C, DRIFT_C)
+GRADIENT = Rule(EQUAL_BACKWARD_R, DRIFT_R, EQUAL_C, DRIFT_C)  # of a layer, in a backward pass
+OUTPUT = Rule(EQUAL_RHO, DRIFT_RHO, EQUAL_C, DRIFT_C)
+OWN = Rule(
+    OWN_EQUAL, OWN_DRIFT, OWN_GROUP, OWN_GROUP * OWN_DRIFT / OWN_EQUAL
+)  # with the error of one float32 run as the floor
+STEP = Rule(EQUAL_RHO, DRIFT_RHO)  # what a training step does: its update, its statistics, its schedule
 
 
 def cap(unit: float = UNIT) -> float:
@@ -92,15 +124,19 @@ def _quotient(square: float, floor: float) -> float:
     return math.sqrt(square / floor) if floor > 0.0 else math.inf
 
 
-def classify(ratio: float, channel_ratio: float = 0.0, equal: float = EQUAL_R) -> Verdict:
-    """EQUAL, DRIFT or DIFFERENT, for one tensor of a layer.
+def classify(ratio: float, rule: Rule, worst: float = 0.0) -> Verdict:
+    """EQUAL, DRIFT or DIFFERENT. NaN is DIFFERENT.
 
-    ratio, channel_ratio: R, see ``ratio``, and C, see ``local.Local.ratio``.
-    equal: the largest R that is EQUAL.
+    ratio: residual / noise floor of all values. worst: the same for the worst group of values, see ``local.Local.ratio``.
     """
-    if not (ratio <= DRIFT_R and channel_ratio <= DRIFT_C):  # NaN is DIFFERENT, too
-        return Verdict.DIFFERENT
-    return Verdict.EQUAL if ratio <= equal and channel_ratio <= EQUAL_C else Verdict.DRIFT
+    if ratio <= rule.equal and worst <= rule.worst_equal:
+        return Verdict.EQUAL
+    return Verdict.DRIFT if ratio <= rule.drift and worst <= rule.worst_drift else Verdict.DIFFERENT
+
+
+def failing(ratio: float, rule: Rule) -> Verdict:
+    """DRIFT or DIFFERENT, for what is not EQUAL whatever its ratio."""
+    return max(Verdict.DRIFT, classify(ratio, rule))
 
 
 def classify_rho(rho: float, coherent: bool = False, away: float = 0.0, local: float = 0.0) -> Verdict:
@@ -114,12 +150,6 @@ def classify_rho(rho: float, coherent: bool = False, away: float = 0.0, local: f
     Rounding errors that have the same sign in every layer add up to more than the noise model predicts. When all layers are EQUAL,
     rho may therefore be up to COHERENT_RHO. A callable that was not captured itself must then be near the one that was.
     """
-    plain = _plain(rho, local)
-    times = COHERENT_RHO / EQUAL_RHO
-    return min(plain, _plain(away)) if coherent and rho <= COHERENT_RHO and local <= times * EQUAL_C else plain
-
-
-def _plain(rho: float, local: float = 0.0) -> Verdict:
-    if rho <= EQUAL_RHO and local <= EQUAL_C:
-        return Verdict.EQUAL
-    return Verdict.DRIFT if rho <= DRIFT_RHO and local <= DRIFT_C else Verdict.DIFFERENT
+    plain = classify(rho, OUTPUT, local)
+    earned = coherent and rho <= COHERENT_RHO and local <= COHERENT_RHO / EQUAL_RHO * EQUAL_C
+    return min(plain, classify(away, OUTPUT)) if earned else plain

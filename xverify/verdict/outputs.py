@@ -19,7 +19,7 @@ from ..weights.canonical import Array
 from ..workload.keys import case_key
 from . import limits as rule
 from . import ratios
-from .judgement import LEAST_JUDGED, OWN_DRIFT, OWN_EQUAL, Context, conclusion, judged, measure
+from .judgement import Context, conclusion, judged, measure
 from .local import TOLD, Local, quotient
 from .ratios import Floor, in_range, noise_ratios, own_ratios, parts
 from .sizes import rms
@@ -62,9 +62,9 @@ RULE = (
     f"precision reproduces, with rho <= {rule.EQUAL_RHO:g} against the noise with that precision in place. "
     "DIFFERENT: more than that, or a named mistake of the port, however small. "
     "INVALID: weights, coverage, shape, dtype or NaN pattern are wrong. UNTESTED: an output of the reference is constant, "
-    f"or a relative error of {rule.CAP:g} would not have shown in it, or less than {LEAST_JUDGED:.0%} of outputs or layers were "
-    "judged. Without a float64 replay the noise floor is the error of one float32 run, and the limits on the outputs are "
-    f"{OWN_EQUAL:g} and {OWN_DRIFT:g}."
+    f"or a relative error of {rule.CAP:g} would not have shown in it, or less than {rule.LEAST_JUDGED:.0%} of outputs or layers "
+    "were judged. Without a float64 replay the noise floor is the error of one float32 run, and the limits on the outputs are "
+    f"{rule.OWN_EQUAL:g} and {rule.OWN_DRIFT:g}."
 )
 
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from ..weights.canonical import Array
 from . import limits as rule
-from .judgement import OWN_EQUAL
 from .outputs import UNSTEADY, Arrays
 from .ratios import Floor, noise_ratios
 from .sizes import rms
@@ -53,7 +52,7 @@ def change(
 
     truth, float32, floors: as in ``outputs.compare``; they give the noise floor. Outputs of other shapes are left to ``compare``.
     """
-    limit = OWN_EQUAL if floors is None else rule.EQUAL_RHO
+    limit = rule.OWN_EQUAL if floors is None else rule.EQUAL_RHO
     worst = Change(limit=limit)
     for key in again:
         if key not in outputs or key not in truth:

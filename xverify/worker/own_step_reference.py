@@ -56,7 +56,8 @@ class OwnStepReference:
 
     def write_variant(self, request: messages.WriteOwnVariant) -> OwnVariantWritten:
         """Make the steps with a known variant of the optimizers."""
-        from ..replay import own_mistakes, own_step
+        from ..replay import own_step
+        from ..replay.explain import own_mistakes
 
         batches = self._batches(request.inputs, len(request.weights))
         repeats = 1 if request.once else own_step.REPEATS
@@ -67,7 +68,8 @@ class OwnStepReference:
 
     def explain(self, request: messages.ExplainOwnStep) -> OwnStepExplained:
         """Find a known mistake; see replay.own_mistakes."""
-        from ..replay import own_mistakes, own_step
+        from ..replay import own_step
+        from ..replay.explain import own_mistakes
 
         last = len(request.weights) - 1
         taken, exact = npz.OnDisk(Path(request.taken)), npz.OnDisk(own_step.exact_file(Path(request.exact), last))

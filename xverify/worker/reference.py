@@ -181,13 +181,13 @@ class ReferenceWork:
 
     def list_layers(self, request: messages.ListLayers) -> LayersListed:
         """The layers that a replay compares, in the order of their definition."""
-        from ..replay.layer_kinds import leaves
+        from ..float64.layer_kinds import leaves
 
         return LayersListed(tuple(leaves(self.state.model)))
 
     def layer_order(self, request: messages.LayerOrder) -> LayersOrdered:
         """The layers as they are first called on the first case."""
-        from ..replay import stepping
+        from ..float64 import stepping
 
         models = self.state.replayed_models(request.weights, request.seed)
         found = stepping.order(models, self.state.native_cases(request.inputs)[0])
@@ -197,7 +197,8 @@ class ReferenceWork:
 
     def noise_floors(self, request: messages.NoiseFloors) -> FloorsMeasured:
         """Compute the outputs of the cases in float64, with the noise of their values, and the coverage (see coverage.Coverage)."""
-        from ..replay import consistency, forward, perturbed_passes
+        from ..float64 import perturbed_passes
+        from ..replay import consistency, forward
         from ..replay.coverage import Coverage
         from ..replay.tensors import Capture
 
@@ -237,7 +238,7 @@ class ReferenceWork:
 
     def measure_roundings(self, request: messages.MeasureRoundings) -> Done:
         """Measure how much the roundings that explain some layers change the outputs of every case."""
-        from ..replay.explained_roundings import output_changes
+        from ..replay.explain.explained_roundings import output_changes
 
         state, changes = self.state, dict[str, Array]()
         models = state.replayed_models(request.weights, request.seed)
@@ -265,8 +266,8 @@ class ReferenceWork:
 
     def list_faults(self, request: messages.ListFaults) -> FaultsListed:
         """Every fault of the catalogue that a layer of this model can have."""
-        from ..replay.faults import catalogue
-        from ..replay.layer_kinds import leaves
+        from ..float64.layer_kinds import leaves
+        from ..replay.explain.faults import catalogue
 
         return FaultsListed(
             tuple(
@@ -281,8 +282,8 @@ class ReferenceWork:
 
     def plant_fault(self, request: messages.PlantFault) -> Done:
         """Make a layer of the model faulty, and repair the layer that was faulty before."""
-        from ..replay.faults import catalogue
-        from ..replay.layer_kinds import leaves
+        from ..float64.layer_kinds import leaves
+        from ..replay.explain.faults import catalogue
 
         self.remove_fault(messages.RemoveFault())
         self.planted = leaves(self.state.model)[request.layer]
@@ -298,7 +299,7 @@ class ReferenceWork:
 
     def faulty_calls(self, request: messages.FaultyCalls) -> Done:
         """Compute the calls of a layer with a fault, in the layout of the framework that was captured."""
-        from ..replay.faulty_calls import faulty_calls
+        from ..replay.explain.faulty_calls import faulty_calls
         from ..replay.tensors import Capture
 
         records = {(record.name, record.call): record for record in request.records}

@@ -170,7 +170,7 @@ class State:
             parameter of its layer, which is then a plain one.
         """
         from ..float64 import parametrized as _torch_parametrized
-        from ..replay import stepping, tables
+        from ..float64 import stepping, tables
 
         folded = bool(self.computed) and not training
         if folded not in self.replay_models:

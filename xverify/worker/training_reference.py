@@ -32,9 +32,9 @@ class TrainingReference:
 
     def truth(self, request: messages.TrainingTruth) -> TruthComputed:
         """Compute loss, gradients and running statistics of a step in float64; see replay.training_step."""
-        from ..replay import training_step
-        from ..replay.losses import KnownLosses
-        from ..replay.precision import Precision
+        from ..float64 import training_step
+        from ..float64.losses import KnownLosses
+        from ..float64.precision import Precision
 
         repeats = 1 if request.once else training_step.REPEATS
         precision = Precision(request.precision)
@@ -50,8 +50,8 @@ class TrainingReference:
 
     def gradient_floors(self, request: messages.GradientFloors) -> Done:
         """Measure how much larger rounding changes the gradients; see replay.training_step."""
-        from ..replay import training_step
-        from ..replay.precision import Precision
+        from ..float64 import training_step
+        from ..float64.precision import Precision
 
         precision = Precision(request.precision)
         with self._models(request.state, request.seed, precision) as models, self._masked(models, request.masks):
@@ -63,8 +63,8 @@ class TrainingReference:
 
     def replay(self, request: messages.ReplayTraining) -> TrainingReplayed:
         """Replay a captured step, forward and then backward."""
+        from ..float64.precision import Precision
         from ..replay import backward, forward
-        from ..replay.precision import Precision
         from ..replay.tensors import Capture
 
         folder = Path(request.folder)
@@ -94,7 +94,7 @@ class TrainingReference:
     @contextmanager
     def _masked(self, models: Any, masks: str) -> Iterator[None]:
         """A context in which both models are given dropout masks. masks: their file; "" without dropout."""
-        from ..replay.masked import masked
+        from ..float64.masked import masked
 
         given = npz.load_file(Path(masks)) if masks else {}
         with masked(models.float64_model, given), masked(models.float32_model, given):
@@ -107,7 +107,7 @@ class TrainingReference:
         precision: replay.precision.Precision of the frameworks that are compared.
         """
         from ..float64.parametrized import without_iterations
-        from ..replay.precision import FLOAT32
+        from ..float64.precision import FLOAT32
 
         models = self.state.replayed_models(begin.weights, seed, training=True)
         models.precision = precision

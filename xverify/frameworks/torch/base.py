@@ -81,7 +81,7 @@ class OnTorch(Framework):
         return tensor.clone()  # a view would be changed by operations that work in place
 
     def loss_value(self, loss: Loss, x: Any, t: Any, axis: int, lengths: Any) -> Any:
-        from xverify.frameworks.torch.losses import torch_loss
+        from xverify.float64.named_losses import torch_loss
 
         return torch_loss(loss, x, t, axis, lengths)
 

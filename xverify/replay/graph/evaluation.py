@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from ...float64.perturbation import Arithmetic
 from ...float64.rounding import Noise
-from ..perturbation import Arithmetic
 from . import kinds
 from .approximations import errors, usual_errors
 from .model import Body, Graph, Node, schema_function

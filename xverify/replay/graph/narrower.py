@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...results.verdicts import Verdict
 from ...verdict.findings import Explanation, Finding
-from ..faults.rounding import PRECISIONS
+from ..explain.faults.rounding import PRECISIONS
 from ..tensors import Floors, Place, judge
 from .describe import WEIGHTS
 from .model import Node

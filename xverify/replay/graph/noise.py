@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from ...float64.perturbation import Arithmetic, Noise
 from ...verdict.local import sampled
 from ...verdict.sizes import rms
-from ..perturbation import Arithmetic, Noise
 from .evaluation import EXACT, OWN, Evaluation, Pass, given
 from .kinds import QUANTISING, has_float
 from .model import Graph, Node

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from ...float64.perturbation import Arithmetic, Noise
 from ...results.verdicts import Verdict
 from ...verdict.findings import OUTPUT, Explanation, Finding
 from ...verdict.limits import UNIT, growth
-from ..perturbation import Arithmetic, Noise
 from ..tensors import Floors, NoiseOf, Place, change_of, judge, mean_squares
 from . import kinds
 from .approximations import approximation

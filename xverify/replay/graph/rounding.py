@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from ...float64.perturbation import Arithmetic, Noise
 from ...float64.rounding import held
 from ...verdict.limits import UNIT
 from ...verdict.local import sampled
 from ...weights.canonical import Array
-from ..perturbation import Arithmetic, Noise
 from . import kinds
 from .describe import PARAMETERS, Types
 from .evaluation import EXACT, Evaluation, Pass, given

@@ -11,8 +11,8 @@ from typing import Any
 
 from torch import nn
 
-from .own_step import Change, Optimizers
-from .replaced import replaced
+from ...float64.replaced import replaced
+from ..own_step import Change, Optimizers
 
 CLIPPING = ("clip_grad_norm_", "clip_grad_value_")  # functions of torch.nn.utils
 

@@ -7,7 +7,7 @@ from collections.abc import Container, Mapping, Sequence
 
 from torch import Tensor, nn
 
-from ..float64.parametrized import inner_modules, own_class
+from .parametrized import inner_modules, own_class
 
 BATCH_NORMS = nn.modules.batchnorm._BatchNorm
 # Layers that copy values without arithmetic: their outputs carry no rounding of their own.

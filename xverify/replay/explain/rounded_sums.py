@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..results.verdicts import Verdict
-from ..verdict.findings import Explanation, Finding
-from ..verdict.limits import UNIT
-from .layer_kinds import BATCH_NORMS, channel_axis, is_training_norm
-from .structures import as_float64
-from .tensors import Floors, Place, judge
+from ...float64.layer_kinds import BATCH_NORMS, channel_axis, is_training_norm
+from ...float64.structures import as_float64
+from ...results.verdicts import Verdict
+from ...verdict.findings import Explanation, Finding
+from ...verdict.limits import UNIT
+from ..tensors import Floors, Place, judge
 
 SLACK = 1e-5  # relative tolerance of a fitted factor, because the captured values are in float32
 ROUNDED_SUMS = Explanation(

@@ -18,21 +18,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..float64.arithmetic import float64_arithmetic
-from ..results.verdicts import Verdict
-from ..verdict.findings import Explanation, Finding
+from ...float64.arithmetic import float64_arithmetic
+from ...float64.layer_kinds import channel_axis, may_overwrite
+from ...float64.perturbation import DECISIONS, MARGIN, Noise
+from ...float64.stepping import Models, Pause
+from ...float64.structures import flatten, map_tensors
+from ...results.verdicts import Verdict
+from ...verdict.findings import Explanation, Finding
+from ..layout import layouts
+from ..tensors import Capture, Floors, Place, judge
 from .difference import describe
 from .evidence import FAR_BETTER, RIVAL, excess
 from .faults.glue.catalogue import rewrites
 from .faults.glue.operation import Operation, Rewrite
 from .glue_fitting import fitted
 from .glue_tape import Idle, Tape
-from .layer_kinds import channel_axis, may_overwrite
-from .layout import layouts
-from .perturbation import DECISIONS, MARGIN, Noise
-from .stepping import Models, Pause
-from .structures import flatten, map_tensors
-from .tensors import Capture, Floors, Place, judge
 
 FAILED_SEARCHES = 3  # tensors without an explanation after which the search ends, because it is slow
 MOST_OPERATIONS = 400  # behind one tensor; the last ones are searched

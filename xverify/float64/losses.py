@@ -12,15 +12,15 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import Failed
-from ..float64.arithmetic import float64_arithmetic
 from ..framework.objective import NOT_DIFFERENTIABLE, class_axis
 from ..framework.structures import named_outputs
-from ..frameworks.torch.losses import TorchOperations
 from ..workload.loss_formulas import value
 from ..workload.loss_mistakes import wrong_losses
 from ..workload.losses import ALIKE, OF_CLASSES, Loss, Objective
-from .operations import perturbed_arithmetic
+from .arithmetic import float64_arithmetic
+from .named_losses import TorchOperations
 from .perturbation import Noise
+from .perturbed import perturbed_arithmetic
 from .structures import as_float32, as_float64, flatten
 
 # A function of the outputs and targets: Framework.loss.

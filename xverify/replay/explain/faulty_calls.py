@@ -11,16 +11,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import Failed
-from ..float64.linear import called_by_weights, owners_of
-from ..weights.canonical import Array
+from ...errors import Failed
+from ...float64.linear import called_by_weights, owners_of
+from ...float64.stepping import Models
+from ...float64.structures import flatten, map_tensors, unflatten
+from ...weights.canonical import Array
+from ..fused import CLOSE
+from ..layout import distance, layouts, nearest
+from ..tensors import Capture
 from .faults import catalogue
 from .faulty_layer import REFUSALS
-from .fused import CLOSE
-from .layout import distance, layouts, nearest
-from .stepping import Models
-from .structures import flatten, map_tensors, unflatten
-from .tensors import Capture
 
 
 def faulty_calls(

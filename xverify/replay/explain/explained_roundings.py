@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from ..float64.arithmetic import float64_arithmetic
-from ..results.verdicts import Verdict
-from ..verdict.findings import Explanation, Finding, Rounding
-from ..weights.canonical import Array
+from ...float64.arithmetic import float64_arithmetic
+from ...float64.layer_kinds import channel_axis, judged_terms
+from ...float64.stepping import Models, SteppingPass, completed
+from ...float64.structures import as_float64, flatten, map_tensors
+from ...results.verdicts import Verdict
+from ...verdict.findings import Explanation, Finding, Rounding
+from ...weights.canonical import Array
+from ..tensors import Floors, Place, judge
 from .faults import catalogue
 from .faults.fault import PortFault
-from .layer_kinds import channel_axis, judged_terms
 from .rounded_sums import ROUNDED_SUMS, output_has_rounded_sums
-from .stepping import Models, SteppingPass, completed
-from .structures import as_float64, flatten, map_tensors
-from .tensors import Floors, Place, judge
 
 
 def with_rounding(

@@ -10,23 +10,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import first_line
-from ..results.verdicts import Verdict
-from ..verdict import limits
-from ..verdict.findings import OUTPUT, Explanation, Finding
+from ...errors import first_line
+from ...float64.layer_kinds import channel_axis, judged_terms
+from ...float64.stepping import Models
+from ...float64.structures import as_float64, flatten
+from ...results.verdicts import Verdict
+from ...verdict import limits
+from ...verdict.findings import OUTPUT, Explanation, Finding
+from ..fused import FusedLayer, FusedLayers
+from ..layout import first_layout
+from ..tensors import Capture, Floors, Place, judge, known_noise, rms
 from .difference import describe
 from .evidence import FAR_BETTER, RIVAL, excess
 from .faults import catalogue
 from .faults.fault import PortFault
 from .faulty_layer import faulty_output
-from .fused import FusedLayer, FusedLayers
 from .glue_search import GlueSearch
-from .layer_kinds import channel_axis, judged_terms
-from .layout import first_layout
 from .rounded_sums import ROUNDED_SUMS, has_sums, output_has_rounded_sums
-from .stepping import Models
-from .structures import as_float64, flatten
-from .tensors import Capture, Floors, Place, judge, known_noise, rms
 
 FAILED_SEARCHES = 3  # layers without an explanation after which the search ends, because it is slow
 

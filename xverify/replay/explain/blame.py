@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from ..results.verdicts import Verdict
-from ..verdict.findings import OUTPUT, Finding
+from ...float64.layer_kinds import may_overwrite, passes_through
+from ...float64.source import Spot, lines_between
+from ...float64.stepping import Models, Pause
+from ...float64.structures import flatten
+from ...results.verdicts import Verdict
+from ...verdict.findings import OUTPUT, Finding
+from ..layout import layouts
+from ..tensors import Capture, Place, rms
 from .glue_search import GlueSearch
-from .layer_kinds import may_overwrite, passes_through
-from .layout import layouts
-from .source import Spot, lines_between
-from .stepping import Models, Pause
-from .structures import flatten
-from .tensors import Capture, Place, rms
 
 SAME = 1e-5  # relative difference; far above rounding, and far below what a layer changes
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..verdict import limits
-from ..verdict.findings import Finding
+from ...verdict import limits
+from ...verdict.findings import Finding
 
 FAR_BETTER = 10.0  # an explanation must fit better than the reference's own computation by this factor
 RIVAL = 4.0  # an explanation of another kind must fit worse than the best one by this factor

@@ -18,17 +18,17 @@ import greenlet
 import torch
 from torch import Tensor, nn
 
-from ..float64.arithmetic import float64_arithmetic, given_arithmetic
-from ..float64.linear import called_by_weights, owners_of
-from ..float64.operations import perturbed_operations
-from ..float64.parametrized import recomputing
-from ..float64.rounding import Noise, rounded_log_softmax, rounded_softmax
 from ..framework import generators
 from ..weights.canonical import Array
+from .arithmetic import float64_arithmetic, given_arithmetic
 from .layer_kinds import APPROXIMATED, SOFTMAXES, is_torch_layer, leaves
-from .operations import perturbed_arithmetic
+from .linear import called_by_weights, owners_of
+from .operations import perturbed_operations
+from .parametrized import recomputing
 from .perturbation import perturbed_layer
+from .perturbed import perturbed_arithmetic
 from .precision import FLOAT32, Precision
+from .rounding import Noise, rounded_log_softmax, rounded_softmax
 from .source import Spot, spots
 from .structures import flatten, map_tensors, named_tensors
 from .tables import Tables, replaced

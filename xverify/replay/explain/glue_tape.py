@@ -17,12 +17,12 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from ..float64.arithmetic import float64_arithmetic
+from ...float64.arithmetic import float64_arithmetic
+from ...float64.perturbation import Noise
+from ...float64.source import Spot, innermost_line
+from ...float64.structures import flatten, unflatten
 from .faults.glue.operation import Operation, Rewrite, Source, Stale
 from .faulty_layer import REFUSALS
-from .perturbation import Noise
-from .source import Spot, innermost_line
-from .structures import flatten, unflatten
 
 MOST_BYTES = 2**30  # of the results that are recorded; when there are more, the record starts afresh
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ...float64.stepping import Models
+from ...float64.structures import flatten, map_tensors
 from .faults.fault import PortFault
-from .stepping import Models
-from .structures import flatten, map_tensors
 
 # Exceptions of a fault that does not fit a layer of this shape.
 REFUSALS = (RuntimeError, ValueError, TypeError, IndexError, AttributeError, AssertionError, NotImplementedError)

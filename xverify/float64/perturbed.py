@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ..float64.arithmetic import float64_arithmetic
-from ..float64.operations import perturbed_operations
-from ..float64.rounding import Noise
+from .arithmetic import float64_arithmetic
+from .operations import perturbed_operations
+from .rounding import Noise
 
 
 @contextmanager

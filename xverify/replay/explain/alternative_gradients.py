@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..results.verdicts import Verdict
-from ..verdict import limits
-from ..verdict.findings import Explanation, Finding
-from ..verdict.limits import UNIT
-from .layer_kinds import channel_axis
-from .tensors import Floors, Place, judge, rms
+from ...float64.layer_kinds import channel_axis
+from ...results.verdicts import Verdict
+from ...verdict import limits
+from ...verdict.findings import Explanation, Finding
+from ...verdict.limits import UNIT
+from ..tensors import Floors, Place, judge, rms
 
 THROUGH_MAXIMUM = Explanation(
     "loss through the maximum",

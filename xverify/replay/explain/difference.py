@@ -8,8 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ..verdict.findings import Explanation
-from ..verdict.limits import UNIT
+from ...verdict.findings import Explanation
+from ...verdict.limits import UNIT
 
 LEAST_SCALE = 1.005  # dropout makes the values that it keeps larger; an activation such as ReLU keeps them as they are
 DROPPED_SLACK = (

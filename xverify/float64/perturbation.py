@@ -8,8 +8,8 @@ from enum import Enum
 
 from torch import Tensor, nn
 
-from ..float64.parametrized import folded_weights
-from ..float64.rounding import Noise as Noise  # most of its users perturb layers, too
+from .parametrized import folded_weights
+from .rounding import Noise as Noise  # most of its users perturb layers, too
 from .structures import as_float32, as_float64
 
 # Float attributes that are not rounded: evaluation does not use them, or they determine the size of the output (see

@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..verdict.judgement import OWN_DRIFT, OWN_EQUAL
-from ..weights.canonical import Array
-from .layer_kinds import BATCH_NORMS
+from ...float64.layer_kinds import BATCH_NORMS
+from ...float64.replaced import replaced
+from ...verdict.limits import OWN_DRIFT, OWN_EQUAL
+from ...weights.canonical import Array
+from ..own_step import Batch, Change, Code, Optimizers, Taken, drive, write_changed
 from .own_clipping import clipped
-from .own_step import Batch, Change, Code, Optimizers, Taken, drive, write_changed
-from .replaced import replaced
 
 SECONDS = 60.0  # of computation that the search for an explanation may take
 NEAR = (

@@ -12,6 +12,9 @@ import torch
 from ..framework.capture import LayerCall
 from ..verdict.limits import UNIT, UNITS
 
+# Type of numbers -> what its results may lose because they are too small: float32 is flushed to zero by some frameworks.
+SMALLEST = {torch.float32: 2.0**-126, torch.bfloat16: 2.0**-126, torch.float16: 2.0**-24}
+
 
 @dataclass(frozen=True)
 class Precision:

@@ -17,17 +17,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..float64.arithmetic import float64_arithmetic
 from ..verdict import limits
 from ..verdict.findings import StepTruth
 from ..weights.canonical import Array
 from ..workload.recipe import micro_batches
+from .arithmetic import float64_arithmetic
 from .layer_kinds import BATCH_NORMS, COPIES, leaves, summed_gradient_terms, summed_terms
 from .losses import KnownLosses, LossOf, check_targets, cross_entropy_of, loss_in, subtracted, summed_values
 from .perturbation import Noise
+from .precision import SMALLEST
 from .stepping import Models
 from .structures import as_float32, as_float64, flatten, map_tensors
-from .tensors import UNDERFLOW
 from .underflow import finite
 
 REPEATS = 2  # perturbed steps; with the error of float32 the floor has three measurements
@@ -265,7 +265,7 @@ class _Differences:
         """Add the rounding of the values themselves, and what is lost of tiny ones. unit: unit roundoff of the precision."""
         for noise, _, exact in self._each(self.exact):
             _add(noise, exact * (unit / math.sqrt(3)))
-            _add(noise, (exact != 0) * UNDERFLOW[torch.float32])
+            _add(noise, (exact != 0) * SMALLEST[torch.float32])
 
     def arrays(self) -> Arrays:
         """The exact arrays and their noise, see ``step_in_float64``."""
