@@ -13,7 +13,7 @@ run: $(STAMP) environments    ## verify and time ResNet-50 in four frameworks; l
 	@mkdir -p results
 	$(BIN)/xverify run resnet50 --subjects $(SUBJECTS) --effort quick --json results/resnet50.json
 
-test: $(STAMP) fast           ## the fast tests, and an eighth of the slow ones of each file
+test: $(STAMP) fast           ## the fast tests, and an eighth of the slow ones: another eighth for each commit
 	$(BIN)/python -m pytest --durations=25 -m "slow and not long" --every 8
 
 slow: $(STAMP)                ## all slow tests but the longest; an hour

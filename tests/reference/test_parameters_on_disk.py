@@ -8,14 +8,14 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from xverify.frameworks.torch.adapter import on_disk as _torch_on_disk  # noqa: E402
+from xverify.frameworks.torch import on_disk  # noqa: E402
 from xverify.frameworks.torch.on_disk import parameters_on_disk  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
 def limits(monkeypatch):
-    monkeypatch.setattr(_torch_on_disk, "IN_MEMORY", 4 * 100 * 100)
-    monkeypatch.setattr(_torch_on_disk, "SMALL", 4 * 50)
+    monkeypatch.setattr(on_disk, "IN_MEMORY", 4 * 100 * 100)
+    monkeypatch.setattr(on_disk, "SMALL", 4 * 50)
 
 
 class Net(nn.Module):
@@ -29,7 +29,7 @@ class Net(nn.Module):
         self.double = nn.Linear(100, 100, dtype=torch.float32)
 
 
-def on_disk(model):
+def filed(model):
     return {name for name, parameter in model.named_parameters() if parameter.untyped_storage().filename}
 
 
@@ -40,13 +40,13 @@ def test_parameters_after_the_first_bytes_are_in_files(tmp_path):
     torch.manual_seed(0)
     with parameters_on_disk(None):
         plain = Net()
-    assert on_disk(stored) == {"first.bias", "second.weight", "second.bias", "double.weight", "double.bias"}
-    assert on_disk(plain) == set()
+    assert filed(stored) == {"first.bias", "second.weight", "second.bias", "double.weight", "double.bias"}
+    assert filed(plain) == set()
     assert stored.third.weight is stored.second.weight
     assert all(torch.equal(one, two) for one, two in zip(stored.parameters(), plain.parameters()))
     assert not list(tmp_path.iterdir())  # nothing is left behind, however the process ends
     later = nn.Linear(100, 100)
-    assert on_disk(later) == set()
+    assert filed(later) == set()
 
 
 def test_a_parameter_that_changes_its_dtype_is_moved_again(tmp_path):
@@ -56,7 +56,7 @@ def test_a_parameter_that_changes_its_dtype_is_moved_again(tmp_path):
         model = model.double()
         for parameter in model.parameters():
             move(parameter)
-    assert on_disk(model) == {name for name, _ in model.named_parameters() if name != "small"}
+    assert filed(model) == {name for name, _ in model.named_parameters() if name != "small"}
     assert all(torch.equal(one, two) for one, two in zip(model.parameters(), values))
     model.second.weight.data.mul_(2.0)
     loss = model.second(torch.ones(1, 100, dtype=torch.float64)).sum()
@@ -68,10 +68,10 @@ FULL = """
 import resource, sys
 from pathlib import Path
 from torch import nn
-from xverify.frameworks import _torch_on_disk
+from xverify.frameworks.torch import on_disk
 resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))
-_torch_on_disk.IN_MEMORY = 0
-with _torch_on_disk.parameters_on_disk(Path(sys.argv[1])):
+on_disk.IN_MEMORY = 0
+with on_disk.parameters_on_disk(Path(sys.argv[1])):
     large, small = nn.Linear(1024, 1024, bias=False), nn.Linear(512, 512, bias=False)
 print([bool(layer.weight.untyped_storage().filename) for layer in (large, small)], list(Path(sys.argv[1]).iterdir()))
 """
