@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -165,9 +166,10 @@ class Adapter(ModelFile):
         weights = self._weights_in(content)
         for place, array in change(weights).items():
             changed[int(place) : int(place) + array.nbytes] = array.tobytes()
-        path = folder / "changed.tflite"
-        path.write_bytes(changed)
-        return replace(model, path=path) if weights else None
+        # An interpreter may still read an earlier one.
+        with tempfile.NamedTemporaryFile(dir=folder, suffix=".tflite", delete=False) as file:
+            file.write(changed)
+        return replace(model, path=Path(file.name)) if weights else None
 
     def _weights_in(self, content: bytes) -> dict[str, Array]:
         """The float32 weights of a file: the place of the first byte, in decimal digits -> array.

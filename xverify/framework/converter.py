@@ -12,7 +12,6 @@ converter.
 from __future__ import annotations
 
 import importlib.util
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,9 +105,7 @@ class Converter:
 
 def files() -> dict[str, Path]:
     """Target name -> its file."""
-    folders = [Path(converters.__path__[0])]
-    folders += [Path(entry) for entry in os.environ.get("XVERIFY_CONVERTERS", "").split(os.pathsep) if entry]
-    return {path.stem: path for folder in folders for path in sorted(folder.glob("[!_]*.py"))}
+    return discovery.modules("XVERIFY_CONVERTERS", converters.__path__[0])
 
 
 def load(name: str) -> type[Converter]:

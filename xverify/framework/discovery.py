@@ -20,8 +20,7 @@ from .adapter import Framework
 
 def files() -> dict[str, Path]:
     """Framework name -> the file of its adapter."""
-    folders = [Path(entry) for entry in os.environ.get("XVERIFY_FRAMEWORKS", "").split(os.pathsep) if entry]
-    return _own(frameworks.__path__[0]) | {path.stem: path for folder in folders for path in modules(folder)}
+    return _own(frameworks.__path__[0]) | modules("XVERIFY_FRAMEWORKS")
 
 
 @cache
@@ -30,9 +29,10 @@ def _own(folder: str) -> dict[str, Path]:
     return {path.parent.name.replace("_", "-"): path for path in sorted(Path(folder).glob("*/adapter.py"))}
 
 
-def modules(folder: Path) -> list[Path]:
-    """The public Python files of a folder."""
-    return sorted(folder.glob("[!_]*.py"))
+def modules(variable: str, *folders: str) -> dict[str, Path]:
+    """The public Python files of folders by their names. variable: names more folders, whose files replace those of one name."""
+    more = [entry for entry in os.environ.get(variable, "").split(os.pathsep) if entry]
+    return {path.stem: path for folder in (*folders, *more) for path in sorted(Path(folder).glob("[!_]*.py"))}
 
 
 def load(name: str) -> type[Framework]:

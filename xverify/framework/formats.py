@@ -23,9 +23,7 @@ SHOWN = 12  # bytes of an unknown file that a message shows
 
 def files() -> dict[str, Path]:
     """Format name -> its file."""
-    folders = [Path(formats.__path__[0])]
-    folders += [Path(entry) for entry in os.environ.get("XVERIFY_FORMATS", "").split(os.pathsep) if entry]
-    return {path.stem: path for folder in folders for path in sorted(folder.glob("[!_]*.py"))}
+    return discovery.modules("XVERIFY_FORMATS", formats.__path__[0])
 
 
 def load(name: str) -> type[ModelFile]:

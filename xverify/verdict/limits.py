@@ -24,9 +24,7 @@ OWN_EQUAL, OWN_DRIFT = 10.0, 30.0  # where the noise floor is the error of one f
 OWN_GROUP = 30.0  # of a group of values there, whose floor is one sample of few values
 NEAR = 10.0  # limits of a group of few values, whose noise may be measured too small by as much
 MOST_UNDETERMINED = 0.5  # share of the values of an output that may have no significant digit
-LEAST_JUDGED = (
-    0.5  # share of the outputs, the layers and the trained values that must be judged, or the row is UNTESTED
-)
+LEAST_JUDGED = 0.5  # share of outputs, layers and trained values that must be judged, or the row is UNTESTED
 LIFT = 0.01  # share of the median squared noise of a decade that is added to the noise of each of its groups
 TYPICAL = 0.1  # the same of the decade of the median value, for smaller values: an error of that absolute size is rounding, too
 UNDETERMINED = 1 / 8  # noise / size of a value that has no significant digit
@@ -55,9 +53,8 @@ class Rule:
 LAYER = Rule(EQUAL_R, DRIFT_R, EQUAL_C, DRIFT_C)
 GRADIENT = Rule(EQUAL_BACKWARD_R, DRIFT_R, EQUAL_C, DRIFT_C)  # of a layer, in a backward pass
 OUTPUT = Rule(EQUAL_RHO, DRIFT_RHO, EQUAL_C, DRIFT_C)
-OWN = Rule(
-    OWN_EQUAL, OWN_DRIFT, OWN_GROUP, OWN_GROUP * OWN_DRIFT / OWN_EQUAL
-)  # with the error of one float32 run as the floor
+# With the error of one float32 run as the floor.
+OWN = Rule(OWN_EQUAL, OWN_DRIFT, OWN_GROUP, OWN_GROUP * OWN_DRIFT / OWN_EQUAL)
 STEP = Rule(EQUAL_RHO, DRIFT_RHO)  # what a training step does: its update, its statistics, its schedule
 
 
