@@ -105,6 +105,9 @@ def test_a_test_run_that_does_not_use_the_plugin_imports_nothing_for_it(tested):
         "    print('LOADED', sorted(name for name in sys.modules if name.partition('.')[0] in wanted))\n"
     )
     done = tested("", "--collect-only", "-s")
-    assert "LOADED ['xverify', 'xverify.testing', 'xverify.testing.asserting', 'xverify.testing.plugin']" in done.out
+    assert (
+        "LOADED ['xverify', 'xverify.testing', 'xverify.testing.asserting', 'xverify.testing.plugin', 'xverify.version']"
+        in done.out
+    )
     assert "xverify_run" in tested("", "--fixtures").out
     assert "xverify_run" not in tested("", "--fixtures", "-p", "no:xverify").out
