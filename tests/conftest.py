@@ -134,7 +134,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=int,
         default=1,
         metavar="N",
-        help="of the slow tests, run an N-th, which is another one for each commit",
+        help="run one N-th of the slow tests; the commit decides which one",
     )
 
 

@@ -95,6 +95,33 @@ def test_one_large_value_hides_no_fault_of_a_narrow_file(xverify, tmp_path, last
     assert done.code == 1, done.out + done.err
 
 
+def signed(path, sign):
+    """Two products with a masked class, whose classes have this sign."""
+    random = np.random.default_rng(1)
+    nodes = [
+        node("MatMul", ["x", "v"], ["a"]),
+        node("Tanh", ["a"], ["b"]),
+        node("MatMul", ["b", "w"], ["z"]),
+        node("Mul", ["z", "sign"], ["s"]),
+        node("Where", ["keep", "s", "lowest"], ["y"]),
+    ]
+    weights = {name: random.standard_normal(shape) * 0.3 for name, shape in (("v", (8, 12)), ("w", (12, 6)))}
+    constants = {name: array.astype(np.float32) for name, array in weights.items()}
+    mask = {"keep": np.arange(6) != 2, "lowest": np.float32(-1e9)}
+    return save(path, nodes, {**constants, **mask, "sign": np.float32(sign)})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sign", "code"), [(1.0, 0), (-1.0, 1)])
+def test_a_masked_class_hides_no_wrong_sign_of_an_int8_file(xverify, tmp_path, sign, code):
+    from onnxruntime.quantization import quantize_dynamic
+
+    right, narrow = signed(tmp_path / "right.onnx", 1.0), tmp_path / "int8.onnx"
+    quantize_dynamic(signed(tmp_path / "wide.onnx", sign), narrow)
+    done = xverify("check", narrow, "--against", right, "--json", tmp_path / "result.json")
+    assert done.code == code, done.out + done.err
+
+
 @pytest.mark.slow
 def test_values_without_a_digit_are_told_and_the_others_decide(xverify, tmp_path):
     done = xverify("check", cancelled(tmp_path / "right.onnx", WEIGHT), "--details", "--json", tmp_path / "result.json")

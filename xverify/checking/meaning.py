@@ -16,7 +16,7 @@ from ..processes.worker import Worker
 from ..results.layers import named
 from ..verdict.limits import UNIT
 from ..verdict.local import sampled
-from ..verdict.ratios import Floor, all_within_limits
+from ..verdict.ratios import Floor, first_finite, unmoved
 from ..verdict.sizes import rms
 from ..weights import npz
 from ..weights.canonical import Array
@@ -106,8 +106,7 @@ def _unmoved(opened: Opened, inputs: Path, meaning: Meaning, seed: int) -> bool:
 
     A file whose weights cannot be changed says nothing.
     """
-    outputs, floors = meaning.outputs, meaning.floors or {}
-    case = next((key.partition("/")[0] for key in outputs if np.isfinite(outputs[key]).any()), None)
+    case = first_finite(meaning.outputs)
     if case is None:
         return False
     try:
@@ -118,10 +117,7 @@ def _unmoved(opened: Opened, inputs: Path, meaning: Meaning, seed: int) -> bool:
         raise
     except SubjectError:
         return False
-    if found is None:
-        return False
-    pairs = [(found[key], case + key.removeprefix("0")) for key in found]
-    return all_within_limits((array, outputs[key], floors[key]) for array, key in pairs if key in floors)
+    return found is not None and unmoved(found, case, meaning.outputs, meaning.floors or {})
 
 
 def _perturbed_floors(opened: Opened, inputs: Path, outputs: Outputs, exact: Outputs, seed: int) -> dict[str, Floor]:

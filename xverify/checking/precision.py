@@ -162,8 +162,9 @@ def _unit(precision: Precision) -> float | None:
 
 @dataclass(frozen=True)
 class _Noise:
-    """What rounding to a precision may change: by that of weights and quantised values, and by that of all results, too.
+    """How much rounding to a precision may change the outputs.
 
+    weights: when weights and quantised values are rounded. results: when all results are rounded, too.
     clipped, cases: see ``RoundingEvaluated``.
     """
 

@@ -30,7 +30,10 @@ def _own(folder: str) -> dict[str, Path]:
 
 
 def modules(variable: str, *folders: str) -> dict[str, Path]:
-    """The public Python files of folders by their names. variable: names more folders, whose files replace those of one name."""
+    """The public Python files of some folders by their names.
+
+    variable: an environment variable that names more folders. A file there replaces one of the same name.
+    """
     more = [entry for entry in os.environ.get(variable, "").split(os.pathsep) if entry]
     return {path.stem: path for folder in (*folders, *more) for path in sorted(Path(folder).glob("[!_]*.py"))}
 

@@ -188,10 +188,9 @@ class RoundingEvaluated(Reply):
 class EvaluateRounding(Request[RoundingEvaluated]):
     """Compute how much rounding to a lower precision changes the outputs of a graph, with perturbed evaluations in float64.
 
-    The rms of the change of every value is written to ``by_weights``, when weights and quantised values are rounded, and to
-    ``by_all``, when all results are, too.
-
     file: ONNX file. inputs: array file.
+    by_weights, by_all: array files that get the rms of the change of every value: when weights and quantised values are rounded,
+        and when all results are rounded, too.
     weights, results: unit roundoff to which constants and results are rounded; None: that of the types that the file declares.
     enough: seconds after which no further case is begun; two cases are always computed.
     """

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from ..errors import Crashed, SubjectError, TimedOut
 from ..messages.reference import Evaluate
-from ..verdict.ratios import Floor, all_within_limits
+from ..verdict import ratios
+from ..verdict.ratios import Floor, first_finite
 from ..weights import npz
 from ..weights.canonical import Array
 from ..workload import probe
@@ -31,7 +30,7 @@ def unmoved(
     """
     if not prepared.shapes or prepared.sizes()[1] > MOST:
         return False
-    case = next((key.split("/", 1)[0] for key in outputs if np.isfinite(outputs[key]).any()), None)
+    case = first_finite(outputs)
     if case is None:
         return False
     space = process.space
@@ -45,6 +44,4 @@ def unmoved(
         raise
     except SubjectError:
         return False
-    found = {f"{case}/{key.split('/', 1)[1]}": array for key, array in npz.OnDisk(path).items()}
-    known = [key for key in found if key in floors and key in outputs]
-    return all_within_limits((found[key], outputs[key], floors[key]) for key in known)
+    return ratios.unmoved(npz.OnDisk(path), case, outputs, floors)

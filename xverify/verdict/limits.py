@@ -132,7 +132,7 @@ def classify(ratio: float, rule: Rule, worst: float = 0.0) -> Verdict:
 
 
 def failing(ratio: float, rule: Rule) -> Verdict:
-    """DRIFT or DIFFERENT, for what is not EQUAL whatever its ratio."""
+    """The verdict on a result that is known not to be EQUAL: DRIFT or DIFFERENT, by its ratio."""
     return max(Verdict.DRIFT, classify(ratio, rule))
 
 

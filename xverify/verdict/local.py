@@ -247,7 +247,7 @@ class _Groups:
             sums[row] += np.bincount(keys, values, minlength=sums.shape[1])
 
     def summary(self, shape: Sequence[int]) -> Local:
-        lift, total, ratio, shares = self._lift(), self._total_noise(), 0.0, []
+        lift, ratio, shares = self._lift(), 0.0, []
         for index, sums in enumerate(self.sums):
             least = LEAST_GROUP if index else LEAST_DECADE
             used = sums[0] >= (
@@ -259,8 +259,9 @@ class _Groups:
                 share = np.sqrt(floors / counts / np.maximum(sizes / np.maximum(some, 1), 1.0))
                 accuses = (errors > 0) & (counts >= least) & (EQUAL_C * share <= self.cap)
                 ratios = np.where(accuses, np.sqrt(errors / floors), 0.0)
-                of_all = np.sqrt(np.repeat(total, sums.shape[1] // self.count)[used] / sizes)
-                share = np.fmin(share, self.whole_limit / EQUAL_C * of_all)
+                if self.whole_limit < math.inf:
+                    of_all = np.sqrt(np.repeat(self._total_noise(), sums.shape[1] // self.count)[used] / sizes)
+                    share = np.fmin(share, self.whole_limit / EQUAL_C * of_all)
             ratio = max(ratio, float(ratios.max(initial=0.0)))
             shares.append((share[some > 0], some[some > 0]))
         typical, worst = _median_and_largest(shares)
@@ -284,7 +285,8 @@ class _Groups:
         """The sum of the squared noise of all values, in the units of each decade."""
         decades = self.rows.decades.astype(np.float64)
         apart = np.clip(decades[None, :] - decades[:, None], -150.0, 150.0)
-        total: Array = (100.0**apart * self.sums[0][3]).sum(axis=1)
+        with np.errstate(over="ignore"):
+            total: Array = (100.0**apart * self.sums[0][3]).sum(axis=1)
         return total
 
     def _lift(self) -> Array:

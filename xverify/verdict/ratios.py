@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -76,6 +76,22 @@ def all_within_limits(compared: Iterable[tuple[Array, Array, Floor]]) -> bool:
     """
     finite = [each for each in compared if np.isfinite(each[1]).any()]
     return bool(finite) and all(within_limits(*each) for each in finite)
+
+
+def first_finite(outputs: Mapping[str, Array]) -> str | None:
+    """The first input case with an output that has a finite value; None when there is none. outputs: "case/name" -> array."""
+    return next((key.partition("/")[0] for key in outputs if np.isfinite(outputs[key]).any()), None)
+
+
+def unmoved(found: Mapping[str, Array], case: str, outputs: Mapping[str, Array], floors: Mapping[str, Floor]) -> bool:
+    """Whether other weights leave the outputs of an input case within the limits.
+
+    found: what was computed with them, "0/name" -> array. outputs, floors: of the own weights, "case/name" -> array.
+    """
+    pairs = [(found[key], case + key.removeprefix("0")) for key in found]
+    return all_within_limits(
+        (array, outputs[key], floors[key]) for array, key in pairs if key in floors and key in outputs
+    )
 
 
 def _in_groups(

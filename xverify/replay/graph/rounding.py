@@ -68,7 +68,10 @@ class Ranges:
 
 @dataclass(frozen=True)
 class RoundingNoise:
-    """rms of the change of every value of an output, by rounding of weights and quantised values, and of all results, too."""
+    """How much rounding changes one output: the rms of the change of every value.
+
+    weights: when weights and quantised values are rounded. results: when all results are rounded, too.
+    """
 
     weights: Array
     results: Array
