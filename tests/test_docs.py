@@ -196,6 +196,30 @@ def test_the_things_that_the_architecture_names_are_where_it_says():
     assert [f"{name} in {file}" for name, file in found if not is_defined(name, file)] == []
 
 
+def packages():
+    """The packages and files of the order of imports in pyproject.toml, by their names without ``xverify``."""
+    text = (ROOT / "pyproject.toml").read_text()
+    [layers] = re.findall(r"^layers = \[\n(.*?)^\]", text, re.MULTILINE | re.DOTALL)
+    return re.findall(r"[a-z]\w*", layers.replace('"', ""))
+
+
+def test_the_order_of_packages_names_every_package_and_every_file():
+    top = [each for each in (ROOT / "xverify").iterdir() if each.suffix == ".py" or (each / "__init__.py").exists()]
+    names = {each.stem for each in top if not each.stem.startswith("__")} | {"models", "weights"}
+    assert sorted(packages()) == sorted(names)
+
+
+def test_the_picture_and_the_maps_have_every_package():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    picture = text[text.index("┌─ the parent") : text.index("| code | where it runs")]
+    inside = "\n".join(line for line in picture.splitlines() if not line.startswith("┌"))
+    assert {name: len(re.findall(rf"\b{name}\b", inside)) for name in packages()} == dict.fromkeys(packages(), 1)
+    for page in ("docs/architecture.md", "CONTRIBUTING.md"):
+        listed = re.findall(r"^(?:\| `)?xverify/(\w+)/(?:`| )", (ROOT / page).read_text(), re.MULTILINE)
+        folders = {name for name in packages() if (ROOT / "xverify" / name / "__init__.py").exists()}
+        assert set(listed) == folders, page
+
+
 # -- tables and messages ----------------------------------------------------------------------------------------------
 
 
