@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-import modelfiles
+from helpers import modelfiles
 
 # Files that do something when they are opened or called: write a file into the folder that is their second argument.
 TORCH = """

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from installedplugin import as_installed
+from helpers.installedplugin import as_installed
 
 from xverify.selftest.planted import _work as planted
 from xverify.workload.optimizers import optimizer

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from installedplugin import as_installed
+from helpers.installedplugin import as_installed
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "testing-a-port.md").read_text()

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from terminals import in_terminal
+from helpers.terminals import in_terminal
 
 PAGE = (Path(__file__).parent.parent / "docs" / "tutorial.md").read_text()
 NUMBER = re.compile(r"(?<![^\s(])-?(?:\d[\d,.]*(?:e[+-]?\d+)?|∞)(?=[*,;:)]*(?:\s|$))\*?")

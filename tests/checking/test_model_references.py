@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import write_folder
-from modelfiles import save_onnx
+from helpers.modelfiles import save_onnx
 
 from xverify.weights import npz
 

@@ -8,8 +8,8 @@ pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 pytest.importorskip("torch")
 
-import plantedfaults as planted
 from conftest import cli
+from helpers import plantedfaults as planted
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,8 @@
 
 import json
 
-import narrowfiles as files
 import pytest
+from helpers import narrowfiles as files
 
 SAYS = {
     "dynamic": "int8 dynamic, per tensor, weights and uint8 activations",

@@ -2,9 +2,9 @@
 
 import json
 
-import narrowfiles as files
 import numpy as np
 import pytest
+from helpers import narrowfiles as files
 
 onnx = pytest.importorskip("onnx")
 from onnx import helper, numpy_helper  # noqa: E402  it is there

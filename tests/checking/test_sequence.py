@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from modelfiles import save_onnx
+from helpers.modelfiles import save_onnx
 
 from xverify.weights import npz
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from modelfiles import FILES, file
+from helpers.modelfiles import FILES, file
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")

@@ -6,7 +6,7 @@ import junitparser
 import pandas
 import pytest
 from conftest import write_folder
-from sampleresults import RESULT, of_files
+from helpers.sampleresults import RESULT, of_files
 
 from xverify.commands._main import main
 from xverify.results.file import read, write

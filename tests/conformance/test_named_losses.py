@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from losscases import CASES
+from helpers.losscases import CASES
 
 from xverify import host
 from xverify.environments import store as environments
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 SCRIPT = """
 import json, sys
 import numpy as np
-from losscases import CASES
+from helpers.losscases import CASES
 from xverify.framework.discovery import load
 
 name = sys.argv[1]

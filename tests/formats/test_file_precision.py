@@ -1,7 +1,7 @@
 """The precision that each format tells of its files."""
 
 import pytest
-from modelfiles import Opened, file
+from helpers.modelfiles import Opened, file
 
 from xverify.messages.files import ReadPrecision
 

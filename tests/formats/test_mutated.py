@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from modelfiles import FILES, Opened, file
+from helpers.modelfiles import FILES, Opened, file
 from test_recognising import KERAS, PT2, TORCHSCRIPT, archive, small_onnx
 
 from xverify.errors import SubjectError, UsageError

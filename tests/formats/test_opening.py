@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from modelfiles import FILES, Opened, expected, file, inputs
+from helpers.modelfiles import FILES, Opened, expected, file, inputs
 
 from xverify.errors import Failed, Unsupported, UsageError
 from xverify.framework import formats

@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from modelfiles import FILES, Opened, file
+from helpers.modelfiles import FILES, Opened, file
 
 from xverify.framework import formats
 from xverify.messages.files import Compute

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from modelfiles import FILES, Opened, file
+from helpers.modelfiles import FILES, Opened, file
 
 from xverify.messages.files import ReadWeights
 from xverify.weights import npz

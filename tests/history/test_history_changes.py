@@ -5,7 +5,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from historyresults import BASELINE, keep, result, row, trained
+from helpers.historyresults import BASELINE, keep, result, row, trained
 
 from xverify.commands._main import main
 from xverify.results.records import Memory

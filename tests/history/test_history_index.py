@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import FAULTY, small_disk
-from historyresults import keep, result
+from helpers.historyresults import keep, result
 
 from xverify.commands._main import main
 from xverify.history import reading, update

@@ -7,8 +7,8 @@ import sys
 from dataclasses import replace
 
 import pytest
-from historyresults import keep, result
-from sampleresults import HOSTILE, RESULT, of_files, unusual
+from helpers.historyresults import keep, result
+from helpers.sampleresults import HOSTILE, RESULT, of_files, unusual
 
 from xverify.commands._main import main
 from xverify.errors import UsageError

@@ -6,10 +6,10 @@ import re
 from dataclasses import replace
 
 import pytest
-from historyresults import keep, result, trained
-from htmlpages import Page, check_accessible, check_drawn
-from sampleresults import HOSTILE
-from terminals import in_terminal
+from helpers.historyresults import keep, result, trained
+from helpers.htmlpages import Page, check_accessible, check_drawn
+from helpers.sampleresults import HOSTILE
+from helpers.terminals import in_terminal
 
 from xverify.commands._main import main
 

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
-from historyresults import result
+from helpers.historyresults import result
 
 pytest.importorskip("duckdb")
 ROOT = Path(__file__).parents[2]

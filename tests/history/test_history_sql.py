@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from historyresults import keep, result
+from helpers.historyresults import keep, result
 
 from xverify.commands._main import main
 from xverify.history import changes, page

@@ -6,8 +6,8 @@ Flax needs a separate environment, ``xverify env create jax``. Without it these 
 import json
 import subprocess
 
-import normports
 import pytest
+from helpers import normports
 from test_zoo import SMALL, agree
 
 from xverify.environments import store as environments

@@ -9,9 +9,9 @@ import shutil
 import subprocess
 import sys
 
-import normports
 import pytest
 from conftest import counts
+from helpers import normports
 from test_zoo import SMALL, agree
 
 from xverify.environments import store as environments

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from sampleresults import ABSENT, FORWARD, LAYERS, RESULT, TRAINED
+from helpers.sampleresults import ABSENT, FORWARD, LAYERS, RESULT, TRAINED
 
 from xverify.receipts.comparing import adapters, compare, packages
 from xverify.results.records import Check

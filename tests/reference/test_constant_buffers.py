@@ -1,7 +1,7 @@
 """Constant buffers of torch.py that a port computes itself: the message says what to write, and what is written then is EQUAL."""
 
 import pytest
-from ownsteps import folder
+from helpers.ownsteps import folder
 
 pytest.importorskip("torch")
 pytest.importorskip("tensorflow")

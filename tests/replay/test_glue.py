@@ -5,7 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("greenlet")
 
-from replayedports import replayed  # noqa: E402
+from helpers.replayedports import replayed  # noqa: E402
 
 TIMES = """
 from xverify import ModelSpec, TensorSpec

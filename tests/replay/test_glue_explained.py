@@ -5,7 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("greenlet")
 
-from replayedports import model, random, replayed  # noqa: E402
+from helpers.replayedports import model, random, replayed  # noqa: E402
 
 ROWS, IMAGE = random(2, 6, 16), random(2, 8, 6, 6)
 

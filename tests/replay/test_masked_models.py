@@ -2,9 +2,9 @@
 
 import importlib.util
 
-import maskedmodels as models
 import numpy as np
 import pytest
+from helpers import maskedmodels as models
 
 pytestmark = pytest.mark.slow
 

@@ -5,7 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("greenlet")
 
-from replayedports import model, random, replayed  # noqa: E402
+from helpers.replayedports import model, random, replayed  # noqa: E402
 
 from xverify.replay.explain.faults import catalogue  # noqa: E402
 

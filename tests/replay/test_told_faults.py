@@ -4,7 +4,7 @@ import csv
 
 import numpy as np
 import pytest
-from modelfiles import save_onnx
+from helpers.modelfiles import save_onnx
 
 from xverify.results.file import read
 from xverify.testing.failing import failures

@@ -1,8 +1,8 @@
 """The HTML page in a real browser: no error, no sideways scrolling, every chart drawn. Skipped where there is no Chromium."""
 
 import pytest
-from htmlpages import check_accessible, check_drawn
-from sampleresults import HOSTILE, RESULT, hostile, of_files, unusual
+from helpers.htmlpages import check_accessible, check_drawn
+from helpers.sampleresults import HOSTILE, RESULT, hostile, of_files, unusual
 
 from xverify.report import html
 

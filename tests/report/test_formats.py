@@ -12,7 +12,7 @@ import junitparser
 import pandas
 import pytest
 from cmarkgfm.cmark import Options
-from sampleresults import ABSENT, FORWARD, HOSTILE, RESULT, SPEED, hostile, of_files, unusual
+from helpers.sampleresults import ABSENT, FORWARD, HOSTILE, RESULT, SPEED, hostile, of_files, unusual
 
 from xverify.errors import UsageError, printable
 from xverify.report import csv, junit, markdown

@@ -4,8 +4,8 @@ import re
 from dataclasses import replace
 
 import pytest
-from htmlpages import Page
-from sampleresults import FORWARD, HOSTILE, LAYERS, RESULT, SPEED, hostile, of_files, unusual
+from helpers.htmlpages import Page
+from helpers.sampleresults import FORWARD, HOSTILE, LAYERS, RESULT, SPEED, hostile, of_files, unusual
 
 from xverify.errors import printable
 from xverify.report import html

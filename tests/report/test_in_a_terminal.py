@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from conftest import FAULTY, MODEL, write_folder
-from terminals import COLUMNS, in_terminal, screen
+from helpers.terminals import COLUMNS, in_terminal, screen
 
 COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3\d|4\d|9\d|10\d)[;m]")
 WRONG = MODEL.replace("return h @", "return 1.01 * h @")

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from sampleresults import RESULT, of_files
+from helpers.sampleresults import RESULT, of_files
 
 from xverify.report import limits
 from xverify.results.conditions import InputsSummary, NoiseSummary, ReferenceSummary, WeightsSummary

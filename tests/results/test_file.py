@@ -6,7 +6,7 @@ import math
 from dataclasses import fields, replace
 
 import pytest
-from sampleresults import FORWARD, RESULT, TRAINED, earlier
+from helpers.sampleresults import FORWARD, RESULT, TRAINED, earlier
 
 from xverify.errors import UsageError
 from xverify.results.conditions import NoiseSummary, Settings

@@ -9,7 +9,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 from conftest import write_folder
-from sampleresults import RESULT, earlier
+from helpers.sampleresults import RESULT, earlier
 
 from xverify.commands._main import main
 from xverify.results.records import EARLIER_NAMES

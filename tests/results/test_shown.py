@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sampleresults import RESULT
+from helpers.sampleresults import RESULT
 
 from xverify.report import csv, html, markdown
 from xverify.results.file import write

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from conftest import FAULTY, MODEL, SPEC, write_folder
-from sampleresults import ABSENT, FORWARD, RESULT, TRAINED
+from helpers.sampleresults import ABSENT, FORWARD, RESULT, TRAINED
 
 from xverify.errors import UsageError
 from xverify.results.records import Error

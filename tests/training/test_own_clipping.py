@@ -1,7 +1,7 @@
 """A training step of one's own that clips its gradients, beside a port that does not, or that clips them in another way."""
 
 import pytest
-from ownsteps import assert_port_is_wrong, folder, judging
+from helpers.ownsteps import assert_port_is_wrong, folder, judging
 from test_own_state import KERAS, SPEC, TORCH, UNTIMED
 from test_recipes_in_environments import is_installed
 

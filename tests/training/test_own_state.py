@@ -1,7 +1,7 @@
 """A training step of one's own whose state holds a copy of the model: a frozen reference, and a teacher that follows the model."""
 
 import pytest
-from ownsteps import assert_port_is_wrong, folder
+from helpers.ownsteps import assert_port_is_wrong, folder
 
 pytest.importorskip("torch")
 pytest.importorskip("tensorflow")

@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 
 import pytest
-from ownsteps import GAN, LOOP, ON_TORCH, QUICK, checks, folder, judging
+from helpers.ownsteps import GAN, LOOP, ON_TORCH, QUICK, checks, folder, judging
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,7 @@ They need ``xverify env create jax`` and ``xverify env create paddle``. Without 
 """
 
 import pytest
-from ownsteps import GAN, LOOP, QUICK, checks, folder, judging
+from helpers.ownsteps import GAN, LOOP, QUICK, checks, folder, judging
 from test_recipes_in_environments import is_installed
 
 pytestmark = pytest.mark.slow

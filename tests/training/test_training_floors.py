@@ -1,7 +1,7 @@
 """Noise floors of training: right ports of tied weights, of batch norms and of tiny gradients are EQUAL, wrong ones are not."""
 
 import pytest
-from ownsteps import folder
+from helpers.ownsteps import folder
 
 pytestmark = pytest.mark.slow
 TRAIN = ["--task", "train", "--no-timing", "--subjects", "torch:eager,tensorflow:eager"]

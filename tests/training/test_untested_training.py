@@ -1,7 +1,7 @@
 """Training in which rounding hides faults: nothing passes that could not have failed, and a wild value hides no other."""
 
 import pytest
-from ownsteps import LOOP, folder
+from helpers.ownsteps import LOOP, folder
 
 pytestmark = pytest.mark.slow
 TRAIN = ["--task", "train", "--no-timing", "--subjects", "torch:eager,tensorflow:eager"]

@@ -12,7 +12,7 @@ keras = pytest.importorskip("keras")
 if keras.backend.backend() != "tensorflow":
     pytest.skip("Keras keeps float64 on TensorFlow only", allow_module_level=True)
 
-from keras_cases import CASES, NAMED, Case, inputs  # noqa: E402
+from helpers.keras_cases import CASES, NAMED, Case, inputs  # noqa: E402
 
 from xverify.errors import WeightsError  # noqa: E402
 from xverify.frameworks.keras.base import canonical, native  # noqa: E402

@@ -121,7 +121,7 @@ def test_weights_diff_tells_folding_rounding_and_a_stale_weight(xverify, tmp_pat
 
 def test_weights_diff_reads_model_files(xverify, tmp_path):
     onnx = pytest.importorskip("onnx")
-    import plantedfaults as planted
+    from helpers import plantedfaults as planted
 
     right = planted.write(tmp_path / "right.onnx")
     other = planted.write(tmp_path / "other.onnx", planted.fold(planted.weights()), norm=False, rename=True)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from losscases import CASES, REDUCTIONS, SOME_IGNORED, WEIGHTS, real
+from helpers.losscases import CASES, REDUCTIONS, SOME_IGNORED, WEIGHTS, real
 
 torch = pytest.importorskip("torch")
 from torch.nn import functional  # noqa: E402

@@ -6,7 +6,7 @@ import pytest
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("torch")
 
-import plantedfaults as planted  # noqa: E402  onnx is there
+from helpers import plantedfaults as planted  # noqa: E402  onnx is there
 
 from xverify.replay.graph.divergence import divergences, trace  # noqa: E402
 from xverify.replay.graph.model import Graph  # noqa: E402

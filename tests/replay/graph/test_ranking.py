@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch")
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
-import narrowfiles as files  # noqa: E402
+from helpers import narrowfiles as files  # noqa: E402
 
 from xverify.replay.graph.evaluation import evaluate  # noqa: E402
 from xverify.replay.graph.model import Graph  # noqa: E402

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from sampleresults import FORWARD, RESULT, SPEED, TRAINED
-
+from helpers.sampleresults import FORWARD, RESULT, SPEED, TRAINED
 from xverify.results.file import write
 from xverify.results.records import Memory
 from xverify.results.verdicts import Outcome, SpeedVerdict, Verdict

@@ -1,0 +1,1 @@
+"""What several test files share: models, ports, files, results, and the tools that look at what is printed."""
