@@ -191,7 +191,8 @@ def is_defined(name, file):
 
 
 def test_the_things_that_the_architecture_names_are_where_it_says():
-    found = list(named_things((ROOT / "docs" / "architecture.md").read_text()))
+    pages = ("architecture", "glossary", "extending")
+    found = [each for page in pages for each in named_things((ROOT / "docs" / f"{page}.md").read_text())]
     assert len(found) > 40
     assert [f"{name} in {file}" for name, file in found if not is_defined(name, file)] == []
 
@@ -218,6 +219,19 @@ def test_the_picture_and_the_maps_have_every_package():
         listed = re.findall(r"^(?:\| `)?xverify/(\w+)/(?:`| )", (ROOT / page).read_text(), re.MULTILINE)
         folders = {name for name in packages() if (ROOT / "xverify" / name / "__init__.py").exists()}
         assert set(listed) == folders, page
+
+
+def test_the_words_of_the_glossary_are_used_in_order_and_once():
+    text = (ROOT / "docs" / "glossary.md").read_text()
+    others = "\n".join(page.read_text() for page in PAGES if page.name != "glossary.md").lower()
+    code = "\n".join(path.read_text() for folder in ("xverify", "weights") for path in (ROOT / folder).rglob("*.py"))
+    tables = [re.findall(r"^\| ([^|]+) \| [A-Z]", part, re.MULTILINE) for part in text.split("## ")[1:]]
+    assert [len(rows) > 3 for rows in tables] == [True] * 4
+    for rows in tables:
+        assert rows == sorted(rows, key=str.lower)
+    words = [word for rows in tables for row in rows for word in row.split(", ")]
+    assert len(set(words)) == len(words)
+    assert [word for word in words if word.lower() not in others and word not in code] == []
 
 
 # -- tables and messages ----------------------------------------------------------------------------------------------
