@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from helpers.installedplugin import as_installed
+from helpers.marks import wrong_marks
 
 from xverify.selftest.planted import _work as planted
 from xverify.workload.optimizers import optimizer
@@ -84,50 +85,6 @@ def build():
 """
 
 
-# Tests that judge how fast something is, by file or by name. Nothing may run beside them, so the makefile runs them by themselves.
-TIMED = (
-    "tests/engine/",
-    "tests/history/test_history_speed.py",
-    "tests/selftest/",
-    "tests/timing/",
-    "test_a_graph_compiled_while_it_is_timed_is_refused",
-    "test_more_work_is_slower_and_the_interval_of_the_ratio_excludes_one",
-    "test_a_jax_adapter_that_does_not_wait_is_refused",
-    "test_a_jittor_adapter_that_does_not_wait_is_refused",
-)
-
-
-# Slow tests that take half a minute and more, and of which shorter ones test the same code. `make long` runs them alone.
-LONG = (
-    "test_named_losses_are_those_of_torch[jittor]",
-    "test_mistakes_in_a_loss_are_planted_and_named",
-    "test_every_framework_agrees_on_identical_weights[resnet50]",
-    "test_a_model_of_a_library_is_the_reference_of_its_export_and_of_a_keras_port[llama]",
-    "test_a_model_of_a_library_is_the_reference_of_its_export_and_of_a_keras_port[whisper_encoder]",
-    "test_every_framework_can_compute_the_formulas_of_torch",
-    *(
-        f"test_every_framework_runs_every_model[{model}]"
-        for model in ("alexnet", "lstm-cell", "lstm-finegrained", "resnet152", "resnet50-cifar10", "vgg16")
-    ),
-    *(f"test_every_mode_computes_the_same[{model}]" for model in ("lstm-finegrained", "resnet18")),
-    "test_every_planted_mistake_is_caught_and_named",
-    "test_faults_are_planted_in_a_port_with_the_channels_last",
-    *(f"test_faults_are_planted_in_ports_of_every_framework[{framework}]" for framework in ("jittor", "keras-torch")),
-    "test_a_fault_in_what_a_layer_returns_is_judged_as_one_in_the_layer_itself",
-    "test_a_wrong_step_is_different_and_said_to_be[gan in tensorflow]",
-    "test_a_wrong_step_is_different_and_said_to_be[loop in tensorflow]",
-    "test_mistakes_of_training_code_are_made_in_every_framework",
-    "test_every_mistake_of_training_code_is_caught_and_named",
-    "test_tensorlayer_computes_the_same[vgg16]",
-    "test_the_further_examples_pass",
-    "test_a_question_to_many_results_is_answered_within_two_seconds[100000]",
-    *(
-        f"test_recipes_in_environments.py::test_{name}"
-        for name in ("two_groups", "nesterov", "amsgrad", "lion", "a_loss_of_the_model_file")
-    ),
-)
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--every",
@@ -139,18 +96,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests that judge a speed, and those that take long. With --every, leave out slow tests."""
-    for item in items:
-        if any(name in item.nodeid for name in TIMED):
-            item.add_marker(pytest.mark.timed)
-        if any(name in item.nodeid for name in LONG):
-            item.add_marker(pytest.mark.long)
+    """Refuse marks that do not fit together. With --every, leave out slow tests."""
+    wrong = [f"{item.nodeid}: {reason}" for item in items if (reason := wrong_marks(_marks(item)))]
+    if wrong:
+        raise pytest.UsageError(*wrong)
     every = config.getoption("every")
     slow = [item for item in items if item.get_closest_marker("slow") and not item.get_closest_marker("long")]
     left_out = _left_out(slow, every, _commit() % every) if every > 1 else []
     if left_out:
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=left_out)
+
+
+def _marks(item: pytest.Item) -> set[str]:
+    return {mark.name for mark in item.iter_markers()}
 
 
 def _left_out(slow: list[pytest.Item], every: int, part: int) -> list[pytest.Item]:

@@ -83,6 +83,7 @@ def test_the_page_is_followed_to_a_pass_and_to_a_failure(repository, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_further_examples_pass(repository, tmp_path):
     examples = re.findall(r"^```python\n((?:from xverify[^`]*)?def test_\w+\([^`]*)```", PAGE, re.MULTILINE)
     further = [text for text in examples if "def test_port" not in text]

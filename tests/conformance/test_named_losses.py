@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.losscases import CASES
+from helpers.marks import with_long
 
 from xverify import host
 from xverify.environments import store as environments
@@ -58,7 +59,7 @@ print("FOUND " + json.dumps(found))
 """
 
 
-@pytest.mark.parametrize("name", ["torch", "keras-torch", "tensorflow", "jittor", "jax", "paddle"])
+@pytest.mark.parametrize("name", with_long(["torch", "keras-torch", "tensorflow", "jittor", "jax", "paddle"], "jittor"))
 def test_named_losses_are_those_of_torch(name, tmp_path):
     adapter = load(name)
     if host.missing(adapter) and environments.chosen(adapter) is None:

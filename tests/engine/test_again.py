@@ -104,6 +104,7 @@ def test_a_reading_that_is_slow_after_every_call_is_no_unfinished_computation(qu
     assert judged(suspicious, Fake(call=60e-6, cold=120e-6)) is None
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("subject", ["synchronises", "synchronises_long"])
 def test_a_fixed_time_of_every_block_is_not_held_against_a_subject(xverify, tmp_path, subject):
     folder = write_folder(tmp_path / "port", (subject,))
@@ -111,6 +112,7 @@ def test_a_fixed_time_of_every_block_is_not_held_against_a_subject(xverify, tmp_
     assert "WORK_VANISHED" not in (done.row(subject)["speed"]["reason"] or "")
 
 
+@pytest.mark.timed
 def test_a_subject_that_remembers_results_is_still_refused(xverify, tmp_path):
     folder = write_folder(tmp_path / "port", ("numpy",))
     done = xverify("run", folder, "--subjects", "remembering", frameworks=PLANTED)

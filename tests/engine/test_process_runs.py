@@ -34,6 +34,7 @@ def process_runs_of(row):
     return sorted({sample["launch"] for sample in row["speed"]["samples"]})
 
 
+@pytest.mark.timed
 def test_a_standard_run_has_six_process_runs_and_a_verdict_on_speed(xverify, folder):
     done = xverify("run", folder, "--subjects", "numpy,honest", "--effort", "standard", *FAST, "--details")
     assert done.code == 0, done.err
@@ -58,12 +59,14 @@ def test_a_standard_run_has_six_process_runs_and_a_verdict_on_speed(xverify, fol
     assert "process run 1 of 6 or more: numpy" in done.err
 
 
+@pytest.mark.timed
 def test_a_quick_run_gives_no_verdict_on_speed(xverify, folder):
     done = xverify("run", folder, "--subjects", "numpy,honest", *FAST)
     assert counts(done.row("honest"), None)
     assert len(done.row("honest")["speed"]["launches"]) == 1
 
 
+@pytest.mark.timed
 def test_a_crash_in_the_third_process_run_keeps_two_and_resume_finishes_it(xverify, folder, count, tmp_path):
     count(3, "dies")
     file = tmp_path / "kept.json"
@@ -92,6 +95,7 @@ def test_a_crash_in_the_third_process_run_keeps_two_and_resume_finishes_it(xveri
     assert "nothing to resume" in done.err
 
 
+@pytest.mark.timed
 def test_a_run_killed_in_the_third_process_run_keeps_two_and_resume_finishes_it(xverify, folder, tmp_path):
     file = tmp_path / "kept.json"
     arguments = ["run", folder, "--subjects", "numpy,honest", "--effort", "standard", *FAST, "--json", file]
@@ -142,6 +146,7 @@ def test_a_fault_in_a_later_process_run_is_found(xverify, folder, count):
     assert process_runs_of(row) == [0, 1, 2], "a subject with a wrong output is not timed any longer"
 
 
+@pytest.mark.timed
 def test_a_run_ends_within_its_budget_and_notes_what_was_left_out(xverify, folder):
     start = time.monotonic()
     done = xverify("run", folder, "--subjects", "numpy,honest", "--effort", "rigorous", "--max-seconds", 12)
@@ -154,6 +159,7 @@ def test_a_run_ends_within_its_budget_and_notes_what_was_left_out(xverify, folde
     assert len(done.row("honest")["speed"]["launches"]) < 12
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize(
     "calls", [(), ("--warmup", 2, "--rerun", 1000), ("--warmup", 1000, "--rerun", 16)], ids=["free", "rerun", "warmup"]
 )
@@ -179,6 +185,7 @@ def test_warm_up_and_timing_end_within_the_budget_and_are_noted(xverify, folder,
     assert ("was exceeded" in notes) == (timeline["total_seconds"] > 6)
 
 
+@pytest.mark.timed
 def test_a_budget_that_cannot_be_kept_is_noted_with_what_took_how_long(xverify, folder):
     write_folder(folder, ("sluggish",))
     done = xverify("run", folder, "--subjects", "numpy,sluggish", "--max-seconds", 0.5)
@@ -218,6 +225,7 @@ def test_subjects_run_on_the_pinned_cores(xverify, folder, count):
         assert says in done.err
 
 
+@pytest.mark.timed
 def test_a_device_is_waited_for_and_its_memory_is_reported(xverify, folder, monkeypatch):
     done = xverify("run", folder, "--subjects", "fakegpu,honest", *FAST, "--device", "cuda", "--details")
     assert done.code == 3

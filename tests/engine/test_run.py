@@ -24,6 +24,7 @@ def compared(xverify, tmp_path, *others, extra=(), spec=SPEC, model=MODEL):
     return xverify("run", folder, "--subjects", ",".join(["numpy", *others, "honest"]), *FAST, *extra)
 
 
+@pytest.mark.timed
 def test_two_honest_frameworks_pass(xverify, tmp_path):
     done = compared(xverify, tmp_path, extra=("--details",))
     assert done.code == 0, done.err
@@ -80,6 +81,7 @@ def test_a_planted_fault_is_found_and_its_speed_is_refused(xverify, tmp_path, fa
     assert done.row("honest")["error"]["verdict"] in ("EQUAL", "IDENTICAL")
 
 
+@pytest.mark.timed
 def test_an_adapter_that_does_not_wait_is_refused_and_a_lazy_one_that_waits_is_not(xverify, tmp_path):
     done = compared(xverify, tmp_path, "lazy", "unwaited")
     assert done.code == 0
@@ -135,6 +137,7 @@ def test_a_subject_that_fails_is_a_row_and_the_others_finish(xverify, tmp_path, 
     assert done.row("honest")["error"]["verdict"] in ("EQUAL", "IDENTICAL")
 
 
+@pytest.mark.timed
 def test_what_was_measured_before_a_crash_is_kept(xverify, tmp_path):
     row = compared(xverify, tmp_path, "killed").row("killed")
     assert 0 < row["speed"]["calls"] < 16

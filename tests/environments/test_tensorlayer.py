@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from helpers.marks import with_long
 
 from xverify.environments import store as environments
 
@@ -43,7 +44,7 @@ def agree(done):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["mlp", "vgg16"])
+@pytest.mark.parametrize("model", with_long(["mlp", "vgg16"], "vgg16"))
 def test_tensorlayer_computes_the_same(call, tensorlayer, model):
     subjects = "torch:eager,tensorlayer:eager,tensorlayer:graph"
     small = ("--batch", 1, "--cases", 2, "--warmup", 1, "--rerun", 2)

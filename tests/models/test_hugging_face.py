@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers.marks import with_long
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "suites"))
 import ports
@@ -54,7 +55,7 @@ def assert_equal(done, subjects):
     return {subject: set(error["layers"]["missing"] + error["layers"]["partial"]) for subject, error in errors.items()}
 
 
-@pytest.mark.parametrize("name", LIBRARIES)
+@pytest.mark.parametrize("name", with_long(LIBRARIES, "llama", "whisper_encoder"))
 def test_a_model_of_a_library_is_the_reference_of_its_export_and_of_a_keras_port(xverify, name):
     skip_without(LIBRARIES[name])
     subjects = ["torch:eager", "onnxruntime", "tensorflow:graph"]

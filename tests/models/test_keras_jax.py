@@ -90,6 +90,7 @@ def test_the_precision_of_the_reference_is_reported(with_jax, tmp_path, referenc
     assert {row["error"]["verdict"] for row in done.result["rows"]} <= {"EQUAL", "IDENTICAL"}
 
 
+@pytest.mark.timed
 def test_a_jax_adapter_that_does_not_wait_is_refused(with_jax, tmp_path):
     port, adapters = tmp_path / "gpt", tmp_path / "adapters"
     shutil.copytree(zoo()["gpt-tiny"], port)

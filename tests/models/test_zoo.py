@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from conftest import counts
+from helpers.marks import with_long
 
 from xverify.commands.list import catalogue
 from xverify.workload.spec import zoo
@@ -20,6 +21,7 @@ UNSUPPORTED = {
     ("dynamic-loop", "onnxruntime"): "the length of its loop is the input `steps`",
     ("dynamic-loop", "torch:trace"): "the length of its loop is the input `steps`",
 }
+LARGE = ("alexnet", "lstm-cell", "lstm-finegrained", "resnet152", "resnet50-cifar10", "vgg16")  # half a minute and more
 SMALL = ("--batch", 2, "--cases", 2, "--warmup", 1, "--rerun", 2)
 SEQUENCE_MODES = ("torch:eager", "torch:trace", "torch:script", "tensorflow:graph", "tensorflow:xla")
 MODES = {
@@ -32,7 +34,7 @@ MODES = {
 }
 
 
-@pytest.mark.parametrize("model", [name for name in zoo() if name not in ("mlp", "resnet50")])
+@pytest.mark.parametrize("model", with_long([name for name in zoo() if name not in ("mlp", "resnet50")], *LARGE))
 def test_every_framework_runs_every_model(xverify, model):
     subjects = [subject for subject in SUBJECTS if subject != "tensorflow:eager"]  # the graph runs the same Keras code
     agree(xverify("run", model, *SMALL, "--subjects", ",".join(subjects), timeout=1800), model, subjects)
@@ -53,7 +55,7 @@ for name in zoo():
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-@pytest.mark.parametrize("model", MODES)
+@pytest.mark.parametrize("model", with_long(MODES, "lstm-finegrained", "resnet18"))
 def test_every_mode_computes_the_same(xverify, model):
     agree(xverify("run", model, *SMALL, "--subjects", ",".join(MODES[model]), timeout=1800), model, MODES[model])
 
@@ -92,7 +94,7 @@ def test_a_mode_that_cannot_run_a_model_gives_the_same_reason_as_the_list(xverif
         assert says in told[subject]
 
 
-@pytest.mark.parametrize("model", ["mlp", "resnet50"])
+@pytest.mark.parametrize("model", with_long(["mlp", "resnet50"], "resnet50"))
 def test_every_framework_agrees_on_identical_weights(xverify, model):
     done = xverify(
         "run", model, "--batch", 2, "--warmup", 1, "--rerun", 8, "--subjects", ",".join(SUBJECTS), timeout=1800
@@ -114,6 +116,7 @@ def test_resnet50_has_the_published_number_of_parameters(xverify):
     assert done.result["weights"]["tensors"] == 161
 
 
+@pytest.mark.timed
 def test_a_jittor_adapter_that_does_not_wait_is_refused(xverify, tmp_path):
     port = tmp_path / "mlp"
     shutil.copytree(zoo()["mlp"], port)
@@ -126,6 +129,7 @@ def test_a_jittor_adapter_that_does_not_wait_is_refused(xverify, tmp_path):
     assert "does not wait" in done.row("unwaited_jittor")["speed"]["reason"]
 
 
+@pytest.mark.timed
 def test_a_graph_compiled_while_it_is_timed_is_refused(xverify):
     # It compiles one graph for each length of its loop.
     arguments = ("run", "dynamic-loop", "--subjects", "torch:eager,torch:compile", "--rerun", 8)

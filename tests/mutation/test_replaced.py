@@ -24,11 +24,12 @@ def build():
 """
 
 
-def runs(subject):
-    """Skips a test where a framework is not installed."""
+def runs(subject, *marks):
+    """Skips a test where a framework is not installed. marks: further ones of the test."""
     adapter = load(subject.partition(":")[0])
     absent = host.missing(adapter) and environments.chosen(adapter) is None
-    return pytest.param(subject, marks=pytest.mark.skipif(bool(absent), reason=f"{subject} is not installed"))
+    skipped = pytest.mark.skipif(bool(absent), reason=f"{subject} is not installed")
+    return pytest.param(subject, marks=[skipped, *marks])
 
 
 def port(folder, **files):
@@ -47,6 +48,7 @@ def right(score, least):
     assert score["clean_runs"] >= 5
 
 
+@pytest.mark.long
 def test_a_fault_in_what_a_layer_returns_is_judged_as_one_in_the_layer_itself(scored, tmp_path):
     folder = port(tmp_path / "port", torch_port=MODEL)
     _, (own, replaced) = scored(folder, "torch:eager,torch_port:eager", "--quiet")
@@ -57,13 +59,20 @@ def test_a_fault_in_what_a_layer_returns_is_judged_as_one_in_the_layer_itself(sc
         ]
 
 
+@pytest.mark.long
 def test_faults_are_planted_in_a_port_with_the_channels_last(scored, tmp_path):
     _, (score,) = scored(port(tmp_path / "port", tensorflow=KERAS), "tensorflow:eager", "--quiet")
     right(score, 15)
     assert {"conv", "bn", "fc"} <= {trial["layer"] for trial in score["trials"]}
 
 
-@pytest.mark.parametrize("framework", [runs(name) for name in ("flax", "paddle", "jittor", "keras-jax", "keras-torch")])
+@pytest.mark.parametrize(
+    "framework",
+    [
+        *(runs(name) for name in ("flax", "paddle", "keras-jax")),
+        *(runs(name, pytest.mark.long) for name in ("jittor", "keras-torch")),
+    ],
+)
 def test_faults_are_planted_in_ports_of_every_framework(scored, framework):
     _, (score,) = scored("mlp", framework, "--quiet")
     right(score, 5)
@@ -93,6 +102,7 @@ def test_an_unknown_port_is_refused(xverify):
 @pytest.mark.parametrize(
     "framework", [runs(name) for name in ("flax", "jax", "paddle", "keras-jax", "keras-torch", "jittor")]
 )
+@pytest.mark.long
 def test_mistakes_of_training_code_are_made_in_every_framework(scored, framework):
     _, (score,) = scored("mlp", framework, "--task", "train", "--quiet")
     assert score["planted"] == score["caught"] == score["layer_named"] == score["explained"] >= 9

@@ -33,6 +33,7 @@ LOSSES = {
 
 @pytest.mark.parametrize("framework", SUBJECTS)
 @pytest.mark.parametrize("model", LOSSES)
+@pytest.mark.long
 def test_every_mistake_of_training_code_is_caught_and_named(scored, model, framework):
     _, (score,) = scored(MODELS / model, framework, "--task", "train", "--batch", 8, timeout=1800)
     wanted = RECIPES | LOSSES[model] | (IN_TORCH if framework == "torch:eager" else set())

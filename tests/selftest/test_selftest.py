@@ -186,6 +186,7 @@ def test_a_loop_by_hand_uses_the_cores_that_a_busy_process_leaves(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.timed
 def test_the_command_line_catches_all_cheats(xverify, tmp_path):
     done = xverify("selftest", "timing", "--only", "cheats", "--json", tmp_path / "table.json")
     assert done.code == 0, done.out
@@ -195,6 +196,7 @@ def test_the_command_line_catches_all_cheats(xverify, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["forward", "recipe"])
+@pytest.mark.timed
 def test_a_loop_by_hand_runs_beside_the_harness(monkeypatch, task):
     pytest.importorskip("torch")
     monkeypatch.setattr(overhead, "PROCESSES", 1)

@@ -44,6 +44,7 @@ def test_a_few_ticks_in_a_short_block_do_not_make_it_noisy():
     )
 
 
+@pytest.mark.timed
 def test_a_canary_that_takes_longer_flags_the_round(monkeypatch):
     gate = Gate()
     assert [gate.canary() for _ in range(3)] == [None, None, None], "three values are too few for a median"
@@ -71,6 +72,7 @@ def test_a_machine_with_more_than_30_percent_noisy_rounds_is_refused():
 
 
 @linux
+@pytest.mark.timed
 def test_the_process_that_uses_the_core_is_named(monkeypatch):
     process = subprocess.Popen(
         ["bash", "-c", f"exec {sys.executable} -c 'while True: pass' &>/dev/null & echo $!; disown"],
@@ -96,6 +98,7 @@ def test_the_process_that_uses_the_core_is_named(monkeypatch):
 
 
 @linux
+@pytest.mark.timed
 def test_this_process_is_never_reported_as_the_culprit():
     gate = Gate()
     before = look(os.getpid())

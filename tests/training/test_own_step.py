@@ -100,9 +100,9 @@ INVALID = ("returns the losses", "is inf", "is random")
 @pytest.mark.parametrize(
     ("files", "wrong", "subject"),
     [
-        (GAN, WRONG_GAN, "tensorflow:graph"),
+        pytest.param(GAN, WRONG_GAN, "tensorflow:graph", marks=pytest.mark.long),
         (GAN, WRONG_GAN, "jittor"),
-        (LOOP, WRONG_LOOP, "tensorflow:graph"),
+        pytest.param(LOOP, WRONG_LOOP, "tensorflow:graph", marks=pytest.mark.long),
         (LOOP, WRONG_LOOP, "jittor"),
         (ON_TORCH, WRONG_ON_TORCH, "keras-torch"),
     ],

@@ -200,6 +200,7 @@ ADAMW = ("--optimizer", "adamw", "--weight-decay", "0.1")
 NESTEROV = ("--optimizer", "sgd", "--momentum", "0.9", "--nesterov")
 
 
+@pytest.mark.long
 def test_two_groups_warm_up_clipping_and_micro_batches(xverify, tmp_path):
     recipe = f"groups=({NO_DECAY},), {USUAL.replace('clip_norm=1.0', 'clip_norm=0.01')}"
     done, rows = train(xverify, tmp_path / "own", files(recipe), *ADAMW)
@@ -229,6 +230,7 @@ def test_each_group_has_its_own_rate_in_the_framework_itself(xverify, tmp_path):
             assert verdicts(row) == {"EQUAL"}, done.out
 
 
+@pytest.mark.long
 def test_nesterov_with_an_average_and_frozen_parameters(xverify, tmp_path):
     recipe = files('frozen=("stem.*",), average=0.9, schedule=Schedule("step", every=2)')
     done, rows = train(xverify, tmp_path / "port", recipe, *NESTEROV)
@@ -242,6 +244,7 @@ def test_nesterov_with_an_average_and_frozen_parameters(xverify, tmp_path):
     check_matched(xverify, tmp_path / "port", matched, *NESTEROV)
 
 
+@pytest.mark.long
 def test_amsgrad_and_one_cycle(xverify, tmp_path):
     adam = ("--optimizer", "adam", "--amsgrad")
     recipe = files('frozen=("stem.bias",), clip_value=0.001, schedule=Schedule("one-cycle", steps=12)')
@@ -259,6 +262,7 @@ def test_the_norm_of_each_gradient_is_clipped_where_a_framework_can(xverify, tmp
     assert differences(rows) == installed({"jax": optax, "flax": optax, "keras-jax": eps, "paddle": eps})
 
 
+@pytest.mark.long
 def test_lion(xverify, tmp_path):
     lion, recipe = ("--optimizer", "lion", "--weight-decay", "0.1"), files(f"groups=({NO_DECAY},)")
     done, rows = train(xverify, tmp_path / "port", recipe, *lion)
@@ -353,6 +357,7 @@ def test_two_outputs_with_two_losses_train_equally(xverify, tmp_path):
         assert row["training"]["loss"] == "huber of 'box', delta 0.5 + 0.25 x mse of 'score'"
 
 
+@pytest.mark.long
 def test_a_loss_of_the_model_file_is_used_and_a_wrong_one_is_named(xverify, tmp_path):
     done, rows = train(xverify, tmp_path / "own", OWN | OWN_MORE)
     assert done.code == 0, done.out + done.err

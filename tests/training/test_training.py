@@ -196,6 +196,7 @@ def test_bad_input_is_refused(xverify, arguments, says):
     assert says in done.err
 
 
+@pytest.mark.long
 def test_every_planted_mistake_is_caught_and_named(xverify, tmp_path):
     done = xverify("mutate", "mlp", "--task", "train", "--json", tmp_path / "score.json", "--quiet", timeout=900)
     assert done.code == 0, done.out + done.err
@@ -206,6 +207,7 @@ def test_every_planted_mistake_is_caught_and_named(xverify, tmp_path):
     assert not score["false_alarms"]
 
 
+@pytest.mark.long
 def test_every_framework_can_compute_the_formulas_of_torch(xverify, tmp_path):
     done = xverify("optimizers", "--json", tmp_path / "table.json", "--quiet", timeout=900)
     assert done.code == 0, done.out + done.err

@@ -151,6 +151,7 @@ def test_a_spec_whose_loss_does_not_fit_is_bad_input(xverify, tmp_path):
     assert "unknown loss 'mes'; did you mean 'mse'?" in done.err
 
 
+@pytest.mark.long
 def test_mistakes_in_a_loss_are_planted_and_named(xverify, tmp_path):
     loss = 'loss=Loss("cross_entropy", label_smoothing=0.1, ignore_index=255, class_weights=(1, 2, 3, 4, 5))'
     spec = OWN["spec"].replace("import ModelSpec", "import Loss, ModelSpec").replace(", ignore_index=-100", "")
