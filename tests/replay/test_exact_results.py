@@ -127,8 +127,8 @@ def test_a_gradient_of_a_gradient_is_perturbed():
 
 def graph_noise(nodes, inputs, constants=None, own=True):
     onnx = pytest.importorskip("onnx")
+    from xverify.replay.graph.judge.noise import noise
     from xverify.replay.graph.model import Graph
-    from xverify.replay.graph.noise import noise
 
     kinds = {"f": onnx.TensorProto.FLOAT, "u": onnx.TensorProto.UINT8}
     helper = onnx.helper

@@ -117,7 +117,7 @@ class Explanation:
     mistake: bool = False
 
 
-# How runtimes compute some operators, see ``replay.graph.approximations``.
+# How runtimes compute some operators, see ``replay.graph.judge.approximations``.
 APPROXIMATION = Explanation(
     "absolute precision",
     "the runtime computes it by an approximation whose error is about 1e-7 of its range, so results near 0 have few digits",

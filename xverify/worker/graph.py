@@ -103,9 +103,9 @@ class GraphWork:
 
     def evaluate(self, request: EvaluateGraph) -> GraphEvaluated:
         """Compute the outputs of every case in float64, with the noise of their values."""
-        from ..replay.graph.itemwise import noise_of_one_item
-        from ..replay.graph.noise import noise
-        from ..replay.graph.witness import hidden, unmoved
+        from ..replay.graph.judge.itemwise import noise_of_one_item
+        from ..replay.graph.judge.noise import noise
+        from ..replay.graph.judge.witness import hidden, unmoved
 
         graph, itemwise = self._graph(request.file), not request.cases and not request.state
         results: dict[str, Array] = {}
@@ -138,7 +138,7 @@ class GraphWork:
 
     def replay(self, request: ReplayGraph) -> Replayed:
         """Compute every node again in float64 from the values that a runtime gave it."""
-        from ..replay.graph.replay import replay
+        from ..replay.graph.judge.replay import replay
 
         graph, folder = self._graph(request.file, request.data), Path(request.folder)
         inputs = list(_cases(request.inputs))[request.case]
@@ -155,7 +155,7 @@ class GraphWork:
 
     def find_divergence(self, request: FindDivergence) -> DivergenceFound:
         """Find where a file begins to compute something else than a reference."""
-        from ..replay.graph.divergence import divergences, quantises, trace
+        from ..replay.graph.explain.divergence import divergences, quantises, trace
 
         graph = self._graph(request.file)
         case = 0 if quantises(graph) else request.case  # a quantisation is calibrated for values of the usual size
@@ -165,7 +165,7 @@ class GraphWork:
 
     def evaluate_rounding(self, request: EvaluateRounding) -> RoundingEvaluated:
         """Compute how much rounding to a lower precision changes the outputs."""
-        from ..replay.graph.rounding import Ranges, Units, rounding_noise
+        from ..replay.graph.judge.rounding import Ranges, Units, rounding_noise
 
         graph, ranges, units = self._graph(request.file), Ranges(), Units(request.weights, request.results)
         weights, results = dict[str, Array](), dict[str, Array]()
@@ -184,7 +184,7 @@ class GraphWork:
 
     def rank_layers(self, request: RankLayers) -> LayersRanked:
         """Compute what the quantisation of each layer costs."""
-        from ..replay.graph.ranking import rank
+        from ..replay.graph.explain.ranking import rank
 
         begun = self.state.clock()
         inputs, reference_inputs = (
@@ -196,8 +196,8 @@ class GraphWork:
 
     def compare_rounded_weights(self, request: CompareRoundedWeights) -> RoundedWeightsCompared:
         """Compare the weights of a file in lower precision with the reference's, value by value."""
-        from ..replay.graph.weight_steps import beyond_steps
-        from ..replay.graph.weights import beyond_rounding
+        from ..replay.graph.explain.weight_steps import beyond_steps
+        from ..replay.graph.explain.weights import beyond_rounding
 
         graph, reference = self._graph(request.file), self._graph(request.reference)
         steps = beyond_steps(graph, reference)
@@ -207,7 +207,7 @@ class GraphWork:
 
     def compare_weights(self, request: CompareWeights) -> WeightsCompared:
         """Compare the constants of a file with weights, by name and by value."""
-        from ..replay.graph.constants import differences_by_name, found_by_value
+        from ..replay.graph.explain.constants import differences_by_name, found_by_value
 
         constants, weights = self._graph(request.file).constants, npz.load_file(Path(request.weights))
         sentences = tuple(differences_by_name(constants, weights))

@@ -8,9 +8,9 @@ pytest.importorskip("torch")
 
 from helpers import plantedfaults as planted  # noqa: E402  onnx is there
 
-from xverify.replay.graph.divergence import divergences, trace  # noqa: E402
+from xverify.replay.graph.explain.divergence import divergences, trace  # noqa: E402
+from xverify.replay.graph.explain.sketch import apart, reordered, sketch  # noqa: E402
 from xverify.replay.graph.model import Graph  # noqa: E402
-from xverify.replay.graph.sketch import apart, reordered, sketch  # noqa: E402
 from xverify.weights import onnx_graph  # noqa: E402
 from xverify.weights.findings import sentences  # noqa: E402
 from xverify.weights.relations import relate  # noqa: E402

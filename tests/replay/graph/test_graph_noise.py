@@ -8,9 +8,9 @@ pytest.importorskip("torch")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 from xverify.replay.graph.evaluation import evaluate  # noqa: E402
+from xverify.replay.graph.judge.noise import noise  # noqa: E402
+from xverify.replay.graph.judge.replay import replay  # noqa: E402
 from xverify.replay.graph.model import Graph  # noqa: E402
-from xverify.replay.graph.noise import noise  # noqa: E402
-from xverify.replay.graph.replay import replay  # noqa: E402
 
 RANDOM = np.random.default_rng(0)
 

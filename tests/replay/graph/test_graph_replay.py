@@ -9,9 +9,9 @@ onnxruntime = pytest.importorskip("onnxruntime")
 
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
+from xverify.replay.graph.judge.noise import noise  # noqa: E402
+from xverify.replay.graph.judge.replay import replay  # noqa: E402
 from xverify.replay.graph.model import Graph  # noqa: E402
-from xverify.replay.graph.noise import noise  # noqa: E402
-from xverify.replay.graph.replay import replay  # noqa: E402
 from xverify.replay.graph.source import module_path, source  # noqa: E402
 from xverify.results.verdicts import Verdict  # noqa: E402
 

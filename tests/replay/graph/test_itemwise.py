@@ -7,9 +7,9 @@ onnx = pytest.importorskip("onnx")
 pytest.importorskip("torch")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
-from xverify.replay.graph.itemwise import noise_of_one_item  # noqa: E402
+from xverify.replay.graph.judge.itemwise import noise_of_one_item  # noqa: E402
+from xverify.replay.graph.judge.noise import noise  # noqa: E402
 from xverify.replay.graph.model import Graph  # noqa: E402
-from xverify.replay.graph.noise import noise  # noqa: E402
 
 RANDOM = np.random.default_rng(0)
 WEIGHT = (0.1 * RANDOM.standard_normal((64, 300))).astype(np.float32)

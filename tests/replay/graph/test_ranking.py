@@ -10,9 +10,9 @@ onnxruntime = pytest.importorskip("onnxruntime")
 from helpers import narrowfiles as files  # noqa: E402
 
 from xverify.replay.graph.evaluation import evaluate  # noqa: E402
+from xverify.replay.graph.explain.ranking import rank  # noqa: E402
+from xverify.replay.graph.judge.replay import replay  # noqa: E402
 from xverify.replay.graph.model import Graph  # noqa: E402
-from xverify.replay.graph.ranking import rank  # noqa: E402
-from xverify.replay.graph.replay import replay  # noqa: E402
 from xverify.results.verdicts import Verdict  # noqa: E402
 
 IMAGE = {"x": np.random.default_rng(3).standard_normal((2, *files.SHAPE)).astype(np.float32)}

@@ -15,12 +15,12 @@ import numpy as np
 from ...float64.perturbation import Arithmetic
 from ...float64.rounding import Noise
 from . import kinds
-from .approximations import errors, usual_errors
+from .judge.approximations import errors, usual_errors
+from .judge.perturbed_node import RARE, PerturbedNode, noisy, outputs_of, present, types_of
 from .model import Body, Graph, Node, schema_function
 from .operators.quantized import UNROUNDED, rounded
 from .operators.registry import Call, Operator
 from .operators.table import find
-from .perturbed_node import RARE, PerturbedNode, noisy, outputs_of, present, types_of
 from .values import Named, Value, coarsest, convert, dtype_of, is_float
 
 SMALL = 4096  # values; a smaller constant is converted once
@@ -110,7 +110,7 @@ class Evaluation:
 
     def step(self, node: Node, inputs: Sequence[Value | None], scope: Scope) -> list[Value]:
         """The outputs of one node."""
-        from .control import CONTROL  # it evaluates subgraphs, so it needs this module
+        from .operators.control import CONTROL  # it evaluates subgraphs, so it needs this module
 
         if node.function is not None:
             return self._call(node.function, inputs)
@@ -288,7 +288,7 @@ def unsupported(graph: Graph) -> list[str]:
 
 
 def _unsupported(body: Body) -> Iterable[str]:
-    from .control import CONTROL
+    from .operators.control import CONTROL
 
     for node in body.nodes:
         inner = [value for value in (*node.attributes.values(), node.function) if isinstance(value, Body)]

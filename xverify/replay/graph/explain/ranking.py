@@ -18,18 +18,18 @@ from typing import Any
 
 import numpy as np
 
-from ...results.precision import LayerCost
+from ....results.precision import LayerCost
+from ..describe import WEIGHTS, Types
+from ..evaluation import Evaluation, Scope, given
+from ..judge.perturbed_node import outputs_of, types_of
+from ..judge.rounding import QUANTISED_WEIGHTS, coarseness, weight_axis
+from ..model import Graph, Node, UnsupportedOperator
+from ..operators.quantized import along
+from ..operators.registry import Call, Operator
+from ..source import source
+from ..values import Named, Value, convert, dtype_of, is_float
 from .correspondence import Match, corresponding
-from .describe import WEIGHTS, Types
-from .evaluation import Evaluation, Scope, given
-from .model import Graph, Node, UnsupportedOperator
-from .operators.quantized import along
-from .operators.registry import Call, Operator
-from .perturbed_node import outputs_of, types_of
-from .rounding import QUANTISED_WEIGHTS, coarseness, weight_axis
 from .segments import Pulled, Segment, decibels, relative, segments_of
-from .source import source
-from .values import Named, Value, convert, dtype_of, is_float
 
 ENOUGH = 40.0  # seconds of computing costs
 ERRORS = (UnsupportedOperator, ArithmeticError, IndexError, KeyError, RuntimeError, TypeError, ValueError)

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ...verdict.findings import Finding
-from ...verdict.limits import UNIT
-from ..tensors import Place
-from .model import Node
-from .operators.quantized import UNROUNDED, rounded
-from .operators.registry import Call
-from .values import Value, coarsest
+from ....verdict.findings import Finding
+from ....verdict.limits import UNIT
+from ...tensors import Place
+from ..model import Node
+from ..operators.quantized import UNROUNDED, rounded
+from ..operators.registry import Call
+from ..values import Value, coarsest
 
 # Roundings between the exact value and the rounded step: of the scale, of the product or quotient, and of the sum.
 ROUNDINGS = 3

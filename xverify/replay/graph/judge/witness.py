@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ...verdict.ratios import all_within_limits
-from ...workload.probe import drawn_anew
-from .evaluation import Evaluation, given
-from .model import Graph, UnsupportedOperator
+from ....verdict.ratios import all_within_limits
+from ....workload.probe import drawn_anew
+from ..evaluation import Evaluation, given
+from ..model import Graph, UnsupportedOperator
+from ..values import Value, is_float
 from .noise import OutputNoise
-from .values import Value, is_float
 
 FEW = 8  # values of a vector that may be no weight: the scales of a resize, a mean and a deviation of channels
 

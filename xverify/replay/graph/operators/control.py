@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .model import Node
-from .values import Value
+from ..model import Node
+from ..values import Value
 
 if TYPE_CHECKING:
-    from .evaluation import Evaluation, Scope
+    from ..evaluation import Evaluation, Scope
 
 Inputs = Sequence["Value | None"]
 

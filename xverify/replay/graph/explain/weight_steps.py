@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ..model import Graph
 from .equalised import equalised
-from .model import Graph
 from .partners import Partner, Partners
 from .quantised_weights import BIAS, Weight, quantised_weights, unread
 from .step_causes import cause

@@ -12,26 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from ...float64.perturbation import Arithmetic, Noise
-from ...float64.rounding import held
-from ...verdict.limits import UNIT
-from ...verdict.local import sampled
-from ...weights.canonical import Array
-from . import kinds
-from .describe import PARAMETERS, Types
-from .evaluation import EXACT, Evaluation, Pass, given
-from .model import Graph, Node
-from .operators.quantized import (
-    UNROUNDED,
-    along,
-    integer_conv,
-    integer_product,
-    matmul_integer_to_float,
-    rounded,
-)
-from .operators.registry import Call, Operator
+from ....float64.perturbation import Arithmetic, Noise
+from ....float64.rounding import held
+from ....verdict.limits import UNIT
+from ....verdict.local import sampled
+from ....weights.canonical import Array
+from .. import kinds
+from ..describe import PARAMETERS, Types
+from ..evaluation import EXACT, Evaluation, Pass, given
+from ..model import Graph, Node
+from ..operators.quantized import UNROUNDED, along, integer_conv, integer_product, matmul_integer_to_float, rounded
+from ..operators.registry import Call, Operator
+from ..values import UNITS, Value, is_float, tensor
 from .perturbed_node import outputs_of, types_of
-from .values import UNITS, Value, is_float, tensor
 
 SAMPLES = 2  # evaluations with rounded weights, and as many with rounded results, too
 STEPS = 255.0  # steps of 8 bits
@@ -312,7 +305,7 @@ def real(node: Node) -> Operator | None:
         return None
 
     def run(call: Call, *inputs: Any) -> Any:
-        from .operators.table import find
+        from ..operators.table import find
 
         steps, _ = unrounded(call, *inputs)
         plain = find(node)

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from ..evaluation import Evaluation, Scope, given
+from ..judge.perturbed_node import outputs_of, types_of
+from ..judge.rounding import real, returns_steps
+from ..kinds import QUANTISING
+from ..model import Graph, Node
+from ..operators.quantized import along, rounded
+from ..operators.registry import Call
+from ..values import Value
 from .correspondence import Match
-from .evaluation import Evaluation, Scope, given
-from .kinds import QUANTISING
-from .model import Graph, Node
-from .operators.quantized import along, rounded
-from .operators.registry import Call
-from .perturbed_node import outputs_of, types_of
-from .rounding import real, returns_steps
-from .values import Value
 
 QUANTISED = QUANTISING | {"DequantizeLinear", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "MatMulNBits"}
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import onnx
 
-from ...weights.candidates import share
-from .model import Body, Node
-from .source import source
-from .values import Named
+from ....weights.candidates import share
+from ..model import Body, Node
+from ..source import source
+from ..values import Named
 
 NORM = "BatchNormalization"
 SMALL = 8  # values of a constant that a sentence shows

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from .evaluation import Evaluation, given
-from .kinds import QUANTISING
-from .model import Graph, Node
+from ..evaluation import Evaluation, given
+from ..kinds import QUANTISING
+from ..model import Graph, Node
+from ..values import Value
 from .node_difference import Neighbours, between, described
 from .sketch import Sketch, apart, reordered, sketch
-from .values import Value
 
 LEAST, MOST = (
     2e-6,

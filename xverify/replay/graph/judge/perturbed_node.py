@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...float64.operations import perturbed_operations
-from ...float64.rounding import Noise, held, sums_exactly
-from ...verdict.limits import growth
-from . import kinds
-from .model import Node
-from .operators.registry import Call, Operator
-from .values import Value, array, coarsest, convert, is_float, tensor, unit_roundoff
+from ....float64.operations import perturbed_operations
+from ....float64.rounding import Noise, held, sums_exactly
+from ....verdict.limits import growth
+from .. import kinds
+from ..model import Node
+from ..operators.registry import Call, Operator
+from ..values import Value, array, coarsest, convert, is_float, tensor, unit_roundoff
 
 RARE = 10.0  # how many times the noise of rounding counts where it decides between two steps of a quantised value
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from ...float64.operations import ENDS
-from ...verdict.findings import APPROXIMATION, Explanation
-from ...verdict.limits import UNIT
-from ...verdict.sizes import rms
-from .model import Node
-from .operators.registry import MICROSOFT
+from ....float64.operations import ENDS
+from ....verdict.findings import APPROXIMATION, Explanation
+from ....verdict.limits import UNIT
+from ....verdict.sizes import rms
+from ..model import Node
+from ..operators.registry import MICROSOFT
 
 # Operator -> the size that its error is relative to, of the same shape as its input.
 SIZES: dict[tuple[str, str], Callable[[Any], Any]] = {

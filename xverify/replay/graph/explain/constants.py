@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .values import BFLOAT16, is_float
+from ..values import BFLOAT16, is_float
 
 ROUNDINGS = {"float16": np.dtype(np.float16), "bfloat16": BFLOAT16}
 SMALL = 1e-5  # relative difference (rms) up to which a constant may come from folding layers together

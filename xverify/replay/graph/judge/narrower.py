@@ -8,16 +8,16 @@ from dataclasses import replace
 import numpy as np
 from torch import Tensor
 
-from ...results.verdicts import Verdict
-from ...verdict.findings import Explanation, Finding
-from ..explain.faults.rounding import PRECISIONS
-from ..tensors import Floors, Place, judge
-from .describe import WEIGHTS
-from .model import Node
-from .operators.registry import Call
-from .operators.table import find
+from ....results.verdicts import Verdict
+from ....verdict.findings import Explanation, Finding
+from ...explain.faults.rounding import PRECISIONS
+from ...tensors import Floors, Place, judge
+from ..describe import WEIGHTS
+from ..model import Node
+from ..operators.registry import Call
+from ..operators.table import find
+from ..values import Value, is_float, tensor
 from .perturbed_node import outputs_of, types_of
-from .values import Value, is_float, tensor
 
 FACTORS = (0, 1)  # the inputs that are multiplied
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from ..describe import Types
+from ..model import Graph, Node
+from ..values import is_float
 from .correspondence import FAMILIES, corresponding
-from .describe import Types
-from .model import Graph, Node
 from .quantised_weights import BIAS, MOVES, Weight
 from .segments import segments_of
-from .values import is_float
 
 # What ONNX Runtime's quantiser appends to the name of a node.
 SUFFIXES = ("", "_quant", "_MatMul_quant")

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ...verdict.limits import UNIT
-from .model import Graph
-from .values import UNITS, is_float
+from ....verdict.limits import UNIT
+from ..model import Graph
+from ..values import UNITS, is_float
 
 # A correct conversion rounds to the nearest number, or cuts off. Both are within two units of roundoff.
 ROUNDINGS = 2.02

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from ...float64.perturbation import Arithmetic, Noise
-from ...verdict.local import sampled
-from ...verdict.sizes import rms
-from .evaluation import EXACT, OWN, Evaluation, Pass, given
-from .kinds import QUANTISING, has_float
-from .model import Graph, Node
-from .values import Named, Value, convert, in_range, tensor, unit_roundoff
+from ....float64.perturbation import Arithmetic, Noise
+from ....verdict.local import sampled
+from ....verdict.sizes import rms
+from ..evaluation import EXACT, OWN, Evaluation, Pass, given
+from ..kinds import QUANTISING, has_float
+from ..model import Graph, Node
+from ..values import Named, Value, convert, in_range, tensor, unit_roundoff
 
 SAMPLES = 4  # perturbed evaluations
 DECISION = 10.0  # noise floors; a decision with a smaller margin may fall the other way

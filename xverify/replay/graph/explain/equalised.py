@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from ..model import Graph
+from ..values import is_float
 from .correspondence import FAMILIES
-from .model import Graph
 from .partners import QUANTISERS
 from .quantised_weights import BIAS, WEIGHTS, Weight
-from .values import is_float
 
 ROUNDS = 12  # of the alternating fit of two factors
 FITS = 0.98  # share of the values that the factors must explain

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from .describe import Types, dtype_name
-from .model import Graph, Node
-from .operators.quantized import along, blocks
-from .operators.registry import Call
-from .operators.table import find
-from .perturbed_node import outputs_of
-from .rounding import weight_axis
+from ..describe import Types, dtype_name
+from ..judge.perturbed_node import outputs_of
+from ..judge.rounding import weight_axis
+from ..model import Graph, Node
+from ..operators.quantized import along, blocks
+from ..operators.registry import Call
+from ..operators.table import find
 
 # Types without a numpy type of their own -> the smallest and the largest number.
 PACKED = {"int4": (-8, 7), "uint4": (0, 15), "int2": (-2, 1), "uint2": (0, 3)}

@@ -16,20 +16,20 @@ from typing import Any
 
 import numpy as np
 
-from ...float64.perturbation import Arithmetic, Noise
-from ...results.verdicts import Verdict
-from ...verdict.findings import OUTPUT, Explanation, Finding
-from ...verdict.limits import UNIT, growth
-from ..tensors import Floors, NoiseOf, Place, change_of, judge, mean_squares
-from . import kinds
+from ....float64.perturbation import Arithmetic, Noise
+from ....results.verdicts import Verdict
+from ....verdict.findings import OUTPUT, Explanation, Finding
+from ....verdict.limits import UNIT, growth
+from ...tensors import Floors, NoiseOf, Place, change_of, judge, mean_squares
+from .. import kinds
+from ..evaluation import EXACT, OWN, Evaluation, Pass, given
+from ..model import Graph, Node, UnsupportedOperator
+from ..operators.quantized import UNROUNDED
+from ..source import Source, source
+from ..values import UNITS, Named, Value, convert, dtype_of, in_range, tensor, unit_roundoff
 from .approximations import approximation
-from .evaluation import EXACT, OWN, Evaluation, Pass, given
-from .model import Graph, Node, UnsupportedOperator
 from .narrower import explained
-from .operators.quantized import UNROUNDED
 from .quantisation import judge_steps
-from .source import Source, source
-from .values import UNITS, Named, Value, convert, dtype_of, in_range, tensor, unit_roundoff
 
 SAMPLES = 2  # perturbed evaluations of a node
 

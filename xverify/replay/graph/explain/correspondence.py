@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from .describe import PARAMETERS, Types
-from .model import Graph, Node
-from .source import source
+from ..describe import PARAMETERS, Types
+from ..model import Graph, Node
+from ..source import source
 
 QUANTISED_NAME = "_quantized"  # what ONNX Runtime's quantiser appends to the name of a value that becomes whole numbers
 # The same kind of layer under the names of its operator.

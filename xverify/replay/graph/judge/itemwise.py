@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from ...verdict.sizes import rms
-from ...verdict.tables import spread, stands_for_others
-from .evaluation import evaluate
-from .kinds import QUANTISING
-from .model import Body, Graph, UnsupportedOperator
+from ....verdict.sizes import rms
+from ....verdict.tables import spread, stands_for_others
+from ..evaluation import evaluate
+from ..kinds import QUANTISING
+from ..model import Body, Graph, UnsupportedOperator
+from ..values import is_float
 from .noise import OutputNoise, noise
-from .values import is_float
 
 ENOUGH_VALUES = 256  # of an output in one item
 SAME = 1e-9  # relative difference between float64 outputs of one item alone and among the others, which other sums give
