@@ -238,9 +238,7 @@ def test_the_frameworks_own_formula_is_drift_and_named_and_another_one_is_differ
     asked = optimizer("adam")
     gradients = 10.0 ** np.linspace(-9, -5, 800).astype(np.float32)
     before = np.full(800, 0.001, np.float32)
-    after, state = update(
-        replace(asked, variants=("eps-hat",)), before, gradients, [np.zeros_like(before)] * 2, 1, np.sqrt
-    )
+    after, state = update(replace(asked, variants=("eps-hat",)), before, gradients, [np.zeros_like(before)] * 2, 1)
     taken = {"gradient/a": gradients, "weight/a": after.astype(np.float32)}
     taken |= {f"state/a/{index}": array.astype(np.float32) for index, array in enumerate(state)}
     exact = {"noise/gradient/a": np.zeros(800)}

@@ -66,7 +66,7 @@ def taken(settings=SETTINGS, number=2, seed=0, **swapped):
         lr, decay = put("rate", name, np.float64(own.lr)), put("decay", name, np.float64(own.weight_decay))
         own = replace(own, lr=float(lr), weight_decay=float(decay))
         old = [state[f"{name}/{index}"].astype(np.float64) for index in range(2)]
-        w, after = update(own, before[name].astype(np.float64), g.astype(np.float64), old, number + 1, np.sqrt)
+        w, after = update(own, before[name].astype(np.float64), g.astype(np.float64), old, number + 1)
         w = put("weight", name, w.astype(np.float32))
         found |= {f"state/{name}/{index}": each.astype(np.float32) for index, each in enumerate(after)}
         average = averaged(recipe.average, state[f"{name}/average"] if number else None, w.astype(np.float64))
@@ -235,9 +235,7 @@ def test_an_update_with_a_rate_that_was_not_reported_is_different():
     arrays = taken()
     name, own = "head.weight", SETTINGS.of("head.weight", 2 * RECIPE.factor(2))
     old = [arrays[2][f"{name}/{index}"].astype(np.float64) for index in range(2)]
-    w, _ = update(
-        own, arrays[1][name].astype(np.float64), arrays[0][f"clipped/{name}"].astype(np.float64), old, 3, np.sqrt
-    )
+    w, _ = update(own, arrays[1][name].astype(np.float64), arrays[0][f"clipped/{name}"].astype(np.float64), old, 3)
     arrays[0][f"weight/{name}"] = w.astype(np.float32)
     checks = judged(arrays)
     assert (checks["groups"].verdict, checks["update"].verdict) == ("EQUAL", "DIFFERENT")

@@ -140,7 +140,7 @@ def state(shape, step, seed=0):
     settings, noise = optimizer("adafactor"), np.random.default_rng(seed)
     w, values = noise.normal(0, 0.05, shape), [np.zeros(shape) for _ in settings.state_names]
     for number in range(1, step):
-        w, values = update(settings, w, gradient(shape, noise), values, number, np.sqrt)
+        w, values = update(settings, w, gradient(shape, noise), values, number)
     return w.astype(np.float32), gradient(shape, noise), [each.astype(np.float32) for each in values]
 
 
@@ -150,7 +150,7 @@ def gradient(shape, noise):
 
 def float32(settings, w, g, values, step, **more):
     """The step computed in float32."""
-    new, after = update(settings, w, g, values, step, np.sqrt, **more)
+    new, after = update(settings, w, g, values, step, **more)
     assert {each.dtype for each in (new, *after)} == {np.dtype(np.float32)}
     return new, after
 

@@ -25,7 +25,7 @@ def test_the_step_of_a_weight_is_torchs(shape, decay):
     for step in range(1, 8):
         parameter.grad = torch.from_numpy(gradient(step, shape))
         made.step()
-        w, state = optimizers.update(settings, w, gradient(step, shape), state, step, np.sqrt)
+        w, state = optimizers.update(settings, w, gradient(step, shape), state, step)
         assert np.allclose(w, parameter.detach().numpy(), rtol=1e-12, atol=1e-15)
     own = made.state[parameter]
     for name, array in zip(("row_var", "col_var", "variance"), state):
@@ -37,11 +37,11 @@ def test_the_axes_of_the_formula_are_those_of_the_layout():
     settings, order = optimizer("adafactor"), (2, 3, 1, 0)
     w, g = np.random.default_rng(0).normal(size=(6, 5, 3, 2)), gradient(1, (6, 5, 3, 2))
     state = [np.zeros(w.shape) for _ in settings.state_names]
-    right, values = optimizers.update(settings, w, g, state, 1, np.sqrt)
+    right, values = optimizers.update(settings, w, g, state, 1)
     turned = [array.transpose(order) for array in (w, g, *state)]
     axes = adafactor.native_axes((3, 2, 0, 1), (2, 3))
     assert axes == (0, 1)
-    found, others = optimizers.update(settings, *turned[:2], turned[2:], 1, np.sqrt, axes=axes)
+    found, others = optimizers.update(settings, *turned[:2], turned[2:], 1, axes=axes)
     assert np.allclose(found, right.transpose(order))
     for one, other in zip(values, others):
         assert np.allclose(other, one.transpose(order))
@@ -62,7 +62,7 @@ def test_a_state_becomes_that_of_other_axes():
     """The estimate of torch's state has the means that an optimizer with other axes would keep."""
     settings, shape = optimizer("adafactor"), (6, 5, 3, 2)
     state = [np.zeros(shape) for _ in settings.state_names]
-    _, (row, column, square) = optimizers.update(settings, np.ones(shape), gradient(1, shape), state, 1, np.sqrt)
+    _, (row, column, square) = optimizers.update(settings, np.ones(shape), gradient(1, shape), state, 1)
     estimate = row * column / row.mean(-2, keepdims=True)
     first, second, nothing = adafactor.refactored([row, column, square], (0, 1))
     assert np.allclose(first, np.broadcast_to(estimate.mean(1, keepdims=True), shape))

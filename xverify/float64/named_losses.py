@@ -12,25 +12,14 @@ from torch.nn import functional
 from xverify.framework.adapter import Array
 from xverify.workload.loss_formulas import COSINE_EPS, value
 from xverify.workload.losses import Loss
+from xverify.workload.operations import Operations
 
 
-class TorchOperations:
-    """See loss_formulas.Operations."""
+class TorchOperations(Operations):
+    """The operations of torch."""
 
-    def exp(self, x: Tensor) -> Tensor:
-        return x.exp()
-
-    def log(self, x: Tensor) -> Tensor:
-        return x.log()
-
-    def sqrt(self, x: Tensor) -> Tensor:
-        return x.sqrt()
-
-    def absolute(self, x: Tensor) -> Tensor:
-        return x.abs()
-
-    def where(self, condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        return torch.where(condition, x, y)
+    def __init__(self) -> None:
+        super().__init__(torch)
 
     def sum(self, x: Tensor, axis: int | None = None, keep: bool = False) -> Tensor:
         return x.sum() if axis is None else x.sum(axis, keepdim=keep)
@@ -46,9 +35,6 @@ class TorchOperations:
 
     def cast(self, x: Tensor, like: Tensor) -> Tensor:
         return x.to(like.dtype)
-
-    def product(self, x: Tensor, y: Tensor) -> Tensor:
-        return x @ y.T
 
     def ctc(self, logits: Tensor, labels: Tensor, lengths: Tensor | None, blank: int) -> Tensor:
         items, steps = logits.shape[:2]

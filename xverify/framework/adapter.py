@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from ..errors import Failed, Unsupported
 from ..workload.losses import Loss
+from ..workload.operations import Operations
 from ..workload.optimizers import Optimizer
 from ..workload.spec import ModelFolder, load_module
 from .capture import Recorder, TrainingRecorder, recording
@@ -63,6 +64,25 @@ class Activations:
     def times(self, factor: float) -> Activations:
         """Those of a batch that is larger by this factor."""
         return Activations(*(factor * size for size in astuple(self)))
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a run asks for, beside the model itself.
+
+    objective: computes the loss from the outputs and a dictionary of targets; None: the mean cross-entropy of the only output.
+    precision: in which models compute in training.
+    loss_scale: what ``backward`` multiplies the loss by; the gradients that it returns are divided by it again.
+    zeros: returns zeros in place of the native inputs, in float64 where it is given True; None: nothing is known about the inputs.
+        ``build`` calls a model with them that has no weights before its first call.
+    disk: a folder in which models keep large parameters; None: in memory. Only a reference needs it.
+    """
+
+    objective: Callable[[Any, Mapping[str, Any]], Any] | None = None
+    precision: str = "float32"
+    loss_scale: float = 1.0
+    zeros: Callable[[bool], tuple[Any, ...]] | None = None
+    disk: Path | None = None
 
 
 class Framework:
@@ -117,18 +137,8 @@ class Framework:
     blocking: bool = False
     # Whether layers take and return images as N,H,W,C.
     channels_last: ClassVar[bool] = False
-    # What computes the loss from the outputs and a dictionary of targets; None: the mean cross-entropy of the only output.
-    # A worker sets this and the next three when it builds a model.
-    objective: Callable[[Any, Mapping[str, Any]], Any] | None = None
-    # The precision in which models compute in training.
-    computes_in: str = "float32"
-    # Returns zeros in place of the native inputs, in float64 where it is given True; None: nothing is known about the inputs.
-    # ``build`` calls a model with them that has no weights before its first call.
-    zeros: Callable[[bool], tuple[Any, ...]] | None = None
-    # A folder in which models keep large parameters; None: in memory. Only a reference needs it.
-    disk: Path | None = None
-    # What ``backward`` multiplies the loss by; the gradients that it returns are divided by it again.
-    loss_scale: float = 1.0
+    # What the run asks for; ``set_up`` replaces it.
+    setup: Setup = Setup()
 
     def __init_subclass__(cls, **more: Any) -> None:
         """A class with a ``wait`` of its own is waited for, unless it says itself that its calls return computed outputs."""
@@ -168,6 +178,10 @@ class Framework:
     def wants_restart(cls, log: str) -> bool:
         """Whether to start a process again that ended during the import or in its first step. log: what the process printed."""
         return False
+
+    def set_up(self, setup: Setup) -> None:
+        """Take what the run asks for, for everything that follows. A worker calls it before ``build`` and ``training``."""
+        self.setup = setup
 
     # -- required methods ----------------------------------------------------------------------------------------------
 
@@ -346,19 +360,26 @@ class Framework:
 
     def loss(self, outputs: Any, targets: Any) -> Any:
         """The loss of a training step as a native scalar. targets: the last entry of a Batch."""
-        if self.objective is None:
+        if self.setup.objective is None:
             return self.cross_entropy(only_output(outputs), targets)
-        return self.objective(outputs, targets)
+        return self.setup.objective(outputs, targets)
 
     def cross_entropy(self, logits: Any, target: Any) -> Any:
         """The mean cross-entropy over all rows. logits: (..., classes); target: (...), class numbers."""
         raise Unsupported(f"the adapter of {self.name} does not support training")
 
-    def loss_value(self, loss: Loss, x: Any, t: Any, axis: int, lengths: Any) -> Any:
-        """The value of a named loss without its weight, as a native scalar; see workload.loss_formulas.value."""
+    @property
+    def operations(self) -> Operations:
+        """The array operations of the framework, of which named losses and exact equivalents of optimizers are made."""
         raise Unsupported(
             f"the adapter of {self.name} trains with the cross-entropy of one output, or with a loss of the model file"
         )
+
+    def loss_value(self, loss: Loss, x: Any, t: Any, axis: int, lengths: Any) -> Any:
+        """The value of a named loss without its weight, as a native scalar; see workload.loss_formulas.value."""
+        from ..workload.loss_formulas import value  # the parent needs no formulas
+
+        return value(self.operations, loss, x, t, axis, lengths)
 
     def disable_dropout(self, model: Any) -> list[str]:
         """Set the probability of every dropout layer to zero permanently. Returns the names of the layers changed."""

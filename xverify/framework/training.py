@@ -10,7 +10,7 @@ from typing import Any
 from ..weights.canonical import Array
 from ..workload.optimizers import Optimizer
 
-# A training batch of native tensors: the inputs in the order of the spec, then the labels; where ``Framework.objective`` is set, a
+# A training batch of native tensors: the inputs in the order of the spec, then the labels; where ``Setup.objective`` is set, a
 # dictionary of the targets by name takes the place of the labels.
 Batch = tuple[Any, ...]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from ..verdict.limits import UNIT, growth
 from ..verdict.local import local
 from ..weights.canonical import Array
 from ..workload.adafactor import OTHER_AXES, Factored, last_two, refactored
+from ..workload.operations import Operations, of_numpy
 from ..workload.optimizers import VARIANTS, Optimizer, lion_mix, update
 from .compared import rms, share_of
 
@@ -86,7 +87,7 @@ def judge(
         given, around = [w, g, *state], spread
     else:
         given, around = [array.ravel()[picked] for array in (w, g, *state)], spread.ravel()[picked]
-    exact_w, exact_state = update(settings, w, g, state, step, np.sqrt, axes=axes)
+    exact_w, exact_state = update(settings, w, g, state, step, axes=axes)
     w, g, exact_w = w.ravel(), g.ravel(), exact_w.ravel()
     state, exact_state = [each.ravel() for each in state], [each.ravel() for each in exact_state]
     errors: list[list[Array]] = [[] for _ in range(1 + len(exact_state))]
@@ -177,33 +178,35 @@ def _noisy_steps(
         name: float(np.float32(v)) for name, v in asdict(settings).items() if isinstance(v, float)
     }
     rounded = replace(settings, **constants)
-    sqrt, mean = (_noisy_sqrt(noise), _noisy_mean(noise)) if settings.name == "adafactor" else (np.sqrt, None)
+    ops = _NoisyOperations(noise) if settings.name == "adafactor" else of_numpy()
     for _ in range(repeats):
         w, g, *state = (array * (1 + UNIT * noise.uniform(-1, 1, array.shape)) for array in given)
         g += gradient_noise * math.sqrt(3) * noise.uniform(-1, 1, g.shape)
         # A power of a beta in float32 is off by one unit roundoff; also the first power, where it is computed by a logarithm.
         offsets = noise.choice((-1.0, 1.0), 2) * UNIT
         power1, power2 = (beta**step + offset for beta, offset in zip((rounded.beta1, rounded.beta2), offsets))
-        new_w, new_state = update(rounded, w, g, state, step, sqrt, (power1, power2), mean=mean, axes=axes)
+        new_w, new_state = update(rounded, w, g, state, step, ops, powers=(power1, power2), axes=axes)
         yield w, new_w, new_state
 
 
-def _noisy_sqrt(noise: np.random.Generator) -> Callable[[Array], Array]:
-    """The square root with the rounding of what is computed with it: where a gradient is divided by its own size, that of the
-    gradient itself cancels."""
-    return lambda x: np.sqrt(x) * (1 + 2 * UNIT * noise.uniform(-1, 1, x.shape))
+class _NoisyOperations(Operations):
+    """numpy's operations, of which the roots and the means are rounded as in float32."""
 
+    def __init__(self, noise: np.random.Generator) -> None:
+        super().__init__(np)
+        self.noise = noise
 
-def _noisy_mean(noise: np.random.Generator) -> Callable[[Array, int | None], Array]:
-    """The mean with the rounding of its sum. Where there are few values, small draws would make no floor."""
+    def sqrt(self, x: Array) -> Array:
+        """The root with the rounding of what is computed with it: where a gradient is divided by its own size, that of the
+        gradient itself cancels."""
+        return np.asarray(np.sqrt(x) * (1 + 2 * UNIT * self.noise.uniform(-1, 1, x.shape)))
 
-    def mean(x: Array, axis: int | None) -> Array:
+    def mean(self, x: Array, axis: int | None) -> Array:
+        """The mean with the rounding of its sum. Where there are few values, small draws would make no floor."""
         exact = np.asarray(x.mean(axis, keepdims=True))
         few = exact.size < FEW
-        draws = noise.choice((-1.0, 1.0), exact.shape) if few else noise.uniform(-1, 1, exact.shape)
+        draws = self.noise.choice((-1.0, 1.0), exact.shape) if few else self.noise.uniform(-1, 1, exact.shape)
         return np.asarray(exact * (1 + growth(x.size // exact.size) * UNIT * draws))
-
-    return mean
 
 
 def _rho(residual: Array, picked: Array, floor: Array, count: int) -> float:

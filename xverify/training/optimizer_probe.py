@@ -195,7 +195,7 @@ def _following(settings: Optimizer, before: Before) -> tuple[Arrays, States]:
     states: States = {}
     for key, array in before.weights.items():
         w, g, *state = (each.astype(np.float64) for each in (array, before.gradients[key], *before.state[key]))
-        new, values = update(settings, w, g, state, before.number + 1, np.sqrt)
+        new, values = update(settings, w, g, state, before.number + 1)
         weights[key] = new.astype(np.float32)
         states[key] = [value.astype(np.float32) for value in values]
     return weights, states

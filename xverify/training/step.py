@@ -172,7 +172,6 @@ class Parameter:
             self.gradient.astype(np.float64),
             [each.astype(np.float64) for each in self.state],
             self.steps + 1,
-            np.sqrt,
         )
         change, right = (self.after - self.before).ravel().astype(np.float64), (exact - self.before).ravel()
         size = float(right.dot(right))

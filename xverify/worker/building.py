@@ -11,7 +11,7 @@ from pathlib import Path
 from .. import messages
 from ..errors import NotInstalled
 from ..framework import formats
-from ..framework.adapter import Source
+from ..framework.adapter import Setup, Source
 from ..framework.objective import loss_function
 from ..messages import Build, Built, DeviceMemoryRead, Digested, Done, Start, Started
 from ..weights import canonical, npz
@@ -57,18 +57,10 @@ class Building:
         state = self.state
         state.source = Source(Path(request.folder), Path(request.onnx) if request.onnx else None)
         state.options = {**request.options, **state.framework.mode_options.get(request.mode or "", {})}
-        state.framework.objective, state.objective = None, request.objective
-        state.framework.computes_in, state.framework.loss_scale = request.precision, 1.0
-        state.framework.disk = Path(request.disk) if request.disk else None
-        state.targets = {TARGET: None}
-        if request.objective is not None:
-            state.targets = request.objective.targets
-            if not request.objective.step:
-                state.framework.objective = loss_function(
-                    state.framework, state.source, request.objective, request.outputs
-                )
         state.names, state.inputs, state.outputs = request.names, request.inputs, request.outputs
-        state.framework.zeros = partial(state.zeros, request.sizes) if request.sizes else None
+        state.objective = request.objective
+        state.targets = {TARGET: None} if request.objective is None else request.objective.targets
+        state.framework.set_up(self._setup(request))
         state.replay_models = {}
         begun = state.clock()
         state.model = state.framework.build(state.source, state.options)
@@ -92,6 +84,19 @@ class Building:
         }
         buffers = [state.canonical_names[name] for name in state.framework.own_buffers(state.model) if name in own]
         return Built(seconds, state.shapes, state.fused_parameters, state.computed, tuple(buffers))
+
+    def _setup(self, request: Build) -> Setup:
+        """What the request asks the framework for."""
+        state, objective = self.state, request.objective
+        loss = None
+        if objective is not None and not objective.step:
+            loss = loss_function(state.framework, state.source, objective, request.outputs)
+        return Setup(
+            loss,
+            request.precision,
+            zeros=partial(state.zeros, request.sizes) if request.sizes else None,
+            disk=Path(request.disk) if request.disk else None,
+        )
 
     def load(self, request: messages.Load) -> Digested:
         """Load weights. The reply has the digest of the weights that are read back out of the model."""

@@ -68,15 +68,8 @@ def _formula(change: Callable[[Optimizer], Optimizer]) -> Callable[[Any], None]:
                 for parameter in learner.parameters.values():
                     state = learner.optim.state.setdefault(parameter, {})
                     old_state = [state.get(name, torch.zeros_like(parameter)) for name in names]
-                    new, values = update(
-                        settings,
-                        parameter,
-                        parameter.grad,
-                        old_state,
-                        float(learner.steps + 1),
-                        torch.sqrt,
-                        maximum=torch.maximum,
-                    )
+                    number, ops = float(learner.steps + 1), learner.framework.operations
+                    new, values = update(settings, parameter, parameter.grad, old_state, number, ops)
                     parameter.copy_(new)
                     state.update(zip(names, values or old_state))
 

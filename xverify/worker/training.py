@@ -58,7 +58,7 @@ def native_batch(state: State, batch: Sequence[Array]) -> tuple[Any, ...]:
     layouts = [*state.inputs.values(), *state.targets.values()]
     tensors = [state.framework.to_native(array, layout) for array, layout in zip(batch, layouts)]
     inputs, targets = tensors[: len(state.inputs)], tensors[len(state.inputs) :]
-    return *inputs, targets[0] if state.framework.objective is None else dict(zip(state.targets, targets))
+    return *inputs, targets[0] if state.framework.setup.objective is None else dict(zip(state.targets, targets))
 
 
 class TrainingSession:
@@ -106,7 +106,7 @@ class TrainingSession:
 
             IN_MODEL[request.plant](each for parts in framework.layers(state.model).values() for each in parts)
         optimizer = self._optimizer(request.optimizer)
-        framework.computes_in = optimizer.recipe.precision
+        framework.set_up(replace(framework.setup, precision=optimizer.recipe.precision))
         start = state.clock()
         self.learner = framework.training(state.model, request.mode, self.batches[0], optimizer, request.match)
         if optimizer.recipe.scales:
@@ -130,7 +130,8 @@ class TrainingSession:
         for batch in self.batches:
             self.learner.gradients(*batch)
         # The layers are captured on a part of a batch, whose mean has larger gradients.
-        self.state.framework.loss_scale = self.learner.scaler_state()[0] / MARGIN
+        framework, scale = self.state.framework, self.learner.scaler_state()[0] / MARGIN
+        framework.set_up(replace(framework.setup, loss_scale=scale))
 
     def _optimizer(self, optimizer: Optimizer) -> Optimizer:
         """The settings with this framework's names in the place of patterns. Raises Unsupported when it takes no recipe."""
@@ -260,7 +261,7 @@ class TrainingSession:
         )
         own = {state.canonical_names[name]: array for name, array in gradients.items()}
         npz.save_file(own, folder / "gradients.npz")
-        return TrainingCaptured(tuple(recorder.records), framework.channels_last, loss, framework.loss_scale)
+        return TrainingCaptured(tuple(recorder.records), framework.channels_last, loss, framework.setup.loss_scale)
 
     def list_dropouts(self, request: messages.ListDropouts) -> DropoutsListed:
         """The dropout layers that were found when training was prepared."""

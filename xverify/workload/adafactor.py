@@ -17,12 +17,11 @@ from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Unsupported
+from .operations import Operations, Tensor
 
 if TYPE_CHECKING:
     from .optimizers import Optimizer
 
-Tensor = Any  # an array of numpy, or a tensor of any framework
-Mean = Callable[[Tensor, "int | None"], Tensor]  # over one axis, or over all; the axes stay, with length 1
 # The axes of "row" and of "column": each of these arrays changes along its own axis, and is the mean over the other one. () where
 # the whole second moment is kept.
 Factored = tuple[int, ...]
@@ -47,42 +46,39 @@ def update(
     state: Sequence[Tensor],
     step: Any,  # a number, or a scalar tensor
     axes: Factored,
-    sqrt: Callable[[Tensor], Tensor],
-    maximum: Callable[[Tensor, Any], Tensor],
-    mean: Mean,
+    ops: Operations,
 ) -> tuple[Tensor, list[Tensor]]:
     """Make one step: (the new weight, its new state). The arguments are those of ``optimizers.update``.
 
     axes: those of "row" and of "column".
-    maximum: elementwise, of two tensors, or of a tensor and a number.
     """
     added = "eps-added" in o.variants
-    rate = o.lr if "unlimited rate" in o.variants else _least(o.lr, step**-0.5, maximum)
+    rate = o.lr if "unlimited rate" in o.variants else _least(o.lr, step**-0.5, ops)
     share = step**o.beta2_decay  # of this gradient in the means
     kept = w - (o.lr * o.weight_decay) * w if o.weight_decay else w
-    size = _rms(kept if "decayed scale" in o.variants else w, sqrt, mean)
+    size = _rms(kept if "decayed scale" in o.variants else w, ops)
     squares = g * g + o.eps**2 if added else g * g
     row, column, square = state
     if axes:
-        row = (1 - share) * row + share * mean(squares, axes[1])
-        column = (1 - share) * column + share * mean(squares, axes[0])
-        average = mean(row, axes[0])
-        estimate = row * column / (average if added else maximum(average, o.eps))
+        row = (1 - share) * row + share * ops.mean(squares, axes[1])
+        column = (1 - share) * column + share * ops.mean(squares, axes[0])
+        average = ops.mean(row, axes[0])
+        estimate = row * column / (average if added else ops.maximum(average, o.eps))
     else:
         square = (1 - share) * square + share * squares
         estimate = square
-    change = g / sqrt(estimate if added else maximum(estimate, o.eps**2))
-    divisor = maximum(_rms(change, sqrt, mean) / o.threshold, 1.0)
-    return kept - (maximum(size, o.eps2) * rate / divisor) * change, [row, column, square]
+    change = g / ops.sqrt(estimate if added else ops.maximum(estimate, o.eps**2))
+    divisor = ops.maximum(_rms(change, ops) / o.threshold, 1.0)
+    return kept - (ops.maximum(size, o.eps2) * rate / divisor) * change, [row, column, square]
 
 
-def _rms(x: Tensor, sqrt: Callable[[Tensor], Tensor], mean: Mean) -> Tensor:
-    return sqrt(mean(x * x, None))
+def _rms(x: Tensor, ops: Operations) -> Tensor:
+    return ops.sqrt(ops.mean(x * x, None))
 
 
-def _least(a: Any, b: Any, maximum: Callable[[Tensor, Any], Tensor]) -> Any:
+def _least(a: Any, b: Any, ops: Operations) -> Any:
     """The smaller one of two numbers or scalar tensors."""
-    return min(a, b) if isinstance(a, float) and isinstance(b, float) else -maximum(-b, -a)
+    return min(a, b) if isinstance(a, float) and isinstance(b, float) else -ops.maximum(-b, -a)
 
 
 def refactored(state: Sequence[Tensor], axes: Factored) -> list[Tensor]:

@@ -1,59 +1,21 @@
 """The formulas of the named losses, in operations that every framework has.
 
 They are torch's. The same functions compute the loss in the tensors of a framework, and, in float64, what a wrong loss would be.
-Of each framework they need the functions of ``Operations``, and that its tensors have shapes, comparisons and + - * /.
+Of each framework they need its ``Operations``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .losses import Loss
+from .operations import Operations, Tensor
 
-Tensor = Any  # a tensor of any framework
 TINY = 1e-7  # what Keras clips probabilities to
 COSINE_EPS = 1e-8  # torch's, of cosine_similarity
 NORM_EPS = 1e-12  # torch's, of normalize
-
-
-class Operations(Protocol):
-    """What a framework computes with. Tensors broadcast as in numpy; axes may be negative."""
-
-    def exp(self, x: Tensor) -> Tensor: ...
-
-    def log(self, x: Tensor) -> Tensor: ...
-
-    def sqrt(self, x: Tensor) -> Tensor: ...
-
-    def absolute(self, x: Tensor) -> Tensor: ...
-
-    def where(self, condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        """x where the condition holds, otherwise y; both are tensors of the condition's shape."""
-
-    def sum(self, x: Tensor, axis: int | None = None, keep: bool = False) -> Tensor:
-        """The sum over an axis, or over all. keep: the axis stays, with size 1."""
-
-    def largest(self, x: Tensor, axis: int) -> Tensor:
-        """The largest value along an axis, which stays with size 1. No gradient passes it."""
-
-    def expanded(self, x: Tensor, axis: int) -> Tensor:
-        """x with a new axis of size 1."""
-
-    def constant(self, array: NDArray[Any], like: Tensor) -> Tensor:
-        """A tensor of these values, with the dtype and device of another one."""
-
-    def cast(self, x: Tensor, like: Tensor) -> Tensor:
-        """x with the dtype of another tensor."""
-
-    def product(self, x: Tensor, y: Tensor) -> Tensor:
-        """The matrix x times the transposed matrix y."""
-
-    def ctc(self, logits: Tensor, labels: Tensor, lengths: Tensor | None, blank: int) -> Tensor:
-        """The CTC loss of every item, (N,). logits: (N, T, C). labels: (N, S). lengths: (N,), or None for S."""
 
 
 def value(ops: Operations, loss: Loss, x: Tensor, t: Tensor, axis: int, lengths: Tensor | None = None) -> Tensor:

@@ -10,15 +10,14 @@ mathematics.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import UsageError, nearest
 from . import adafactor
+from .operations import Operations, Tensor, of_numpy
 from .recipe import NO_RECIPE, Recipe
-
-Tensor = Any  # an array of numpy, or a tensor of any framework
 
 # Optimizer -> names of the arrays of state that it keeps for every parameter.
 # AMSGrad adds "largest".
@@ -165,34 +164,26 @@ def update(
     g: Tensor,
     optimizer_state: Sequence[Tensor],
     step: Any,  # a number, or a scalar tensor
-    sqrt: Callable[[Tensor], Tensor],
+    ops: Operations | None = None,
+    *,
     powers: tuple[float, float] | None = None,
-    maximum: Callable[[Tensor, Tensor], Tensor] | None = None,
-    sign: Callable[[Tensor], Tensor] | None = None,
-    mean: adafactor.Mean | None = None,
     axes: adafactor.Factored | None = None,
 ) -> tuple[Tensor, list[Tensor]]:
     """Make one step of an optimizer: (the new weight, its new state).
 
-    It computes with + - * / and ** alone, in the order of torch's documentation.
+    It computes in the order of torch's documentation.
 
     w, g: the weight and its gradient, of one shape.
     optimizer_state: the arrays that ``Optimizer.state_names`` names, of the same shape.
     step: number of this step, from 1.
-    sqrt: the square root of such a tensor.
+    ops: the operations of such tensors; numpy's when omitted.
     powers: (beta1**step, beta2**step); computed when omitted.
-    maximum: the elementwise maximum of two such tensors; numpy's when omitted. Only AMSGrad and adafactor need it; for adafactor,
-        the second one may be a number.
-    sign: -1, 0 or 1 for each value of such a tensor; numpy's when omitted. Only lion needs it.
-    mean: see adafactor.Mean; numpy's when omitted. Only adafactor needs it.
     axes: see adafactor.Factored; torch's when omitted. Only adafactor needs them.
     """
-    o = settings
+    o, ops = settings, ops or of_numpy()
     if o.name == "adafactor":
         taken = adafactor.last_two(len(w.shape)) if axes is None else axes
-        return adafactor.update(
-            o, w, g, optimizer_state, step, taken, sqrt, maximum or _numpy("maximum"), mean or _numpy_mean
-        )
+        return adafactor.update(o, w, g, optimizer_state, step, taken, ops)
     decoupled = o.name in DECOUPLED or "decoupled" in o.variants
     if o.weight_decay:
         if decoupled:
@@ -206,22 +197,16 @@ def update(
         return w - o.lr * (g + o.momentum * v if o.nesterov else v), [v]
     if o.name == "lion":
         m = optimizer_state[0]
-        return w - o.lr * (sign or _numpy("sign"))(lion_mix(o, m, g)), [o.beta2 * m + (1 - o.beta2) * g]
+        return w - o.lr * ops.sign(lion_mix(o, m, g)), [o.beta2 * m + (1 - o.beta2) * g]
     if o.name == "rmsprop":
         v = o.alpha * optimizer_state[0] + (1 - o.alpha) * (g * g)
-        root = sqrt(v + o.eps) if "eps-inside" in o.variants else sqrt(v) + o.eps
+        root = ops.sqrt(v + o.eps) if "eps-inside" in o.variants else ops.sqrt(v) + o.eps
         return w - o.lr * (g / root), [v]
-    return _adam(o, w, g, optimizer_state, powers or (o.beta1**step, o.beta2**step), sqrt, maximum)
+    return _adam(o, w, g, optimizer_state, powers or (o.beta1**step, o.beta2**step), ops)
 
 
 def _adam(
-    o: Optimizer,
-    w: Tensor,
-    g: Tensor,
-    optimizer_state: Sequence[Tensor],
-    powers: tuple[Any, Any],
-    sqrt: Callable[[Tensor], Tensor],
-    maximum: Callable[[Tensor, Tensor], Tensor] | None,
+    o: Optimizer, w: Tensor, g: Tensor, optimizer_state: Sequence[Tensor], powers: tuple[Any, Any], ops: Operations
 ) -> tuple[Tensor, list[Tensor]]:
     """A step of Adam and of AdamW after the weight decay. The arguments are those of ``update``."""
     m = o.beta1 * optimizer_state[0] + (1 - o.beta1) * g
@@ -230,24 +215,13 @@ def _adam(
     after, divisor = [m, v], v
     if o.recipe.amsgrad:
         corrected = "corrected maximum" in o.variants
-        divisor = (maximum or _numpy("maximum"))(optimizer_state[2], v / second if corrected else v)
+        divisor = ops.maximum(optimizer_state[2], v / second if corrected else v)
         after = [m, v, divisor]
         if corrected:
-            return w - (o.lr / first) * (m / (sqrt(divisor) + o.eps)), after
+            return w - (o.lr / first) * (m / (ops.sqrt(divisor) + o.eps)), after
     if "eps-hat" in o.variants:
-        return w - (o.lr * second**0.5 / first) * (m / (sqrt(divisor) + o.eps)), after
-    return w - (o.lr / first) * (m / (sqrt(divisor) / second**0.5 + o.eps)), after
-
-
-def _numpy(name: str) -> Any:
-    """A function of numpy, which is imported late: `xverify run --help` needs no numpy."""
-    import numpy as np
-
-    return getattr(np, name)
-
-
-def _numpy_mean(x: Any, axis: int | None) -> Any:
-    return x.mean(axis, keepdims=True)
+        return w - (o.lr * second**0.5 / first) * (m / (ops.sqrt(divisor) + o.eps)), after
+    return w - (o.lr / first) * (m / (ops.sqrt(divisor) / second**0.5 + o.eps)), after
 
 
 def lion_mix(o: Optimizer, momentum: Tensor, gradient: Tensor) -> Tensor:

@@ -14,9 +14,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from ..errors import SpecError, UsageError, nearest
+from .operations import Operations, Tensor
 from .schedule import Schedule, is_number
-
-Tensor = Any  # an array of numpy, or a tensor of any framework
 
 CLIP_EPS = 1e-6  # torch adds it to the norm that it divides by
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")  # weights of a batch norm that are not trained
@@ -249,6 +248,26 @@ def clip_factors(
         [sqrt(sum(squares[1:], squares[0]))] * len(squares) if how == "clip_norm" else [sqrt(each) for each in squares]
     )
     return [minimum(limit / (norm + eps), 1.0) for norm in norms]
+
+
+def clipped(
+    clip: tuple[str, float] | None, gradients: Sequence[Tensor], ops: Operations, owners: Sequence[int] = ()
+) -> list[Tensor]:
+    """Clip gradients by torch's formulas.
+
+    clip: see ``Recipe.clip``. owners: for each gradient, the number of the weight of which it is a part, from 0; (): each gradient
+        is that of a whole weight.
+    """
+    how, limit = clip or ("", 0.0)
+    if how in ("", "clip_value"):
+        return [ops.clip(each, limit) if how else each for each in gradients]
+    owners = owners or range(len(gradients))
+    squares = dict[int, Tensor]()
+    for owner, each in zip(owners, gradients):
+        square = ops.sum(each * each)
+        squares[owner] = squares[owner] + square if owner in squares else square
+    factors = dict(zip(squares, clip_factors(how, limit, list(squares.values()), ops.sqrt, ops.minimum)))
+    return [each * factors[owner] for owner, each in zip(owners, gradients)]
 
 
 def averaged(decay: float, average: Tensor | None, weight: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,9 @@ from xverify.framework.capture import Recorder, TrainingRecorder, recording
 from xverify.framework.structures import leaves, without_classes
 from xverify.framework.training import Batch, Training
 from xverify.frameworks.jax.optax import Equivalent, Optax
+from xverify.frameworks.jax.recipe import recipe_learner
 from xverify.frameworks.jax.training import Around, Function, Learner, axes_of, captured_step, cross_entropy
-from xverify.workload.losses import Loss
+from xverify.workload.operations import Operations
 from xverify.workload.optimizers import Optimizer
 
 
@@ -89,8 +90,6 @@ class Jax(Framework):
     def training(self, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool) -> Training:
         function, fused, wrap = self.pure(model), self.fused_parameters(model), self.jax.jit if mode == "jit" else None
         if optimizer.recipe:
-            from xverify.frameworks.jax.recipe import recipe_learner
-
             return recipe_learner(function, fused, wrap, optimizer, match, self.loss)
         sums = [len(fused.get(each.name, (each.name,))) for each in function.trained for _ in each.parts]
         axes = axes_of(function, fused, optimizer, match)
@@ -100,10 +99,11 @@ class Jax(Framework):
     def cross_entropy(self, logits: Any, target: Any) -> Any:
         return cross_entropy(logits, target)
 
-    def loss_value(self, loss: Loss, x: Any, t: Any, axis: int, lengths: Any) -> Any:
-        from xverify.frameworks.jax.losses import jax_loss
+    @cached_property
+    def operations(self) -> Operations:
+        from xverify.frameworks.jax.operations import JaxOperations
 
-        return jax_loss(loss, x, t, axis, lengths)
+        return JaxOperations()
 
     def alias(self, tensor: Any) -> Any:
         """The tensor itself: ``captured_step`` tells the two apart in another way."""

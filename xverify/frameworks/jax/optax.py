@@ -166,19 +166,16 @@ class Equivalent(Steps):
         self, gradients: Sequence[Any], state: Any, trained: Sequence[Any], factor: Any = 1.0
     ) -> tuple[list[Any], Any]:
         """See ``Steps.apply``. factor: of the schedule, which multiplies every learning rate."""
-        import jax.numpy as jnp
+        from xverify.frameworks.jax.operations import JaxOperations
 
-        def mean(x: Any, axis: int | None) -> Any:
-            return jnp.mean(x, axis, keepdims=True)
-
-        count, fields = state
+        ops, (count, fields) = JaxOperations(), state
         changed, after = [], [list[Any]() for _ in fields]
         for index, (value, gradient) in enumerate(zip(trained, gradients)):
             old, own = [field[index] for field in fields], self.settings[index]
             number = (count + 1).astype(value.dtype)
             own = replace(own, lr=own.lr * factor)
-            more: dict[str, Any] = {"axes": self.torch_axes[index], "mean": mean} if self.torch_axes else {}
-            new, kept = update(own, value, gradient, old, number, jnp.sqrt, None, jnp.maximum, jnp.sign, **more)
+            axes = self.torch_axes[index] if self.torch_axes else None
+            new, kept = update(own, value, gradient, old, number, ops, axes=axes)
             # Each of the parts of a sum changes by the same amount, so the sum changes by a multiple of it.
             times = self.sums[index]
             changed.append(new if times == 1 else value + times * (new - value))

@@ -15,7 +15,7 @@ from xverify.frameworks.jax.optax import Equivalent, Optax, Steps, found_fields,
 from xverify.frameworks.jax.optax_adafactor import Axes
 from xverify.weights.flax_layout import NamedWeight
 from xverify.workload.optimizers import Optimizer
-from xverify.workload.recipe import CLIPS, clip_factors
+from xverify.workload.recipe import CLIPS, clipped
 from xverify.workload.schedule import Schedule
 
 TABLE = 2**16  # factors of a schedule that are computed in advance; a schedule without an end keeps the last of them
@@ -174,18 +174,9 @@ class EquivalentRecipe(Equivalent, RecipeSteps):
         return jnp.take(_factors(self.recipe.schedule), state[0], mode="clip") if self.recipe.schedule else 1.0
 
     def _clipped(self, gradients: Sequence[Any]) -> Sequence[Any]:
-        import jax.numpy as jnp
+        from xverify.frameworks.jax.operations import JaxOperations
 
-        how, limit = self.recipe.clip or ("", 0.0)
-        if how == "clip_value":
-            return [jnp.clip(each, -limit, limit) for each in gradients]
-        if not how:
-            return gradients
-        squares = [jnp.float32(0.0)] * (self.owners[-1] + 1)  # of weights, which may be several variables
-        for owner, each in zip(self.owners, gradients):
-            squares[owner] = squares[owner] + jnp.sum(each * each)
-        factors = clip_factors(how, limit, squares, jnp.sqrt, jnp.minimum)
-        return [each * factors[owner] for owner, each in zip(self.owners, gradients)]
+        return clipped(self.recipe.clip, gradients, JaxOperations(), self.owners)
 
 
 def _mean(parts: Sequence[Sequence[Any]]) -> list[Any]:

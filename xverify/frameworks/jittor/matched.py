@@ -11,6 +11,7 @@ from typing import Any
 
 import jittor as jt
 
+from xverify.frameworks.jittor.operations import JittorOperations
 from xverify.workload.optimizers import Optimizer, update
 
 
@@ -23,7 +24,7 @@ class Equivalent(jt.optim.Optimizer):
 
     def __init__(self, parameters: Sequence[Any], o: Optimizer, keys: Sequence[str]) -> None:
         super().__init__(parameters, o.lr)
-        self.settings, self.keys = o, keys
+        self.settings, self.keys, self.ops = o, keys, JittorOperations()
         for group in self.param_groups:
             for key in keys:
                 group[key] = [jt.zeros(p.shape, p.dtype).stop_grad() for p in group["params"]]
@@ -34,23 +35,11 @@ class Equivalent(jt.optim.Optimizer):
         for group in self.param_groups:
             own = group.get("settings", self.settings)
             for p, g, *state in zip(group["params"], group["grads"], *(group[key] for key in self.keys)):
-                new_p, new_state = update(own, p, g, state, number, jt.sqrt, None, jt.maximum, _sign, _mean)
+                new_p, new_state = update(own, p, g, state, number, self.ops)
                 for variable, value in zip(state, new_state):
                     variable.update(value)
                 p.update(new_p)
         self.post_step()
-
-
-def _sign(x: Any) -> Any:
-    """-1, 0 or 1 for each value."""
-    return (x > 0).float32() - (x < 0).float32()
-
-
-def _mean(x: Any, axis: int | None) -> Any:
-    """See adafactor.Mean. Of all values, the mean is taken axis by axis: a single float32 sum of all loses digits."""
-    for each in range(x.ndim) if axis is None else [axis]:
-        x = jt.mean(x, dims=[each], keepdims=True)
-    return x
 
 
 def match_norms(model: Any) -> None:

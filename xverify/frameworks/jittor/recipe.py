@@ -7,17 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 from xverify.errors import Unsupported
-from xverify.framework.adapter import Array
+from xverify.framework.adapter import Array, Framework
 from xverify.framework.training import Batch, Used
-from xverify.frameworks.jittor.adapter import Adapter, Learner
+from xverify.frameworks.jittor.training import Learner
 from xverify.workload.optimizers import Optimizer
-from xverify.workload.recipe import CLIPS, averaged, clip_factors, micro_batches
+from xverify.workload.recipe import CLIPS, averaged, clipped, micro_batches
 
 
 class RecipeLearner(Learner):
     """Training with jittor.optim and Jittor's own facilities, or with an exact equivalent of torch's."""
 
-    def __init__(self, framework: Adapter, model: Any, batch: Batch, optimizer: Optimizer, match: bool) -> None:
+    def __init__(self, framework: Framework, model: Any, batch: Batch, optimizer: Optimizer, match: bool) -> None:
         self.match, self.recipe = match, optimizer.recipe
         if not match:
             _check_own(optimizer)
@@ -131,18 +131,11 @@ class RecipeLearner(Learner):
         """Clip the gradients of all groups."""
         if not self.recipe.clip:
             return
-        how, limit = self.recipe.clip
         if not self.match:
-            self.optim.clip_grad_norm(limit)
+            self.optim.clip_grad_norm(self.recipe.clip[1])
             return
-        jt, gradients = self.jt, [each for group in self.optim.param_groups for each in group["grads"]]
-        if how == "clip_value":
-            clipped = [jt.clamp(each, -limit, limit) for each in gradients]
-        else:
-            squares = [(each * each).sum() for each in gradients]
-            factors = clip_factors(how, limit, squares, jt.sqrt, jt.minimum)
-            clipped = [each * factor for each, factor in zip(gradients, factors)]
-        for each, new in zip(gradients, clipped):
+        gradients = [each for group in self.optim.param_groups for each in group["grads"]]
+        for each, new in zip(gradients, clipped(self.recipe.clip, gradients, self.framework.operations)):
             each.update(new)
 
     def take_average(self) -> None:

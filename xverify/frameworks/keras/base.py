@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,9 +18,10 @@ from xverify.framework.adapter import Array, Framework, Source
 from xverify.framework.capture import lower_dtype
 from xverify.framework.structures import map_leaves
 from xverify.framework.training import BackwardPass, Batch
+from xverify.frameworks.keras.own_step import watched_updates
 from xverify.weights import tensorflow as weights
 from xverify.weights.tensorflow import NamedVariable
-from xverify.workload.losses import Loss
+from xverify.workload.operations import Operations
 
 
 @dataclass(frozen=True)
@@ -56,13 +58,13 @@ class Keras(Framework):
         if float64 and not keeps_float64():
             raise Unsupported(f"Keras {keras.__version__} converts float64 to float32 on {self.backend}")
         previous = keras.config.floatx()
-        policy = "float32" if self.computes_in == "float32" else f"mixed_{self.computes_in}"
+        policy = "float32" if self.setup.precision == "float32" else f"mixed_{self.setup.precision}"
         keras.config.set_floatx("float64" if float64 else "float32")
         keras.config.set_dtype_policy("float64" if float64 else policy)
         try:
             model = self.define(source, options)
-            if self.zeros is not None and isinstance(model, keras.layers.Layer) and not model.built:
-                self.forward(model)(*self.zeros(float64))  # its layers make their weights in the first call
+            if self.setup.zeros is not None and isinstance(model, keras.layers.Layer) and not model.built:
+                self.forward(model)(*self.setup.zeros(float64))  # its layers make their weights in the first call
             return model
         finally:
             keras.config.set_floatx(previous)
@@ -107,19 +109,18 @@ class Keras(Framework):
         """The model in training mode, as ``differentiate`` takes it."""
         return self.forward(model, training=True)
 
-    def loss_value(self, loss: Loss, x: Any, t: Any, axis: int, lengths: Any) -> Any:
-        from xverify.frameworks.keras.losses import keras_loss
+    @cached_property
+    def operations(self) -> Operations:
+        from xverify.frameworks.keras.operations import KerasOperations
 
-        return keras_loss(loss, x, t, axis, lengths)
+        return KerasOperations()
 
     def is_optimizer(self, value: Any) -> bool:
-        from xverify.frameworks.keras.own_step import is_optimizer
+        import keras
 
-        return is_optimizer(value)
+        return isinstance(value, keras.optimizers.Optimizer)
 
     def watched_updates(self, model: Any) -> AbstractContextManager[list[Any]]:
-        from xverify.frameworks.keras.own_step import watched_updates
-
         return watched_updates(self, model)
 
     def differentiate(
@@ -164,7 +165,7 @@ class Keras(Framework):
     def backward(self, model: Any, batch: Batch, tensors: Callable[[], Sequence[Any]]) -> BackwardPass:
         trainable = self.trainable(model)
         variables = weights.variables(trainable)
-        scale = self.loss_scale if self.loss_scale != 1.0 else None
+        scale = self.setup.loss_scale if self.setup.loss_scale != 1.0 else None
         found = self.differentiate(self.in_training(model), batch, variables, tensors, scale)
         parameter_gradients = self.by_name(trainable, variables, [self._unscaled(each) for each in found.variables])
         tensor_gradients = [self._unscaled(each) for each in found.tensors]
@@ -172,15 +173,15 @@ class Keras(Framework):
 
     def _unscaled(self, gradient: Any) -> Any:
         """A gradient without the scale of the loss."""
-        if gradient is None or self.loss_scale == 1.0:
+        if gradient is None or self.setup.loss_scale == 1.0:
             return gradient
         from keras import ops
 
-        return ops.cast(self.dense(gradient), "float32") / self.loss_scale
+        return ops.cast(self.dense(gradient), "float32") / self.setup.loss_scale
 
     def loss(self, outputs: Any, targets: Any) -> Any:
         """Outputs in a lower precision become float32 first, as in the losses of Keras."""
-        if self.computes_in != "float32":
+        if self.setup.precision != "float32":
             from keras import ops
 
             outputs = map_leaves(outputs, lambda value: ops.cast(value, "float32") if lower_dtype(value) else value)

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from xverify.framework.own_step import Update
 
-if TYPE_CHECKING:
-    from xverify.frameworks.keras.base import Keras
-
-
-def is_optimizer(value: Any) -> bool:
-    """Whether a value is an optimizer of Keras."""
-    import keras
-
-    return isinstance(value, keras.optimizers.Optimizer)
-
 
 @contextmanager
-def watched_updates(framework: Keras, model: Any) -> Iterator[list[Update]]:
+def watched_updates(framework: Any, model: Any) -> Iterator[list[Update]]:
     """The gradients that every optimizer is given within the context, in the order of its calls. It must run eagerly."""
     from keras.src.optimizers.base_optimizer import BaseOptimizer
 

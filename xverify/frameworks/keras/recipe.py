@@ -21,7 +21,7 @@ from xverify.framework.training import Used
 from xverify.frameworks.keras.training import Learner, Wrap, equivalent_optimizer, keras_optimizer, whole
 from xverify.weights import tensorflow as weights
 from xverify.workload.optimizers import Optimizer
-from xverify.workload.recipe import averaged, clip_factors, micro_batches
+from xverify.workload.recipe import averaged, clipped, micro_batches
 from xverify.workload.schedule import Schedule
 
 # How gradients are clipped -> the argument of Keras' optimizers.
@@ -144,17 +144,10 @@ class RecipeLearner(Learner):
         """Clip by torch's formula, update, and average."""
         from keras import ops
 
-        clipped = gradients
-        how, limit = self.recipe.clip or ("", 0.0)
-        if how == "clip_value":
-            clipped = [ops.clip(each, -limit, limit) for each in gradients]
-        elif how:
-            squares = [ops.sum(ops.square(each)) for each in gradients]
-            factors = clip_factors(how, limit, squares, ops.sqrt, ops.minimum)
-            clipped = [each * factor for each, factor in zip(gradients, factors)]
-        record(gradients, clipped)
+        within = clipped(self.recipe.clip, gradients, self.framework.operations)
+        record(gradients, within)
         first = ops.equal(self.optim.iterations, 0)
-        self.optim.apply(clipped, self.variables)
+        self.optim.apply(within, self.variables)
         for average, variable in zip(self.average, self.variables):
             assert self.recipe.average is not None
             present, weight = ops.convert_to_tensor(average), ops.convert_to_tensor(variable)
@@ -175,9 +168,9 @@ class RecipeLearner(Learner):
         clip = self.optim._clip_gradients
 
         def clip_and_record(gradients: Sequence[Any]) -> Any:
-            clipped = clip(gradients)
-            record(gradients, clipped)
-            return clipped
+            within = clip(gradients)
+            record(gradients, within)
+            return within
 
         self.optim._clip_gradients = clip_and_record
         try:

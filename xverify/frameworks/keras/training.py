@@ -168,25 +168,6 @@ class Learner(Training):
         return -self.optimizer.lr if self.optimizer.name == "sgd" and not self.match else 1.0
 
 
-def learner(
-    framework: Keras,
-    model: Any,
-    wrap: Wrap,
-    optimizer: Optimizer,
-    match: bool,
-) -> Learner:
-    """The model with its optimizer, and with a recipe where there is one. The arguments are those of ``Learner``."""
-    if optimizer.recipe.scales:
-        from xverify.frameworks.keras.scaled import ScaledLearner
-
-        return ScaledLearner(framework, model, wrap, optimizer, match)
-    if optimizer.recipe:
-        from xverify.frameworks.keras.recipe import RecipeLearner
-
-        return RecipeLearner(framework, model, wrap, optimizer, match)
-    return Learner(framework, model, wrap, optimizer, match)
-
-
 def whole(value: Any) -> int:
     """A whole number from a variable or a tensor of Keras: with micro-batches, an optimizer computes its number of steps."""
     from keras import ops
@@ -237,8 +218,9 @@ def equivalent_optimizer(
     import keras
     from keras import ops
 
-    def mean(x: Any, axis: int | None) -> Any:
-        return ops.mean(x, axis, keepdims=True)
+    from xverify.frameworks.keras.operations import KerasOperations
+
+    operations = KerasOperations()
 
     class Equivalent(keras.optimizers.Optimizer):
         def build(self, variables: Any) -> None:
@@ -252,8 +234,7 @@ def equivalent_optimizer(
             w, g, *state = (ops.convert_to_tensor(value) for value in (variable, gradient, *state_variables))
             step = ops.cast(self.iterations + 1, "float32")
             own = replace(each[index], lr=each[index].lr * learning_rate) if each else o
-            more: dict[str, Any] = {"axes": axes[index], "mean": mean} if axes else {}
-            new_w, new_state = update(own, w, g, state, step, ops.sqrt, None, ops.maximum, ops.sign, **more)
+            new_w, new_state = update(own, w, g, state, step, operations, axes=axes[index] if axes else None)
             # Each of the parts changes by the same amount, so their sum changes by a multiple of it.
             self.assign(variable, new_w if parts[index] == 1 else w + parts[index] * (new_w - w))
             for state_variable, value in zip(state_variables, new_state):

@@ -15,7 +15,7 @@ from xverify.framework.training import Batch, Training
 from xverify.frameworks.jax.base import Jax
 from xverify.frameworks.jax.training import Around, Function, plainly
 from xverify.frameworks.keras.base import Gradients, Keras, canonical, native
-from xverify.frameworks.keras.training import learner
+from xverify.frameworks.keras.learner import learner
 from xverify.weights import tensorflow as weights
 from xverify.workload.optimizers import Optimizer
 

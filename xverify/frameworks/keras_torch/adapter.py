@@ -15,7 +15,7 @@ from xverify.framework.objective import NOT_DIFFERENTIABLE
 from xverify.framework.own_step import Step
 from xverify.framework.training import Batch, Training
 from xverify.frameworks.keras.base import Gradients, Keras, canonical, native
-from xverify.frameworks.keras.training import learner
+from xverify.frameworks.keras.learner import learner
 from xverify.frameworks.torch.base import OnTorch
 from xverify.workload.optimizers import Optimizer
 

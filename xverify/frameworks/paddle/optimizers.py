@@ -86,7 +86,9 @@ class Equivalent:
         each: Sequence[Optimizer] = (),
         axes: Sequence[Factored] = (),
     ) -> None:
-        self.axes = dict(zip(map(id, parameters), axes))
+        from xverify.frameworks.paddle.operations import PaddleOperations
+
+        self.axes, self.ops = dict(zip(map(id, parameters), axes)), PaddleOperations()
         self.paddle, self.parameters, self.steps, self.factor = paddle, parameters, 0, 1.0
         self.each = each or [settings] * len(parameters)
         self.state = {key: {id(part): paddle.zeros_like(part) for part in parameters} for key in state_keys(settings)}
@@ -98,22 +100,12 @@ class Equivalent:
                 if part.grad is None:
                     continue
                 state = [of_parts[id(part)] for of_parts in self.state.values()]
-                new, values = self._updated(replace(own, lr=own.lr * self.factor), part, state)
+                own = replace(own, lr=own.lr * self.factor)
+                axes = self.axes.get(id(part))
+                new, values = update(own, part, part.grad, state, float(self.steps), self.ops, axes=axes)
                 for tensor, value in zip(state, values):
                     tensor.set_value(value)
                 part.set_value(new)
-
-    def _updated(self, own: Optimizer, part: Any, state: Sequence[Any]) -> tuple[Any, list[Any]]:
-        number, paddle, axes = float(self.steps), self.paddle, self.axes.get(id(part))
-        return update(
-            own, part, part.grad, state, number, paddle.sqrt, None, self._maximum, paddle.sign, self._mean, axes
-        )
-
-    def _maximum(self, x: Any, y: Any) -> Any:
-        return self.paddle.clip(x, min=y) if isinstance(y, float) else self.paddle.maximum(x, y)
-
-    def _mean(self, x: Any, axis: int | None) -> Any:
-        return x.mean(axis, keepdim=True)
 
     def clear_grad(self, set_to_zero: bool) -> None:
         for part in self.parameters:

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from xverify.errors import Unsupported
-from xverify.framework.adapter import Array
+from xverify.framework.adapter import Array, Framework
 from xverify.framework.training import Batch, Used
-from xverify.frameworks.paddle.adapter import Adapter, Learner, gathered, trainable_weights
 from xverify.frameworks.paddle.optimizers import Equivalent, paddle_optimizer, torch_axes
+from xverify.frameworks.paddle.training import Learner, gathered, trainable_weights
 from xverify.weights import paddle as weights
 from xverify.workload.optimizers import Optimizer
-from xverify.workload.recipe import Group, averaged, clip_factors, micro_batches
+from xverify.workload.recipe import Group, averaged, clipped, micro_batches
 from xverify.workload.schedule import FALL, START
 
 
@@ -24,11 +24,11 @@ class RecipeLearner(Learner):
     """Training with paddle.optimizer and Paddle's own facilities, or with an exact equivalent of torch's."""
 
     def __init__(
-        self, framework: Adapter, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool
+        self, framework: Framework, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool
     ) -> None:
         self.match, self.recipe = match, optimizer.recipe
         self.share = 1 / self.recipe.accumulate  # of a micro-batch in the gradients
-        self.own_clip = None if match else _own_clip(framework.paddle, optimizer)
+        self.own_clip = None if match else _own_clip(optimizer)
         if not match:
             _check_own(optimizer)
         self.frozen = [
@@ -137,21 +137,13 @@ class RecipeLearner(Learner):
         """Clip the gradients by torch's formula. Paddle's optimizer clips them itself."""
         if not (self.match and self.recipe.clip):
             return
-        how, limit = self.recipe.clip
         present = [each.parts for each in self.weights if all(part.grad is not None for part in each.parts)]
+        owners = [owner for owner, parts in enumerate(present) for _ in parts]
+        trained = [part for parts in present for part in parts]
         with self.paddle.no_grad():
-            if how == "clip_value":
-                for part in (part for parts in present for part in parts):
-                    part.grad = self.paddle.clip(part.grad, -limit, limit)
-                return
-            squares = [sum((part.grad * part.grad).sum() for part in parts) for parts in present]
-            factors = clip_factors(how, limit, squares, self.paddle.sqrt, self._minimum)
-            for parts, factor in zip(present, factors):
-                for part in parts:
-                    part.grad = part.grad * factor
-
-    def _minimum(self, scalar: Any, number: float) -> Any:
-        return self.paddle.clip(scalar, max=number)
+            gradients = [part.grad for part in trained]
+            for part, new in zip(trained, clipped(self.recipe.clip, gradients, self.framework.operations, owners)):
+                part.grad = new
 
     def take_average(self) -> None:
         """Take the weights in to their average, by torch's formula."""
@@ -173,9 +165,9 @@ class RecipeLearner(Learner):
             given = {id(part): part.grad for part in self.parts}
             used.rates = {each.name: self._rate(each.parts[0]) for each in self.weights}
             used.decays = {each.name: self.settings[id(each.parts[0])].weight_decay for each in self.weights}
-            with self._clipped_by_optimizer() as clipped:
+            with self._clipped_by_optimizer() as seen:
                 step()
-            used.clipped = self._gradients(given | clipped)
+            used.clipped = self._gradients(given | seen)
 
         self.clip, self.optim.step = clip_between, step_after  # type: ignore[method-assign]
         try:
@@ -200,9 +192,9 @@ class RecipeLearner(Learner):
         clip = own._dygraph_clip
 
         def recorded(pairs: Sequence[tuple[Any, Any]]) -> Any:
-            clipped = clip(pairs)
-            found.update({id(part): gradient for part, gradient in clipped})
-            return clipped
+            within = clip(pairs)
+            found.update({id(part): gradient for part, gradient in within})
+            return within
 
         own._dygraph_clip = recorded
         try:
@@ -240,10 +232,12 @@ class RecipeLearner(Learner):
             self._freeze(True)
 
 
-def _own_clip(paddle: Any, o: Optimizer) -> Any:
+def _own_clip(o: Optimizer) -> Any:
     """Paddle's clip of gradients; None without one."""
     if not o.recipe.clip:
         return None
+    import paddle
+
     how, limit = o.recipe.clip
     if how == "clip_value":
         return paddle.nn.ClipGradByValue(limit)

@@ -12,7 +12,7 @@ from xverify.framework.own_step import Step
 from xverify.framework.structures import without_classes
 from xverify.framework.training import Batch, Training
 from xverify.frameworks.keras.base import Gradients, Keras, canonical, native
-from xverify.frameworks.keras.training import learner
+from xverify.frameworks.keras.learner import learner
 from xverify.workload.optimizers import Optimizer
 
 

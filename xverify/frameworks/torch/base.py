@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 from xverify.errors import Unsupported
 from xverify.framework.adapter import Array, Framework
 from xverify.workload.losses import Loss
+from xverify.workload.operations import Operations
 
 MIB = 2**20
 
@@ -49,15 +51,17 @@ class OnTorch(Framework):
 
     def autocast(self) -> Any:
         """A context, and a decorator, in which torch computes in the precision of a training run."""
-        lower = self.computes_in if self.computes_in != "float32" else "bfloat16"
-        return self.torch.autocast(self.device, getattr(self.torch, lower), enabled=self.computes_in != "float32")
+        lower = self.setup.precision != "float32"
+        dtype = getattr(self.torch, self.setup.precision if lower else "bfloat16")
+        return self.torch.autocast(self.device, dtype, enabled=lower)
 
     def differentiated(self, loss: Any, sources: Sequence[Any]) -> list[Any]:
         """The gradients of a loss, which is scaled meanwhile where a run scales it; None where it does not depend on a tensor."""
-        if self.loss_scale == 1.0:
+        scale = self.setup.loss_scale
+        if scale == 1.0:
             return list(self.torch.autograd.grad(loss, sources, allow_unused=True))
-        found = self.torch.autograd.grad(loss * self.loss_scale, sources, allow_unused=True)
-        return [None if each is None else each.float() / self.loss_scale for each in found]
+        found = self.torch.autograd.grad(loss * scale, sources, allow_unused=True)
+        return [None if each is None else each.float() / scale for each in found]
 
     def array(self, tensor: Any) -> Array:
         """A tensor as an array; numpy has no bfloat16, whose values float32 holds exactly."""
@@ -79,6 +83,12 @@ class OnTorch(Framework):
         if not tensor.requires_grad:
             return tensor.detach().requires_grad_()
         return tensor.clone()  # a view would be changed by operations that work in place
+
+    @cached_property
+    def operations(self) -> Operations:
+        from xverify.float64.named_losses import TorchOperations
+
+        return TorchOperations()
 
     def loss_value(self, loss: Loss, x: Any, t: Any, axis: int, lengths: Any) -> Any:
         from xverify.float64.named_losses import torch_loss

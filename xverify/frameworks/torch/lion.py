@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from xverify.float64.named_losses import TorchOperations
 from xverify.workload.optimizers import Optimizer, update
 
 
@@ -35,5 +36,5 @@ class Lion(torch.optim.Optimizer):
     def _move(self, own: Optimizer, parameter: Any) -> None:
         state = self.state[parameter]
         momentum = state.get("momentum", torch.zeros_like(parameter))
-        new, (state["momentum"],) = update(own, parameter, parameter.grad, [momentum], 1, torch.sqrt, sign=torch.sign)
+        new, (state["momentum"],) = update(own, parameter, parameter.grad, [momentum], 1, TorchOperations())
         parameter.copy_(new)

@@ -1,4 +1,4 @@
-"""The operations of Paddle, from which the named losses are computed."""
+"""The operations of Paddle."""
 
 from __future__ import annotations
 
@@ -7,30 +7,24 @@ from typing import Any
 import paddle
 
 from xverify.framework.adapter import Array
-from xverify.workload.loss_formulas import value
-from xverify.workload.losses import Loss
+from xverify.workload.operations import Operations
 
 
-class PaddleOperations:
-    """See loss_formulas.Operations."""
+class PaddleOperations(Operations):
+    def __init__(self) -> None:
+        super().__init__(paddle)
 
-    def exp(self, x: Any) -> Any:
-        return paddle.exp(x)
+    def maximum(self, x: Any, y: Any) -> Any:
+        return paddle.clip(x, min=y) if isinstance(y, float) else paddle.maximum(x, y)
 
-    def log(self, x: Any) -> Any:
-        return paddle.log(x)
-
-    def sqrt(self, x: Any) -> Any:
-        return paddle.sqrt(x)
-
-    def absolute(self, x: Any) -> Any:
-        return paddle.abs(x)
-
-    def where(self, condition: Any, x: Any, y: Any) -> Any:
-        return paddle.where(condition, x, y)
+    def minimum(self, x: Any, y: Any) -> Any:
+        return paddle.clip(x, max=y) if isinstance(y, float) else paddle.minimum(x, y)
 
     def sum(self, x: Any, axis: int | None = None, keep: bool = False) -> Any:
         return paddle.sum(x, axis, keepdim=keep)
+
+    def mean(self, x: Any, axis: int | None) -> Any:
+        return x.mean(axis, keepdim=True)
 
     def largest(self, x: Any, axis: int) -> Any:
         return paddle.max(x, axis, keepdim=True).detach()
@@ -54,8 +48,3 @@ class PaddleOperations:
         by_time = paddle.transpose(logits, [1, 0, 2])
         found = paddle.nn.functional.ctc_loss(by_time, labels.cast("int32"), given, counts, blank, reduction="none")
         return found.reshape([-1])
-
-
-def paddle_loss(loss: Loss, x: Any, t: Any, axis: int, lengths: Any) -> Any:
-    """The value of a named loss; see loss_formulas.value."""
-    return value(PaddleOperations(), loss, x, t, axis, lengths)

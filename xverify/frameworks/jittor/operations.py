@@ -1,4 +1,4 @@
-"""The operations of Jittor, from which the named losses are computed."""
+"""The operations of Jittor."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from typing import Any
 import jittor as jt
 
 from xverify.framework.adapter import Array
-from xverify.workload.loss_formulas import value
-from xverify.workload.losses import Loss
+from xverify.workload.operations import Operations
 
 
-class JittorOperations:
-    """See loss_formulas.Operations."""
+class JittorOperations(Operations):
+    def __init__(self) -> None:
+        super().__init__(jt)
 
-    def exp(self, x: Any) -> Any:
-        return x.exp()
-
-    def log(self, x: Any) -> Any:
-        return x.log()
-
-    def sqrt(self, x: Any) -> Any:
-        return x.sqrt()
-
-    def absolute(self, x: Any) -> Any:
-        return x.abs()
+    def sign(self, x: Any) -> Any:
+        return (x > 0).float32() - (x < 0).float32()
 
     def where(self, condition: Any, x: Any, y: Any) -> Any:
         return jt.ternary(condition, x, y)
 
+    def clip(self, x: Any, limit: float) -> Any:
+        return jt.clamp(x, -limit, limit)
+
     def sum(self, x: Any, axis: int | None = None, keep: bool = False) -> Any:
         return x.sum() if axis is None else x.sum(axis % x.ndim, keepdims=keep)
+
+    def mean(self, x: Any, axis: int | None) -> Any:
+        """The mean of all values is taken axis by axis: a single float32 sum of all loses digits."""
+        for each in range(x.ndim) if axis is None else [axis]:
+            x = jt.mean(x, dims=[each], keepdims=True)
+        return x
 
     def largest(self, x: Any, axis: int) -> Any:
         return x.max(axis % x.ndim, keepdims=True).stop_grad()
@@ -54,8 +54,3 @@ class JittorOperations:
         counts = jt.full((items,), labels.shape[1], "int32") if lengths is None else lengths
         given = jt.full((items,), steps, "int32")
         return jt.ctc_loss(logarithms.transpose(1, 0, 2), labels, given, counts, blank, "none")
-
-
-def jittor_loss(loss: Loss, x: Any, t: Any, axis: int, lengths: Any) -> Any:
-    """The value of a named loss; see loss_formulas.value."""
-    return value(JittorOperations(), loss, x, t, axis, lengths)
