@@ -1,6 +1,8 @@
 """``xverify check`` from outside, on small ONNX files with planted faults."""
 
+import html
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +46,17 @@ def write(path: Path, *, bias=BIAS, softmax=True, names=("x", "scores", "feature
 @pytest.fixture
 def good(tmp_path):
     return write(tmp_path / "good.onnx")
+
+
+def test_the_page_has_the_command_that_asks_for_the_same(xverify, tmp_path):
+    file, page = write(tmp_path / "a, b.onnx"), tmp_path / "r.html"
+    options = ["--shape", "x=2x3x8x8", "--input-range=-1,1", "--accept", "sqnr>=30"]
+    done = xverify("check", file, *options, "--json", tmp_path / "r.json", "--html", page)
+    assert done.code == 0, done.out + done.err
+    asked = json.loads((tmp_path / "r.json").read_text())["settings"]["asked"]
+    assert asked["arguments"] == [str(file)]
+    assert asked["options"] == {"shape": ["x=2x3x8x8"], "input_range": ["-1,1"], "accept": ["sqnr>=30"]}
+    assert shlex.join(["xverify", "check", str(file), *options]) in html.unescape(page.read_text())
 
 
 def test_a_right_file_passes_and_every_node_is_checked(xverify, good, tmp_path):

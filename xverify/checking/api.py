@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from ..framework import formats
-from ..framework.modelfile import ModelFile
 from ..processes.space import temporary_folder
 from ..progress import Listener
 from ..reference.request import check_cores
@@ -16,7 +14,6 @@ from ..results.file import write
 from ..results.records import Result
 from ..workload.declaration import build, declared
 from ..workload.declaration import check as check_values
-from .figures import conditions
 from .options import CheckSettings
 from .run import Check
 from .sequence import check_settings as check_sequence
@@ -48,15 +45,8 @@ def check(
     paths = [Path(files)] if isinstance(files, (str, Path)) else [Path(each) for each in files]
     if not paths:
         raise UsageError("xverify check needs at least one model file")
-    runtimes = [name.strip() for name in asked.on.split(",")] if asked.on else [""]
-    chosen = [(path, _form(path, runtime, asked.trust)) for path in paths for runtime in runtimes]
-    wanted = conditions(asked.accept) if asked.accept else ()
     with temporary_folder() as space:
-        result = Check(chosen, asked, wanted, listener or Listener(), space).execute()
+        result = Check(paths, asked, listener or Listener(), space).execute()
     if json is not None:
         write(result, Path(json))
     return result
-
-
-def _form(path: Path, runtime: str, trust: bool) -> type[ModelFile]:
-    return formats.examine(path, runtime, trust)

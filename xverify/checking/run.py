@@ -23,11 +23,12 @@ from ..results.verdicts import Outcome, Verdict
 from ..verdict.judgement import demanded
 from ..verdict.outputs import RULE
 from ..version import __version__
+from ..workload.asked import Asked
 from . import model, sequence
 from .answers import Answers
 from .candidate import REFERENCE, Candidate, Target
 from .computing import Cases, Computed, compute_matched, sized
-from .figures import Condition, decided, unmet
+from .figures import conditions, decided, unmet
 from .input_cases import guess_cases
 from .judge import CONVERSION, RUNTIME, Judged, runtime
 from .meaning import Meaning, own_meaning, perturbed_meaning
@@ -44,20 +45,13 @@ ONNX = "ONNX file"
 
 
 class Check:
-    """Checks some files.
+    """Checks some files. space: an empty folder for files of the check. Raises UsageError."""
 
-    chosen: each file with its format. wanted: the conditions of --accept. space: an empty folder for files of the check.
-    """
-
-    def __init__(
-        self,
-        chosen: Sequence[tuple[Path, type[ModelFile]]],
-        settings: CheckSettings,
-        wanted: Sequence[Condition],
-        listener: Listener,
-        space: Path,
-    ) -> None:
-        self.settings, self.wanted, self.listener, self.space = settings, wanted, listener, space
+    def __init__(self, files: Sequence[Path], settings: CheckSettings, listener: Listener, space: Path) -> None:
+        self.files, self.settings, self.listener, self.space = files, settings, listener, space
+        self.wanted = conditions(settings.accept) if settings.accept else ()
+        runtimes = [name.strip() for name in settings.on.split(",")] if settings.on else [""]
+        chosen = [(path, formats.examine(path, runtime, settings.trust)) for path in files for runtime in runtimes]
         self.created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         self.clock = Clock(settings.max_seconds)
         self.notes: list[str] = []
@@ -348,6 +342,7 @@ class Check:
             require=asked.require,
             trust=asked.trust,
             timeout=asked.timeout,
+            asked=Asked.of("check", self.files, asked),
         )
 
     def _accepted(self, rows: Sequence[Row], verdict: Outcome) -> tuple[Outcome, list[str]]:

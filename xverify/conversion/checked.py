@@ -7,13 +7,11 @@ from pathlib import Path
 
 from ..checking.candidate import REFERENCE, Target
 from ..checking.computing import Cases, sized
-from ..checking.figures import conditions
 from ..checking.judge import CONVERSION, RUNTIME
 from ..checking.meaning import Meaning
 from ..checking.options import CheckSettings
 from ..checking.run import Check
 from ..checking.timed import ModelSource
-from ..framework import formats
 from ..processes.space import temporary_folder
 from ..progress import Listener
 from ..reference import summary
@@ -52,24 +50,22 @@ class Against:
 
 def check(path: Path, against: Against, settings: CheckSettings, made: str, listener: Listener) -> Result:
     """Check a file, which was converted from a reference. made: how it was made, a sentence for the report."""
-    runtimes = [name.strip() for name in settings.on.split(",")] if settings.on else [""]
-    chosen = [(path, formats.examine(path, runtime, settings.trust)) for runtime in runtimes]
-    wanted = conditions(settings.accept) if settings.accept else ()
     # The check has its reference already, so it opens no file for it.
     asked = replace(settings, against=against.prepared.inputs)
     with temporary_folder() as space:
-        checking = Check(chosen, asked, wanted, listener, space)
+        checking = Check([path], asked, listener, space)
         checking.target = against.target()
         checking.source = ModelSource(against.folder, against.request, against.prepared)
         result = checking.execute()
     reference = summary.reference(against.request, against.prepared, Export(), against.truth, against.truth.layers)
+    command = result.settings.asked.changed(against=against.source)
     return replace(
         result,
         rows=tuple(row for row in result.rows if not _without_evaluation(row)),
         verdict=decided(result),
         weights=summary.weights(against.prepared),
         inputs=summary.inputs(against.request, against.prepared),
-        settings=replace(result.settings, reference=against.source, batch=against.request.batch),
+        settings=replace(result.settings, reference=against.source, batch=against.request.batch, asked=command),
         reference=replace(reference, framework=against.describe(), environment=dict(against.prepared.environment)),
         notes=(made, *result.notes),
     )

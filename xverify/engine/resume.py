@@ -17,7 +17,7 @@ from ..workload.spec import ModelFolder
 from .stages import History
 
 # Settings that may differ from the earlier run, because they change how much is measured and not what.
-FREE = ("effort", "max_seconds", "timeout", "total_memory", "strict", "notes", "trust")
+FREE = ("effort", "max_seconds", "timeout", "total_memory", "strict", "notes", "trust", "asked")
 HOST = ("cpu", "cores", "system")
 
 

@@ -28,6 +28,7 @@ IGNORED = frozenset(
     (
         *("model", "subjects", "task", "batch", "threads", "device", "notes", "python", "timeout", "memory", "total_memory"),
         *("max_seconds", "trust", "max_weights", "no_timing", "effort", "strict", "weights", "folder_digest", "weights_digest"),
+        "asked",
     )
 )  # fmt: skip
 PATHS = ("reference", "data")  # settings that may be paths, of which only the last name counts

@@ -12,6 +12,7 @@ from .. import host
 from ..errors import Failed, UsageError
 from ..processes import allocator
 from ..workload import optimizers
+from ..workload.asked import Asked
 from ..workload.declaration import check, check_task, declared
 from ..workload.objective import has_own_step
 from ..workload.options import OF_TIMING, CommonSettings, OptimizerSettings, RunSettings, TrainingSettings
@@ -53,12 +54,14 @@ def resolve(
         "data": str(asked.data) if asked.data is not None else None,
         "python": chosen.python,
     }
+    labels = tuple(adapter.label(mode) for adapter, mode in chosen.subjects)
     return Request(
         model=str(folder.path),
-        subjects=tuple(adapter.label(mode) for adapter, mode in chosen.subjects),
+        subjects=labels,
         reference=chosen.reference,
         optimizer=optimizer if asked.task == "train" else None,
         notes=(*chosen.notes, *filter(None, [allocator.without_effect()])),
+        asked=Asked.of("run", [model], asked, task=asked.task, subjects=labels),
         **kept,
     ), folder
 

@@ -1,14 +1,16 @@
-"""The conditions of a run for a page: what was not tested, the machine, and a command that asks for the same."""
+"""The conditions of a run for a page: what was not tested, the machine, and the command that asks for the same."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ..results.records import Result, Row
 from ..results.verdicts import Verdict
-from ..workload.declaration import Option, declared
-from ..workload.options import CommonSettings, TrainingSettings
+from ..workload.asked import Asked
+from ..workload.declaration import declared
+from ..workload.options import CommonSettings, RunSettings, TrainingSettings
 from .charts import layers_of
 from .notes import few
 
@@ -82,32 +84,29 @@ def machine(result: Result) -> Iterator[tuple[str, str]]:
 
 
 def command(result: Result) -> str:
-    """A command that asks for the same, as far as a result holds the settings."""
+    """The command that asks for the same, quoted for a shell. An earlier version's file holds only some of the options."""
+    parts = [part.settings.asked for part in result.by_task()]
+    if not parts[-1].command:
+        return shlex.join(["xverify", *_of_earlier(result).words()])
+    options = {name: values for part in parts for name, values in part.options.items()}
+    asked = replace(parts[-1], options=options)
+    if len(parts) > 1:
+        asked = asked.changed(task=result.tasks)
+    return shlex.join(["xverify", *asked.words()])
+
+
+def _of_earlier(result: Result) -> Asked:
+    """What was asked for, as far as the other settings say."""
     settings = result.settings
     if settings.task == "check":
-        against = ["--against", settings.reference] if settings.reference else []
-        return shlex.join(["xverify", "check", *settings.model.split(", "), *against])
-    words = ["xverify", "run", settings.model or result.model, "--task", ",".join(result.tasks)]
-    if settings.subjects:
-        words += ["--subjects", ",".join(settings.subjects)]
-    for option in (*declared(CommonSettings), *declared(TrainingSettings)):
-        if option.name != "task":
-            words += _written(option, getattr(settings, option.name))
+        asked = Asked("check", tuple(settings.model.split(", ")))
+        return asked.changed(against=settings.reference) if settings.reference else asked
+    options = (*declared(CommonSettings), *declared(TrainingSettings))
+    values = {each.name: getattr(settings, each.name) for each in options}
+    if settings.allocator == "unstated":
+        del values["allocator"]
     if settings.optimizer is not None:
-        words += ["--optimizer", settings.optimizer.name]
-        for name in OF_OPTIMIZERS:
-            words += [f"--{name.replace('_', '-')}", f"{getattr(settings.optimizer, name):g}"]
-    return shlex.join(words)
-
-
-def _written(option: Option, value: object) -> list[str]:
-    """An option on the command line; [] for its default."""
-    if value in (option.default, None, (), {}) or value == "unstated":
-        return []
-    if value is True:
-        return [option.flag]
-    if isinstance(value, dict):
-        return [word for key, each in value.items() for word in (option.flag, f"{key}={each}")]
-    if isinstance(value, (tuple, list)):
-        return [option.flag, ",".join(map(str, value))]
-    return [option.flag, f"{value:g}" if isinstance(value, float) else str(value)]
+        values |= {name: getattr(settings.optimizer, name) for name in OF_OPTIMIZERS}
+        values |= {"optimizer": settings.optimizer.name}
+    task, subjects = ",".join(result.tasks), settings.subjects
+    return Asked.of("run", [settings.model or result.model], RunSettings(**values), task=task, subjects=subjects)

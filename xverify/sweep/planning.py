@@ -24,7 +24,7 @@ from ..workload.request import Request
 from .matrix import Cell
 
 # Settings that do not change what a run measures. The folder and the weights are compared by their digests.
-NOT_COMPARED = ("model", "weights", "timeout", "notes", "python", "trust")
+NOT_COMPARED = ("model", "weights", "timeout", "notes", "python", "trust", "asked")
 LONGEST_NAME = 60  # characters of the model in the name of a file
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from .asked import Asked
 from .optimizers import Optimizer
 from .options import CommonSettings, TrainingSettings
 
@@ -20,6 +21,7 @@ class Request(TrainingSettings, CommonSettings):
     python: framework -> interpreter, which the user named or which belongs to an environment.
     optimizer: the optimizer of a training run; None for a forward pass.
     notes: what the user should know about this run.
+    asked: the command that asks for it.
     """
 
     model: str
@@ -33,6 +35,7 @@ class Request(TrainingSettings, CommonSettings):
     python: Mapping[str, str] = field(default_factory=dict)
     optimizer: Optimizer | None = None
     notes: tuple[str, ...] = ()
+    asked: Asked = Asked()  # noqa: RUF009  frozen
 
     @property
     def trains(self) -> bool:
