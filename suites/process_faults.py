@@ -94,12 +94,12 @@ WRITER = "import os, time\nwhile True:\n    os.makedirs('more', exist_ok=True); 
 GARBAGE = {
     "text": "b'loading...\\n'",
     "bytes": "bytes(range(256)) * 40 + b'\\n'",
-    "half a message": 'b\'{"id": 3, "reply": "Bui\\n\'',
+    "half a message": 'b\'{"id": 3, "reply": {"sec\\n\'',
     "a number": "b'99\\n'",
     "a long line": "b'x' * 300_000_000",
     "deep JSON": "b'[' * 200_000 + b'\\n'",
-    "another reply": 'b\'{"id": 2, "reply": "Done"}\\n\'',
-    "a number that is too large": 'b\'{"id": 2, "reply": "Started", "environment": {}, "seconds": 1\' + b\'0\' * 400 + b\'}\\n\'',
+    "another reply": 'b\'{"id": 2, "reply": {"more": 1}}\\n\'',
+    "a number that is too large": 'b\'{"id": 2, "reply": {"environment": {}, "seconds": 1\' + b\'0\' * 400 + b\'}}\\n\'',
     "many lines": "b'x\\n' * 500_000",
     "an unknown status": 'b\'{"id": 2, "error": {"status": "fine", "reason": "planted"}}\\n\'',
 }

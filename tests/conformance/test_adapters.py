@@ -91,7 +91,7 @@ def mlp(request, tmp_path_factory, export):
 def load(worker, arrays):
     path = worker.folder / "weights.npz"
     npz.save_file(arrays, path)
-    return worker.ask(Load(str(path))).digest
+    return worker.ask(Load(str(path)))
 
 
 def outputs(worker, inputs, calls=3):
@@ -195,15 +195,15 @@ def test_an_additional_graph_is_counted(mlp):
     counted = set()
     for mode in mlp.adapter.modes:
         mlp.ask(Prepare(str(mlp.folder / "inputs.npz"), mode))
-        made = mlp.ask(GraphCount()).graph_count
+        made = mlp.ask(GraphCount())
         if made is None:
             continue
         counted.add(mode)
         assert made >= 1
         mlp.ask(Block(case=0, calls=2))
-        assert mlp.ask(GraphCount()).graph_count == made
+        assert mlp.ask(GraphCount()) == made
         mlp.ask(Block(case=1, calls=1))
-        assert mlp.ask(GraphCount()).graph_count > made
+        assert mlp.ask(GraphCount()) > made
     assert counted >= COUNTED.get(mlp.adapter.name, set())
 
 

@@ -11,7 +11,7 @@ from conftest import PLANTED, write_folder
 
 from xverify.engine import again as again_module
 from xverify.engine.again import measure_again
-from xverify.messages import Block, Done, Timed, Warm, Warmed
+from xverify.messages import Block, Timed, Warm, Warmed
 from xverify.results.records import ProcessRun, Sample
 from xverify.results.verdicts import Verdict
 from xverify.timing.noise import Moment
@@ -36,7 +36,7 @@ class Fake:
 
     def ask(self, request):
         if not isinstance(request, Block):
-            return Warmed(request.calls, 1.0, 0.1) if isinstance(request, Warm) else Done()
+            return Warmed(request.calls, 1.0, 0.1) if isinstance(request, Warm) else None
         calls = min(request.calls, request.case != self.last) if self.remembers else request.calls
         self.last = request.case if request.calls else self.last
         late = self.cold if request.keep and not request.calls_between else self.late

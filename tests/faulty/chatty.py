@@ -17,7 +17,7 @@ class Adapter(Numpy):
         self.shout()
 
     def shout(self):
-        print('{"id": 4, "reply": "Timed", "seconds": 0.0, "unfinished_seconds": null}')
+        print('{"id": 4, "reply": {"seconds": 0.0, "unfinished_seconds": null}}')
         os.write(1, b'{"error": "garbage"}\n\xff\xfe')
         os.write(2, b"\x1b[31mnoise\x1b[0m\n")
         sys.stdout.flush()

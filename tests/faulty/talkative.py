@@ -13,10 +13,10 @@ def line(**message):
     return json.dumps(message).encode() + b"\n"
 
 
-READ = {"reply": "DeviceMemoryRead", "peak_mib": 99.0}
+READ = {"reply": {"peak_mib": 99.0}}
 LINES = {
-    "wrong type": line(id=NUMBER, reply="Timed", seconds=0.0),
-    "wrong field": line(id=NUMBER, reply="DeviceMemoryRead", peak_mib="99"),
+    "wrong type": line(id=NUMBER, reply={"seconds": 0.0}),
+    "wrong field": line(id=NUMBER, reply={"peak_mib": "99"}),
     "extra": line(id=NUMBER, **READ),
     "earlier number": line(id=NUMBER - 1, **READ),
     "later number": line(id=NUMBER + 1, **READ),
@@ -24,7 +24,7 @@ LINES = {
     "earlier protocol": line(ok={"peak_mib": 99.0}),
     "hello": codec.encode_hello(codec.Hello(codec.VERSION, 1, "3.11.7")),
     "a number": b"99\n",
-    "half a line": b'{"id": 3, "reply": "DeviceMemo\n',
+    "half a line": b'{"id": 3, "reply": {"peak_\n',
     "text": b"loading...\n",
 }
 

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.slow
 def test_a_format_tells_the_precision_of_its_file(tmp_path, maker, name, says):
     with Opened(file(maker, name), tmp_path / "worker") as opened:
         opened.build()
-        found = opened.worker.ask(ReadPrecision()).precision
+        found = opened.worker.ask(ReadPrecision())
     assert found.says.startswith(says)
     assert found.is_narrow == (says != "float32")
     if "int8" in says:

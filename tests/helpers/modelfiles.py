@@ -285,7 +285,7 @@ class Opened:
         return self.worker.ask(Build(str(self.path), self.options, None, {}, {}, {}))
 
     def signature(self):
-        return self.worker.ask(ReadSignature()).signature
+        return self.worker.ask(ReadSignature())
 
     def compute(self, arrays, **more):
         npz.save_file(arrays, self.folder / "inputs.npz")

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import pytest
 
 from xverify.errors import Crashed
-from xverify.messages import Done
 from xverify.messages.training import StepTaken, TrainingCaptured, TrainingState
 from xverify.progress import Listener
 from xverify.reference.build import ReferenceProcess
@@ -48,7 +47,7 @@ class Subject:
     ANSWERS = {
         "CaptureTraining": TrainingCaptured(records=("a record",), channels_last=False, loss=0.5),
         "TrainingStep": StepTaken(loss=0.5, step_loss=0.5, sparse=()),
-        "ReleaseMemory": Done(),
+        "ReleaseMemory": None,
     }
 
     def __init__(self, folder, crashes=()):

@@ -95,7 +95,7 @@ def test_a_weight_is_unused_only_when_no_output_depends_on_it(tmp_path):
         (("mask_token", "scale"), ("mask_token",)),
         (("scale",), ()),
     ):
-        assert session.ask(FindUnused(inputs, names)).names == unused
+        assert session.ask(FindUnused(inputs, names)) == unused
 
 
 @pytest.mark.slow

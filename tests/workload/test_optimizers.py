@@ -1,14 +1,14 @@
 """The formulas against torch.optim, and the options of the command line."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 from conftest import OPTIMIZERS
 
 from xverify.errors import UsageError
-from xverify.messages.codec import from_plain, to_plain
+from xverify.messages.codec import from_plain
 from xverify.workload import optimizers
 from xverify.workload.optimizers import Optimizer, optimizer
 from xverify.workload.recipe import Recipe
@@ -88,4 +88,4 @@ def test_settings_that_torch_would_refuse(arguments, says):
 
 def test_a_message_to_a_worker_keeps_the_settings():
     settings = replace(optimizer("adam"), variants=("eps-hat",))
-    assert from_plain(Optimizer, json.loads(json.dumps(to_plain(settings))), "optimizer") == settings
+    assert from_plain(Optimizer, json.loads(json.dumps(asdict(settings))), "optimizer") == settings

@@ -107,6 +107,7 @@ def _divergence(
         coarse=max((PRECISIONS.get(each.kind, 0.0) for each in relations), default=0.0),
     )
     try:
-        return list(graphs.ask(question).sentences)
+        found = graphs.ask(question)
+        return list(found)
     except SubjectError:
         return []

@@ -38,11 +38,11 @@ def judge_nodes(
     folder.mkdir()
     file, flat = opened.path.resolve(), folder / "branches-taken.onnx"
     try:
-        taken = graphs.ask(TakeBranches(str(file), str(inputs), case, str(flat))).taken
+        taken = graphs.ask(TakeBranches(str(file), str(inputs), case, str(flat)))
         graph, data = (str(flat), str(file.parent)) if taken else ("", "")
         captured = opened.worker.ask(CaptureNodes(inputs=str(inputs), case=case, folder=str(folder), graph=graph))
         question = ReplayGraph(graph or str(file), str(inputs), case, str(folder), captured.files, seed, data)
-        report = graphs.ask(question).report
+        report = graphs.ask(question)
     except SubjectError as error:
         return Layers(known=nodes, subject=opened.label, stopped=f"the nodes could not be checked: {error}")
     finally:

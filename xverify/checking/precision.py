@@ -76,7 +76,7 @@ def read_precision(opened: Opened, graphs: Worker | None) -> Precision:
     try:
         if opened.is_onnx and graphs is not None:
             return graphs.ask(DescribeGraph(str(opened.path.resolve()))).precision
-        return opened.worker.ask(ReadPrecision()).precision
+        return opened.worker.ask(ReadPrecision())
     except (Crashed, TimedOut):
         raise
     except SubjectError:

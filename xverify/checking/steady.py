@@ -65,7 +65,7 @@ def _operators(opened: Opened, graphs: Worker | None) -> tuple[str, ...]:
     try:
         if opened.is_onnx:
             return graphs.ask(DescribeGraph(str(opened.path.resolve()))).random if graphs is not None else ()
-        return opened.worker.ask(FindRandomOperators()).operators
+        return opened.worker.ask(FindRandomOperators())
     except SubjectError:
         return ()
 

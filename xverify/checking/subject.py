@@ -93,7 +93,7 @@ def build(path: Path, worker: Worker, settings: CheckSettings) -> tuple[float, S
     if settings.signature:
         options["signature"] = settings.signature
     built = worker.ask(messages.Build(str(path.resolve()), options, None, {}, {}, {}))
-    return built.seconds, worker.ask(ReadSignature()).signature
+    return built.seconds, worker.ask(ReadSignature())
 
 
 def write_inputs(cases: Mapping[str, Array], matching: Matching, path: Path) -> None:

@@ -193,8 +193,8 @@ class TimedModel(TimedRow):
         built = self.worker.ask(
             build_question(self.source.folder, adapter.name, None, _mode(adapter), batch=self.request.batch)
         )
-        loaded = self.worker.ask(messages.Load(path=str(prepared.weights)))
-        return Built(built.seconds, built.fused_parameters, "", loaded.digest)
+        digest = self.worker.ask(messages.Load(path=str(prepared.weights)))
+        return Built(built.seconds, built.fused_parameters, "", digest)
 
     def _call_twice(self) -> messages.Prepared:
         return self.worker.ask(messages.Prepare(inputs=str(self.inputs), mode=_mode(self.source.adapter)))

@@ -171,7 +171,7 @@ class Conversion:
                 exporter=self.settings.exporter,
                 traces=not spec.control_flow,
             )
-        ).says
+        )
 
     def _worker(self, adapter: type[Framework], name: str) -> Worker:
         folder = self.space / name

@@ -40,14 +40,14 @@ def build(
     folding.check(built.shapes)
     by_onnx = adapter.weights_route == "onnx" and export.weights is not None
     weights = export.weights if by_onnx and export.weights is not None else prepared.weights
-    loaded = worker.ask(messages.Load(str(folding.file(weights, worker.folder)), prepared.buffers))
+    digest = worker.ask(messages.Load(str(folding.file(weights, worker.folder)), prepared.buffers))
     route = f"canonical -> {adapter.name}"
     if adapter.runs_export:
         route = f"{reference} -> ONNX"
     elif by_onnx:
         route = f"{reference} -> ONNX -> {adapter.name}"
     own = folding.digest() if folding.names else ""
-    return Built(built.seconds, built.fused_parameters, route, loaded.digest, folding.names, own)
+    return Built(built.seconds, built.fused_parameters, route, digest, folding.names, own)
 
 
 def first_steps(

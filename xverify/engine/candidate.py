@@ -98,7 +98,7 @@ class Candidate(TimedCandidate):
         fused = self.prepared.fused_parameters
         if not fused:
             return built
-        digest = self.worker.ask(messages.Digest(fused_parameters=dict(fused))).digest
+        digest = self.worker.ask(messages.Digest(fused_parameters=dict(fused)))
         own = Folding(built.folded, self.prepared).digest() if built.folded else ""
         return replace(built, weights_digest=digest, folded_digest=own)
 

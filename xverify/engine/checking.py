@@ -28,7 +28,7 @@ def further_calls(
     if made is not None:
         return replace(made, second=again.second, random_place=place)
     case, user = again.case, worker.folder / "user.npz"
-    called = worker.ask(CallAsUser(case=case, path=str(user))).called
+    called = worker.ask(CallAsUser(case=case, path=str(user)))
     return Calls(case, again.second, user if called else None, place)
 
 

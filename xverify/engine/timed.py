@@ -175,7 +175,7 @@ class TimedCandidate:
                 seconds=found.seconds,
                 seconds_per_call=found.seconds_per_call,
                 steady=found.steady,
-                graph_count=self.worker.ask(messages.GraphCount()).graph_count,
+                graph_count=self.worker.ask(messages.GraphCount()),
                 page_faults=self.worker.page_faults(),
                 rss_mib=found.rss_mib,
                 cut=found.cut,
@@ -241,7 +241,7 @@ class TimedCandidate:
             assert self.warmed is not None
             faults = self.worker.page_faults()
             graphs = self.warmed.graph_count
-            retraces = None if graphs is None else (self.worker.ask(messages.GraphCount()).graph_count or 0) - graphs
+            retraces = None if graphs is None else (self.worker.ask(messages.GraphCount()) or 0) - graphs
             if self.first_run:
                 self._measure(self.warmed)
             calls = sum(sample.calls for sample in self.timed.samples)

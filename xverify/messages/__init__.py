@@ -1,6 +1,7 @@
 """Requests that every worker answers, and their replies, with one frozen dataclass for each message.
 
-``class Build(Request[Built])`` means that ``Build`` is answered by ``Built``. Arrays are passed in files; a message has their
+``class Build(Request[Built])`` means that ``Build`` is answered by a ``Built``. A reply is a record, a plain value such as
+``tuple[str, ...]``, or None, which says that the request is done. Arrays are passed in files; a message has their
 paths. The other files of this package hold the requests to special workers, for example ``training``. ``codec`` writes messages
 as lines; ``lifeline`` and ``limits`` are the two other things that the parent and a worker agree on.
 
@@ -14,21 +15,16 @@ from typing import Any
 
 from ..framework.capture import LayerCall
 from ..workload.losses import Objective
-from .codec import Reply, Request
+from .codec import Request
 
 Json = dict[str, Any]  # an adapter's environment, and a model's options, may have any JSON values
-
-
-@dataclass(frozen=True)
-class Done(Reply):
-    """The request is done, and the reply has no further content."""
 
 
 # -- the process and its model ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Started(Reply):
+class Started:
     """The framework is imported.
 
     seconds: duration of the import.
@@ -54,7 +50,7 @@ class Start(Request[Started]):
 
 
 @dataclass(frozen=True)
-class Built(Reply):
+class Built:
     """The model is built.
 
     seconds: duration of the build.
@@ -112,15 +108,8 @@ class Build(Request[Built]):
 
 
 @dataclass(frozen=True)
-class Digested(Reply):
-    """The digest of the weights that were read back out of the model."""
-
-    digest: str
-
-
-@dataclass(frozen=True)
-class Load(Request[Digested]):
-    """Load the weights of an array file, and read them back out of the model.
+class Load(Request[str]):
+    """Load the weights of an array file, and read them back out of the model. The reply is the digest of what was read back.
 
     buffers: those of Built of the reference, for the message about weights that do not fit the model.
     """
@@ -130,21 +119,21 @@ class Load(Request[Digested]):
 
 
 @dataclass(frozen=True)
-class Digest(Request[Digested]):
+class Digest(Request[str]):
     """Compute the digest of the model's weights, in the normal form of these fused parameters."""
 
     fused_parameters: dict[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
-class Save(Request[Done]):
+class Save(Request[None]):
     """Write the model's weights, in canonical form, to an array file."""
 
     path: str
 
 
 @dataclass(frozen=True)
-class DeviceMemoryRead(Reply):
+class DeviceMemoryRead:
     """Memory of the device in MiB: peak of this framework, use by all processes, and total; None where it is not known."""
 
     peak_mib: float | None = None
@@ -158,12 +147,12 @@ class DeviceMemory(Request[DeviceMemoryRead]):
 
 
 @dataclass(frozen=True)
-class ReleaseMemory(Request[Done]):
+class ReleaseMemory(Request[None]):
     """Give free memory back to the system, because other processes need it while this one waits."""
 
 
 @dataclass(frozen=True)
-class Stop(Request[Done]):
+class Stop(Request[None]):
     """End the process. It is the only request that gets no reply."""
 
 
@@ -171,7 +160,7 @@ class Stop(Request[Done]):
 
 
 @dataclass(frozen=True)
-class Prepared(Reply):
+class Prepared:
     """The model is ready to be called.
 
     first_step_seconds: duration of making the callable and calling it once.
@@ -194,7 +183,7 @@ class Prepare(Request[Prepared]):
 
 
 @dataclass(frozen=True)
-class Warmed(Reply):
+class Warmed:
     """The warm-up calls were made.
 
     calls: number of calls.
@@ -216,7 +205,7 @@ class Warm(Request[Warmed]):
 
 
 @dataclass(frozen=True)
-class Timed(Reply):
+class Timed:
     """A block was timed.
 
     seconds: duration of all calls of the block.
@@ -245,19 +234,12 @@ class Block(Request[Timed]):
 
 
 @dataclass(frozen=True)
-class GraphsCounted(Reply):
-    """graph_count: number of graphs that the callable has made so far; None when its mode makes no graphs."""
-
-    graph_count: int | None
+class GraphCount(Request[int | None]):
+    """Count the graphs that the callable has made so far; None when its mode makes no graphs."""
 
 
 @dataclass(frozen=True)
-class GraphCount(Request[GraphsCounted]):
-    """Count the graphs that the callable has made so far."""
-
-
-@dataclass(frozen=True)
-class Captured(Reply):
+class Captured:
     """The capture of one untimed pass.
 
     records: one record for each call of a layer.

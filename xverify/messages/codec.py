@@ -1,12 +1,13 @@
 """Converts messages to lines and back. A line is one JSON object; arrays are in files; pickle is never used.
 
     {"id": 7, "ask": "Block", "case": 0, "calls": 12, "keep": null, "room": 0}
-    {"id": 7, "reply": "Timed", "seconds": 0.061, "unfinished_seconds": null}
+    {"id": 7, "reply": {"seconds": 0.061, "unfinished_seconds": null}}
     {"id": 7, "error": {"status": "failed", "reason": "..."}}
 
-The first line of a worker is its hello: {"xverify": 2, "pid": 123, "python": "3.11.7"}. Then it answers every request with one
-reply that has the same number. Decoding is strict: a missing field, an unknown field or a value of another type raises
-``MessageError``. NaN and infinities are written as Python's json writes them. This file needs only the standard library.
+The first line of a worker is its hello: {"xverify": 3, "pid": 123, "python": "3.11.7"}. Then it answers every request with one
+reply that has the same number, and the type that the request names. Decoding is strict: a missing field, an unknown field or a
+value of another type raises ``MessageError``. NaN and infinities are written as Python's json writes them. This file needs only
+the standard library.
 """
 
 from __future__ import annotations
@@ -15,31 +16,26 @@ import json
 import types
 import typing
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from typing import Any, ClassVar, Generic, TypeVar, Union, cast
 
-VERSION = 2
+VERSION = 3
 REQUESTS: dict[str, type[Request[Any]]] = {}
-REPLIES: dict[str, type[Reply]] = {}
 
 Message = dict[str, Any]  # a decoded line; its values may be any JSON values
 
 
-class Reply:
-    """The base class of every reply. The name of a subclass is its name in a line."""
-
-    def __init_subclass__(cls) -> None:
-        REPLIES[cls.__name__] = cls
-
-
-ReplyType = TypeVar("ReplyType", bound=Reply)
+ReplyType = TypeVar("ReplyType")
 
 
 class Request(Generic[ReplyType]):
-    """The base class of every request: ``class Build(Request[Built])`` is answered by a ``Built``."""
+    """The base class of every request: ``class Build(Request[Built])`` is answered by a ``Built``.
 
-    reply_type: ClassVar[type[Reply]]
+    reply_type: a record, or a type of values that JSON can represent; NoneType for a request that is done and tells nothing.
+    """
+
+    reply_type: ClassVar[Any]
 
     def __init_subclass__(cls) -> None:
         (base,) = cls.__orig_bases__  # type: ignore[attr-defined]  # set by Generic
@@ -89,31 +85,31 @@ class MessageError(ValueError):
 
 def encode_hello(hello: Hello) -> bytes:
     """The line of a hello."""
-    return _line(asdict(hello))
+    return _line(_plain(hello))
 
 
 def encode_request(number: int, request: Request[Any]) -> bytes:
     """The line of a request. Raises MessageError when JSON cannot represent a field."""
-    return _line({"id": number, "ask": type(request).__name__, **to_plain(request)})
+    return _line({"id": number, "ask": type(request).__name__, **_plain(request)})
 
 
-def encode_reply(number: int, reply: Reply | Refusal) -> bytes:
-    """The line of a reply or of a refusal. Raises MessageError when JSON cannot represent a field."""
-    if isinstance(reply, Refusal):
-        return _line({"id": number, "error": asdict(reply)})
-    return _line({"id": number, "reply": type(reply).__name__, **to_plain(reply)})
+def encode_reply(number: int, reply: object) -> bytes:
+    """The line of a reply, or of a Refusal. Raises MessageError when JSON cannot represent a field."""
+    return _line({"id": number, "error" if isinstance(reply, Refusal) else "reply": reply})
 
 
-def to_plain(message: Any) -> Message:
-    """The fields of a message; nested records become dictionaries."""
-    return asdict(message)
+def _plain(record: Any) -> Message:
+    """The fields of a record, which json converts further. Any: what json cannot convert itself."""
+    if not is_dataclass(record):
+        raise TypeError(f"a {type(record).__name__} is no JSON value")
+    return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
 def _line(message: Message) -> bytes:
     try:
-        return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+        return json.dumps(message, default=_plain, separators=(",", ":")).encode() + b"\n"
     except (TypeError, ValueError) as error:
-        name = message.get("ask") or message.get("reply") or "a message"
+        name = message.get("ask") or type(message.get("reply")).__name__
         raise MessageError(f"{name} cannot be written as JSON: {error}", message.get("id")) from None
 
 
@@ -143,22 +139,17 @@ def decode_request(line: bytes) -> tuple[int, Request[Any]]:
     kind = REQUESTS.get(name) if isinstance(name, str) else None
     if kind is None:
         raise MessageError(f"a worker cannot be asked {name!r}", number)
-    return number, _fields(kind, message, number)
+    return number, _decoded(kind, message, number)
 
 
-def decode_reply(line: bytes) -> tuple[int, Reply | Refusal]:
-    """(number, reply) of a line. Raises MessageError."""
+def decode_reply(line: bytes, kind: Any) -> tuple[int, Any]:
+    """(number, reply or Refusal) of a line. kind: ``reply_type`` of the request. Raises MessageError."""
     message, number = _numbered(line)
-    if "error" in message:
-        error = message.pop("error")
-        if message:
-            raise MessageError(f"an error has no field {', '.join(map(repr, message))}", number)
-        return number, _fields(Refusal, error, number)
-    name = message.pop("reply", None)
-    kind = REPLIES.get(name) if isinstance(name, str) else None
-    if kind is None:
-        raise MessageError(f"there is no reply {name!r}", number)
-    return number, _fields(kind, message, number)
+    if set(message) == {"error"}:
+        return number, _decoded(Refusal, message["error"], number)
+    if set(message) != {"reply"}:
+        raise MessageError("it has no reply or error, or something beside it", number)
+    return number, _decoded(kind, message["reply"], number)
 
 
 def _object(line: bytes) -> Message:
@@ -182,9 +173,10 @@ def _numbered(line: bytes) -> tuple[Message, int]:
 Record = TypeVar("Record")
 
 
-def _fields(kind: type[Record], values: Any, number: int) -> Record:
+def _decoded(kind: Any, value: Any, number: int) -> Any:
+    """A value of this type. Any: a type, and what JSON says."""
     try:
-        return from_plain(kind, values, kind.__name__)
+        return _value(kind, value, _name(kind))
     except MessageError as error:
         raise MessageError(str(error), number) from None
 

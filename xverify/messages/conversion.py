@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .codec import Reply, Request
+from .codec import Request
 
 
 @dataclass(frozen=True)
-class Converted(Reply):
-    """says: which converter did it, with its version and settings, as a phrase."""
-
-    says: str
-
-
-@dataclass(frozen=True)
-class Convert(Request[Converted]):
+class Convert(Request[str]):
     """Do one step of a conversion, and write its result to ``path``.
+
+    The reply tells which converter did it, with its version and settings, as a phrase.
 
     to: the target, by the name of its file in xverify/converters/. method: the method of its class that does this step.
     inputs: an array file of input cases. names, outputs: the names of inputs and outputs, in the order of the spec.

@@ -7,18 +7,11 @@ from dataclasses import dataclass, field
 from ..framework.modelfile import Signature
 from ..results.precision import Precision
 from ..weights.stored import BatchNorm
-from .codec import Reply, Request
+from .codec import Request
 
 
 @dataclass(frozen=True)
-class SignatureRead(Reply):
-    """signature: the inputs and outputs of the file."""
-
-    signature: Signature
-
-
-@dataclass(frozen=True)
-class ReadSignature(Request[SignatureRead]):
+class ReadSignature(Request[Signature]):
     """Read the signature of the file that ``Build`` opened.
 
     When ``Build`` named no inputs, the inputs and outputs of later requests are those of the signature.
@@ -26,7 +19,7 @@ class ReadSignature(Request[SignatureRead]):
 
 
 @dataclass(frozen=True)
-class WeightsRead(Reply):
+class WeightsRead:
     """The weights were written; the fields are those of ``weights.stored.Stored``."""
 
     norms: tuple[BatchNorm, ...]
@@ -42,7 +35,7 @@ class ReadWeights(Request[WeightsRead]):
 
 
 @dataclass(frozen=True)
-class Computed(Reply):
+class Computed:
     """The outputs were computed.
 
     shapes: "case/name" -> shape of this output.
@@ -84,24 +77,10 @@ class Compute(Request[Computed]):
 
 
 @dataclass(frozen=True)
-class RandomOperatorsFound(Reply):
-    """operators: each with its place in the file, in words."""
-
-    operators: tuple[str, ...]
+class FindRandomOperators(Request[tuple[str, ...]]):
+    """Find the operators that draw random numbers, each with its place in the file, in words."""
 
 
 @dataclass(frozen=True)
-class FindRandomOperators(Request[RandomOperatorsFound]):
-    """Find the operators that draw random numbers, in the file that ``Build`` opened."""
-
-
-@dataclass(frozen=True)
-class PrecisionRead(Reply):
-    """precision: that of the file's weights and arithmetic, as far as its format tells."""
-
-    precision: Precision
-
-
-@dataclass(frozen=True)
-class ReadPrecision(Request[PrecisionRead]):
-    """Find the precision of the file that ``Build`` opened."""
+class ReadPrecision(Request[Precision]):
+    """Find the precision of the weights and the arithmetic of the file that ``Build`` opened, as far as its format tells."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..results.precision import LayerCost, Precision
-from .codec import Reply, Request
-from .reference import Replayed
+from ..verdict.findings import ReplayReport
+from .codec import Request
 
 
 @dataclass(frozen=True)
-class NodesCaptured(Reply):
+class NodesCaptured:
     """The values of the graph were written.
 
     files: name of a value -> file name in the folder. left_out: why values are missing; "" when all are there.
@@ -35,7 +35,7 @@ class CaptureNodes(Request[NodesCaptured]):
 
 
 @dataclass(frozen=True)
-class GraphDescribed(Reply):
+class GraphDescribed:
     """What the graph tells about itself.
 
     vocabulary: input of ids -> number of rows of the table that they select from.
@@ -68,7 +68,7 @@ class Hidden:
 
 
 @dataclass(frozen=True)
-class GraphEvaluated(Reply):
+class GraphEvaluated:
     """The outputs were computed.
 
     cases: number of cases, the first ones, that were computed.
@@ -109,7 +109,7 @@ class EvaluateGraph(Request[GraphEvaluated]):
 
 
 @dataclass(frozen=True)
-class ReplayGraph(Request[Replayed]):
+class ReplayGraph(Request[ReplayReport]):
     """Compute every node again in float64 from the values that a runtime gave it.
 
     file: ONNX file. inputs, case: what the runtime computed on.
@@ -127,15 +127,10 @@ class ReplayGraph(Request[Replayed]):
 
 
 @dataclass(frozen=True)
-class BranchesTaken(Reply):
-    """taken: whether a file was written; False when the graph has no branches."""
-
-    taken: bool
-
-
-@dataclass(frozen=True)
-class TakeBranches(Request[BranchesTaken]):
+class TakeBranches(Request[bool]):
     """Write an ONNX file into ``path`` that has, in the place of each If, the branch that one case takes.
+
+    The reply tells whether a file was written: none is when the graph has no branches.
 
     file: ONNX file. inputs, case: what the branches are taken for.
     """
@@ -147,15 +142,10 @@ class TakeBranches(Request[BranchesTaken]):
 
 
 @dataclass(frozen=True)
-class DivergenceFound(Reply):
-    """sentences: where the file begins to compute something else; none where that is not found."""
-
-    sentences: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class FindDivergence(Request[DivergenceFound]):
+class FindDivergence(Request[tuple[str, ...]]):
     """Find the first node of an ONNX file whose value another ONNX file, the reference, does not have, both in float64.
+
+    The reply has sentences on where the file begins to compute something else; none where that is not found.
 
     inputs, reference_inputs: the same input cases as an array file of each. case: index of the case.
     outputs: name of an output of the reference -> its name in the file.
@@ -173,7 +163,7 @@ class FindDivergence(Request[DivergenceFound]):
 
 
 @dataclass(frozen=True)
-class RoundingEvaluated(Reply):
+class RoundingEvaluated:
     """The changes of the outputs by rounding were computed.
 
     clipped: "case/node" -> share of the power of what a node quantises that lies outside of its range; only those above 0.
@@ -206,7 +196,7 @@ class EvaluateRounding(Request[RoundingEvaluated]):
 
 
 @dataclass(frozen=True)
-class LayersRanked(Reply):
+class LayersRanked:
     """The layers of a quantised file by what they cost; see ``results.precision.Quantisation``."""
 
     layers: tuple[LayerCost, ...]
@@ -232,7 +222,7 @@ class RankLayers(Request[LayersRanked]):
 
 
 @dataclass(frozen=True)
-class RoundedWeightsCompared(Reply):
+class RoundedWeightsCompared:
     """The weights of a file in lower precision that are not the reference's.
 
     sentences: one about each weight that differs by more than rounding to a floating-point type explains.
@@ -256,7 +246,7 @@ class CompareRoundedWeights(Request[RoundedWeightsCompared]):
 
 
 @dataclass(frozen=True)
-class WeightsCompared(Reply):
+class WeightsCompared:
     """sentences: one about each constant that has the name of a weight, and other values.
 
     known: number of weights. named: number of those of which a constant has the name and shape.

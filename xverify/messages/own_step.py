@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..verdict.own_step import OwnStepTruth
-from .codec import Reply, Request
+from .codec import Request
 from .training import PrepareTraining as _PrepareTraining
 from .training import TrainingPrepared
 
@@ -18,7 +18,7 @@ class PrepareOwnStep(Request[TrainingPrepared]):
 
 
 @dataclass(frozen=True)
-class OwnStepsTaken(Reply):
+class OwnStepsTaken:
     """Some steps were made. losses: of each step, by name. optimizers: parameter -> name of the optimizer that updated it."""
 
     losses: tuple[dict[str, float], ...]
@@ -39,15 +39,10 @@ class TakeOwnSteps(Request[OwnStepsTaken]):
 
 
 @dataclass(frozen=True)
-class OwnTrajectory(Reply):
-    """weights: the file of the weights before each step."""
-
-    weights: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class TrainOwnSteps(Request[OwnTrajectory]):
+class TrainOwnSteps(Request[tuple[str, ...]]):
     """Train the reference from the weights of a file, and write the weights before each step into a folder.
+
+    The reply has the file of the weights before each step.
 
     inputs: an array file of batches.
     """
@@ -59,7 +54,7 @@ class TrainOwnSteps(Request[OwnTrajectory]):
 
 
 @dataclass(frozen=True)
-class OwnTruthComputed(Reply):
+class OwnTruthComputed:
     """truths: of every step. random: where two runs of one step differ; "" when they do not."""
 
     truths: tuple[OwnStepTruth, ...]
@@ -83,15 +78,10 @@ class ComputeOwnTruth(Request[OwnTruthComputed]):
 
 
 @dataclass(frozen=True)
-class OwnVariantWritten(Reply):
-    """exists: whether an optimizer of the step has a known variant."""
-
-    exists: bool
-
-
-@dataclass(frozen=True)
-class WriteOwnVariant(Request[OwnVariantWritten]):
+class WriteOwnVariant(Request[bool]):
     """Make the reference's steps in float64 with the known variant of its optimizers; see replay.own_mistakes.write_variant.
+
+    The reply tells whether an optimizer of the step has a known variant.
 
     seed, once: as in ComputeOwnTruth.
     """
@@ -104,19 +94,11 @@ class WriteOwnVariant(Request[OwnVariantWritten]):
 
 
 @dataclass(frozen=True)
-class OwnStepExplained(Reply):
-    """What a step does instead.
-
-    says: "" when no known mistake does it. difference: the name of a known difference of frameworks; "" for a mistake.
-    """
-
-    says: str
-    difference: str
-
-
-@dataclass(frozen=True)
-class ExplainOwnStep(Request[OwnStepExplained]):
+class ExplainOwnStep(Request[tuple[str, str]]):
     """Find the known mistake with which the reference's step does what a port does.
+
+    The reply is (a clause for the report, the name of a known difference of frameworks); the first is "" when no known mistake does
+    it, and the second is "" for a mistake.
 
     weights: of the steps up to the one that differs. taken: the file of the port's steps. exact: the folder of the exact arrays.
     floors: weight -> rms of its noise, of the weights that the mistake must explain.

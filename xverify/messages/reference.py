@@ -8,12 +8,11 @@ from ..framework.adapter import Activations
 from ..framework.capture import LayerCall
 from ..verdict.findings import ReplayReport, Rounding
 from ..verdict.matching import Place
-from . import Done
-from .codec import Reply, Request
+from .codec import Request
 
 
 @dataclass(frozen=True)
-class ParametersRead(Reply):
+class ParametersRead:
     """The parameters of the function that computes the model, by position.
 
     needed, optional: those without and with a default.
@@ -31,7 +30,7 @@ class ReadParameters(Request[ParametersRead]):
 
 
 @dataclass(frozen=True)
-class NameTensors(Request[Done]):
+class NameTensors(Request[None]):
     """Name the inputs and outputs of the model, where they were not known when it was built: name -> layout, as in ``Build``."""
 
     inputs: dict[str, str | None]
@@ -39,7 +38,7 @@ class NameTensors(Request[Done]):
 
 
 @dataclass(frozen=True)
-class Calibrate(Request[Done]):
+class Calibrate(Request[None]):
     """Set the batch-norm statistics to those of the first input cases.
 
     path: an array file of input cases.
@@ -51,14 +50,7 @@ class Calibrate(Request[Done]):
 
 
 @dataclass(frozen=True)
-class ActivationsSized(Reply):
-    """The sizes of the activations of a pass."""
-
-    sizes: Activations
-
-
-@dataclass(frozen=True)
-class SizeActivations(Request[ActivationsSized]):
+class SizeActivations(Request[Activations]):
     """Tell the sizes of the activations of a pass on the first case of ``inputs``, without computing it.
 
     It is refused where they cannot be known without the values.
@@ -71,7 +63,7 @@ class SizeActivations(Request[ActivationsSized]):
 
 
 @dataclass(frozen=True)
-class ComputeWeights(Request[Done]):
+class ComputeWeights(Request[None]):
     """Write the weights that the model computes from others to ``path``: in float64 from these weights, and rounded once.
 
     weights: array file.
@@ -82,16 +74,9 @@ class ComputeWeights(Request[Done]):
 
 
 @dataclass(frozen=True)
-class Exported(Reply):
-    """instead: why the usual exporter could not make the export; "" when it did."""
-
-    instead: str
-
-
-@dataclass(frozen=True)
-class Export(Request[Exported]):
+class Export(Request[str]):
     """Write the model as ONNX to ``path``, traced on the first case of ``inputs``. Its weights are changed, so they must be
-    loaded again.
+    loaded again. The reply tells why the usual exporter could not make the export; "" when it did.
 
     weights: whether the file holds weights. Without them, a weight is an input of the graph, or an initializer with other values.
     """
@@ -102,15 +87,8 @@ class Export(Request[Exported]):
 
 
 @dataclass(frozen=True)
-class UnusedFound(Reply):
-    """names: the canonical names of the weights on which no output depends."""
-
-    names: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class FindUnused(Request[UnusedFound]):
-    """Find out on which of these weights no output of the first case depends. All weights must be loaded again afterwards.
+class FindUnused(Request[tuple[str, ...]]):
+    """Find the weights, of these, on which no output of the first case depends. All weights must be loaded again afterwards.
 
     inputs: array file of the input cases.
     names: canonical names.
@@ -121,15 +99,10 @@ class FindUnused(Request[UnusedFound]):
 
 
 @dataclass(frozen=True)
-class Evaluated(Reply):
-    """shapes: "case/name" -> shape of this output."""
-
-    shapes: dict[str, tuple[int, ...]]
-
-
-@dataclass(frozen=True)
-class Evaluate(Request[Evaluated]):
+class Evaluate(Request[dict[str, tuple[int, ...]]]):
     """Compute the outputs of every case without timing, and write them to ``path``.
+
+    The reply has the shape of every output: "case/name" -> shape.
 
     inputs, weights: array files.
     float64: whether to convert weights and inputs to float64 first.
@@ -146,26 +119,12 @@ class Evaluate(Request[Evaluated]):
 
 
 @dataclass(frozen=True)
-class LayersListed(Reply):
-    """layers: canonical names, in the order of their definition."""
-
-    layers: tuple[str, ...]
+class ListLayers(Request[tuple[str, ...]]):
+    """List the layers that a replay compares, by canonical names in the order of their definition."""
 
 
 @dataclass(frozen=True)
-class ListLayers(Request[LayersListed]):
-    """List the layers that a replay compares."""
-
-
-@dataclass(frozen=True)
-class LayersOrdered(Reply):
-    """order: the layers in the order of their first call."""
-
-    order: tuple[Place, ...]
-
-
-@dataclass(frozen=True)
-class LayerOrder(Request[LayersOrdered]):
+class LayerOrder(Request[tuple[Place, ...]]):
     """Find the order in which layers are first called on the first case."""
 
     inputs: str
@@ -174,7 +133,7 @@ class LayerOrder(Request[LayersOrdered]):
 
 
 @dataclass(frozen=True)
-class FloorsMeasured(Reply):
+class FloorsMeasured:
     """The noise of the outputs was measured.
 
     untested, tested: weights and constants in which a fault would not, and would, be visible on the first case.
@@ -205,7 +164,7 @@ class NoiseFloors(Request[FloorsMeasured]):
 
 
 @dataclass(frozen=True)
-class MeasureRoundings(Request[Done]):
+class MeasureRoundings(Request[None]):
     """Compute the outputs of every case in float64, with and without these roundings of layers, and write their changes.
 
     path: gets the change of every value, and the share of values that change of outputs that are whole numbers.
@@ -219,14 +178,7 @@ class MeasureRoundings(Request[Done]):
 
 
 @dataclass(frozen=True)
-class Replayed(Reply):
-    """report: the report of the replay."""
-
-    report: ReplayReport
-
-
-@dataclass(frozen=True)
-class Replay(Request[Replayed]):
+class Replay(Request[ReplayReport]):
     """Replay the capture of another framework on this case.
 
     folder: folder of the captured arrays.
@@ -267,19 +219,12 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class FaultsListed(Reply):
-    """faults: all faults, in the order of the layers."""
-
-    faults: tuple[Fault, ...]
+class ListFaults(Request[tuple[Fault, ...]]):
+    """List every fault of the catalogue that a layer of this model can have, in the order of the layers."""
 
 
 @dataclass(frozen=True)
-class ListFaults(Request[FaultsListed]):
-    """List every fault of the catalogue that a layer of this model can have."""
-
-
-@dataclass(frozen=True)
-class PlantFault(Request[Done]):
+class PlantFault(Request[None]):
     """Make a layer of the model faulty; a fault that was planted before is removed. index: see ``Fault``."""
 
     layer: str
@@ -287,12 +232,12 @@ class PlantFault(Request[Done]):
 
 
 @dataclass(frozen=True)
-class RemoveFault(Request[Done]):
+class RemoveFault(Request[None]):
     """Remove the fault that is planted, if one is."""
 
 
 @dataclass(frozen=True)
-class FaultyCalls(Request[Done]):
+class FaultyCalls(Request[None]):
     """Compute what a layer with a fault returns for the inputs that another framework gave it, and write it into an array file.
 
     layer, index: see ``Fault``.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .codec import Reply, Request
+from .codec import Request
 
 
 @dataclass(frozen=True)
-class Repeated(Reply):
+class Repeated:
     """How two passes on one input compare.
 
     place: the first layer, or the glue code between two layers, in which they differ; "" when they agree.
@@ -51,7 +51,7 @@ class Repeat(Request[Repeated]):
 
 
 @dataclass(frozen=True)
-class BuiltAgain(Reply):
+class BuiltAgain:
     """How two builds compare.
 
     brought: canonical names of the weights that are the same in both, and that no constant initialiser explains.
@@ -83,15 +83,10 @@ class BuildAgain(Request[BuiltAgain]):
 
 
 @dataclass(frozen=True)
-class CalledAsUser(Reply):
-    """called: whether users call the model in another way than xverify does, and the call returned."""
-
-    called: bool
-
-
-@dataclass(frozen=True)
-class CallAsUser(Request[CalledAsUser]):
+class CallAsUser(Request[bool]):
     """Call the model once on this case as its users do, and write the outputs to ``path``.
+
+    The reply tells whether users call the model in another way than xverify does, and the call returned.
 
     The call may change running statistics, so nothing may be captured after it.
     """

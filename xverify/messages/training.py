@@ -9,8 +9,7 @@ from ..framework.dropout import DropoutCall, DropoutLayer
 from ..verdict.findings import ReplayReport, StepTruth
 from ..workload.losses import Objective
 from ..workload.optimizers import Optimizer
-from . import Done
-from .codec import Reply, Request
+from .codec import Request
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class TrainingState:
 
 
 @dataclass(frozen=True)
-class TrainingPrepared(Reply):
+class TrainingPrepared:
     """The model can be trained, and has made two steps.
 
     first_step_seconds, second_step_seconds: duration of each of the two steps.
@@ -66,21 +65,14 @@ class PrepareTraining(Request[TrainingPrepared]):
 
 
 @dataclass(frozen=True)
-class SetState(Request[Done]):
+class SetState(Request[None]):
     """Set the weights, running statistics and optimizer state of the model to this state."""
 
     state: TrainingState
 
 
 @dataclass(frozen=True)
-class StateSaved(Reply):
-    """state: the saved state."""
-
-    state: TrainingState
-
-
-@dataclass(frozen=True)
-class SaveState(Request[StateSaved]):
+class SaveState(Request[TrainingState]):
     """Write the present state of the model into two array files."""
 
     weights: str
@@ -111,7 +103,7 @@ class Scaling:
 
 
 @dataclass(frozen=True)
-class StepTaken(Reply):
+class StepTaken:
     """One step was made.
 
     loss: loss of the pass that computed the gradients.
@@ -145,7 +137,7 @@ class TrainingStep(Request[StepTaken]):
 
 
 @dataclass(frozen=True)
-class ApplyGradients(Request[Done]):
+class ApplyGradients(Request[None]):
     """Make one update with these gradients from this state, without computing a forward or backward pass.
 
     gradients: an array file by canonical names.
@@ -158,22 +150,15 @@ class ApplyGradients(Request[Done]):
 
 
 @dataclass(frozen=True)
-class PlantMistake(Request[Done]):
+class PlantMistake(Request[None]):
     """Plant a mistake in the training permanently. plant: a name in ``worker.mistakes.PLANTS``."""
 
     plant: str
 
 
 @dataclass(frozen=True)
-class CurveDrawn(Reply):
-    """losses: the loss of each step; the last one may be infinite or NaN."""
-
-    losses: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class LossCurve(Request[CurveDrawn]):
-    """Make this number of steps from this state. It stops at a loss that is not finite.
+class LossCurve(Request[tuple[float, ...]]):
+    """Make this number of steps from this state. The reply has the loss of each; it stops at one that is not finite.
 
     order: the index of the batch of each step; () takes one batch after another.
     """
@@ -184,15 +169,8 @@ class LossCurve(Request[CurveDrawn]):
 
 
 @dataclass(frozen=True)
-class StatesSaved(Reply):
-    """states: the state before each requested step."""
-
-    states: tuple[TrainingState, ...]
-
-
-@dataclass(frozen=True)
-class Trajectory(Request[StatesSaved]):
-    """Train from this state, and save some states into a folder.
+class Trajectory(Request[tuple[TrainingState, ...]]):
+    """Train from this state, and save some states into a folder, which the reply has.
 
     at: numbers of the steps before which the state is saved.
     """
@@ -203,7 +181,7 @@ class Trajectory(Request[StatesSaved]):
 
 
 @dataclass(frozen=True)
-class TrainingCaptured(Reply):
+class TrainingCaptured:
     """The capture of one forward and backward pass. The fields are those of ``Captured``.
 
     loss: its value. loss_scale: what it was multiplied by; the gradients have been divided by it.
@@ -229,7 +207,7 @@ class CaptureTraining(Request[TrainingCaptured]):
 
 
 @dataclass(frozen=True)
-class TruthComputed(Reply):
+class TruthComputed:
     """The exact values and noise floors of a training step. Its arrays are in the file of the request.
 
     loss: the loss as a sum of named losses; None when it is another one.
@@ -262,7 +240,7 @@ class TrainingTruth(Request[TruthComputed]):
 
 
 @dataclass(frozen=True)
-class GradientFloors(Request[Done]):
+class GradientFloors(Request[None]):
     """Measure how much the gradients of a step change under rounding that is ``times`` as large as that of the precision.
 
     path: the file for the results: parameter -> rms of the change of each value of its gradient. masks: as in ``TrainingTruth``.
@@ -279,7 +257,7 @@ class GradientFloors(Request[Done]):
 
 
 @dataclass(frozen=True)
-class DropoutsListed(Reply):
+class DropoutsListed:
     """The dropout layers of a model, and their calls in one forward pass."""
 
     layers: tuple[DropoutLayer, ...]
@@ -292,15 +270,10 @@ class ListDropouts(Request[DropoutsListed]):
 
 
 @dataclass(frozen=True)
-class MaskedPassMade(Reply):
-    """loss: of the pass."""
-
-    loss: float
-
-
-@dataclass(frozen=True)
-class MaskedPass(Request[MaskedPassMade]):
+class MaskedPass(Request[float]):
     """Make one eager forward and backward pass from this state, in which dropout layers multiply by given masks.
+
+    The reply is its loss.
 
     masks: an array file (framework.dropout.mask_key), in the framework's own layout.
     path: the file for the results "gradient/name".
@@ -313,16 +286,11 @@ class MaskedPass(Request[MaskedPassMade]):
 
 
 @dataclass(frozen=True)
-class TrainingReplayed(Reply):
-    """forward, backward: the report of each pass."""
+class ReplayTraining(Request[tuple[ReplayReport, ReplayReport]]):
+    """Replay the capture of a training step. The reply is (forward report, backward report).
 
-    forward: ReplayReport
-    backward: ReplayReport
-
-
-@dataclass(frozen=True)
-class ReplayTraining(Request[TrainingReplayed]):
-    """Replay the capture of a training step. folder, records, channels_last, loss_scale: see ``TrainingCaptured``."""
+    folder, records, channels_last, loss_scale: see ``TrainingCaptured``.
+    """
 
     state: TrainingState
     inputs: str

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .codec import Reply, Request
+from .codec import Request
 from .files import WeightsRead
 
 
 @dataclass(frozen=True)
-class FileDone(Reply):
+class FileDone:
     """refused: why the weight file cannot be read or written; None when it was.
 
     disk: what the system or a library of files says about a file that cannot be written.

@@ -145,7 +145,8 @@ class _Pair:
         """Every fault of the catalogue that a layer of the port can have."""
         if self.replaced is not None:
             return self.replaced.faults()
-        return list(self.port.ask(messages_reference.ListFaults()).faults)
+        found = self.port.ask(messages_reference.ListFaults())
+        return list(found)
 
     def trial(self, fault: Fault) -> Trial:
         """Plant one fault, in place of any earlier one, and judge the port. Raises NotPlanted where that is not possible."""

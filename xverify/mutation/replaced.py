@@ -36,7 +36,7 @@ class ReplacedCalls:
 
     def faults(self) -> list[Fault]:
         """Every fault of the catalogue, for the layers of the port that can be captured. Raises Unsupported where none can be."""
-        known = self.replay.process.worker.ask(ListFaults()).faults
+        known = self.replay.process.worker.ask(ListFaults())
         self.clean = self.replay.capture(self.port, self.port.folder / "clean-layers")
         called = {record.name for record in self.clean.reply.records if record.outputs}
         found = [fault for fault in known if fault.layer in called]

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any
 
 import psutil
 
@@ -19,7 +19,7 @@ from ..environments import store as environments
 from ..errors import Crashed, Failed, NotInstalled, SubjectError, TimedOut, Unsupported
 from ..framework.adapter import Framework
 from ..messages import Block, Start, Started, Stop, cgroup, codec, lifeline, limits
-from ..messages.codec import MessageError, Refusal, Reply, ReplyType, Request
+from ..messages.codec import MessageError, Refusal, ReplyType, Request
 from . import memory
 from .command import same_interpreter, worker_command
 from .doing import doing_for
@@ -244,14 +244,12 @@ class Worker:
         deadline = time.monotonic() + self.timeout
         self._send(line, doing)
         timed = isinstance(request, Block)
-        reply = self._reply(self._next_line(deadline, doing, silent=timed), doing)
+        reply = self._reply(self._next_line(deadline, doing, silent=timed), request.reply_type, doing)
         if isinstance(reply, Refusal):
             hint = limits.hint(self.memory, reply.reason, kills=self._kills())
             raise _STATUS.get(reply.status, Failed)(reply.reason + hint)
-        if type(reply) is not request.reply_type:
-            expected, got = request.reply_type.__name__, type(reply).__name__
-            raise self._broken(f"answered {got!r} while {doing}, where {expected!r} is the reply")
-        return cast(ReplyType, reply)
+        answer: ReplyType = reply
+        return answer
 
     def _send(self, line: bytes, doing: str) -> None:
         """Write a request to the pipe. Raises SubjectError when the worker has ended, or does not read a long one in time."""
@@ -285,15 +283,20 @@ class Worker:
             raise self._death(doing)
         raise self._broken(f"sent {_shown(line)} before {doing}, without being asked, which is not the protocol")
 
-    def _reply(self, line: bytes, doing: str) -> Reply | Refusal:
-        """The reply in a line. Raises Crashed when the line is no reply, or no reply to the last request."""
+    def _reply(self, line: bytes, kind: Any, doing: str) -> Any:
+        """The reply in a line. kind: its type. Raises Crashed when the line is no reply, or no reply to the last request."""
         try:
-            number, reply = codec.decode_reply(line)
+            number, reply = codec.decode_reply(line, kind)
         except MessageError as error:
-            raise self._broken(f"answered {_shown(line)} while {doing}, which is not the protocol: {error}") from None
-        if number != self.asked:
-            raise self._broken(f"sent a reply of number {number} to request number {self.asked}, while {doing}")
-        return reply
+            if error.number in (None, self.asked):
+                says = f"answered {_shown(line)} while {doing}, which is not the protocol: {error}"
+                raise self._broken(says) from None
+            wrong = error.number
+        else:
+            if number == self.asked:
+                return reply
+            wrong = number
+        raise self._broken(f"sent a reply of number {wrong} to request number {self.asked}, while {doing}")
 
     def _broken(self, reason: str) -> Crashed:
         """Kill a worker that breaks the protocol, because its further replies cannot be trusted. Returns the error to raise."""

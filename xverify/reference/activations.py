@@ -16,7 +16,7 @@ def of_items(process: ReferenceProcess, prepared: Prepared) -> Activations | Non
     """
     question = messages_reference.SizeActivations(inputs=str(prepared.few_inputs), training=process.request.trains)
     try:
-        return process.worker.ask(question).sizes
+        return process.worker.ask(question)
     except (Crashed, TimedOut):
         raise
     except SubjectError:

@@ -69,7 +69,7 @@ class ReferenceProcess:
 
     def layers(self) -> tuple[str, ...]:
         """The canonical layers, in the order of their definition; none of a reference that cannot judge layers."""
-        return tuple(self.worker.ask(messages_reference.ListLayers()).layers) if self.replays else ()
+        return self.worker.ask(messages_reference.ListLayers()) if self.replays else ()
 
     def phase(self, doing: str) -> None:
         """Report to the listener what the reference does."""
@@ -326,7 +326,7 @@ def _export(process: ReferenceProcess, prepared: Prepared) -> Export:
 
     path, outside = process.space / "model.onnx", 4 * prepared.sizes()[1] > MOST_INSIDE
     question = messages_reference.Export(inputs=str(prepared.inputs), path=str(path), weights=not outside)
-    instead = process.worker.ask(question).instead
+    instead = process.worker.ask(question)
     model = onnx.load(path, load_external_data=False)
     weights = npz.OnDisk(prepared.weights)
     if outside:
@@ -354,7 +354,7 @@ def _unused(process: ReferenceProcess, prepared: Prepared, absent: Iterable[str]
     if not names:
         return ()
     question = messages_reference.FindUnused(inputs=str(prepared.inputs), names=names)
-    return tuple(process.worker.ask(question).names)
+    return process.worker.ask(question)
 
 
 def build_question(

@@ -113,7 +113,7 @@ class LayerReplay:
         question = messages_reference.LayerOrder(
             inputs=str(captured.inputs), weights=str(prepared.weights), seed=process.request.seed
         )
-        mine = process.worker.ask(question).order
+        mine = process.worker.ask(question)
 
         def shape(file: str) -> tuple[int, ...]:
             found: tuple[int, ...] = np.load(captured.folder / file, mmap_mode="r").shape
@@ -155,4 +155,4 @@ class LayerReplay:
             # After an error of the framework, layers were not called for another reason.
             watched=() if captured.reply.broken else tuple(canonical.get(own, own) for own in captured.reply.kinds),
         )
-        return self.process.worker.ask(question).report
+        return self.process.worker.ask(question)

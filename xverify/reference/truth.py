@@ -267,7 +267,7 @@ def _outputs(
     question = messages_reference.Evaluate(
         inputs=str(inputs), path=str(path), weights=str(weights), float64=name == "float64", state=dict(process.state)
     )
-    shapes = process.worker.ask(question).shapes
+    shapes = process.worker.ask(question)
     return npz.OnDisk(path), {key: tuple(shape) for key, shape in shapes.items()}
 
 

@@ -87,7 +87,7 @@ def band(
     """
     request, worker = process.request, process.worker
     assert request.optimizer is not None
-    losses = worker.ask(LossCurve(state=start, steps=count)).losses
+    losses = worker.ask(LossCurve(state=start, steps=count))
     last = len(losses) - 1
     if not math.isfinite(losses[last]):
         where = where_it_diverges(worker, last)
@@ -106,7 +106,7 @@ def band(
         replicas.append(TrainingState(weights=str(path), optimizer_state=start.optimizer_state, steps=start.steps))
     found = Band(losses, spread=SPREADS[precision], batches=request.cases)
     for steps in dict.fromkeys((min(FIRST, count), count)):
-        others = [worker.ask(LossCurve(state=each, steps=steps)).losses for each in replicas]
+        others = [worker.ask(LossCurve(state=each, steps=steps)) for each in replicas]
         columns = list(zip(losses, *others))
         low, high = (tuple(end(column) for column in columns) for end in (min, max))
         found = replace(found, low=low, high=high)

@@ -19,7 +19,7 @@ def where_it_diverges(worker: Worker, start: TrainingState, step: int, inputs: P
     folder = worker.folder / "diverged"
     folder.mkdir(exist_ok=True)
     try:
-        states = worker.ask(Trajectory(state=start, at=(step,), folder=str(folder))).states
+        states = worker.ask(Trajectory(state=start, at=(step,), folder=str(folder)))
         captured = worker.ask(CaptureTraining(state=states[-1], inputs=str(inputs), folder=str(folder), wanted=layers))
     except SubjectError as error:
         return f" (after step {step - 1}: {error})"

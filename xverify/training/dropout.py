@@ -240,7 +240,7 @@ class DropoutComparison:
         path.unlink(missing_ok=True)  # a file that is mapped keeps its content
         npz.save_file(dict(masks), given)
         question = MaskedPass(state=self.states[index], case=self._case(index), masks=str(given), path=str(path))
-        return learner.worker.ask(question).loss
+        return learner.worker.ask(question)
 
     def _truth(self, index: int) -> StepTruth:
         """The exact step with masks, computed once."""

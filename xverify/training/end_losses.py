@@ -77,7 +77,7 @@ class EndLossComparison:
         """Train the reference from one seed."""
         state = TrainingState(weights=str(self._weights(seed)), optimizer_state="", steps=0)
         order = batch_order(self.steps, self.request.cases, seed)
-        losses = self.process.worker.ask(LossCurve(state=state, steps=self.steps, order=order)).losses
+        losses = self.process.worker.ask(LossCurve(state=state, steps=self.steps, order=order))
         if math.isfinite(losses[-1]):
             self.trainings.append(SeedTraining(seed, state, order, losses))
         else:
@@ -104,7 +104,7 @@ class EndLossComparison:
             self.process.listener.phase(
                 label, f"training from seed {index + 1} of {len(self.trainings)}, {self.steps} steps"
             )
-            found.append(worker.ask(LossCurve(state=each.state, steps=self.steps, order=each.order)).losses)
+            found.append(worker.ask(LossCurve(state=each.state, steps=self.steps, order=each.order)))
         judged = judge_end_losses(seeds, found, [each.losses for each in self.trainings], self.last, self.request.cases)
         says = judged.says
         if differences and judged.verdict in (EndVerdict.HIGHER, EndVerdict.LOWER):

@@ -80,7 +80,7 @@ class OwnStepParity:
             steps=1 if few else count,
             folder=str(self.space),
         )
-        self.files = self.worker.ask(question).weights
+        self.files = self.worker.ask(question)
         found = self.worker.ask(self._truth(self.space, once=few))
         self.truths = found.truths
         if found.random:
@@ -208,7 +208,7 @@ class OwnStepParity:
             question = WriteOwnVariant(
                 self.files, str(self.prepared.training), str(folder), self.request.seed, once=len(self.files) == 1
             )
-            self._variant = self.worker.ask(question).exists
+            self._variant = self.worker.ask(question)
         if not self._variant:
             return made, update, ""
         other = replace(made, exact=self._exact(folder, made.number))
@@ -230,10 +230,10 @@ class OwnStepParity:
                 optimizer=made.optimizer(weights.failing[0].name),
                 variant=variant,
             )
-            found = self.worker.ask(question)
-            if found.says and not found.difference:
-                said.append(found.says)
-            return found.says, found.difference
+            says, difference = self.worker.ask(question)
+            if says and not difference:
+                said.append(says)
+            return says, difference
 
         return explain
 

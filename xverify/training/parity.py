@@ -98,7 +98,7 @@ class TrainingParity:
             and its replicas, the reference is not trained either, and the first state alone is judged.
         Raises Failed when the reference's own loss is not finite.
         """
-        self.layers = self.worker.ask(messages_reference.ListLayers()).layers
+        self.layers = self.worker.ask(messages_reference.ListLayers())
         start = TrainingState(weights=str(self.prepared.weights), optimizer_state="", steps=0)
         self.states = (start,)
         self._phase("running twice on one input, to see whether it is random")
@@ -128,7 +128,7 @@ class TrainingParity:
         if curve:
             self._phase("its loss curve, and those of replicas whose weights differ in the last place")
             self.band = band(self.process, self.prepared, start, count, self._where_it_diverges)
-        later = self.worker.ask(Trajectory(state=start, at=STEPS[self.request.effort], folder=str(self.space))).states
+        later = self.worker.ask(Trajectory(state=start, at=STEPS[self.request.effort], folder=str(self.space)))
         self.states = (start, *later[1:])
 
     def _prepare_reference(self) -> float:
@@ -278,7 +278,7 @@ class TrainingParity:
             if isinstance(captured, str):
                 raise SubjectError(captured)
             self._phase(f"replaying the layers of {learner.label}, forward and backward")
-            reply = self.worker.ask(
+            reports = self.worker.ask(
                 ReplayTraining(
                     state=self.states[0],
                     inputs=str(self.few),
@@ -298,7 +298,7 @@ class TrainingParity:
             return tuple(checks), empty
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-        forward, backward = (summarise(each, known, learner.label) for each in (reply.forward, reply.backward))
+        forward, backward = (summarise(each, known, learner.label) for each in reports)
         return (layer_check("forward", forward), layer_check("backward", backward)), forward
 
     # -- step by step -------------------------------------------------------------------------------------------------
@@ -389,7 +389,7 @@ class TrainingParity:
         """The loss curve of a subject, from the first state."""
         count = len(self.band.losses)
         self.process.listener.phase(learner.label, f"its loss curve, {count} steps")
-        losses = learner.worker.ask(LossCurve(state=self.states[0], steps=count)).losses
+        losses = learner.worker.ask(LossCurve(state=self.states[0], steps=count))
         return judge_curve(self.band, losses, differences, lambda step: self._where_it_diverges(learner.worker, step))
 
     def _where_it_diverges(self, worker: Worker, step: int) -> str:

@@ -13,12 +13,12 @@ from ..errors import NotInstalled
 from ..framework import formats
 from ..framework.adapter import Setup, Source
 from ..framework.objective import loss_function
-from ..messages import Build, Built, DeviceMemoryRead, Digested, Done, Start, Started
+from ..messages import Build, Built, DeviceMemoryRead, Start, Started
 from ..weights import canonical, npz
 from ..weights.names import rename, rename_all
 from ..weights.proposals import Undeclared, with_proposal
 from ..workload.losses import TARGET
-from .state import Handlers, State
+from .state import State
 
 
 class Building:
@@ -26,18 +26,6 @@ class Building:
 
     def __init__(self, state: State) -> None:
         self.state = state
-
-    def handlers(self) -> Handlers:
-        """Class of request -> the method that answers it."""
-        return {
-            Start: self.start,
-            Build: self.build,
-            messages.Load: self.load,
-            messages.Digest: self.digest,
-            messages.Save: self.save,
-            messages.DeviceMemory: self.device_memory,
-            messages.ReleaseMemory: self.release_memory,
-        }
 
     def start(self, request: Start) -> Started:
         """Import the framework. Raises NotInstalled when it is absent."""
@@ -98,31 +86,29 @@ class Building:
             disk=Path(request.disk) if request.disk else None,
         )
 
-    def load(self, request: messages.Load) -> Digested:
+    def load(self, request: messages.Load) -> str:
         """Load weights. The reply has the digest of the weights that are read back out of the model."""
         # The arrays are mapped. Arrays in allocated memory would leave it free for the timed calls, which a plain script's lack.
         self.state.write_weights(self.state.model, npz.OnDisk(Path(request.path)), request.buffers)
         return self.digest(messages.Digest({}))
 
-    def digest(self, request: messages.Digest) -> Digested:
+    def digest(self, request: messages.Digest) -> str:
         """The digest of the weights that the model has now."""
         arrays = self.state.read_weights(self.state.model)
-        return Digested(canonical.digest(canonical.normal_form(arrays, request.fused_parameters)))
+        return canonical.digest(canonical.normal_form(arrays, request.fused_parameters))
 
-    def save(self, request: messages.Save) -> Done:
+    def save(self, request: messages.Save) -> None:
         """Write the weights to an array file."""
         npz.save_file(self.state.read_weights(self.state.model), Path(request.path))
-        return Done()
 
     def device_memory(self, request: messages.DeviceMemory) -> DeviceMemoryRead:
         """The memory of the device, as the framework reports it."""
         return DeviceMemoryRead(**self.state.framework.device_memory())
 
-    def release_memory(self, request: messages.ReleaseMemory) -> Done:
+    def release_memory(self, request: messages.ReleaseMemory) -> None:
         """Give free memory back to the system. After a training step it is more than half of the process's memory."""
         gc.collect()
         self.state.framework.release_memory()
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
         if trim is not None:
             trim(0)
-        return Done()

@@ -7,9 +7,9 @@ from pathlib import Path
 from ..errors import Failed, XverifyError
 from ..framework import converter
 from ..framework.converter import Job
-from ..messages.conversion import Convert, Converted
+from ..messages.conversion import Convert
 from ..weights import npz
-from .state import Handlers, State
+from .state import State
 
 LONGEST = 600  # characters of an error that a message quotes
 
@@ -20,11 +20,7 @@ class ConversionWork:
     def __init__(self, state: State) -> None:
         self.state = state
 
-    def handlers(self) -> Handlers:
-        """Class of request -> the method that answers it."""
-        return {Convert: self.convert}
-
-    def convert(self, request: Convert) -> Converted:
+    def convert(self, request: Convert) -> str:
         """Do one step. What a converter raises becomes one line."""
         state, of_model = self.state, request.source is None
         job = Job(
@@ -49,7 +45,7 @@ class ConversionWork:
             raise Failed(f"the converter to {target.title} failed: {_cause(error)}{state.place(error)}") from error
         if not job.path.exists():
             raise Failed(f"the converter to {target.title} wrote no file")
-        return Converted(says)
+        return says
 
 
 def _cause(error: Exception) -> str:

@@ -15,12 +15,9 @@ from ..messages.files import (
     Compute,
     Computed,
     FindRandomOperators,
-    PrecisionRead,
-    RandomOperatorsFound,
     ReadPrecision,
     ReadSignature,
     ReadWeights,
-    SignatureRead,
     WeightsRead,
 )
 from ..results.precision import Precision
@@ -29,7 +26,7 @@ from ..weights.canonical import Array
 from ..workload import probe
 from ..workload.keys import case_key
 from .fed import feed
-from .state import Handlers, State
+from .state import State
 
 
 class FileWork:
@@ -38,38 +35,28 @@ class FileWork:
     def __init__(self, state: State) -> None:
         self.state = state
 
-    def handlers(self) -> Handlers:
-        """Class of request -> the method that answers it."""
-        return {
-            ReadSignature: self.read_signature,
-            ReadPrecision: self.read_precision,
-            ReadWeights: self.read_weights,
-            Compute: self.compute,
-            FindRandomOperators: self.find_random_operators,
-        }
-
-    def read_signature(self, request: ReadSignature) -> SignatureRead:
+    def read_signature(self, request: ReadSignature) -> Signature:
         """Read the signature, and use its names from now on unless ``Build`` gave names."""
         state = self.state
         signature = self._format().signature(state.model)
         if not state.inputs:
             state.inputs = {tensor.name: None for tensor in signature.inputs}
             state.outputs = {tensor.name: None for tensor in signature.outputs}
-        return SignatureRead(signature)
+        return signature
 
-    def read_precision(self, request: ReadPrecision) -> PrecisionRead:
+    def read_precision(self, request: ReadPrecision) -> Precision:
         """Find the precision of the file. What cannot be found out is unknown, and no error."""
         try:
-            return PrecisionRead(self._format().precision(self.state.model))
+            return self._format().precision(self.state.model)
         except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
-            return PrecisionRead(Precision())
+            return Precision()
 
-    def find_random_operators(self, request: FindRandomOperators) -> RandomOperatorsFound:
+    def find_random_operators(self, request: FindRandomOperators) -> tuple[str, ...]:
         """Find the operators that draw random numbers. What cannot be looked through shows none."""
         try:
-            return RandomOperatorsFound(tuple(self._format().random_operators(self.state.model)))
+            return tuple(self._format().random_operators(self.state.model))
         except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
-            return RandomOperatorsFound(())
+            return ()
 
     def read_weights(self, request: ReadWeights) -> WeightsRead:
         """Write the weights of the file."""

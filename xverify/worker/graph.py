@@ -12,12 +12,10 @@ import numpy as np
 from ..errors import Failed, NotInstalled, SubjectError
 from ..framework.modelfile import ModelFile
 from ..messages.graph import (
-    BranchesTaken,
     CaptureNodes,
     CompareRoundedWeights,
     CompareWeights,
     DescribeGraph,
-    DivergenceFound,
     EvaluateGraph,
     EvaluateRounding,
     FindDivergence,
@@ -33,12 +31,11 @@ from ..messages.graph import (
     TakeBranches,
     WeightsCompared,
 )
-from ..messages.reference import Replayed
 from ..verdict.findings import ReplayReport
 from ..weights import npz
 from ..weights.canonical import Array
 from ..workload.keys import case_key
-from .state import Handlers, State
+from .state import State
 
 WITNESS = 0.5  # seconds that it may take to draw each weight anew by itself
 LEAST_CASES = 2  # a single case could not show that an output is constant
@@ -50,21 +47,6 @@ class GraphWork:
     def __init__(self, state: State) -> None:
         self.state = state
         self.graphs: dict[str, Any] = {}  # file -> graph, whose module only the worker of torch can import
-
-    def handlers(self) -> Handlers:
-        """Class of request -> the method that answers it."""
-        return {
-            CaptureNodes: self.capture,
-            DescribeGraph: self.describe,
-            EvaluateGraph: self.evaluate,
-            ReplayGraph: self.replay,
-            TakeBranches: self.take_branches,
-            EvaluateRounding: self.evaluate_rounding,
-            RankLayers: self.rank_layers,
-            CompareWeights: self.compare_weights,
-            CompareRoundedWeights: self.compare_rounded_weights,
-            FindDivergence: self.find_divergence,
-        }
 
     # -- in the worker of a runtime -----------------------------------------------------------------------------------
 
@@ -136,7 +118,7 @@ class GraphWork:
         npz.save_file(noises, Path(request.noise))
         return GraphEvaluated(done, self.state.clock() - begun, stays, None if single is None else Hidden(*single))
 
-    def replay(self, request: ReplayGraph) -> Replayed:
+    def replay(self, request: ReplayGraph) -> ReplayReport:
         """Compute every node again in float64 from the values that a runtime gave it."""
         from ..replay.graph.judge.replay import replay
 
@@ -144,16 +126,14 @@ class GraphWork:
         inputs = list(_cases(request.inputs))[request.case]
         found = replay(graph, inputs, _Files(folder, request.values), request.seed)
         compared = Counter(finding.layer for finding in found.findings)
-        return Replayed(
-            ReplayReport(
-                findings=found.findings,
-                compared=dict.fromkeys(compared, 1),
-                missing=dict.fromkeys((*found.missing, *found.unsupported), 1),
-                explained=dict(found.explained),
-            )
+        return ReplayReport(
+            findings=found.findings,
+            compared=dict.fromkeys(compared, 1),
+            missing=dict.fromkeys((*found.missing, *found.unsupported), 1),
+            explained=dict(found.explained),
         )
 
-    def find_divergence(self, request: FindDivergence) -> DivergenceFound:
+    def find_divergence(self, request: FindDivergence) -> tuple[str, ...]:
         """Find where a file begins to compute something else than a reference."""
         from ..replay.graph.explain.divergence import divergences, quantises, trace
 
@@ -161,7 +141,7 @@ class GraphWork:
         case = 0 if quantises(graph) else request.case  # a quantisation is calibrated for values of the usual size
         file = trace(graph, list(_cases(request.inputs))[case])
         reference = trace(self._graph(request.reference), list(_cases(request.reference_inputs))[case])
-        return DivergenceFound(tuple(divergences(file, reference, request.outputs, request.any_order, request.coarse)))
+        return tuple(divergences(file, reference, request.outputs, request.any_order, request.coarse))
 
     def evaluate_rounding(self, request: EvaluateRounding) -> RoundingEvaluated:
         """Compute how much rounding to a lower precision changes the outputs."""
@@ -214,7 +194,7 @@ class GraphWork:
         named = sum(name in constants and constants[name].shape == array.shape for name, array in weights.items())
         return WeightsCompared(sentences, len(weights), named, found_by_value(weights, constants))
 
-    def take_branches(self, request: TakeBranches) -> BranchesTaken:
+    def take_branches(self, request: TakeBranches) -> bool:
         """Write the file with the branches that one case takes."""
         import onnx
 
@@ -225,7 +205,7 @@ class GraphWork:
         taken = without_branches(model, str(Path(request.file).parent), inputs)
         if taken is not None:
             Path(request.path).write_bytes(taken.SerializeToString())
-        return BranchesTaken(taken is not None)
+        return taken is not None
 
     def _graph(self, file: str, data: str = "") -> Any:
         """The graph of a file, read once. Its type is not named here, because its module imports onnx and torch.

@@ -15,7 +15,7 @@ from ..messages.own_step import OwnStepsTaken
 from ..messages.training import TrainingPrepared
 from ..weights import npz
 from ..weights.canonical import Array
-from .state import Handlers, State
+from .state import State
 from .timing import time_calls
 from .training import labelled_batches
 
@@ -36,10 +36,6 @@ class OwnStepSession:
         self.state = state
         self.mode = ""
         self.batches: list[Natives] = []
-
-    def handlers(self) -> Handlers:
-        """Class of request -> the method that answers it."""
-        return {messages.PrepareOwnStep: self.prepare, messages.TakeOwnSteps: self.take}
 
     def prepare(self, request: messages.PrepareOwnStep) -> TrainingPrepared:
         """Make the step in a mode, and time two calls."""

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from ..framework.own_step import OwnStep, Step, optimizers_by_name
 from ..framework.structures import Natives
 from ..messages import own_step as messages
-from ..messages.own_step import OwnStepExplained, OwnTrajectory, OwnTruthComputed, OwnVariantWritten
+from ..messages.own_step import OwnTruthComputed
 from ..weights import npz
 from ..weights.canonical import Arrays
 from .own_step import named_batch
-from .state import Handlers, State
+from .state import State
 from .training import labelled_batches
 
 if TYPE_CHECKING:
@@ -26,22 +26,13 @@ class OwnStepReference:
     def __init__(self, state: State) -> None:
         self.state = state
 
-    def handlers(self) -> Handlers:
-        """Class of request -> the method that answers it."""
-        return {
-            messages.TrainOwnSteps: self.train,
-            messages.ComputeOwnTruth: self.truth,
-            messages.WriteOwnVariant: self.write_variant,
-            messages.ExplainOwnStep: self.explain,
-        }
-
-    def train(self, request: messages.TrainOwnSteps) -> OwnTrajectory:
+    def train(self, request: messages.TrainOwnSteps) -> tuple[str, ...]:
         """Train in float32; see replay.own_step.trajectory."""
         from ..replay import own_step
 
         batches = self._batches(request.inputs, request.steps)
         files = own_step.trajectory(self._code(), request.weights, batches, Path(request.folder))
-        return OwnTrajectory(tuple(files))
+        return tuple(files)
 
     def truth(self, request: messages.ComputeOwnTruth) -> OwnTruthComputed:
         """Make the steps in float64, and measure their noise; see replay.own_step.truths."""
@@ -54,19 +45,18 @@ class OwnStepReference:
         )
         return OwnTruthComputed(tuple(found), random)
 
-    def write_variant(self, request: messages.WriteOwnVariant) -> OwnVariantWritten:
+    def write_variant(self, request: messages.WriteOwnVariant) -> bool:
         """Make the steps with a known variant of the optimizers."""
         from ..replay import own_step
         from ..replay.explain import own_mistakes
 
         batches = self._batches(request.inputs, len(request.weights))
         repeats = 1 if request.once else own_step.REPEATS
-        written = own_mistakes.write_variant(
+        return own_mistakes.write_variant(
             self._code(), request.weights, batches, Path(request.folder), request.seed, repeats
         )
-        return OwnVariantWritten(written)
 
-    def explain(self, request: messages.ExplainOwnStep) -> OwnStepExplained:
+    def explain(self, request: messages.ExplainOwnStep) -> tuple[str, str]:
         """Find a known mistake; see replay.own_mistakes."""
         from ..replay import own_step
         from ..replay.explain import own_mistakes
@@ -84,7 +74,7 @@ class OwnStepReference:
             request.optimizer,
             request.variant,
         )
-        return OwnStepExplained(says, difference)
+        return says, difference
 
     def _batches(self, path: str, count: int) -> list[Natives]:
         """The batch of each step."""

@@ -10,29 +10,22 @@ from typing import Any
 import numpy as np
 
 from ..errors import Failed
+from ..framework.adapter import Activations
 from ..framework.capture import returned_key
-from ..messages import Done
 from ..messages import reference as messages
 from ..messages.reference import (
-    ActivationsSized,
-    Evaluated,
-    Exported,
     Fault,
-    FaultsListed,
     FloorsMeasured,
-    LayersListed,
-    LayersOrdered,
     ParametersRead,
-    Replayed,
-    UnusedFound,
 )
+from ..verdict.findings import ReplayReport
 from ..verdict.local import output_noise
 from ..verdict.matching import Place
 from ..weights import npz
 from ..weights.canonical import Array
 from ..workload.keys import case_key
 from .soundness import between
-from .state import Handlers, State
+from .state import State
 
 CALIBRATION_BATCH = 8  # least number of items: a variance of one or two values is too inaccurate
 
@@ -47,28 +40,6 @@ class ReferenceWork:
         self.state = state
         self.planted: Any = None
 
-    def handlers(self) -> Handlers:
-        """Class of request -> the method that answers it."""
-        return {
-            messages.ReadParameters: self.read_parameters,
-            messages.NameTensors: self.name_tensors,
-            messages.Calibrate: self.calibrate,
-            messages.SizeActivations: self.size_activations,
-            messages.ComputeWeights: self.compute_weights,
-            messages.Export: self.export,
-            messages.FindUnused: self.find_unused,
-            messages.Evaluate: self.evaluate,
-            messages.ListLayers: self.list_layers,
-            messages.LayerOrder: self.layer_order,
-            messages.NoiseFloors: self.noise_floors,
-            messages.MeasureRoundings: self.measure_roundings,
-            messages.Replay: self.replay,
-            messages.ListFaults: self.list_faults,
-            messages.PlantFault: self.plant_fault,
-            messages.RemoveFault: self.remove_fault,
-            messages.FaultyCalls: self.faulty_calls,
-        }
-
     def read_parameters(self, request: messages.ReadParameters) -> ParametersRead:
         """Read the names of what the model takes."""
         model = self.state.model
@@ -80,12 +51,11 @@ class ReferenceWork:
                 (needed if each.default is each.empty else optional).append(each.name)
         return ParametersRead(tuple(needed), tuple(optional), others)
 
-    def name_tensors(self, request: messages.NameTensors) -> Done:
+    def name_tensors(self, request: messages.NameTensors) -> None:
         """Name the inputs and outputs of later requests."""
         self.state.inputs, self.state.outputs = request.inputs, request.outputs
-        return Done()
 
-    def calibrate(self, request: messages.Calibrate) -> Done:
+    def calibrate(self, request: messages.Calibrate) -> None:
         """Set batch-norm statistics to those of the first cases together, which have at least CALIBRATION_BATCH items."""
         state, batch = self.state, request.batch
         arrays = npz.load_file(Path(request.path))
@@ -96,14 +66,13 @@ class ReferenceWork:
             batched = len(parts[0].shape) > 0 and parts[0].shape[0] == batch
             native.append(state.framework.to_native(np.concatenate(parts) if batched else parts[0], layout))
         state.framework.calibrate(state.model, tuple(native))
-        return Done()
 
-    def size_activations(self, request: messages.SizeActivations) -> ActivationsSized:
+    def size_activations(self, request: messages.SizeActivations) -> Activations:
         """Tell the sizes of the activations of a pass."""
         inputs = self.state.native_cases(request.inputs)[0]
-        return ActivationsSized(self.state.framework.activations(self.state.model, inputs, request.training))
+        return self.state.framework.activations(self.state.model, inputs, request.training)
 
-    def compute_weights(self, request: messages.ComputeWeights) -> Done:
+    def compute_weights(self, request: messages.ComputeWeights) -> None:
         """Write the weights that the model computes from others."""
         from ..float64.parametrized import computed
 
@@ -113,16 +82,14 @@ class ReferenceWork:
         values = [each.value().detach().numpy() for each in computed(model)]
         arrays = {name: np.asarray(value, np.float32, order="C") for name, value in zip(state.computed, values)}
         npz.save_file(arrays, Path(request.path))
-        return Done()
 
-    def export(self, request: messages.Export) -> Exported:
+    def export(self, request: messages.Export) -> str:
         """Write the model as ONNX."""
         state = self.state
         names, inputs = (list(state.inputs), list(state.outputs)), state.native_cases(request.inputs)[0]
-        exported = state.framework.export_onnx(state.model, inputs, names, Path(request.path), request.weights)
-        return Exported(exported)
+        return state.framework.export_onnx(state.model, inputs, names, Path(request.path), request.weights)
 
-    def find_unused(self, request: messages.FindUnused) -> UnusedFound:
+    def find_unused(self, request: messages.FindUnused) -> tuple[str, ...]:
         """Change the weights, all together and then each by itself, and compare the outputs to the last bit."""
         state, inputs = self.state, self.state.native_cases(request.inputs)[0]
         own = {canonical: name for name, canonical in state.canonical_names.items()}
@@ -147,10 +114,10 @@ class ReferenceWork:
 
         right = outputs()
         if same(*request.names):
-            return UnusedFound(request.names)
-        return UnusedFound(tuple(name for name in request.names if same(name)))
+            return request.names
+        return tuple(name for name in request.names if same(name))
 
-    def evaluate(self, request: messages.Evaluate) -> Evaluated:
+    def evaluate(self, request: messages.Evaluate) -> dict[str, tuple[int, ...]]:
         """Compute the outputs of every case in the framework's first mode."""
         model = self.state.float64_model() if request.float64 else self.state.model
         self.state.write_weights(model, npz.OnDisk(Path(request.weights)))
@@ -160,7 +127,7 @@ class ReferenceWork:
             if request.restore:
                 self.state.write_weights(model, npz.OnDisk(Path(request.restore)))
         npz.save_file(results, Path(request.path))
-        return Evaluated({name: array.shape for name, array in results.items()})
+        return {name: array.shape for name, array in results.items()}
 
     def _results(self, model: Any, request: messages.Evaluate) -> dict[str, Array]:
         state, framework = self.state, self.state.framework
@@ -179,21 +146,19 @@ class ReferenceWork:
 
     # -- layers -------------------------------------------------------------------------------------------------------
 
-    def list_layers(self, request: messages.ListLayers) -> LayersListed:
+    def list_layers(self, request: messages.ListLayers) -> tuple[str, ...]:
         """The layers that a replay compares, in the order of their definition."""
         from ..float64.layer_kinds import leaves
 
-        return LayersListed(tuple(leaves(self.state.model)))
+        return tuple(leaves(self.state.model))
 
-    def layer_order(self, request: messages.LayerOrder) -> LayersOrdered:
+    def layer_order(self, request: messages.LayerOrder) -> tuple[Place, ...]:
         """The layers as they are first called on the first case."""
         from ..float64 import stepping
 
         models = self.state.replayed_models(request.weights, request.seed)
         found = stepping.order(models, self.state.native_cases(request.inputs)[0])
-        return LayersOrdered(
-            tuple(Place(name, type(models.layers[name]).__name__, *shapes) for name, shapes in found.items())
-        )
+        return tuple(Place(name, type(models.layers[name]).__name__, *shapes) for name, shapes in found.items())
 
     def noise_floors(self, request: messages.NoiseFloors) -> FloorsMeasured:
         """Compute the outputs of the cases in float64, with the noise of their values, and the coverage (see coverage.Coverage)."""
@@ -236,7 +201,7 @@ class ReferenceWork:
         places = [(inputs.index(name), outputs.index(output)) for name, output in state.items()]
         return [{to: tensors[origin].clone() for to, origin in places} for tensors in replay.returned]
 
-    def measure_roundings(self, request: messages.MeasureRoundings) -> Done:
+    def measure_roundings(self, request: messages.MeasureRoundings) -> None:
         """Measure how much the roundings that explain some layers change the outputs of every case."""
         from ..replay.explain.explained_roundings import output_changes
 
@@ -246,9 +211,8 @@ class ReferenceWork:
             found = output_changes(models, request.roundings, native, list(state.outputs))
             changes.update({case_key(case, name): change for name, change in found.items()})
         npz.save_file(changes, Path(request.path))
-        return Done()
 
-    def replay(self, request: messages.Replay) -> Replayed:
+    def replay(self, request: messages.Replay) -> ReplayReport:
         """Replay the capture of another framework; see replay.forward."""
         from ..replay import forward
         from ..replay.tensors import Capture
@@ -260,27 +224,25 @@ class ReferenceWork:
         outputs = {name: arrays.get(case_key(case, name)) for name in state.outputs}
         models = state.replayed_models(request.weights, request.seed)
         native = state.native_cases(request.inputs)[case]
-        return Replayed(forward.replay_forward(models, captured, native, outputs, request.planted))
+        return forward.replay_forward(models, captured, native, outputs, request.planted)
 
     # -- faults -------------------------------------------------------------------------------------------------------
 
-    def list_faults(self, request: messages.ListFaults) -> FaultsListed:
+    def list_faults(self, request: messages.ListFaults) -> tuple[Fault, ...]:
         """Every fault of the catalogue that a layer of this model can have."""
         from ..float64.layer_kinds import leaves
         from ..replay.explain.faults import catalogue
 
-        return FaultsListed(
-            tuple(
-                Fault(name, index, entry.kind, entry.says, entry.rounding)
-                for name, layer in leaves(self.state.model).items()
-                if not any(
-                    weight.startswith(f"{name}.") for weight in self.state.computed
-                )  # a change would be computed away
-                for index, entry in enumerate(catalogue.plantable_faults(layer))
-            )
+        return tuple(
+            Fault(name, index, entry.kind, entry.says, entry.rounding)
+            for name, layer in leaves(self.state.model).items()
+            if not any(
+                weight.startswith(f"{name}.") for weight in self.state.computed
+            )  # a change would be computed away
+            for index, entry in enumerate(catalogue.plantable_faults(layer))
         )
 
-    def plant_fault(self, request: messages.PlantFault) -> Done:
+    def plant_fault(self, request: messages.PlantFault) -> None:
         """Make a layer of the model faulty, and repair the layer that was faulty before."""
         from ..float64.layer_kinds import leaves
         from ..replay.explain.faults import catalogue
@@ -288,16 +250,14 @@ class ReferenceWork:
         self.remove_fault(messages.RemoveFault())
         self.planted = leaves(self.state.model)[request.layer]
         catalogue.plant(self.planted, request.index)
-        return Done()
 
-    def remove_fault(self, request: messages.RemoveFault) -> Done:
+    def remove_fault(self, request: messages.RemoveFault) -> None:
         """Remove the planted fault."""
         if self.planted is not None:
             object.__delattr__(self.planted, "forward")
             self.planted = None
-        return Done()
 
-    def faulty_calls(self, request: messages.FaultyCalls) -> Done:
+    def faulty_calls(self, request: messages.FaultyCalls) -> None:
         """Compute the calls of a layer with a fault, in the layout of the framework that was captured."""
         from ..replay.explain.faulty_calls import faulty_calls
         from ..replay.tensors import Capture
@@ -309,7 +269,6 @@ class ReferenceWork:
         found = faulty_calls(models, captured, request.layer, request.index, native)
         arrays = {returned_key(request.port_layer, *place): array for place, array in found.items()}
         npz.save_file(arrays, Path(request.path))
-        return Done()
 
 
 def _inconsistent(found: Any) -> str:

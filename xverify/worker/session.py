@@ -13,20 +13,21 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, cast
+from typing import cast
 
 from ..errors import Failed, SubjectError, XverifyError, first_line, full_disk
 from ..messages import Stop, codec, lifeline
-from ..messages.codec import Hello, MessageError, Refusal, Reply, ReplyType, Request
+from ..messages.codec import Hello, MessageError, Refusal, ReplyType, Request
 from .building import Building
 from .conversion import ConversionWork
 from .files import FileWork
 from .graph import GraphWork
+from .handlers import Handlers, handlers
 from .own_step import OwnStepSession
 from .own_step_reference import OwnStepReference
 from .reference import ReferenceWork
 from .soundness import Soundness
-from .state import Handlers, State
+from .state import State
 from .timing import Timing
 from .training import TrainingSession
 from .training_reference import TrainingReference
@@ -53,7 +54,7 @@ class Session:
             OwnStepReference(self.state),
             WeightFileWork(),
         )
-        self.handlers: Handlers = {kind: handler for group in groups for kind, handler in group.handlers().items()}
+        self.handlers: Handlers = {kind: handler for group in groups for kind, handler in handlers(group).items()}
 
     def ask(self, request: Request[ReplyType]) -> ReplyType:
         """Do what a request asks. Raises the exceptions of its handler, and Failed for a request without a handler."""
@@ -62,11 +63,10 @@ class Session:
             raise Failed(f"a worker cannot answer {type(request).__name__!r}")
         return cast(ReplyType, handler(request))
 
-    def answer(self, request: Request[Any]) -> Reply | Refusal:
+    def answer(self, request: Request[ReplyType]) -> ReplyType | Refusal:
         """Do what a request asks, and convert every exception to a refusal."""
         try:
-            reply: Reply = self.ask(request)
-            return reply
+            return self.ask(request)
         except SubjectError as error:
             return Refusal(error.status, str(error))
         except XverifyError as error:

@@ -16,13 +16,13 @@ import numpy as np
 from ..framework import generators
 from ..framework.capture import LayerCall, Recorder
 from ..messages import soundness as messages
-from ..messages.soundness import BuiltAgain, CalledAsUser, Repeated
+from ..messages.soundness import BuiltAgain, Repeated
 from ..verdict.limits import UNIT, growth
 from ..weights import npz
 from ..weights.canonical import Array
 from ..weights.names import rename_layers
 from ..workload import probe
-from .state import Handlers, State
+from .state import State
 
 ATTEMPTS = 8  # pairs of passes; a rare random operation may leave some pairs equal
 LONG_SUM = 2**20  # terms; the order of the terms of such a sum may change from call to call
@@ -70,14 +70,6 @@ class Soundness:
 
     def __init__(self, state: State) -> None:
         self.state = state
-
-    def handlers(self) -> Handlers:
-        """Class of request -> the method that answers it."""
-        return {
-            messages.Repeat: self.repeat,
-            messages.BuildAgain: self.build_again,
-            messages.CallAsUser: self.call_as_user,
-        }
 
     def repeat(self, request: messages.Repeat) -> Repeated:
         """Run two passes and compare them. In the second one every generator of random numbers gives other numbers."""
@@ -265,12 +257,12 @@ class Soundness:
                 return place, share
         return "", 0.0
 
-    def call_as_user(self, request: messages.CallAsUser) -> CalledAsUser:
+    def call_as_user(self, request: messages.CallAsUser) -> bool:
         """Call the model without xverify's arguments. A model that cannot be called so fails loudly for its users, too."""
         state = self.state
         call = state.framework.user_call(state.model)
         if call is None:
-            return CalledAsUser(False)
+            return False
         try:
             with state.context():
                 outputs = call(*state.cases[request.case])
@@ -278,9 +270,9 @@ class Soundness:
                 arrays = state.output_arrays(request.case, outputs)
         except Exception:
             traceback.print_exc()
-            return CalledAsUser(False)
+            return False
         npz.save_file(arrays, Path(request.path))
-        return CalledAsUser(True)
+        return True
 
 
 # -- comparing two passes -----------------------------------------------------------------------------------------------

@@ -15,15 +15,11 @@ from ..errors import Failed
 from ..framework.adapter import Framework, Source
 from ..framework.structures import is_tensor, named_outputs
 from ..messages import InputSize, Json
-from ..messages.codec import Reply, Request
 from ..weights import canonical, npz
 from ..weights.canonical import Array
 from ..workload.keys import case_key
 from ..workload.losses import Objective
 from . import reasons
-
-# Class of request -> the method that answers it. Each method takes its own class only, which the type of a mapping cannot express.
-Handlers = Mapping[type[Request[Any]], Callable[[Any], Reply]]
 
 
 @dataclass

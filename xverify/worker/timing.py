@@ -13,10 +13,10 @@ import numpy as np
 from .. import messages
 from ..errors import SubjectError
 from ..framework.capture import Recorder, ReplacingRecorder, first_items
-from ..messages import Block, Captured, GraphsCounted, Prepared, Timed, Warmed
+from ..messages import Block, Captured, Prepared, Timed, Warmed
 from ..weights import npz
 from ..weights.names import rename_layers
-from .state import Handlers, State
+from .state import State
 
 
 def time_calls(state: State, case: int, calls: int) -> tuple[float, Any]:
@@ -46,16 +46,6 @@ class Timing:
 
     def __init__(self, state: State) -> None:
         self.state = state
-
-    def handlers(self) -> Handlers:
-        """Class of request -> the method that answers it."""
-        return {
-            messages.Prepare: self.prepare,
-            messages.Warm: self.warm,
-            Block: self.block,
-            messages.GraphCount: self.graph_count,
-            messages.Capture: self.capture,
-        }
 
     def prepare(self, request: messages.Prepare) -> Prepared:
         """Put the input cases on the device, make the callable, and call it twice."""
@@ -103,9 +93,9 @@ class Timing:
         npz.save_file(arrays, Path(request.keep))
         return Timed(seconds, unfinished)
 
-    def graph_count(self, request: messages.GraphCount) -> GraphsCounted:
+    def graph_count(self, request: messages.GraphCount) -> int | None:
         """Count the graphs that the callable has made so far."""
-        return GraphsCounted(self.state.framework.graph_count(self.state.call))
+        return self.state.framework.graph_count(self.state.call)
 
     def capture(self, request: messages.Capture) -> Captured:
         """Run one untimed pass, and write the inputs and outputs of every layer, and the model's outputs, into a folder.

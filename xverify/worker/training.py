@@ -19,14 +19,9 @@ from ..errors import Unsupported
 from ..framework import dropout
 from ..framework.capture import LOWER, TrainingRecorder
 from ..framework.training import Training
-from ..messages import Done
 from ..messages import training as messages
 from ..messages.training import (
-    CurveDrawn,
     DropoutsListed,
-    MaskedPassMade,
-    StateSaved,
-    StatesSaved,
     StepTaken,
     TrainingCaptured,
     TrainingPrepared,
@@ -40,7 +35,7 @@ from ..workload.keys import average_key, case_key, state_key
 from ..workload.optimizers import Optimizer
 from ..workload.recipe import micro_batches
 from .scaling import scaled_steps
-from .state import Handlers, State
+from .state import State
 from .timing import time_calls
 
 MARGIN = 4.0  # between the scale of the loss in a step and in a pass whose layers are captured
@@ -73,22 +68,6 @@ class TrainingSession:
         self.learner: Training
         self.batches: list[tuple[Any, ...]] = []
         self.dropouts = DropoutsListed((), ())
-
-    def handlers(self) -> Handlers:
-        """Class of request -> the method that answers it."""
-        return {
-            messages.PrepareTraining: self.prepare,
-            messages.SetState: self.set_state,
-            messages.SaveState: self.save_state,
-            messages.TrainingStep: self.step,
-            messages.ApplyGradients: self.apply_gradients,
-            messages.PlantMistake: self.plant_mistake,
-            messages.LossCurve: self.loss_curve,
-            messages.Trajectory: self.trajectory,
-            messages.CaptureTraining: self.capture,
-            messages.ListDropouts: self.list_dropouts,
-            messages.MaskedPass: self.masked_pass,
-        }
 
     def prepare(self, request: messages.PrepareTraining) -> TrainingPrepared:
         """Prepare the model for training in a mode, and time two steps."""
@@ -155,14 +134,13 @@ class TrainingSession:
             recipe=recipe.named({own: fused.get(name, (name,))[0] for own, name in state.canonical_names.items()}),
         )
 
-    def set_state(self, request: messages.SetState) -> Done:
+    def set_state(self, request: messages.SetState) -> None:
         """Set weights, running statistics and optimizer state."""
         self.set(request.state)
-        return Done()
 
-    def save_state(self, request: messages.SaveState) -> StateSaved:
+    def save_state(self, request: messages.SaveState) -> TrainingState:
         """Save the present state."""
-        return StateSaved(self._save(request.weights, request.optimizer_state))
+        return self._save(request.weights, request.optimizer_state)
 
     def step(self, request: messages.TrainingStep) -> StepTaken:
         """Compute the gradients, and make one step with the timed callable; both in the same mode and from the same state."""
@@ -207,7 +185,7 @@ class TrainingSession:
             arrays |= {f"{what}/{names[name]}": np.asarray(number, np.float64) for name, number in numbers.items()}
         return arrays
 
-    def apply_gradients(self, request: messages.ApplyGradients) -> Done:
+    def apply_gradients(self, request: messages.ApplyGradients) -> None:
         """Make one update with given gradients."""
         state = self.state
         self.set(request.state)
@@ -215,26 +193,24 @@ class TrainingSession:
         self.learner.apply({name: found[state.canonical_names[name]] for name in self.learner.names})
         state.framework.wait(())
         npz.save_file(self._after_step(), Path(request.path))
-        return Done()
 
-    def plant_mistake(self, request: messages.PlantMistake) -> Done:
+    def plant_mistake(self, request: messages.PlantMistake) -> None:
         """Make the training faulty permanently."""
         from .mistakes import PLANTS
 
         PLANTS[request.plant](self.learner)
         self.state.call = self.learner.step
-        return Done()
 
-    def loss_curve(self, request: messages.LossCurve) -> CurveDrawn:
+    def loss_curve(self, request: messages.LossCurve) -> tuple[float, ...]:
         """Make steps from a state, and return their losses."""
         cases, losses = self.state.cases, list[float]()
         order = request.order or range(len(cases))
         self.set(request.state)
         while len(losses) < request.steps and (not losses or math.isfinite(losses[-1])):
             losses.append(self._loss(self.state.call(*cases[order[len(losses) % len(order)]])))
-        return CurveDrawn(tuple(losses))
+        return tuple(losses)
 
-    def trajectory(self, request: messages.Trajectory) -> StatesSaved:
+    def trajectory(self, request: messages.Trajectory) -> tuple[TrainingState, ...]:
         """Train, and save the requested states."""
         cases = self.state.cases
         self.set(request.state)
@@ -245,7 +221,7 @@ class TrainingSession:
                 states.append(self._save(*files))
             if step < max(request.at):
                 self.state.framework.wait(self.state.call(*cases[step % len(cases)]))
-        return StatesSaved(tuple(states))
+        return tuple(states)
 
     def capture(self, request: messages.CaptureTraining) -> TrainingCaptured:
         """Capture one forward and backward pass, and write outputs.npz and gradients.npz beside the arrays of the layers."""
@@ -267,7 +243,7 @@ class TrainingSession:
         """The dropout layers that were found when training was prepared."""
         return self.dropouts
 
-    def masked_pass(self, request: messages.MaskedPass) -> MaskedPassMade:
+    def masked_pass(self, request: messages.MaskedPass) -> float:
         """Make one forward and backward pass with given dropout masks."""
         state = self.state
         self.set(request.state)
@@ -278,7 +254,7 @@ class TrainingSession:
             )
         own = {f"gradient/{state.canonical_names[name]}": array for name, array in found.parameter_gradients.items()}
         npz.save_file(own, Path(request.path))
-        return MaskedPassMade(found.loss)
+        return found.loss
 
     # -- shared -------------------------------------------------------------------------------------------------------
 

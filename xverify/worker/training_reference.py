@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..messages import Done
 from ..messages import training as messages
-from ..messages.training import TrainingReplayed, TrainingState, TruthComputed
+from ..messages.training import TrainingState, TruthComputed
+from ..verdict.findings import ReplayReport
 from ..weights import npz
 from ..workload.keys import case_key
-from .state import Handlers, State
+from .state import State
 from .training import labelled_batches, native_batch
 
 
@@ -21,14 +21,6 @@ class TrainingReference:
 
     def __init__(self, state: State) -> None:
         self.state = state
-
-    def handlers(self) -> Handlers:
-        """Class of request -> the method that answers it."""
-        return {
-            messages.TrainingTruth: self.truth,
-            messages.GradientFloors: self.gradient_floors,
-            messages.ReplayTraining: self.replay,
-        }
 
     def truth(self, request: messages.TrainingTruth) -> TruthComputed:
         """Compute loss, gradients and running statistics of a step in float64; see replay.training_step."""
@@ -48,7 +40,7 @@ class TrainingReference:
         npz.save_file(arrays, Path(request.path))
         return TruthComputed(truth, known.named)
 
-    def gradient_floors(self, request: messages.GradientFloors) -> Done:
+    def gradient_floors(self, request: messages.GradientFloors) -> None:
         """Measure how much larger rounding changes the gradients; see replay.training_step."""
         from ..float64 import training_step
         from ..float64.precision import Precision
@@ -59,9 +51,8 @@ class TrainingReference:
             loss = self.state.framework.loss
             found = training_step.gradient_changes(models, batch[:-1], batch[-1], request.times, loss)
         npz.save_file(found, Path(request.path))
-        return Done()
 
-    def replay(self, request: messages.ReplayTraining) -> TrainingReplayed:
+    def replay(self, request: messages.ReplayTraining) -> tuple[ReplayReport, ReplayReport]:
         """Replay a captured step, forward and then backward."""
         from ..float64.precision import Precision
         from ..replay import backward, forward
@@ -85,7 +76,7 @@ class TrainingReference:
             backward_report = backward.replay_backward(
                 models, captured, batch[:-1], batch[-1], gradients, rounded, loss
             )
-        return TrainingReplayed(forward_report, backward_report)
+        return forward_report, backward_report
 
     def _batch(self, path: str, case: int) -> tuple[Any, ...]:
         """A batch as the reference's own tensors; see framework.training.Batch."""

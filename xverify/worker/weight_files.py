@@ -9,15 +9,10 @@ from ..messages.files import WeightsRead
 from ..messages.weights import FileDone, ReadFile, ReadGraph, WriteFile
 from ..weights import npz, onnx_graph, open_file, save_file
 from ..weights import onnx as onnx_weights
-from .state import Handlers
 
 
 class WeightFileWork:
     """Handlers of requests about weight files."""
-
-    def handlers(self) -> Handlers:
-        """Class of request -> the method that answers it."""
-        return {ReadFile: self.read_file, WriteFile: self.write_file, ReadGraph: self.read_graph}
 
     def read_file(self, request: ReadFile) -> FileDone:
         """Convert a weight file to an array file, where the format allows it one array at a time."""
