@@ -99,3 +99,52 @@ class LSTM(nnx.Module):
             for index in range(len(self.layers))
             for total, parts in SUMS["OptimizedLSTMCell"].items()
         }
+
+
+class Position(nnx.Module):
+    """Adds a learned vector to every position."""
+
+    def __init__(self, length: int, dim: int, rngs: nnx.Rngs) -> None:
+        self.weight = nnx.Param(nnx.initializers.normal(0.02)(rngs.params(), (length, dim)))
+
+    def __call__(self, x: Any) -> Any:
+        return x + self.weight
+
+
+class Attention(nnx.Module):
+    """Self-attention with separate projections. softmax: the layer that is applied to the scores, (N, heads, T, T)."""
+
+    def __init__(self, dim: int, heads: int, softmax: nnx.Module, rngs: nnx.Rngs) -> None:
+        self.heads = heads
+        self.q = nnx.Linear(dim, dim, rngs=rngs)
+        self.k = nnx.Linear(dim, dim, rngs=rngs)
+        self.v = nnx.Linear(dim, dim, rngs=rngs)
+        self.softmax = softmax
+        self.proj = nnx.Linear(dim, dim, rngs=rngs)
+
+    def __call__(self, x: Any) -> Any:
+        n, length, dim = x.shape
+        q, k, v = self.split(self.q(x)), self.split(self.k(x)), self.split(self.v(x))
+        scores = q @ k.transpose(0, 1, 3, 2) / (dim // self.heads) ** 0.5
+        x = self.softmax(scores) @ v
+        return self.proj(x.transpose(0, 2, 1, 3).reshape(n, length, dim))
+
+    def split(self, x: Any) -> Any:
+        n, length, dim = x.shape
+        return x.reshape(n, length, self.heads, dim // self.heads).transpose(0, 2, 1, 3)
+
+
+class Block(nnx.Module):
+    """Attention and two linear layers, each behind a layer norm and beside a residual connection."""
+
+    def __init__(self, dim: int, heads: int, softmax: nnx.Module, eps: float, rngs: nnx.Rngs) -> None:
+        self.ln1 = nnx.LayerNorm(dim, epsilon=eps, rngs=rngs)
+        self.attn = Attention(dim, heads, softmax, rngs)
+        self.ln2 = nnx.LayerNorm(dim, epsilon=eps, rngs=rngs)
+        self.fc1 = nnx.Linear(dim, 4 * dim, rngs=rngs)
+        self.gelu = GELU()
+        self.fc2 = nnx.Linear(4 * dim, dim, rngs=rngs)
+
+    def __call__(self, x: Any) -> Any:
+        x = x + self.attn(self.ln1(x))
+        return x + self.fc2(self.gelu(self.fc1(self.ln2(x))))

@@ -167,3 +167,42 @@ class LSTM(layers.LSTM):
     @property
     def canonical_sums(self) -> dict[str, tuple[str, ...]]:
         return {f"bias_{self.ending}": (f"bias_ih_{self.ending}", f"bias_hh_{self.ending}")}
+
+
+class Position(layers.Layer):
+    """Adds a learned vector to every position."""
+
+    canonical_weights = {"weight": ("weight", None)}
+
+    def build(self, shape: Any) -> None:
+        self.weight = self.add_weight(shape=shape[1:], initializer="random_normal", name="weight")
+
+    def call(self, x: Any) -> Any:
+        return x + self.weight
+
+
+def attention(x: Any, heads: int, softmax: Any, name: str) -> Any:
+    """Self-attention with separate projections. softmax: the class of the layer that is applied to the scores."""
+    length, dim = x.shape[1:]
+
+    def split(x: Any) -> Any:
+        return ops.transpose(ops.reshape(x, (-1, length, heads, dim // heads)), (0, 2, 1, 3))
+
+    q = split(layers.Dense(dim, name=f"{name}.q")(x))
+    k = split(layers.Dense(dim, name=f"{name}.k")(x))
+    v = split(layers.Dense(dim, name=f"{name}.v")(x))
+    scores = q @ ops.transpose(k, (0, 1, 3, 2)) / (dim // heads) ** 0.5
+    x = softmax(name=f"{name}.softmax")(scores) @ v
+    x = ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (-1, length, dim))
+    return layers.Dense(dim, name=f"{name}.proj")(x)
+
+
+def block(x: Any, heads: int, softmax: Any, eps: float, name: str) -> Any:
+    """Attention and two linear layers, each behind a layer norm and beside a residual connection."""
+    dim = x.shape[-1]
+    out = layers.LayerNormalization(epsilon=eps, name=f"{name}.ln1")(x)
+    x = x + attention(out, heads, softmax, f"{name}.attn")
+    out = layers.LayerNormalization(epsilon=eps, name=f"{name}.ln2")(x)
+    out = layers.Dense(4 * dim, name=f"{name}.fc1")(out)
+    out = GELU(name=f"{name}.gelu")(out)
+    return x + layers.Dense(dim, name=f"{name}.fc2")(out)

@@ -1,6 +1,8 @@
 import jittor as jt
 from jittor import nn
 
+from xverify.models.jittor_layers import UnrolledLSTM
+
 
 class Cell(nn.Module):
     """One step of one layer. The rows of the gates are in the order i, f, g, o."""
@@ -25,27 +27,10 @@ def uniform(hidden, shape):
     return jt.init.uniform(shape, "float32", -bound, bound)
 
 
-class LanguageModel(nn.Module):
-    def __init__(self, vocabulary, embedding, hidden, layers, length):
-        super().__init__()
-        self.hidden = hidden
-        self.length = length
-        self.embedding = nn.Embedding(vocabulary, embedding)
-        self.cells = nn.ModuleList([Cell(hidden if layer else embedding, hidden) for layer in range(layers)])
-        self.fc = nn.Linear(hidden, vocabulary)
-
-    def execute(self, tokens):
-        x = self.embedding(tokens)
-        for cell in self.cells:
-            h = jt.zeros((x.shape[0], self.hidden), x.dtype)
-            c = jt.zeros((x.shape[0], self.hidden), x.dtype)
-            outputs = []
-            for t in range(self.length):
-                h, c = cell(x[:, t], h, c)
-                outputs.append(h)
-            x = jt.stack(outputs, 1)
-        return self.fc(x)
+class LanguageModel(UnrolledLSTM):
+    def step(self, cell, x, h, c):
+        return cell(x, h, c)
 
 
 def build(vocabulary=10_001, embedding=128, hidden=256, layers=3, length=50):
-    return LanguageModel(vocabulary, embedding, hidden, layers, length)
+    return LanguageModel(Cell, vocabulary, embedding, hidden, layers, length)
