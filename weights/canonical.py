@@ -22,6 +22,8 @@ from xverify.errors import WeightsError, nearest
 Array = NDArray[Any]
 # Name -> array.
 Arrays = dict[str, Array]
+# Name -> variable of a framework, whose type is not known where the framework is not imported.
+Variables = dict[str, Any]
 
 PIECE = 2**22  # values of an array that are handled at once
 COUNTERS = ("num_batches_tracked",)  # last parts of names

@@ -19,7 +19,7 @@ import numpy as np
 
 from xverify.errors import WeightsError
 
-from .canonical import Array, Arrays
+from .canonical import Array, Arrays, Variables
 from .numpy_file import array
 from .room import Room
 
@@ -160,7 +160,7 @@ def save_file(arrays: Mapping[str, Array], path: Path) -> None:
     path.write_bytes(body + hashlib.sha1(body).digest() + _MARK)
 
 
-def named_variables(model: Any) -> dict[str, Any]:  # Any: jittor.Var has no type
+def named_variables(model: Any) -> Variables:
     """Name -> variable of each parameter and running statistic. A tied parameter occurs once, under the first of its names."""
     once = {id(value): (name, value) for name, value in reversed(model.state_dict().items())}
     return dict(reversed(once.values()))

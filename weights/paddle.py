@@ -23,7 +23,7 @@ import numpy as np
 
 from xverify.errors import WeightsError
 
-from .canonical import Array, Arrays
+from .canonical import Array, Arrays, Variables
 
 # Order of axes with canonical = stored.transpose(axes); None: the layouts are the same.
 Axes = tuple[int, ...] | None
@@ -165,7 +165,7 @@ def _kind(layer: Any) -> str:
     return next(known, own[0] if own else PLAIN[0])
 
 
-def _own_tensors(layer: Any) -> dict[str, Any]:
+def _own_tensors(layer: Any) -> Variables:
     """Attribute -> tensor, for the floating-point parameters and buffers of a layer without its sublayers."""
     state = layer.state_dict(include_sublayers=False)
     return {name: tensor for name, tensor in state.items() if "float" in str(tensor.dtype)}

@@ -127,9 +127,8 @@ class _Relating:
 
     def _says(self, each: Candidate, fit: Fit) -> tuple[str, bool]:
         turned = f", with its axes in the order {fit.order}" if fit.order else ""
-        if each.kind == "same":
+        if each.kind == "same" or each.norm is None:
             return turned.removeprefix(", "), True
-        assert each.norm is not None
         if each.kind == "folded":
             return f"equal after folding batch norm {each.norm.name} into {each.of}{turned}", True
         return f"{each.of} with batch norm {each.norm.name} folded in {each.kind}", False

@@ -21,6 +21,7 @@ SUFFIXES = (".safetensors",)
 LENGTH = 8  # bytes at the beginning of a file with the size of its header
 METADATA = "__metadata__"  # the entry of the header that is no array
 BFLOAT16 = "BF16"
+Json = dict[str, Any]  # an object of JSON, which may have any values
 # Names of dtypes in the header that numpy has, little-endian as in the file.
 DTYPES = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1",
@@ -88,7 +89,7 @@ def places(path: Path) -> dict[str, Place]:
     }
 
 
-def _header(path: Path) -> tuple[int, dict[str, Any]]:
+def _header(path: Path) -> tuple[int, Json]:
     """(bytes of the header, its entries).
 
     Raises WeightsError when two arrays have the same name, of which the library would drop one.
@@ -103,10 +104,10 @@ def _header(path: Path) -> tuple[int, dict[str, Any]]:
     return size, json.loads(header, object_pairs_hook=unique(lambda name: f"{path}: two arrays have the name {name!r}"))
 
 
-def unique(says: Callable[[str], str]) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
+def unique(says: Callable[[str], str]) -> Callable[[list[tuple[str, Any]]], Json]:
     """A hook of ``json.loads`` that raises WeightsError for a name that an object has twice. says: makes the message."""
 
-    def hook(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def hook(pairs: list[tuple[str, Any]]) -> Json:
         found = dict(pairs)
         if len(found) < len(pairs):
             names = [name for name, _ in pairs]

@@ -14,7 +14,7 @@ import numpy as np
 from xverify.errors import WeightsError
 
 from . import npz
-from .canonical import MOST_LISTED, Array, Arrays, Streamed
+from .canonical import MOST_LISTED, Array, Arrays, Streamed, Variables
 from .room import Room
 
 SUFFIXES = (".pt", ".pth", ".bin")
@@ -56,7 +56,7 @@ def open_file(path: Path, trust: bool = False, most: float | None = None) -> OfF
     return OfFile(tensors)
 
 
-def _state(path: Path, trust: bool, mapped: bool) -> dict[str, Any]:  # Any: torch.Tensor, not imported here
+def _state(path: Path, trust: bool, mapped: bool) -> Variables:
     """The state_dict of a checkpoint. mapped: whether its tensors are the file itself, mapped into memory."""
     import torch
 
@@ -162,7 +162,7 @@ def _array(tensor: Any) -> Array:
     return array
 
 
-def _without_aliases(state: Mapping[str, Any]) -> dict[str, Any]:  # Any: torch.Tensor, not imported here
+def _without_aliases(state: Mapping[str, Any]) -> Variables:
     """The state_dict with each tied tensor once, under the first of its names."""
     seen: set[tuple[Any, ...]] = set()
     result = {}

@@ -98,8 +98,7 @@ def _clean_run(request: Request, folder: ModelFolder, subject: Subject, listener
         layers = pair.judge(pair.capture()).layers
     if layers.verdict == Verdict.EQUAL:
         return None
-    assert layers.first is not None
-    return f"{conditions}: {layers.verdict}, {layers.describe(layers.first)}"
+    return f"{conditions}: {layers.verdict}" + (f", {layers.describe(layers.first)}" if layers.first else "")
 
 
 @dataclass(frozen=True)

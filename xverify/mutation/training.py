@@ -23,7 +23,7 @@ from ..training.learner import Learner
 from ..training.parity import TrainingParity
 from ..workload.losses import Objective
 from ..workload.objective import has_own_step
-from ..workload.optimizers import optimizer
+from ..workload.optimizers import Optimizer, optimizer
 from ..workload.options import RunSettings
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
@@ -35,6 +35,8 @@ from .workers import TORCH, Subject, reference_and_port, request_for
 
 SEEDS = 2  # of clean runs, each with every optimizer that a mistake is made with
 OF_LOSSES = optimizer("adam")  # with which mistakes in the loss are made
+
+Planted = tuple[Mistake, Made]  # a mistake, and how the port makes it
 
 
 @dataclass(frozen=True)
@@ -72,18 +74,20 @@ def mutate_training(
             "step (train_step): name another model"
         )
     rounds, unplanted = list[_Round](), list[str]()
-    for each, planted in _requests(request, folder, port):
+    for each, settings, planted in _requests(request, folder, port):
         try:
-            rounds.append(_round(each, planted, folder, port, listener))
+            rounds.append(_round(each, settings, planted, folder, port, listener))
         except UsageError as error:  # for example, no parameter is a bias
-            unplanted += [f"{mistake.kind}: {error}" for mistake in planted]
+            unplanted += [f"{mistake.kind}: {error}" for mistake, _ in planted]
     trials = [trial for each in rounds for trial in each.trials]
     alarms = [each.alarm for each in rounds if each.alarm is not None]
     return Score(folder.name, tuple(trials), len(rounds), tuple(alarms), unplanted=tuple(unplanted), subject=port.label)
 
 
-def _requests(request: Request, folder: ModelFolder, subject: Subject) -> Iterator[tuple[Request, list[Mistake]]]:
-    """A request for every seed and optimizer, and the mistakes to make. All mistakes are made with the first seed.
+def _requests(
+    request: Request, folder: ModelFolder, subject: Subject
+) -> Iterator[tuple[Request, Optimizer, list[Planted]]]:
+    """A request for every seed and optimizer, this optimizer, and the mistakes to make. All mistakes are made with the first seed.
 
     Clean runs with another seed also have another batch, and one thread.
     """
@@ -91,36 +95,38 @@ def _requests(request: Request, folder: ModelFolder, subject: Subject) -> Iterat
     known = (*MISTAKES, *recipe_mistakes(folder.spec.training))
     known += tuple(each for each in PRECISION_MISTAKES if each.asked.recipe.precision in adapter.mixed)
     possible = [each for each in known if adapter.takes_recipe or not (each.asked.recipe or each.asked.recipe.amsgrad)]
-    mistakes = [mistake for mistake in possible if made(mistake, subject.is_torch)]
+    mistakes = [(each, how) for each in possible if (how := made(each, subject.is_torch)) is not None]
     other = replace(request, batch=request.batch // 4 * 2 or 4, threads=1)
     for seed in range(SEEDS):
         for settings in dict.fromkeys((*(mistake.asked for mistake in possible), OF_LOSSES)):
-            planted = [mistake for mistake in mistakes if mistake.asked == settings] if seed == 0 else []
-            yield replace(other if seed else request, optimizer=settings, seed=request.seed + seed), planted
+            planted = [each for each in mistakes if each[0].asked == settings] if seed == 0 else []
+            yield replace(other if seed else request, optimizer=settings, seed=request.seed + seed), settings, planted
 
 
 def _round(
-    request: Request, planted: list[Mistake], folder: ModelFolder, subject: Subject, listener: Listener
+    request: Request,
+    settings: Optimizer,
+    planted: list[Planted],
+    folder: ModelFolder,
+    subject: Subject,
+    listener: Listener,
 ) -> _Round:
-    """Judge a port without a mistake, and then with each of these mistakes."""
-    settings = request.optimizer
-    assert settings is not None
+    """Judge a port without a mistake, and then with each of these mistakes. settings: the optimizer of the request."""
     settings.recipe.check_batch(request.batch)
     conditions = f"seed {request.seed}, batch {request.batch}, {request.threads} threads, {settings.says()}"
     with reference_and_port(request, folder, subject, listener) as (process, prepared, port):
         parity = TrainingParity(process, prepared)
         parity.prepare(curve=False)
         listener.phase("mutate", f"a clean run: {conditions}")
-        checks = _judge_training(parity, port, folder, subject, Made(settings, not subject.is_torch))
+        right = Made(settings, not subject.is_torch)
+        checks = _judge_training(parity, port, folder, subject, right)
         if settings == OF_LOSSES and planted:
-            planted = [*planted, *_loss_mistakes(parity, subject)]
+            planted = [*planted, *((each, right) for each in _loss_mistakes(parity, subject))]
         trials = []
-        for mistake in planted:
+        for mistake, how in planted:
             if mistake.norms and not any(check.name == "statistics" for check in checks):
                 continue  # the model has no batch norm
             listener.phase("mutate", f"{mistake.kind}, with {settings.says()}")
-            how = made(mistake, subject.is_torch)
-            assert how is not None
             found = _judge_training(parity, port, folder, subject, how, mistake.objective)
             visible = parity.visible(mistake.share) if mistake.share else math.inf
             trials.append(_trial(folder.name, mistake, found, visible))

@@ -206,9 +206,8 @@ class Worker:
             return
         if not ending.ended.is_set() and process.returncode is None:
             with contextlib.suppress(OSError, ValueError):
-                assert process.stdin is not None
-                process.stdin.write(codec.encode_request(self.asked + 1, Stop()))
-                process.stdin.close()
+                self._pipe.write(codec.encode_request(self.asked + 1, Stop()))
+                self._pipe.close()
             ending.ended.wait(2)
         ending.reap()
         self._reader.join(1)
@@ -235,8 +234,6 @@ class Worker:
             return self._answered(request)
 
     def _answered(self, request: Request[ReplyType]) -> ReplyType:
-        assert self.process is not None
-        assert self.process.stdin is not None
         doing = doing_for(request)
         self._check_silent(doing)
         line = codec.encode_request(self.asked + 1, request)
@@ -253,8 +250,6 @@ class Worker:
 
     def _send(self, line: bytes, doing: str) -> None:
         """Write a request to the pipe. Raises SubjectError when the worker has ended, or does not read a long one in time."""
-        assert self.process is not None
-        assert self.process.stdin is not None
         late = threading.Event()
 
         def give_up() -> None:
@@ -265,8 +260,8 @@ class Worker:
         try:
             if timer is not None:
                 timer.start()
-            self.process.stdin.write(line)
-            self.process.stdin.flush()
+            self._pipe.write(line)
+            self._pipe.flush()
         except (OSError, ValueError):  # ValueError: the pipe was closed with the worker
             raise self._late(doing) if late.is_set() else self._death(doing) from None
         finally:
@@ -333,14 +328,13 @@ class Worker:
         """How the process ended, or that it closed its pipe, as the error to raise."""
         if self._overdue is not None:  # an earlier request was late, and the process was killed for it
             return self._overdue
-        assert self.process is not None
-        assert self.ending is not None
+        _, ending = self._started
         with contextlib.suppress(queue.Full):
             self._lines.put_nowait(None)  # the next request gets the same answer
-        if not self.ending.ended.wait(5):
+        if not ending.ended.wait(5):
             self.kill()
             return Crashed(f"closed its pipe while {doing}{self.log.last_words()}")
-        code = self.ending.reap()
+        code = ending.reap()
         limit = limits.hint(self.memory, "", crashed=True, kills=self._kills())
         if code < 0:
             name = signal_name(-code)
@@ -358,8 +352,21 @@ class Worker:
     @property
     def pid(self) -> int:
         """The number of the process, which must have been started."""
-        assert self.process is not None
-        return self.process.pid
+        return self._started[0].pid
+
+    @property
+    def _started(self) -> tuple[subprocess.Popen[bytes], Ending]:
+        if self.process is None or self.ending is None:
+            raise Crashed("its process was not started")
+        return self.process, self.ending
+
+    @property
+    def _pipe(self) -> IO[bytes]:
+        """The pipe for requests."""
+        pipe = self._started[0].stdin
+        if pipe is None:
+            raise Crashed("its process has no pipe")
+        return pipe
 
     def page_faults(self) -> int | None:
         """See memory.page_faults."""

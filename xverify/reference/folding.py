@@ -64,9 +64,8 @@ class Folding:
 
     def _values(self) -> dict[str, tuple[tuple[int, ...], Callable[[], Array]]]:
         """The shape of each computed weight, and the function that reads it."""
-        if not self.names:
+        if not self.names or self.prepared.computed_weights is None:
             return {}
-        assert self.prepared.computed_weights is not None
         values = npz.OnDisk(self.prepared.computed_weights)
         return {name: (values.shape(name), partial(values.__getitem__, name)) for name in self.names}
 

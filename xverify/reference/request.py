@@ -6,7 +6,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
 
 from .. import host
 from ..errors import Failed, UsageError
@@ -68,17 +67,17 @@ def resolve(
 
 def _recipe(asked: RunSettings, folder: ModelFolder) -> Recipe:
     """The recipe of the spec, with what the user gave in the place of it. Raises UsageError."""
-    spec, changes = folder.spec, dict[str, Any]()
+    spec, recipe = folder.spec, folder.spec.training
+    recipe = replace(recipe, amsgrad=asked.amsgrad or recipe.amsgrad, accumulate=asked.accumulate or recipe.accumulate)
     if asked.clip_norm is not None:
-        changes |= {"clip_norm": asked.clip_norm, "clip_value": None, "clip_each": None}
+        recipe = replace(recipe, clip_norm=asked.clip_norm, clip_value=None, clip_each=None)
     if asked.schedule is not None:
-        changes["schedule"] = parse_schedule(asked.schedule)
-    if asked.precision is not None:
-        changes |= {"precision": asked.precision, "loss_scale": None}
-    changes |= {
-        what: value for what in ("accumulate", "average", "loss_scale") if (value := getattr(asked, what)) is not None
-    }
-    recipe = replace(spec.training, **changes, amsgrad=asked.amsgrad or spec.training.amsgrad)
+        recipe = replace(recipe, schedule=parse_schedule(asked.schedule))
+    if asked.average is not None:
+        recipe = replace(recipe, average=asked.average)
+    if asked.precision is not None or asked.loss_scale is not None:
+        scale = asked.loss_scale or (recipe.loss_scale if asked.precision is None else None)
+        recipe = replace(recipe, precision=asked.precision or recipe.precision, loss_scale=scale)
     parts = recipe.accumulate
     recipe.check_batch(asked.batch or spec.batch)
     for name, tensor in (*spec.inputs.items(), *spec.outputs.items()):

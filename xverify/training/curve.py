@@ -22,6 +22,7 @@ from ..results.verdicts import Verdict
 from ..verdict.limits import UNITS
 from ..weights import npz
 from ..workload import probe
+from ..workload.optimizers import Optimizer
 
 REPLICAS = 3
 FIRST = 4  # steps; when the band says nothing by then, the replicas are not trained further
@@ -76,6 +77,7 @@ def _widest(widest: float, new: float) -> float:
 def band(
     process: ReferenceProcess,
     prepared: Prepared,
+    optimizer: Optimizer,
     start: TrainingState,
     count: int,
     where_it_diverges: Callable[[Worker, int], str],
@@ -86,7 +88,6 @@ def band(
     Raises Failed when the reference's own loss is not finite.
     """
     request, worker = process.request, process.worker
-    assert request.optimizer is not None
     losses = worker.ask(LossCurve(state=start, steps=count))
     last = len(losses) - 1
     if not math.isfinite(losses[last]):
@@ -95,9 +96,9 @@ def band(
             raise Failed(f"the loss is {losses[last]} at step 0{where}; it is not defined for the first outputs")
         raise Failed(
             f"its own training diverges: the loss is {losses[last]} at step {last}{where}; a smaller --lr than "
-            f"{request.optimizer.lr:g} may help"
+            f"{optimizer.lr:g} may help"
         )
-    precision = request.optimizer.recipe.precision
+    precision = optimizer.recipe.precision
     replicas = []
     for index in range(REPLICAS):
         path = process.space / f"replica-{index}.npz"

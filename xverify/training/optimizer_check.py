@@ -174,10 +174,8 @@ def _noisy_steps(
     given: weight, gradient and state, float64: (values,), and for adafactor in the shape of the weight. axes: see ``judge``.
     """
     # A framework keeps its constants in float64, or rounded to float32. Any other value of a constant is wrong.
-    constants: dict[str, Any] = {  # Any: the fields of settings have several types
-        name: float(np.float32(v)) for name, v in asdict(settings).items() if isinstance(v, float)
-    }
-    rounded = replace(settings, **constants)
+    constants = {name: float(np.float32(v)) for name, v in asdict(settings).items() if isinstance(v, float)}
+    rounded = replace(settings, **constants)  # type: ignore[arg-type]  # they are the fields that are floats
     ops = _NoisyOperations(noise) if settings.name == "adafactor" else of_numpy()
     for _ in range(repeats):
         w, g, *state = (array * (1 + UNIT * noise.uniform(-1, 1, array.shape)) for array in given)

@@ -127,7 +127,7 @@ class TrainingParity:
             return
         if curve:
             self._phase("its loss curve, and those of replicas whose weights differ in the last place")
-            self.band = band(self.process, self.prepared, start, count, self._where_it_diverges)
+            self.band = band(self.process, self.prepared, self.optimizer, start, count, self._where_it_diverges)
         later = self.worker.ask(Trajectory(state=start, at=STEPS[self.request.effort], folder=str(self.space)))
         self.states = (start, *later[1:])
 

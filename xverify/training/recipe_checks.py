@@ -18,7 +18,7 @@ from ..weights.canonical import Array
 from ..workload.keys import average_key
 from ..workload.optimizers import Optimizer
 from ..workload.recipe import CLIPS, DIFFERENCES, Group, Recipe, averaged, clip_factors
-from ..workload.schedule import late_one_cycle
+from ..workload.schedule import Schedule, late_one_cycle
 from .compared import quotient, rms, share_of
 from .step import Step
 
@@ -41,13 +41,13 @@ def judge_recipe(step: Step, settings: Optimizer, variants: Sequence[str]) -> It
     if recipe.accumulate > 1:
         yield _judge_accumulation(step, recipe)
     if recipe.clip:
-        yield _judge_clipping(step, recipe, variants)
+        yield _judge_clipping(step, recipe, recipe.clip, variants)
     if recipe.schedule or recipe.groups:
         yield from _judge_rates(step, settings, variants)
     if recipe.frozen:
         yield _judge_frozen(step, recipe)
     if recipe.average is not None:
-        yield _judge_average(step, recipe, variants)
+        yield _judge_average(step, recipe.average, recipe.accumulate, variants)
 
 
 def trained(step: Step) -> list[str]:
@@ -131,10 +131,9 @@ def _judge_accumulation(step: Step, recipe: Recipe) -> Check:
     return _judged("accumulation", step, ratios, same, [], wrong, vague_gradients(step, own, floors))
 
 
-def _judge_clipping(step: Step, recipe: Recipe, variants: Sequence[str]) -> Check:
+def _judge_clipping(step: Step, recipe: Recipe, clip: tuple[str, float], variants: Sequence[str]) -> Check:
     """The framework's own gradients, clipped by torch's formula, against those that its optimizer was given."""
-    assert recipe.clip is not None
-    (how, limit), names = recipe.clip, trained(step)
+    (how, limit), names = clip, trained(step)
     own = {name: np.asarray(step.taken[f"accumulated/{name}"], np.float64) for name in names}
     squares = {name: float(np.square(each).sum()) for name, each in own.items()}
     right = _clipped(own, squares, how, limit)
@@ -155,7 +154,7 @@ def _judge_clipping(step: Step, recipe: Recipe, variants: Sequence[str]) -> Chec
     if "clip eps" in variants:
         known.append(("clip eps", _clipped(own, squares, how, limit, 0.0).__getitem__))
     if "norm of groups" in variants:
-        known.append(("norm of groups", _clipped_by_group(step, recipe, own, squares).__getitem__))
+        known.append(("norm of groups", _clipped_by_group(step, recipe, clip, own, squares).__getitem__))
     wrong: list[Explanation] = [("they are not clipped", own.__getitem__)]
     for other, what in CLIPS.items():
         if other != how:
@@ -196,15 +195,16 @@ def _clipped(
     return {name: each * factor for (name, each), factor in zip(own.items(), factors)}
 
 
-def _clipped_by_group(step: Step, recipe: Recipe, own: Arrays, squares: Mapping[str, float]) -> dict[str, Array]:
+def _clipped_by_group(
+    step: Step, recipe: Recipe, clip: tuple[str, float], own: Arrays, squares: Mapping[str, float]
+) -> dict[str, Array]:
     """The gradients, each parameter group of which is clipped by its own norm."""
-    assert recipe.clip is not None
     members, found = dict[Group | None, list[str]](), dict[str, Array]()
     for name in own:
         members.setdefault(recipe.group_of(step.stored(name)), []).append(name)
     for names in members.values():
         gradients, sums = {name: own[name] for name in names}, {name: squares[name] for name in names}
-        found |= _clipped(gradients, sums, *recipe.clip, 0.0)
+        found |= _clipped(gradients, sums, *clip, 0.0)
     return found
 
 
@@ -218,16 +218,16 @@ def _judge_rates(step: Step, settings: Optimizer, variants: Sequence[str]) -> It
     shares = [rates[name] / right[name].lr for name in common if right[name].lr]
     factor = median(shares) if shares else 1.0
     if recipe.schedule:
-        yield _judge_schedule(step, recipe, factor, variants)
+        yield _judge_schedule(step, recipe.schedule, recipe.accumulate, factor, variants)
     if recipe.groups:
         yield _judge_groups(
             step, settings, right, {name: rate / factor if factor else 0.0 for name, rate in rates.items()}
         )
 
 
-def _judge_schedule(step: Step, recipe: Recipe, factor: float, variants: Sequence[str]) -> Check:
-    schedule, number, parts = recipe.schedule, step.number, recipe.accumulate
-    assert schedule is not None
+def _judge_schedule(step: Step, schedule: Schedule, parts: int, factor: float, variants: Sequence[str]) -> Check:
+    """The factor of the schedule. parts: number of micro-batches. factor: the framework's own."""
+    number = step.number
     exact = schedule.factor(number)
     ratio = abs(factor - exact) / RATE_FLOOR
 
@@ -285,10 +285,9 @@ def _judge_frozen(step: Step, recipe: Recipe) -> Check:
     return Check("frozen", step.number, Verdict.DIFFERENT, math.inf, says, compared=len(names), known=len(names))
 
 
-def _judge_average(step: Step, recipe: Recipe, variants: Sequence[str]) -> Check:
-    """The average of the framework's own weights after the step, against its average."""
-    assert recipe.average is not None
-    decay, parts, names = recipe.average, recipe.accumulate, trained(step)
+def _judge_average(step: Step, decay: float, parts: int, variants: Sequence[str]) -> Check:
+    """The average of the framework's own weights after the step, against its average. parts: number of micro-batches."""
+    names = trained(step)
     missing = [name for name in names if f"state/{average_key(name)}" not in step.taken]
     if missing:
         says = f"no average of {missing[0]} is kept" + (f", and of {len(missing) - 1} more" if len(missing) > 1 else "")

@@ -232,7 +232,9 @@ def _reason(tensor: TensorError, context: Context) -> str | None:
             None if verdict <= Verdict.EQUAL else f"{place} is {ratio:.3g} x float32's own (limit {limits.OWN_EQUAL:g})"
         )
     if verdict <= Verdict.EQUAL:
-        return None if ratio <= limits.EQUAL_RHO or tensor.identical else _excuse(place, tensor, context)
+        if ratio <= limits.EQUAL_RHO or tensor.identical or context.layers is None:
+            return None
+        return _excuse(place, tensor, context, context.layers)
     if tensor.rounding_ratio is not None and context.layers is not None:
         explained = next((context.layers.describe(layer) for layer in context.layers.layers if layer.rounding), "")
         return (
@@ -275,12 +277,11 @@ def _blind(tensor: TensorError, context: Context) -> str:
     return f"{_would_not_show(tensor)} (limit {context.cap:g}), because rounding alone changes the output that much"
 
 
-def _excuse(place: str, tensor: TensorError, context: Context) -> str:
+def _excuse(place: str, tensor: TensorError, context: Context, layers: Layers) -> str:
     """Why an output is EQUAL although its residual is more than EQUAL_RHO times the noise."""
-    assert context.layers is not None
     why = "every layer was compared in this callable and this input case, and is EQUAL"
     if context.borrowed:
-        away = f"{context.distance(tensor.output):.2g} x this noise away from what {_captured(context.layers)} returned"
+        away = f"{context.distance(tensor.output):.2g} x this noise away from what {_captured(layers)} returned"
         why = f"every layer there is EQUAL, and the outputs are {away} (limit {limits.EQUAL_RHO:g})"
     return f"{place} is {measure(tensor):.3g} x the noise of all layers, which may be up to {limits.COHERENT_RHO:g} because {why}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -37,6 +37,10 @@ from ..weights.canonical import Array
 from ..workload.keys import case_key
 from .state import State
 
+if TYPE_CHECKING:  # only the worker of torch can import these modules
+    from ..replay.graph.model import Graph
+    from ..replay.graph.values import Value
+
 WITNESS = 0.5  # seconds that it may take to draw each weight anew by itself
 LEAST_CASES = 2  # a single case could not show that an output is constant
 
@@ -46,7 +50,7 @@ class GraphWork:
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self.graphs: dict[str, Any] = {}  # file -> graph, whose module only the worker of torch can import
+        self.graphs: dict[str, Graph] = {}  # by file
 
     # -- in the worker of a runtime -----------------------------------------------------------------------------------
 
@@ -92,7 +96,7 @@ class GraphWork:
         graph, itemwise = self._graph(request.file), not request.cases and not request.state
         results: dict[str, Array] = {}
         noises: dict[str, Array] = {}
-        fed: dict[str, Any] = {}  # of a type whose module only the worker of torch can import
+        fed: dict[str, Value] = {}
         begun, done, stays, single = self.state.clock(), 0, False, None
         for case, inputs in enumerate(_cases(request.inputs)):
             if request.cases and case not in request.cases:
@@ -104,7 +108,8 @@ class GraphWork:
             computed = noise_of_one_item(graph, inputs, *how, request.approximated) if itemwise else None
             if computed is None:
                 itemwise, computed = False, noise(graph, inputs, *how, approximated=request.approximated, fed=fed)
-            fed = {name: computed[output].value for name, output in request.state.items()}
+            returned = {name: computed[output].value for name, output in request.state.items()}
+            fed = {name: value for name, value in returned.items() if value is not None}
             if request.witness and case == 0:
                 asked = self.state.clock()
                 stays = unmoved(graph, inputs, computed, request.seed)
@@ -207,11 +212,8 @@ class GraphWork:
             Path(request.path).write_bytes(taken.SerializeToString())
         return taken is not None
 
-    def _graph(self, file: str, data: str = "") -> Any:
-        """The graph of a file, read once. Its type is not named here, because its module imports onnx and torch.
-
-        data: the folder of its external data; "": that of the file.
-        """
+    def _graph(self, file: str, data: str = "") -> Graph:
+        """The graph of a file, read once. data: the folder of its external data; "": that of the file."""
         if file not in self.graphs:
             try:
                 import onnx

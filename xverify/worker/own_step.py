@@ -82,7 +82,7 @@ class OwnStepSession:
         npz.save_file(arrays, Path(request.path))
         return OwnStepsTaken(tuple(losses), updated)
 
-    def _start(self, mode: str) -> tuple[Step, dict[str, Any]]:
+    def _start(self, mode: str) -> tuple[Step, Natives]:
         """(the step in a mode with a new state, the optimizers of this state by name)."""
         state = self.state
         state.framework.train(state.model)

@@ -93,7 +93,7 @@ class OwnStepReference:
             framework.train(model)
             return model
 
-        def start(model: Any) -> tuple[Step, dict[str, Any]]:
+        def start(model: Any) -> tuple[Step, Natives]:
             functions = OwnStep.of(framework, state.source)
             made, step = functions.start(model)
 

@@ -60,7 +60,7 @@ def synthetic(spec: ModelSpec, batch: int, seed: int, cases: int) -> Batches:
                 probe.draw_ignored(labels, label, probe.generator(seed, f"case {case}: {TARGET}, ignored"))
             arrays[case_key(case, TARGET)] = labels
         return Batches(arrays, f"synthetic, seed {seed}")
-    low, high = _range(spec.inputs[tokens])
+    low, high = spec.inputs[tokens].integers
     if low < 0 or high > classes:
         raise UsageError(
             f"input {tokens!r} takes tokens from {low} to {high - 1}, and the output has the classes 0 to "
@@ -120,7 +120,7 @@ def _text(path: Path, spec: ModelSpec, batch: int, cases: int) -> Batches:
     _check_fit(f"{path} holds words", name, tensor, "iu", sequence)
     _check_fit(f"{path} holds a label a word", output, logits, "f", (*sequence, classes))
     words = ptb.read(path)
-    low, high = _range(tensor)
+    low, high = tensor.integers
     if low > 0 or words.distinct > min(high, classes):
         raise UsageError(
             f"{path} holds {words.distinct} distinct words, numbered from 0; the model's {name!r} takes {low} to {high - 1}, "
@@ -175,13 +175,6 @@ def _tokens(spec: ModelSpec, shape: tuple[int | str, ...]) -> str | None:
             if tensor.shape == shape and np.dtype(tensor.dtype).kind in "iu":
                 return name
     return None
-
-
-def _range(tensor: TensorSpec) -> tuple[int, int]:
-    """The range of an integer input: the lowest value, and the highest value plus one."""
-    assert tensor.low is not None
-    assert tensor.high is not None
-    return int(tensor.low), int(tensor.high)
 
 
 def _only(tensors: Mapping[str, TensorSpec], what: str, advice: str = "") -> tuple[str, TensorSpec]:

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.util import module_from_spec
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
@@ -51,13 +51,12 @@ def load_module(folder: Path, name: str, siblings: bool = True) -> ModuleType:
     if not any(isinstance(each, _Finder) for each in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
     qualified, path = f"{package}.{name}", folder / f"{name}.py"
-    loader = _Loader(qualified, str(path)) if siblings else None
-    spec = spec_from_file_location(qualified, path, loader=loader)
-    assert spec is not None
-    assert spec.loader is not None
+    loader = (_Loader if siblings else SourceFileLoader)(qualified, str(path))
+    spec = ModuleSpec(qualified, loader, origin=str(path))
+    spec.has_location = True  # so that the module has its file
     module = module_from_spec(spec)
     sys.modules[qualified] = module
-    spec.loader.exec_module(module)
+    loader.exec_module(module)
     return module
 
 

@@ -156,9 +156,7 @@ def draw_ignored(array: NDArray[Any], label: int, random: np.random.Generator) -
 def _input(tensor: TensorSpec, batch: int, random: np.random.Generator) -> NDArray[Any]:
     shape = tensor.sized(batch)
     if not tensor.dtype.startswith("float"):
-        assert tensor.low is not None
-        assert tensor.high is not None
-        return random.integers(int(tensor.low), int(tensor.high), shape).astype(tensor.dtype)
+        return random.integers(*tensor.integers, shape).astype(tensor.dtype)
     if tensor.low is None or tensor.high is None:
         return random.standard_normal(shape).astype(tensor.dtype)
     return random.uniform(tensor.low, tensor.high, shape).astype(tensor.dtype)

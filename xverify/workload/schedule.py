@@ -80,10 +80,8 @@ class Schedule:
         if self.kind == "constant":
             return 1.0
         if self.kind == "step":
-            assert self.every is not None
-            return self.gamma ** (step // self.every)
-        assert self.steps is not None
-        count = self.steps - self.warmup
+            return self.gamma ** (step // (self.every or 1))
+        count = (self.steps or 1) - self.warmup
         if self.kind == "one-cycle":
             return _one_cycle(min(step, count - 1), count)
         share = min(step, count) / count

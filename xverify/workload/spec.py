@@ -67,6 +67,11 @@ class TensorSpec(Arguments):
         """The shape for this batch size."""
         return tuple(batch if size == BATCH else int(size) for size in self.shape)
 
+    @property
+    def integers(self) -> tuple[int, int]:
+        """The range of an integer tensor, which always has one: the lowest value, and the highest value plus one."""
+        return int(self.low or 0), int(self.high or 0)
+
 
 @dataclass(frozen=True)
 class ModelSpec(Arguments):
