@@ -1,4 +1,4 @@
-"""The worked examples of docs/extending.md, run as they are written."""
+"""The worked examples of docs/extending.md and docs/adding-a-framework.md, run as they are written."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-TEXT = (ROOT / "docs" / "extending.md").read_text()
+TEXT = "\n".join((ROOT / "docs" / f"{page}.md").read_text() for page in ("extending", "adding-a-framework"))
 
 
 def write_files(folder, under):
@@ -57,7 +57,7 @@ def test_the_mode_runs(xverify, tmp_path):
 
 @pytest.mark.slow
 def test_the_framework_runs(xverify, tmp_path):
-    assert write_files(tmp_path, "mine") == {"onnxreference.py"}
+    assert write_files(tmp_path, "mine") == {"onnxreference.py", "openvinotorch.py"}
     done = xverify(
         "run",
         "mlp",
@@ -72,6 +72,17 @@ def test_the_framework_runs(xverify, tmp_path):
     assert done.code == 0, done.out + done.err
     assert done.row("onnxreference")["error"]["verdict"] in ("EQUAL", "IDENTICAL")
     assert done.row("onnxreference")["weights_digest"] == done.result["weights"]["digest"]
+
+
+@pytest.mark.slow
+def test_the_runtime_of_another_framework_s_model_runs(xverify, tmp_path):
+    assert "openvinotorch.py" in write_files(tmp_path, "mine")
+    subjects = "torch:eager,openvinotorch"
+    done = xverify("run", "mlp", "--subjects", subjects, "--no-timing", frameworks=tmp_path / "mine")
+    assert done.code == 0, done.out + done.err
+    row = done.row("openvinotorch")
+    assert row["error"]["verdict"] == "EQUAL"
+    assert row["weights_digest"] == done.result["weights"]["digest"]
 
 
 def test_the_fault_computes_something_else_and_leaves_the_layer_as_it_was():

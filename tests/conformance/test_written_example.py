@@ -1,4 +1,4 @@
-"""The adapter that docs/extending.md shows passes what every adapter must pass."""
+"""The adapters that docs/adding-a-framework.md shows pass what every adapter must pass."""
 
 import os
 import re
@@ -10,13 +10,16 @@ import pytest
 
 pytest.importorskip("onnx")
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs" / "extending.md").read_text()
+TEXT = (ROOT / "docs" / "adding-a-framework.md").read_text()
 
 
 @pytest.mark.slow
-def test_the_adapter_of_the_documentation_passes_the_conformance_tests(tmp_path):
-    [(path, code)] = re.findall(r"^`(mine/\w+\.py)`\n\n```python\n(.*?)```", TEXT, re.MULTILINE | re.DOTALL)
+@pytest.mark.parametrize("name", ["onnxreference", "openvinotorch"])
+def test_the_adapters_of_the_documentation_pass_the_conformance_tests(tmp_path, name):
+    path = f"mine/{name}.py"
+    [code] = re.findall(rf"^`{path}`\n\n```python\n(.*?)```", TEXT, re.MULTILINE | re.DOTALL)
     [command] = re.findall(r"^XVERIFY_FRAMEWORKS=\$PWD/mine python -m (pytest .*)$", TEXT, re.MULTILINE)
+    command = command.replace("onnxreference", name)
     (tmp_path / "mine").mkdir()
     (tmp_path / path).write_text(code)
     outside = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}

@@ -65,7 +65,9 @@ def load_file(package: str, name: str, path: Path) -> type[Framework]:
         raise UsageError(f"{path}: the adapter cannot be imported: {says}") from None
     adapter: type[Framework] | None = getattr(module, "Adapter", None)
     if not isinstance(adapter, type):
-        raise UsageError(f"{path}: the file of an adapter defines a class Adapter(Framework); see docs/extending.md")
+        raise UsageError(
+            f"{path}: the file of an adapter defines a class Adapter(Framework); see docs/adding-a-framework.md"
+        )
     return adapter
 
 

@@ -1,0 +1,52 @@
+"""What a framework needs outside of its folder: an extra or an environment, and its modules in the settings of the tools."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from xverify.environments import store
+from xverify.framework import discovery
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+EXTRAS = PROJECT["project"]["optional-dependencies"]
+
+
+def missing(adapter):
+    """What pyproject.toml lacks of an adapter."""
+    names = (adapter.extra or adapter.name).split(",")
+    packages = {re.split(r"[<>=~; ]", line)[0] for name in names for line in EXTRAS.get(name, ())}
+    if adapter.isolated:
+        if adapter.isolated not in store.pins():
+            yield f"no environment {adapter.isolated}"
+    else:
+        yield from (f"no extra {name}" for name in names if name not in EXTRAS)
+        yield from (f"{package} is in no extra of {names}" for package in adapter.needs if package not in packages)
+    modules = {module.split(".")[0] for module in adapter.needs.values()} - {"numpy"}
+    untyped = next(
+        each["module"] for each in PROJECT["tool"]["mypy"]["overrides"] if each.get("follow_imports") == "skip"
+    )
+    yield from (f"mypy does not skip {module}" for module in modules if f"{module}.*" not in untyped)
+
+
+@pytest.mark.parametrize("name", [name for name in discovery.files() if name != "numpy"])
+def test_pyproject_knows_every_framework(name):
+    assert list(missing(discovery.load(name))) == []
+
+
+def test_a_framework_that_pyproject_does_not_know_is_found():
+    class Novel(discovery.load("numpy")):
+        name = "novel"
+        needs = {"novel-cpu": "novel"}
+
+    assert list(missing(Novel)) == [
+        "no extra novel",
+        "novel-cpu is in no extra of ['novel']",
+        "mypy does not skip novel",
+    ]
