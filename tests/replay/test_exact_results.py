@@ -173,4 +173,6 @@ def test_a_function_whose_argument_is_at_the_end_of_its_domain_stays_finite():
     x = np.random.default_rng(0).standard_normal(64).astype(np.float32)
     nodes = [("Mul", ["x", "c"], ["a"], {}), ("Clip", ["a", "low", "high"], ["b"], {}), ("Acos", ["b"], ["y"], {})]
     found = graph_noise(nodes, {"x": x}, {"c": np.float32(1.7), "low": np.float32(-1), "high": np.float32(1)})
-    assert all(np.isfinite(each).all() for each in passes(found))
+    values = passes(found)
+    assert len(values) > 1
+    assert all(np.isfinite(each).all() for each in values)

@@ -16,6 +16,7 @@ def samples(values):
 def test_rerun_gives_exactly_this_number_of_calls():
     for rerun in (1, 3, 4, 7, 100, 1000, 12345):
         plan = planning.plan({"fast": 1e-5, "slow": 0.7}, cases=4, rerun=rerun)
+        assert set(plan.calls) == {"fast", "slow"}
         assert all(sum(calls) == rerun for calls in plan.calls.values())
         assert all(len(calls) == plan.rounds and min(calls) >= 1 for calls in plan.calls.values())
 

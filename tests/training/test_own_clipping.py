@@ -89,6 +89,7 @@ OTHER = {
 
 @pytest.mark.parametrize(("files", "wrong"), OTHER.values(), ids=OTHER)
 def test_other_clipping_is_named_and_the_same_is_equal(tmp_path, files, wrong):
+    assert wrong
     with judging(tmp_path, files, "tensorflow:eager") as judged:
         for number, (other, says) in enumerate(wrong):
             error = judged(number, (APPLIED, other))

@@ -111,6 +111,7 @@ INVALID = ("returns the losses", "is inf", "is random")
 def test_a_wrong_step_is_different_and_said_to_be(tmp_path, files, wrong, subject):
     framework = subject.partition(":")[0]
     need(framework)
+    assert wrong[framework]
     with judging(tmp_path, files, subject) as judged:
         for number, (text, other, says) in enumerate(wrong[framework]):
             error = judged(number, (text, other))

@@ -255,6 +255,7 @@ WRONG = {
 @pytest.mark.parametrize(("port", "framework"), list(WRONG), ids=lambda each: str(each))
 def test_a_wrong_step_is_different_and_said_to_be(tmp_path, port, framework):
     need(framework)
+    assert WRONG[port, framework]
     with judging(tmp_path, PORTS[port], framework) as judged:
         for number, (text, other, says) in enumerate(WRONG[port, framework]):
             error = judged(number, (text, other))

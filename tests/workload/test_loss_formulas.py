@@ -63,6 +63,7 @@ def test_value_and_gradient_are_torchs(case, reduction):
         result = compute(loss, own, t, axis)
         result.backward()
         found.append((float(result.detach()), own.grad.numpy()))
+    assert len(found) == 3
     for result, gradient in found[1:]:
         assert math.isclose(result, found[0][0], rel_tol=1e-12)
         np.testing.assert_allclose(gradient, found[0][1], rtol=1e-9, atol=1e-13)
