@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import zlib
@@ -17,10 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.commandline import Ended, called, forked, hear_interrupts, started
+from helpers.inprocess import one_process
 from helpers.installedplugin import as_installed
 from helpers.marks import wrong_marks
 
 from xverify.selftest.planted import _work as planted
+from xverify.timing.noise import Gate
 from xverify.workload.optimizers import optimizer
 
 FAULTY = Path(__file__).parent / "faulty"
@@ -145,29 +147,14 @@ def port(tmp_path: Path) -> Path:
 
 
 @dataclass
-class Outcome:
-    code: int
-    out: str
-    err: str
+class Outcome(Ended):
+    """How a command ended. result: what its result file holds, when it wrote one."""
+
     result: dict[str, Any] | None
 
     def row(self, subject: str) -> dict[str, Any]:
         assert self.result is not None, self.err
         return next(row for row in self.result["rows"] if row["subject"] == subject)
-
-
-def counts(row: dict[str, Any], verdict: str | None) -> bool:
-    """Whether a row's speed has this verdict, or would have it if this machine were not too noisy."""
-    return row["speed"]["verdict"] == verdict or row["speed"]["noisy"]
-
-
-def hear_interrupts() -> None:
-    """In a new process: jobs that a shell starts in the background ignore SIGINT, and so would all that they start.
-
-    Those that nohup starts ignore SIGHUP.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def signal_while_timing(cwd: Path, folder: Path, sent: int, *options: str) -> int:
@@ -203,8 +190,14 @@ def small_disk(place: Path, size: str) -> Iterator[Path]:
         subprocess.run(["umount", str(place)], check=True)
 
 
-def cli(folder: Path, *arguments: object, timeout: float = 300, frameworks: Path = FAULTY) -> Outcome:
-    """Run the command line in a process of its own, in an empty directory within a folder."""
+def cli(
+    folder: Path, *arguments: object, timeout: float = 300, frameworks: Path = FAULTY, process: bool = False
+) -> Outcome:
+    """Run the command line in an empty directory within a folder.
+
+    process: start a process for it. By default, it is called within this one; its workers are processes in any case.
+    timeout: the most seconds of that process.
+    """
     command = [str(argument) for argument in arguments]
     file = folder / "result.json"
     file.unlink(missing_ok=True)
@@ -212,28 +205,35 @@ def cli(folder: Path, *arguments: object, timeout: float = 300, frameworks: Path
         command += ["--json", str(file)]
     here = folder / "here"
     here.mkdir(exist_ok=True)
-    done = subprocess.run(
-        [sys.executable, "-m", "xverify", *command],
-        capture_output=True,
-        text=True,
-        cwd=here,
-        timeout=timeout,
-        env={**os.environ, "XVERIFY_FRAMEWORKS": f"{frameworks}{os.pathsep}{PLANTED}", "PYTHONSAFEPATH": "1"},
-        check=False,
-    )
-    assert "Traceback" not in done.stderr, done.stderr
+    variables = {"XVERIFY_FRAMEWORKS": f"{frameworks}{os.pathsep}{PLANTED}", "PYTHONSAFEPATH": "1"}
+    done = started(command, here, variables, timeout) if process else called(command, here, variables)
+    assert "Traceback" not in done.err, done.err
     result = json.loads(file.read_text()) if file.exists() else None
-    return Outcome(done.returncode, done.stdout, done.stderr, result)
+    return Outcome(done.code, done.out, done.err, result)
 
 
 @pytest.fixture
 def xverify(tmp_path: Path):
-    """Run the command line in a process of its own, in an empty directory."""
+    """Run the command line in an empty directory; see ``cli``."""
 
-    def call(*arguments: object, timeout: float = 300, frameworks: Path = FAULTY) -> Outcome:
-        return cli(tmp_path, *arguments, timeout=timeout, frameworks=frameworks)
+    def call(*arguments: object, **settings: Any) -> Outcome:
+        return cli(tmp_path, *arguments, **settings)
 
     return call
+
+
+@pytest.fixture
+def in_one_process() -> Iterator[None]:
+    """Workers that compute with numpy answer within this process."""
+    with one_process():
+        yield
+
+
+@pytest.fixture
+def no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No round counts as noisy, so that a speed gets its verdict on a busy machine, too."""
+    monkeypatch.setattr(Gate, "block", lambda gate, before, after: None)
+    monkeypatch.setattr(Gate, "round", lambda gate, reasons: setattr(gate, "rounds", gate.rounds + 1))
 
 
 @pytest.fixture(scope="module")
@@ -261,19 +261,25 @@ class TestRun:
 
 @pytest.fixture
 def tested(tmp_path: Path):
-    """Write a test beside a port of numpy's model, and run pytest there, which loads the plugin as that of an installed xverify."""
+    """Write a test beside a port of numpy's model, and run pytest there, which loads the plugin as that of an installed xverify.
+
+    It runs in a fork of this process, which has imported everything. process: in a new process.
+    """
     place, site = tmp_path / "repository", as_installed(tmp_path / "site")
     write_folder(place / "port", ("numpy", "honest", "swapped", "absent", "breaks"))
 
-    def run(test: str, *arguments: object, frameworks: Path = FAULTY) -> TestRun:
+    def run(test: str, *arguments: object, frameworks: Path = FAULTY, process: bool = False) -> TestRun:
         (place / "test_port.py").write_text(test)
         variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "GITHUB_"))}
         path = os.pathsep.join(filter(None, [str(site), str(FAULTY.parents[1]), os.environ.get("PYTHONPATH")]))
         variables |= {"PYTHONPATH": path, "XVERIFY_FRAMEWORKS": str(frameworks)}
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *map(str, arguments)]
+        command = ["-p", "no:cacheprovider", *map(str, arguments)]
+        if not process:
+            code, out = forked(lambda: pytest.main(command), place, variables, [str(site)])
+            return TestRun(code, out, place)
         done = subprocess.run(
-            command, cwd=place, env=variables, capture_output=True, text=True, timeout=300, check=False,
-            preexec_fn=hear_interrupts,
+            [sys.executable, "-m", "pytest", *command], cwd=place, env=variables, capture_output=True, text=True,
+            timeout=300, check=False, preexec_fn=hear_interrupts,
         )  # fmt: skip
         return TestRun(done.returncode, done.stdout + done.stderr, place)
 

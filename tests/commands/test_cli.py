@@ -8,6 +8,8 @@ from conftest import write_folder
 
 from xverify.weights import save_file
 
+pytestmark = pytest.mark.usefixtures("in_one_process")
+
 
 @pytest.mark.parametrize(
     ("arguments", "says"),

@@ -11,6 +11,8 @@ from helpers.sampleresults import RESULT, of_files
 from xverify.commands._main import main
 from xverify.results.file import read, write
 
+pytestmark = pytest.mark.usefixtures("in_one_process")
+
 FILES = ("html", "markdown", "junit", "csv")
 
 

@@ -10,6 +10,8 @@ from conftest import write_folder
 
 from xverify.results.schema import schema
 
+pytestmark = pytest.mark.usefixtures("in_one_process")
+
 NOISY = """
 import numpy as np
 from xverify.frameworks.numpy.adapter import Adapter as Numpy

@@ -285,7 +285,9 @@ def test_a_conversion_that_fails_leaves_the_earlier_file_and_no_half_one(folder,
 # -- subjects of a run --------------------------------------------------------------------------------------------------
 
 
-def test_the_file_is_timed_beside_its_model_and_the_last_line_says_how_fast_it_is(folder, out, xverify, tmp_path):
+def test_the_file_is_timed_beside_its_model_and_the_last_line_says_how_fast_it_is(
+    no_noise, folder, out, xverify, tmp_path
+):
     report = tmp_path / "r.json"
     done = xverify(
         "convert",
@@ -299,12 +301,9 @@ def test_the_file_is_timed_beside_its_model_and_the_last_line_says_how_fast_it_i
     assert model["error"]["verdict"] in ("IDENTICAL", "EQUAL")
     assert runtime["speed"] is None
     assert model["speed"]["calls"] == conversion["speed"]["calls"] == 16
-    if model["speed"]["counted"] and conversion["speed"]["counted"]:  # a machine may be too noisy
-        ratio = conversion["speed"]["ratio"]
-        assert model["speed"]["fps"] / conversion["speed"]["fps"] == pytest.approx(ratio)
-        assert any(
-            word in done.out.splitlines()[-1] for word in ("times faster", "times slower", "as fast as the model")
-        )
+    assert [model["speed"]["counted"], conversion["speed"]["counted"]] == [True, True]
+    assert model["speed"]["fps"] / conversion["speed"]["fps"] == pytest.approx(conversion["speed"]["ratio"])
+    assert any(word in done.out.splitlines()[-1] for word in ("times faster", "times slower", "as fast as the model"))
     assert model["memory"]["peak_rss_mib"] > 50
 
 

@@ -12,6 +12,7 @@ from conftest import FAULTY, MODEL, cli, small_disk, write_folder
 from xverify.receipts.keeping import LARGEST_FILE, MOST_FILES, own_digest
 
 FAST = ("--warmup", 1, "--rerun", 8)
+pytestmark = pytest.mark.usefixtures("in_one_process")
 
 
 @pytest.fixture(scope="module")

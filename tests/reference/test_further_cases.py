@@ -3,6 +3,8 @@
 import pytest
 from conftest import write_folder
 
+pytestmark = pytest.mark.usefixtures("in_one_process")
+
 SPEC = """
 from xverify import ModelSpec, TensorSpec
 SPEC = ModelSpec(
@@ -33,6 +35,7 @@ def build():
 LOOP = """
 import torch
 from torch import nn
+
 
 class Net(nn.Module):
     def __init__(self):

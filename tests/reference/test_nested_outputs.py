@@ -5,6 +5,8 @@ from importlib.util import find_spec
 import pytest
 from conftest import MODEL, write_folder
 
+pytestmark = pytest.mark.usefixtures("in_one_process")
+
 FAST = ("--warmup", 1, "--rerun", 4, "--cases", 2)
 SPEC = """
 from xverify import ModelSpec, TensorSpec
@@ -171,6 +173,7 @@ from typing import Any, NamedTuple
 from keras import Model, layers, ops
 
 from xverify.models.keras_layers import LSTM
+
 
 
 class Out(NamedTuple):

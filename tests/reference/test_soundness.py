@@ -9,6 +9,8 @@ from conftest import MODEL, SPEC, write_folder
 
 from xverify.weights import digest
 
+pytestmark = pytest.mark.usefixtures("in_one_process")
+
 FAST = ("--warmup", 2, "--rerun", 16, "--details")
 NOISE = "h = ({} np.random.standard_normal(h.shape)).astype(h.dtype)\n        return h @"
 
@@ -248,6 +250,7 @@ def build():
 SEQUENTIAL = """
 from collections import OrderedDict
 from torch import nn
+
 
 def build():
     return nn.Sequential(OrderedDict(fc1=nn.Linear(8, 32), act=nn.ReLU(), drop=nn.Dropout(0.5), fc2=nn.Linear(32, 3)))

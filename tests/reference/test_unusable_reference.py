@@ -3,6 +3,8 @@
 import pytest
 from conftest import MODEL, SPEC, write_folder
 
+pytestmark = pytest.mark.usefixtures("in_one_process")
+
 NET = """
 import random
 
@@ -236,6 +238,7 @@ def test_a_model_that_names_float32_in_its_code_is_consistent(xverify, tmp_path)
 
 TASKS = """
 from xverify import ModelSpec, TensorSpec
+
 SPEC = ModelSpec(
     batch=4,
     inputs={"x": TensorSpec(("N", 8)), "task": TensorSpec((1,), dtype="int64", low=0, high=4)},

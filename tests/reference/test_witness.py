@@ -9,6 +9,8 @@ pytest.importorskip("onnxruntime")
 onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402  it is there
 
+pytestmark = pytest.mark.usefixtures("in_one_process")
+
 SPEC = """
 from xverify import ModelSpec, TensorSpec
 SPEC = ModelSpec(inputs={"x": TensorSpec(("N", 8))}, outputs={"y": TensorSpec(("N", 8))}, batch=4)
@@ -16,6 +18,7 @@ SPEC = ModelSpec(inputs={"x": TensorSpec(("N", 8))}, outputs={"y": TensorSpec(("
 MODEL = """
 import torch
 from torch import nn
+
 
 class Net(nn.Module):
     def __init__(self):

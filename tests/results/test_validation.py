@@ -11,6 +11,8 @@ from xverify.commands._main import main
 from xverify.errors import UsageError
 from xverify.results.file import read
 
+pytestmark = pytest.mark.usefixtures("in_one_process")
+
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory):

@@ -98,16 +98,16 @@ def test_a_full_disk_is_said_and_gives_an_exit_code(tested, tmp_path):
 
 
 def test_a_test_run_that_does_not_use_the_plugin_imports_nothing_for_it(tested):
-    done = tested("")
+    done = tested("", process=True)
     (done.place / "conftest.py").write_text(
         "import sys\n\n\ndef pytest_sessionfinish():\n"
         "    wanted = ('xverify', 'numpy', 'rich', 'msgspec', 'scipy')\n"
         "    print('LOADED', sorted(name for name in sys.modules if name.partition('.')[0] in wanted))\n"
     )
-    done = tested("", "--collect-only", "-s")
+    done = tested("", "--collect-only", "-s", process=True)
     assert (
         "LOADED ['xverify', 'xverify.testing', 'xverify.testing.asserting', 'xverify.testing.plugin', 'xverify.version']"
         in done.out
     )
-    assert "xverify_run" in tested("", "--fixtures").out
-    assert "xverify_run" not in tested("", "--fixtures", "-p", "no:xverify").out
+    assert "xverify_run" in tested("", "--fixtures", process=True).out
+    assert "xverify_run" not in tested("", "--fixtures", "-p", "no:xverify", process=True).out

@@ -11,6 +11,8 @@ from xverify.results.records import LayerError, Layers
 from xverify.verdict.limits import OWN_DRIFT, OWN_EQUAL
 from xverify.verdict.outputs import compare
 
+pytestmark = pytest.mark.usefixtures("in_one_process")
+
 SPEC = ModelSpec(inputs={"x": TensorSpec(("N", 8))}, outputs={"y": TensorSpec(("N", 50))})
 GENERATOR = np.random.default_rng(0)
 TRUTH = {f"{case}/y": GENERATOR.standard_normal((4, 50)) for case in range(2)}

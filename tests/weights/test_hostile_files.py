@@ -13,6 +13,8 @@ from xverify.errors import NotWritten, WeightsError
 from xverify.processes.reading import convert_weights, write_weights
 from xverify.weights import load_file, npz, save_file
 
+pytestmark = pytest.mark.usefixtures("in_one_process")
+
 ONES = np.ones(6, np.float32).reshape(2, 3)
 
 

@@ -16,6 +16,8 @@ from xverify.errors import WeightsError
 from xverify.processes.reading import convert_weights
 from xverify.weights import digest, load_file, open_file, save_file, sharded
 
+pytestmark = pytest.mark.usefixtures("in_one_process")
+
 RNG = np.random.default_rng(0)
 SHAPES = {"fc1.weight": (6, 8), "fc1.bias": (6,), "fc2.weight": (3, 6), "fc2.bias": (3,)}  # of the port of write_folder
 ARRAYS = {name: RNG.standard_normal(shape).astype(np.float32) for name, shape in SHAPES.items()}

@@ -235,18 +235,22 @@ class Worker:
 
     def _answered(self, request: Request[ReplyType]) -> ReplyType:
         doing = doing_for(request)
-        self._check_silent(doing)
         line = codec.encode_request(self.asked + 1, request)
-        self.asked += 1
-        deadline = time.monotonic() + self.timeout
-        self._send(line, doing)
-        timed = isinstance(request, Block)
-        reply = self._reply(self._next_line(deadline, doing, silent=timed), request.reply_type, doing)
+        answered = self._exchange(line, doing, silent=isinstance(request, Block))
+        reply = self._reply(answered, request.reply_type, doing)
         if isinstance(reply, Refusal):
             hint = limits.hint(self.memory, reply.reason, kills=self._kills())
             raise _STATUS.get(reply.status, Failed)(reply.reason + hint)
         answer: ReplyType = reply
         return answer
+
+    def _exchange(self, line: bytes, doing: str, silent: bool) -> bytes:
+        """Send a request, and return the line that answers it. silent: see ``_next_line``."""
+        self._check_silent(doing)
+        self.asked += 1
+        deadline = time.monotonic() + self.timeout
+        self._send(line, doing)
+        return self._next_line(deadline, doing, silent)
 
     def _send(self, line: bytes, doing: str) -> None:
         """Write a request to the pipe. Raises SubjectError when the worker has ended, or does not read a long one in time."""
