@@ -285,6 +285,7 @@ def test_a_conversion_that_fails_leaves_the_earlier_file_and_no_half_one(folder,
 # -- subjects of a run --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_file_is_timed_beside_its_model_and_the_last_line_says_how_fast_it_is(
     no_noise, folder, out, xverify, tmp_path
 ):

@@ -114,6 +114,7 @@ def folder(tmp_path):
 # -- making and using ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_creation_prints_its_steps_and_writes_the_stamp(made, adapters):
     root, done = made
     assert "walled: making " in done.stderr
@@ -132,6 +133,7 @@ def test_creation_prints_its_steps_and_writes_the_stamp(made, adapters):
         assert (Path(said.split()[0].removeprefix("-I")) / "Python.h").is_file()
 
 
+@pytest.mark.slow
 def test_a_run_uses_the_environment_and_reports_it(made, call, folder):
     root, _ = made
     done = call("run", folder, "--subjects", "numpy,walled,apart,plain", *FAST, root=root)
@@ -145,6 +147,7 @@ def test_a_run_uses_the_environment_and_reports_it(made, call, folder):
     assert "have changed" not in done.out
 
 
+@pytest.mark.slow
 def test_its_framework_is_a_default_subject_when_the_environment_exists(made, call, folder):
     root, _ = made
     missing = call("run", folder, *FAST)
@@ -155,6 +158,7 @@ def test_its_framework_is_a_default_subject_when_the_environment_exists(made, ca
     assert {row["framework"] for row in found.result["rows"]} == {"walled", "apart", "plain"}
 
 
+@pytest.mark.slow
 def test_an_interpreter_that_the_user_names_is_preferred(made, call, folder):
     root, _ = made
     done = call("run", folder, "--subjects", "numpy,apart", "--python", f"apart={sys.executable}", *FAST, root=root)
@@ -163,6 +167,7 @@ def test_an_interpreter_that_the_user_names_is_preferred(made, call, folder):
     assert done.row("walled")["status"] == "not-installed"
 
 
+@pytest.mark.slow
 def test_a_framework_that_is_installed_and_not_isolated_runs_in_this_interpreter(made, call, folder, tmp_path):
     """An additional environment for this framework is not used."""
     root, _ = made
@@ -172,6 +177,7 @@ def test_a_framework_that_is_installed_and_not_isolated_runs_in_this_interpreter
     assert done.row("plain")["environment"]["interpreter"] == sys.executable
 
 
+@pytest.mark.slow
 def test_doctor_names_the_interpreter_or_the_command_to_type(made, call):
     root, _ = made
     done = call("doctor", root=root)
@@ -187,6 +193,7 @@ def test_doctor_names_the_interpreter_or_the_command_to_type(made, call):
     )  # it is never installed beside the others
 
 
+@pytest.mark.slow
 def test_list_prints_text_and_json(made, call):
     root, _ = made
     found = json.loads(call("env", "list", "--json", root=root).out)
@@ -207,6 +214,7 @@ def test_list_prints_text_and_json(made, call):
     assert "walled" in json.loads(call("env", "list", "--json").out)["available"]
 
 
+@pytest.mark.slow
 def test_the_name_of_a_framework_means_its_environment(made, call):
     root, _ = made
     done = call("env", "create", "apart", "walled", root=root)
@@ -216,6 +224,7 @@ def test_the_name_of_a_framework_means_its_environment(made, call):
     assert "unknown environment 'apart'" in done.err
 
 
+@pytest.mark.slow
 def test_creating_a_current_environment_again_changes_nothing(made, call):
     root, _ = made
     before = (root / "walled" / "xverify.json").stat().st_mtime_ns
@@ -225,6 +234,7 @@ def test_creating_a_current_environment_again_changes_nothing(made, call):
     assert (root / "walled" / "xverify.json").stat().st_mtime_ns == before
 
 
+@pytest.mark.slow
 def test_changed_pins_are_reported_and_a_failed_creation_keeps_the_old_environment(
     made, call, adapters, folder, tmp_path
 ):
@@ -249,6 +259,7 @@ def test_changed_pins_are_reported_and_a_failed_creation_keeps_the_old_environme
     assert "the pins of walled's environment have changed: xverify env create walled" in done.out
 
 
+@pytest.mark.slow
 def test_an_environment_without_a_needed_package_is_not_used(made, call, folder, tmp_path):
     root, _ = made
     place = tmp_path / "environments" / "walled"
@@ -302,6 +313,7 @@ def test_an_environment_with_an_unreadable_stamp_does_not_count(monkeypatch, tmp
     assert environments.find("walled") is None
 
 
+@pytest.mark.slow
 def test_an_environment_whose_python_was_removed_does_not_count(made, call, tmp_path):
     root, _ = made
     place = tmp_path / "environments" / "walled"
@@ -417,6 +429,7 @@ def test_wrong_arguments_get_a_message_of_one_line(call, arguments, says):
     assert says in done.err
 
 
+@pytest.mark.slow
 def test_removing_a_wrong_name_suggests_the_nearest(made, call):
     done = call("env", "remove", "waled", root=made[0])
     assert done.code == 2
@@ -425,6 +438,7 @@ def test_removing_a_wrong_name_suggests_the_nearest(made, call):
     assert (made[0] / "walled" / "xverify.json").exists()
 
 
+@pytest.mark.slow
 def test_remove_deletes_it(made, call, tmp_path):
     shutil.copytree(made[0] / "walled", tmp_path / "environments" / "walled", symlinks=True)
     done = call("env", "remove", "walled")

@@ -78,7 +78,7 @@ def test_a_process_that_a_model_leaves_behind_ends_with_the_run(tmp_path, tempor
         assert "exited with status 5" in done.row("honest")["reason"]
 
 
-@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+@pytest.mark.parametrize("sent", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGHUP, signal.SIGKILL])
 def test_the_end_of_the_parent_ends_everything(tmp_path, temporary, sent):
     folder = write_folder(tmp_path / "port", ("numpy", "honest"))
     (folder / "honest.py").write_text(f"{IMPORTS}{LINGERS['a fork']}\n{MODEL}")
@@ -252,6 +252,7 @@ def test_a_signal_without_a_name():
     assert signal_name(signal.SIGRTMIN + 3) == f"signal {signal.SIGRTMIN + 3}"
 
 
+@pytest.mark.slow
 def test_the_limit_of_memory_is_named_in_the_row(tmp_path):
     folder = write_folder(tmp_path / "port", ("numpy", "honest"))
     takes = MODEL.replace("    w = self.weights\n", "    held = np.ones(10**9)\n        w = self.weights\n", 1)

@@ -23,6 +23,8 @@ from xverify.reproduce.records import (
 from xverify.reproduce.run import find_data
 from xverify.workload.spec import find_model
 
+pytestmark = pytest.mark.usefixtures("in_one_process")
+
 # -- the command ------------------------------------------------------------------------------------------------------
 
 
