@@ -8,13 +8,13 @@ SUBJECTS := torch:eager,jittor,tensorflow:eager,tensorflow:graph,onnxruntime
 LOCK     := $(BIN)/uv --quiet pip compile pyproject.toml --extra all --extra cluster --extra docs --extra dev --constraint constraints.txt \
             --universal --python-version 3.10 --no-python-downloads --no-annotate --custom-compile-command "make lock"
 
-.PHONY: run test slow long check ci fast bench faults ports floors onnx-suite torchvision formats environments lint types resolve lock docs clean
+.PHONY: run test slow long check ci fast side-by-side bench faults ports floors onnx-suite torchvision formats environments lint types resolve lock docs clean
 run: $(STAMP) environments    ## verify and time ResNet-50 in four frameworks; leaves results/resnet50.json
 	@mkdir -p results
 	$(BIN)/xverify run resnet50 --subjects $(SUBJECTS) --effort quick --json results/resnet50.json
 
-test: $(STAMP) fast           ## the fast tests, and an eighth of the slow ones: another eighth for each commit
-	$(BIN)/python -m pytest --durations=25 -m "slow and not long" --every 8
+test: $(STAMP) side-by-side   ## the fast tests, and an eighth of the slow ones: another eighth for each commit
+	$(BIN)/python -m pytest --durations=25 -m "(timed or slow) and not long" --every 8
 
 slow: $(STAMP)                ## all slow tests but the longest; an hour
 	$(BIN)/python -m pytest --durations=25 -m "slow and not long"
@@ -27,10 +27,11 @@ check: lint types fast        ## format, lint, types, the order of imports, and 
 ci: lint types resolve test   ## what has to pass before a change is merged
 
 # Two at a time, except those that judge a speed. Frameworks take all cores by themselves, so slow tests run one by one.
-# Another program on the machine can spoil a test that judges a speed. Those that failed are therefore run a second time.
-fast: $(STAMP)
+fast: $(STAMP) side-by-side
+	$(BIN)/python -m pytest -q -m "timed and not slow"
+
+side-by-side: $(STAMP)
 	$(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile -m "not slow and not timed"
-	$(BIN)/python -m pytest -q -m "timed and not slow" || $(BIN)/python -m pytest -q -m "timed and not slow" --last-failed
 
 docs: $(STAMP)                ## the documentation as a site in site/, which needs no network to be read
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

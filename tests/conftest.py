@@ -20,6 +20,7 @@ from helpers.commandline import Ended, called, forked, hear_interrupts, started
 from helpers.inprocess import one_process
 from helpers.installedplugin import as_installed
 from helpers.marks import wrong_marks
+from helpers.twice import pytest_runtest_protocol  # noqa: F401  pytest finds it here
 
 from xverify.selftest.planted import _work as planted
 from xverify.timing.noise import Gate
