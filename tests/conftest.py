@@ -19,7 +19,7 @@ import pytest
 from helpers.commandline import Ended, called, forked, hear_interrupts, started
 from helpers.inprocess import one_process
 from helpers.installedplugin import as_installed
-from helpers.marks import wrong_marks
+from helpers.marks import may_match, wrong_marks
 from helpers.twice import pytest_runtest_protocol  # noqa: F401  pytest finds it here
 
 from xverify.selftest.planted import _work as planted
@@ -96,6 +96,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N",
         help="run one N-th of the slow tests; the commit decides which one",
     )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files none of whose tests has the marks of ``-m``."""
+    asked = config.getoption("markexpr")
+    if asked and collection_path.match("test_*.py") and not may_match(asked, collection_path.read_text()):
+        return True
+    return None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -4,7 +4,7 @@ import os
 
 import pytest
 from helpers.commandline import forked
-from helpers.marks import with_long, wrong_marks
+from helpers.marks import may_match, with_long, wrong_marks
 
 
 @pytest.mark.parametrize("marks", [set(), {"timed"}, {"slow"}, {"slow", "long"}, {"slow", "long", "timed"}])
@@ -23,6 +23,29 @@ def test_the_long_values_of_a_parameter_are_marked():
     assert (second.values, [mark.name for mark in second.marks]) == (("vgg16",), ["long"])
     with pytest.raises(AssertionError, match="vgg61"):
         with_long(["mlp", "vgg16"], "vgg61")
+
+
+PLAIN, SOME, ALL = "def test_it(): ...", "@pytest.mark.slow\ndef test_it(): ...", "pytestmark = pytest.mark.slow\n"
+
+
+@pytest.mark.parametrize(
+    ("expression", "text", "expected"),
+    [
+        ("slow and not long", PLAIN, False),
+        ("slow and not long", SOME, True),
+        ("slow and not long", ALL, True),
+        ("not slow and not timed", PLAIN, True),
+        ("not slow and not timed", SOME, True),
+        ("not slow and not timed", ALL, False),
+        ("not slow", "pytestmark = [\n    pytest.mark.slow,\n]\n", False),
+        ("not slow", 'pytestmark = pytest.mark.usefixtures("slowed")\n', True),
+        ("timed and not slow", SOME, False),
+        ("timed or long", SOME + "\nwith_long()", True),
+        ("parametrize", PLAIN, True),
+    ],
+)
+def test_files_without_a_fitting_mark_are_not_imported(expression, text, expected):
+    assert may_match(expression, text) is expected
 
 
 FAILS = """
