@@ -94,12 +94,14 @@ def hear_interrupts() -> None:
 def _place(here: Path, variables: Mapping[str, str]) -> Iterator[None]:
     """Another directory and other variables. What a command changes in its process is undone."""
     before, environment, path, modules = Path.cwd(), dict(os.environ), list(sys.path), dict(sys.modules)
+    temporary, tempfile.tempdir = tempfile.tempdir, None  # TMPDIR is read again
     os.chdir(here)
     os.environ.update(variables)
     try:
         yield
     finally:
         os.chdir(before)
+        tempfile.tempdir = temporary
         os.environ.clear()
         os.environ.update(environment)
         sys.path[:] = path
