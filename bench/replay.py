@@ -16,12 +16,12 @@ from pathlib import Path
 
 import torch
 
+from xverify.explain.replay import replay_forward
 from xverify.float64 import stepping
 from xverify.float64.structures import as_float64
 from xverify.framework import capture
 from xverify.framework.adapter import Source
 from xverify.framework.discovery import load
-from xverify.replay.forward import replay_forward
 from xverify.replay.tensors import Capture
 from xverify.workload import probe
 from xverify.workload.spec import find_model

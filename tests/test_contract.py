@@ -53,6 +53,16 @@ def test_the_contract_is_kept(tree):
         ("environments/store.py", "def late():\n    import jittor", "xverify.environments.store -> jittor"),
         ("engine/run.py", "from ..replay import forward", "xverify.engine.run -> xverify.replay.forward"),
         ("processes/worker.py", "from ..replay import forward", "xverify.processes.worker -> xverify.replay.forward"),
+        (
+            "replay/forward.py",
+            "from ..explain import explanation",
+            "xverify.replay is not allowed to import xverify.explain",
+        ),
+        (
+            "float64/stepping.py",
+            "from ..replay import tensors",
+            "xverify.float64 is not allowed to import xverify.replay",
+        ),
         ("engine/run.py", "from ..worker import state", "xverify.engine.run -> xverify.worker.state"),
         ("worker/state.py", "import rich", "xverify.worker.state -> rich"),
         ("verdict/limits.py", "from scipy import stats", "xverify.verdict.limits -> scipy"),

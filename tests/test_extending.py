@@ -88,7 +88,7 @@ def test_the_runtime_of_another_framework_s_model_runs(xverify, tmp_path):
 def test_the_fault_computes_something_else_and_leaves_the_layer_as_it_was():
     torch = pytest.importorskip("torch")
     pytest.importorskip("greenlet")
-    from xverify.replay.explain.faults import activation, catalogue, changes
+    from xverify.explain.faults import activation, catalogue, changes
 
     [code] = re.findall(r"```python\n(def prelu\(.*?)```", TEXT, re.DOTALL)
     names = {**vars(changes), **vars(activation)}

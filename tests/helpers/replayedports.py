@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
+from xverify.explain.replay import replay_forward
 from xverify.float64.arithmetic import float64_arithmetic
 from xverify.float64.layer_kinds import leaves
 from xverify.float64.linear import called_by_weights, owners_of
 from xverify.float64.stepping import Models
 from xverify.float64.tables import perturbed_tables
 from xverify.framework import capture
-from xverify.replay.forward import replay_forward
 from xverify.replay.tensors import Capture
 from xverify.results.records import Layers
 from xverify.verdict.layers import summarise

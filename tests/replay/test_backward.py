@@ -10,6 +10,7 @@ pytest.importorskip("greenlet")
 
 from torch import nn  # noqa: E402
 
+from xverify.explain.replay import replayed as replayed_forward  # noqa: E402
 from xverify.float64.layer_kinds import leaves  # noqa: E402
 from xverify.float64.losses import cross_entropy_of  # noqa: E402
 from xverify.float64.stepping import Models  # noqa: E402
@@ -17,7 +18,6 @@ from xverify.float64.training_step import gradient_changes, step_in_float64  # n
 from xverify.framework import capture  # noqa: E402
 from xverify.framework.discovery import load  # noqa: E402
 from xverify.replay.backward import INPUT_GRADIENT, UPSTREAM, replay_backward  # noqa: E402
-from xverify.replay.forward import replayed as replayed_forward  # noqa: E402
 from xverify.replay.tensors import Capture, rms  # noqa: E402
 from xverify.verdict.findings import GRADIENT_OF  # noqa: E402
 

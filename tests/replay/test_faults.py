@@ -9,8 +9,8 @@ pytest.importorskip("greenlet")
 
 from torch import nn  # noqa: E402
 
+from xverify.explain.faults import catalogue  # noqa: E402
 from xverify.float64.structures import flatten  # noqa: E402
-from xverify.replay.explain.faults import catalogue  # noqa: E402
 
 
 def layers_and_inputs():

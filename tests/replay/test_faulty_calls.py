@@ -9,11 +9,11 @@ pytest.importorskip("greenlet")
 from torch import nn  # noqa: E402
 
 from xverify.errors import Failed  # noqa: E402
+from xverify.explain.faults import catalogue  # noqa: E402
+from xverify.explain.faulty_calls import faulty_calls  # noqa: E402
 from xverify.float64.stepping import Models  # noqa: E402
 from xverify.float64.structures import flatten  # noqa: E402
 from xverify.framework.capture import LayerCall  # noqa: E402
-from xverify.replay.explain.faults import catalogue  # noqa: E402
-from xverify.replay.explain.faulty_calls import faulty_calls  # noqa: E402
 from xverify.replay.tensors import Capture  # noqa: E402
 
 

@@ -10,10 +10,10 @@ pytest.importorskip("greenlet")
 import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 
+from xverify.explain.replay import replay_forward  # noqa: E402
 from xverify.float64.layer_kinds import leaves  # noqa: E402
 from xverify.float64.stepping import Models  # noqa: E402
 from xverify.framework import capture  # noqa: E402
-from xverify.replay.forward import replay_forward  # noqa: E402
 from xverify.replay.tensors import Capture  # noqa: E402
 from xverify.verdict.layers import summarise  # noqa: E402
 

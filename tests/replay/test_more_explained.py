@@ -7,7 +7,7 @@ pytest.importorskip("greenlet")
 
 from helpers.replayedports import model, random, replayed  # noqa: E402
 
-from xverify.replay.explain.faults import catalogue  # noqa: E402
+from xverify.explain.faults import catalogue  # noqa: E402
 
 ROWS, IMAGE, ODD, SIGNAL = random(2, 6, 16), random(2, 8, 9, 7), random(2, 8, 8, 7), random(2, 8, 20)
 

@@ -5,8 +5,8 @@ import torch
 from test_forward import failing, judged
 from torch import nn
 
+from xverify.explain.explained_roundings import output_changes
 from xverify.float64.stepping import Models
-from xverify.replay.explain.explained_roundings import output_changes
 
 
 class OnePassGroups(nn.GroupNorm):
@@ -96,7 +96,7 @@ def test_a_search_for_a_cause_that_fails_loses_no_judgement(tmp_path, monkeypatc
     def fails(*_):
         raise RuntimeError("the size of tensor a must match the size of tensor b")
 
-    monkeypatch.setattr("xverify.replay.explain.explanation.output_has_rounded_sums", fails)
+    monkeypatch.setattr("xverify.explain.explanation.output_has_rounded_sums", fails)
     done = judged(tmp_path, model(OnePassChannels(8), 20.0), model(NormOfChannels(8), 20.0), torch.randn(4, 3, 12, 12))
     assert {finding.layer for finding in failing(done)} == {"1"}
     assert dict(done.compared) == {"0": 1, "1": 1}

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ..framework.dropout import mask_key
 from ..weights.canonical import Array
+from .replaced import hooked
 
 
 @contextmanager
@@ -36,8 +37,5 @@ def masked(model: nn.Module, masks: Mapping[str, Array]) -> Iterator[None]:
     named = {key.rpartition("/")[0] for key in masks}
     hooks = [model.register_forward_pre_hook(begin)]
     hooks += [layer.register_forward_hook(multiply(name)) for name, layer in model.named_modules() if name in named]
-    try:
+    with hooked(hooks):
         yield
-    finally:
-        for hook in hooks:
-            hook.remove()

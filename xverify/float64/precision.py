@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..framework.capture import LayerCall
 from ..verdict.limits import UNIT, UNITS
@@ -64,3 +65,24 @@ class Precision:
 
 
 FLOAT32 = Precision()
+
+
+# -- rounding to a precision ---------------------------------------------------------------------------------------------
+
+
+def _to_tf32(tensor: Tensor) -> Tensor:
+    """Round to TF32, which keeps ten bits of the fraction of float32."""
+    bits = tensor.float().view(torch.int32)
+    return (((bits + 0x1000) // 0x2000) * 0x2000).view(torch.float32).to(tensor.dtype)
+
+
+def _to(dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
+    return lambda tensor: tensor.to(dtype).to(tensor.dtype)
+
+
+# Name of a precision -> the function that rounds to it.
+ROUNDED: dict[str, Callable[[Tensor], Tensor]] = {
+    "float16": _to(torch.float16),
+    "bfloat16": _to(torch.bfloat16),
+    "TF32": _to_tf32,
+}

@@ -1,21 +1,34 @@
-"""Another attribute of an object, class or module for a while."""
+"""Other attributes, and hooks of torch, for a while."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 
 @contextmanager
-def replaced(owner: Any, name: str, other: Callable[..., Any]) -> Iterator[None]:
-    """Another attribute of an object, class or module within the context."""
-    own = vars(owner).get(name)
-    setattr(owner, name, other)
+def replaced(owner: Any, **others: Any) -> Iterator[None]:
+    """Other attributes of an object, class or module within the context."""
+    own = {name: vars(owner)[name] for name in others if name in vars(owner)}
+    for name, other in others.items():
+        setattr(owner, name, other)
     try:
         yield
     finally:
-        if own is None:
-            delattr(owner, name)
-        else:
-            setattr(owner, name, own)
+        for name in others:
+            if name in own:
+                setattr(owner, name, own[name])
+            else:
+                delattr(owner, name)
+
+
+@contextmanager
+def hooked(hooks: Iterable[Any]) -> Iterator[None]:
+    """Remove hooks at the end of the context. hooks: what torch returned when they were registered."""
+    registered = list(hooks)
+    try:
+        yield
+    finally:
+        for hook in registered:
+            hook.remove()

@@ -13,7 +13,7 @@ import torch
 # Code that is no part of a model: torch's containers, and what intercepts the layers.
 FOREIGN = (
     str(Path(torch.__file__).parent),
-    *(str(Path(__file__).parents[1] / package) for package in ("replay", "float64", "frameworks")),
+    *(str(Path(__file__).parents[1] / package) for package in ("replay", "explain", "float64", "frameworks")),
 )
 
 
@@ -56,7 +56,7 @@ def innermost_line(recorder: str) -> str:
         file = frame.f_code.co_filename
         if not file.startswith(FOREIGN):
             return f"{Spot(0, frame.f_code, frame.f_lineno).file}:{frame.f_lineno}"
-        if file.startswith(FOREIGN[1]) and file not in (recorder, __file__):
+        if file.startswith(FOREIGN[1:3]) and file not in (recorder, __file__):
             return ""
         frame = frame.f_back  # type: ignore[assignment]  # None after the outermost
     return ""

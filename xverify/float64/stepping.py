@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import greenlet
@@ -28,10 +29,11 @@ from .parametrized import recomputing
 from .perturbation import perturbed_layer
 from .perturbed import perturbed_arithmetic
 from .precision import FLOAT32, Precision
+from .replaced import hooked
 from .rounding import Noise, rounded_log_softmax, rounded_softmax
 from .source import Spot, spots
 from .structures import flatten, map_tensors, named_tensors
-from .tables import Tables, replaced
+from .tables import Tables, replaced_tables
 
 Shape = tuple[int, ...]
 
@@ -163,9 +165,9 @@ class Models:
                 self.forwards[layer] = recomputing(layer, layer.forward)
                 object.__setattr__(layer, "forward", _intercepted(name, layer.forward))
 
-    def noise(self) -> Noise:
-        """New perturbations, of the precision in which the captured framework computed."""
-        return Noise(self.seed, self.precision.unit)
+    def noise(self, sample: int = 0) -> Noise:
+        """New perturbations, of the precision in which the captured framework computed. sample: which ones."""
+        return Noise(self.seed + sample, self.precision.unit)
 
     def release(self) -> None:
         """Stop the interception of the layers."""
@@ -206,7 +208,7 @@ class Models:
         name = next(name for name, other in self.layers.items() if other is layer)
         own = {("", key): table for (owner, key), table in self.perturbed_tables.items() if owner == name}
         with (
-            replaced(layer, own),
+            replaced_tables(layer, own),
             perturbed_layer(layer, noise, size),
             self._arithmetic(layer, noise),
         ):
@@ -215,7 +217,7 @@ class Models:
     @contextmanager
     def perturbed_code(self, noise: Noise) -> Iterator[None]:
         """The context of a perturbed pass: every operation of the float64 model's own code rounds."""
-        with replaced(self.float64_model, self.perturbed_tables), perturbed_arithmetic(noise):
+        with replaced_tables(self.float64_model, self.perturbed_tables), perturbed_arithmetic(noise):
             yield
 
     def _arithmetic(self, layer: nn.Module, noise: Noise | None = None) -> AbstractContextManager[Any]:
@@ -258,18 +260,16 @@ def _intercepted(name: str, forward: Callable[..., Any]) -> Callable[..., Any]:
 def order(models: Models, inputs: Sequence[Tensor]) -> dict[str, tuple[Shape, Shape]]:
     """Layer -> the shapes of its first input and output, in the order of the layers' first calls."""
     found: dict[str, tuple[Shape, Shape]] = {}
-    hooks = []
-    for name, layer in models.float32_layers.items():
 
-        def note(_layer: nn.Module, args: Any, output: Any, name: str = name) -> None:
-            if flatten(args) and flatten(output):
-                found.setdefault(name, (tuple(flatten(args)[0].shape), tuple(flatten(output)[0].shape)))
+    def note(name: str, _layer: nn.Module, args: Any, output: Any) -> None:
+        if flatten(args) and flatten(output):
+            found.setdefault(name, (tuple(flatten(args)[0].shape), tuple(flatten(output)[0].shape)))
 
-        hooks.append(layer.register_forward_hook(note))
-    try:
-        with torch.no_grad(), called_by_weights(owners_of(models.float32_model)):
-            models.float32_model(*inputs)
-    finally:
-        for hook in hooks:
-            hook.remove()
+    layers = models.float32_layers.items()
+    with (
+        hooked(layer.register_forward_hook(partial(note, name)) for name, layer in layers),
+        torch.no_grad(),
+        called_by_weights(owners_of(models.float32_model)),
+    ):
+        models.float32_model(*inputs)
     return found

@@ -55,7 +55,7 @@ def perturbed_tables(model: nn.Module, build: Callable[[], nn.Module], seed: int
 
 
 @contextmanager
-def replaced(model: nn.Module, others: Tables) -> Iterator[None]:
+def replaced_tables(model: nn.Module, others: Tables) -> Iterator[None]:
     """Use other tables within the context."""
     modules = {name: model.get_submodule(name) for name, _ in others}
     originals = {(name, key): getattr(modules[name], key) for name, key in others}

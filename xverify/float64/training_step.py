@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import methodcaller
 from typing import Any
 
@@ -26,6 +27,7 @@ from .layer_kinds import BATCH_NORMS, COPIES, leaves, summed_gradient_terms, sum
 from .losses import KnownLosses, LossOf, check_targets, cross_entropy_of, loss_in, subtracted, summed_values
 from .perturbation import Noise
 from .precision import SMALLEST
+from .replaced import hooked
 from .stepping import Models
 from .structures import as_float32, as_float64, flatten, map_tensors
 from .underflow import finite
@@ -213,11 +215,8 @@ def perturbed_layers(model: nn.Module, noise: Noise, times: float) -> Iterator[N
         return map_tensors(output, lambda y: _perturbed_both_ways(layer, inputs, y, noise, size, times))
 
     hooks = [layer.register_forward_hook(perturb_output) for layer in leaves(model).values()]
-    try:
+    with hooked(hooks):
         yield
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def _perturbed_both_ways(
@@ -317,22 +316,14 @@ class _Observed:
 @contextmanager
 def _observed(models: Models) -> Iterator[_Observed]:
     """Observe a pass of the float64 model within the context."""
-    seen = _Observed()
-    hooks = []
-    for name, layer in models.layers.items():
-        if isinstance(layer, BATCH_NORMS):
-            seen.momentum[name] = layer.momentum
+    norms = {name: layer for name, layer in models.layers.items() if isinstance(layer, BATCH_NORMS)}
+    seen = _Observed(momentum={name: layer.momentum for name, layer in norms.items()})
 
-            def count(_: nn.Module, args: Any, name: str = name) -> None:
-                seen.terms[name] = args[0].numel() // args[0].shape[1]
+    def count(name: str, _: nn.Module, args: Any) -> None:
+        seen.terms[name] = args[0].numel() // args[0].shape[1]
 
-            hooks.append(layer.register_forward_pre_hook(count))
-
-    try:
+    with hooked(layer.register_forward_pre_hook(partial(count, name)) for name, layer in norms.items()):
         yield seen
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def _truth(exact: _Step, differences: _Differences, observed: _Observed, unit: float) -> StepTruth:

@@ -31,10 +31,11 @@ from ..results.verdicts import Verdict
 from ..verdict.findings import GRADIENT_OF, Explanation, Finding, ReplayReport
 from ..verdict.limits import UNIT
 from ..weights.canonical import Array
+from .alternative_gradients import THROUGH_MAXIMUM, is_through_maximum, judge_without_ties
 from .captured_call import CapturedCall, captured_call
-from .explain.alternative_gradients import THROUGH_MAXIMUM, is_through_maximum, judge_without_ties
-from .explain.rounded_sums import ROUNDED_SUMS, gradient_has_rounded_sums
+from .difference import Difference
 from .parameter_gradients import ParameterGradients
+from .rounded_sums import ROUNDED_SUMS, gradient_has_rounded_sums
 from .tensors import Capture, Floors, Place, equal, judge
 
 UPSTREAM = "gradient that it is given"
@@ -265,12 +266,14 @@ class BackwardReplay:
         """Judge the gradient of one input of a layer, and explain a wrong one of a batch norm."""
         layer = self.models.layers[call.layer]
         place = self._place(call.layer, call.call, index, INPUT_GRADIENT)
-        finding = judge(place, captured, floors, terms, channel_axis(layer, captured.dim()))
+        axis = channel_axis(layer, captured.dim())
+        finding = judge(place, captured, floors, terms, axis)
+        difference = Difference(finding, captured, floors, axis, finding.terms)
         if finding.verdict != Verdict.EQUAL and isinstance(layer, nn.modules.pooling._MaxPoolNd):
-            finding = judge_without_ties(layer, call.inputs[0], finding, captured, floors)
+            finding = judge_without_ties(layer, call.inputs[0], difference)
         if finding.verdict != Verdict.EQUAL and isinstance(layer, BATCH_NORMS) and upstream is not None:
             x = as_float64(call.inputs[0])
-            if gradient_has_rounded_sums(layer, x, upstream, captured, floors, finding):
+            if gradient_has_rounded_sums(layer, x, upstream, difference):
                 self.explained[call.layer] = ROUNDED_SUMS
                 finding = replace(finding, rounding=ROUNDED_SUMS)
         self._explain_underflow(finding, captured, floors.exact)
@@ -355,7 +358,8 @@ class BackwardReplay:
             if finding.verdict != Verdict.EQUAL:
                 outputs = map(self.capture.load, self.capture.records[layer, call].outputs)
                 logits = next((y for y in outputs if y.shape == found.captured.shape), None)
-                if logits is not None and is_through_maximum(finding, logits, found.captured, floors, found.axis):
+                difference = Difference(finding, found.captured, floors, found.axis, finding.terms)
+                if logits is not None and is_through_maximum(difference, logits):
                     self.explained[layer] = THROUGH_MAXIMUM
                     finding = replace(finding, rounding=THROUGH_MAXIMUM)
             self._explain_underflow(finding, found.captured, found.exact)

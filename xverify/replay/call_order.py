@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ..float64.linear import called_by_weights, owners_of
+from ..float64.replaced import hooked
 from ..float64.stepping import Models
 from ..float64.structures import as_float32, flatten
 from ..framework.capture import LayerCall
@@ -139,16 +140,14 @@ def count_calls(models: Models, inputs: Sequence[Tensor]) -> Counter[str]:
     counted: Counter[str] = Counter()
     model = models.float32_model
     statistics = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    hooks = [
+    counting = hooked(
         layer.register_forward_pre_hook(lambda *_, name=name: counted.update([name]))
         for name, layer in models.float32_layers.items()
-    ]
+    )
     try:
-        with torch.no_grad(), called_by_weights(owners_of(model)):
+        with counting, torch.no_grad(), called_by_weights(owners_of(model)):
             model(*(as_float32(tensor).clone() for tensor in inputs))
     finally:
-        for hook in hooks:
-            hook.remove()
         for name, buffer in model.named_buffers():
             buffer.copy_(statistics[name])
     return counted

@@ -100,11 +100,7 @@ class _Watched(Replay):
     """A replay of an empty capture with other perturbations, which notes where the float32 pass leaves the exact one."""
 
     def __init__(self, models: Models, number: int) -> None:
-        models.seed += number  # of the noise that is made now
-        try:
-            super().__init__(models, Capture())
-        finally:
-            models.seed -= number
+        super().__init__(models, Capture(), sample=number)
         self.place: Mapping[str, Any] = {}
         self.last = ""
 

@@ -16,57 +16,40 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ..float64.layer_kinds import channel_axis, judged_terms, may_overwrite, passive_layers, summed_terms
+from ..float64.layer_kinds import passive_layers, summed_terms
 from ..float64.perturbed_passes import perturbed_output
 from ..float64.stepping import Models, Pause, SteppingPass
 from ..float64.structures import as_float32, as_float64, flatten, map_tensors, substitute, unflatten
 from ..framework.capture import LayerCall
 from ..results.verdicts import Verdict
-from ..verdict.findings import INPUT, OUTPUT, Finding, ReplayReport
+from ..verdict.findings import INPUT, Finding, ReplayReport
 from ..weights.canonical import Array
-from . import fused_steps
+from .blame import Blame
 from .call_order import CallMatcher, count_calls, in_reference_order
-from .explain.blame import Blame
-from .explain.explained_roundings import with_rounding
-from .explain.explanation import Explainer
-from .first_positions import compare_first
+from .causes import Causes
 from .floors import MEASURED_CALLS, FloorMeter
 from .fused import FusedLayer, FusedLayers
+from .glue import GlueCode
 from .inputs import Given, InputJudge, NeedsFloor, glue_floors
-from .joined import joined_findings
-from .layout import nearest
-from .padding import cropped_image, without_padding
+from .outputs import Compared, OutputJudge
+from .padding import without_padding
 from .passed_on import PassedOn
-from .tensors import Capture, Floors, Place, equal, judge
+from .tape import Tape
+from .tensors import Capture, Floors, Place, equal
 
 MODEL_OUTPUT = "(output)"  # in the place of a layer's name
 
 Visit = Callable[[str, Any], None]
 Fed = Sequence[Mapping[int, Tensor]]
 NOT_FED: Fed = ({}, {}, {})  # nothing is replaced, in any of the three passes
-
-
-def replay_forward(
-    models: Models,
-    capture: Capture,
-    inputs: Sequence[Tensor],
-    outputs: Mapping[str, Array | None],
-    planted: tuple[str, int] | None = None,
-) -> ReplayReport:
-    """Replay a capture in one pass, or in three passes where one is not enough.
-
-    inputs: the inputs of the captured pass.
-    outputs: what the framework returned, by name; None where an output is missing.
-    planted: a fault that the capture is known to have, as (layer, index in ``catalogue.plantable_faults``).
-    """
-    return replayed(models, capture, inputs, outputs, planted).report()
+FindCauses = Callable[[Models, Capture, FusedLayers, Tape], Causes]  # Causes, or a class that is derived from it
 
 
 def replayed(
@@ -74,38 +57,23 @@ def replayed(
     capture: Capture,
     inputs: Sequence[Tensor],
     outputs: Mapping[str, Array | None],
-    planted: tuple[str, int] | None = None,
+    causes: FindCauses = Causes,
 ) -> Replay:
-    """The finished replay; the arguments are those of ``replay_forward``."""
+    """Replay a capture in one pass, or in three passes where one is not enough. Returns the finished replay.
+
+    inputs: the inputs of the captured pass.
+    outputs: what the framework returned, by name; None where an output is missing.
+    causes: what explains the differences.
+    """
     # suppress drops the exception, which would keep the first replay's tensors in memory during the second replay.
     with suppress(NeedsFloor):
-        return _finished(Replay(models, capture, planted, single_pass=True), inputs, outputs)
-    return _finished(Replay(models, capture, planted), inputs, outputs)
+        return _finished(Replay(models, capture, causes, single_pass=True), inputs, outputs)
+    return _finished(Replay(models, capture, causes), inputs, outputs)
 
 
 def _finished(replay: Replay, inputs: Sequence[Tensor], outputs: Mapping[str, Array | None]) -> Replay:
     replay.judge_outputs(outputs, replay.run(inputs))
     return replay
-
-
-@dataclass(frozen=True)
-class Compared:
-    """A captured call of a layer that was compared.
-
-    result: the exact result of the reference's layer. floors: of its outputs. outputs: the captured ones.
-    files: of the outputs; "" where an output is a part of what was captured.
-    overwritten: which arguments the layer overwrites.
-    findings: the comparisons of the outputs.
-    fused: the call as one of a layer that ends in an activation; None when it does not.
-    """
-
-    result: Any
-    floors: Sequence[Floors]
-    outputs: list[Tensor]
-    files: list[str]
-    overwritten: list[bool]
-    findings: list[Finding]
-    fused: FusedLayer | None
 
 
 class Replay:
@@ -114,33 +82,34 @@ class Replay:
     findings: all comparisons, in the order of computation.
     compared, missing: layer -> number of its calls that were captured, and that were not.
     returned_inputs: layer without captures -> whether every call returned its input as it is.
-    planted: see ``replay_forward``.
-    visible: size of the change that the planted fault makes to the exact output of its layer, in noise floors. A mutation does not
-        expect a fault to be found that no test could see.
-    first_positions: convolution of which the port returns the first positions only -> a sentence that says so.
     returned: the outputs of the model in each pass, when the replay ran to its end.
     single_pass: whether to omit the perturbed and the float32 pass. NeedsFloor is raised where they are needed.
+    sample: which perturbations the perturbed pass has.
     """
 
     def __init__(
-        self, models: Models, capture: Capture, planted: tuple[str, int] | None = None, single_pass: bool = False
+        self,
+        models: Models,
+        capture: Capture,
+        causes: FindCauses = Causes,
+        single_pass: bool = False,
+        sample: int = 0,
     ) -> None:
-        self.models, self.capture, self.planted, self.single_pass = models, capture, planted, single_pass
-        self.noise = models.noise()
+        self.models, self.capture, self.single_pass = models, capture, single_pass
+        self.noise, tape = models.noise(sample), Tape()
         self.meter = FloorMeter(models, self.noise)
         self.fused = FusedLayers(models, self.noise)
-        self.explainer = Explainer(models, capture, self.fused)
+        self.causes = causes(models, capture, self.fused, tape)
+        self.glue = GlueCode(models, tape, self.causes, recorded=not single_pass and bool(capture.records))
         self.passed_on = PassedOn()
         self.calls = CallMatcher(capture, lambda: count_calls(models, self.inputs), self.passed_on)
         self.blame = Blame(models, capture)
-        self.blame.glue.enabled = not single_pass and bool(capture.records)
-        self.input_judge = InputJudge(models, capture, self.blame, self.passed_on)
+        self.input_judge = InputJudge(models, capture, self.blame, self.glue, self.passed_on)
+        self.output_judge = OutputJudge(models, capture, self.meter, self.fused, self.causes)
         self.findings: list[Finding] = []
         self.compared: Counter[str] = Counter()
         self.missing: Counter[str] = Counter()
         self.returned_inputs: dict[str, bool] = {}
-        self.visible = 0.0
-        self.first_positions: dict[str, str] = {}
         self.stopped = ""
         self.passes: list[SteppingPass] = []
         self.visit: Visit | None = None
@@ -157,16 +126,16 @@ class Replay:
         float64_inputs = substitute(map(as_float64, inputs), fed[0])
         self.meter.items = float64_inputs[0].shape[0] if float64_inputs and float64_inputs[0].dim() else 0
         draws = self.models.draws
-        self.passes = [SteppingPass(self.models.float64_model, float64_inputs, self.blame.glue.arithmetic, draws)]
+        self.passes = [SteppingPass(self.models.float64_model, float64_inputs, self.glue.arithmetic, draws)]
         if not self.single_pass:
             perturbed_inputs = substitute(map(self.noise.given, map(as_float64, inputs)), fed[1])
-            rounding = self.blame.glue.beside(partial(self.models.perturbed_code, self.noise))
+            rounding = self.glue.beside(partial(self.models.perturbed_code, self.noise))
             self.passes += [
                 SteppingPass(self.models.float64_model, perturbed_inputs, rounding, draws),
                 SteppingPass(
                     self.models.float32_model,
                     substitute(map(as_float32, inputs), fed[2]),
-                    self.blame.glue.beside(),
+                    self.glue.beside(),
                     draws,
                 ),
             ]
@@ -185,10 +154,11 @@ class Replay:
             if self.single_pass and not equal(floors.exact, returned):
                 raise NeedsFloor
             place = Place(f"{MODEL_OUTPUT} {name}", 0, index, "", INPUT)
-            finding = self.blame.glue.judged(place, returned, floors, max(0, returned.dim() - 1))
+            finding = self.glue.judged(place, returned, floors, max(0, returned.dim() - 1))
             if finding.verdict != Verdict.EQUAL:
                 self.findings += self.blame.never_ran([returned], None)
-            fused_steps.add_passed_on(self, self.blame.located(finding, Pause("", 0, ())), returned, floors.exact)
+                self.causes.note(place.layer, self.fused.explain(returned, floors.exact))
+            self.findings.append(self.blame.located(finding, Pause("", 0, ())))
 
     def report(self) -> ReplayReport:
         """The report on all findings."""
@@ -196,10 +166,15 @@ class Replay:
             tuple(self.findings),
             dict(self.compared),
             dict(self.missing),
-            dict(self.explainer.explained),
-            self.visible,
+            dict(self.causes.explained),
+            self.causes.visible,
             self.stopped,
-            (*self.fused.notes(), *self.first_positions.values(), *self.calls.notes(), *self.explainer.notes()),
+            (
+                *self.fused.notes(),
+                *self.output_judge.first_positions.values(),
+                *self.calls.notes(),
+                *self.causes.notes(),
+            ),
             passive_layers(self.models.layers, self.returned_inputs, self.compared),
         )
 
@@ -238,7 +213,7 @@ class Replay:
         first = pauses[0]
         fused = self.fused.given_to(first)
         if fused is not None:
-            return fused_steps.step_activation(self, pauses, fused)
+            return self._step_activation(pauses, fused)
         files = self.calls.take(first.layer, first.call, first.args, self.models.layers[first.layer])
         if files is None or not files.outputs:  # without outputs, the framework failed within this layer
             return self._step_by_itself(pauses)
@@ -251,11 +226,6 @@ class Replay:
         self.returned = [self.models.in_order(each) for each in outputs]
         unit = self.models.precision.unit
         return [glue_floors(each, each[0].dim() - 1, unit) for each in zip(*self.returned)]
-
-    def need_all_passes(self) -> None:
-        """Raise NeedsFloor in a single pass."""
-        if self.single_pass:
-            raise NeedsFloor
 
     # -- a layer that was not captured --------------------------------------------------------------------------------
 
@@ -277,7 +247,7 @@ class Replay:
         size = self.noise.rounding(summed_terms(layer, flatten(pauses[0].args)))
         if self.visit is not None and pauses[0].call < MEASURED_CALLS:
             self.visit(name, map_tensors(pauses[0].args, Tensor.clone))
-        exact = self.blame.glue.computed(layer, pauses[0])
+        exact = self.glue.computed(layer, pauses[0])
         if self.single_pass:
             return [exact]
         perturbed = perturbed_output(self.models, self.noise, layer, pauses[1].args, size)
@@ -287,28 +257,27 @@ class Replay:
 
     def _step_captured(self, pauses: list[Pause], files: LayerCall) -> list[Any] | None:
         """Judge the inputs and outputs of a layer. Returns its output for each pass; None when the replay has to stop."""
-        name = pauses[0].layer
-        layer = self.models.layers[name]
+        first = pauses[0]
+        name = first.layer
         given = self.input_judge.judge(pauses, files.inputs)
         self.findings += given.findings
         for captured, exact in given.wrong:
-            fused_steps.explain_passed_on(self, name, captured, exact)
-        with without_padding(layer, self.models.float32_layers[name]) if given.unpadded else nullcontext():
-            found = self.compare_outputs(pauses[0], files, given)
-        if found is None:
-            if not given.matched:
-                # The layer works in another layout: it is judged as part of the glue code.
-                return self._step_by_itself(pauses)
-            return None
+            self.causes.note(name, self.fused.explain(captured, exact))
+        layers = (self.models.layers[name], self.models.float32_layers[name])
+        with without_padding(*layers) if given.unpadded else nullcontext():
+            found = self.output_judge.judge(first, files, given)
+        if found is None:  # it is judged as part of the glue code
+            return self._step_by_itself(pauses)
         self.compared[name] += 1
+        if found.of_another_shape:
+            self.findings += found.findings
+            return None
         if found.fused is not None:
-            self.blame.compared(pauses[0])
-            return fused_steps.step_fused(self, found.fused, found.findings, found.outputs, found.floors)
-        whole = (found.findings, found.outputs, found.floors, pauses[0], given)
-        self.findings += joined_findings(self, *whole) if given.joined else found.findings
-        self.blame.compared(pauses[0])
-        outputs = [*found.outputs, *(each.exact for each in found.floors[len(found.outputs) :])]
-        answers = self.answers(outputs)
+            self._note_compared(first)
+            return self._step_fused(found.fused, found)
+        self.findings += self._joined(found, first, given) if given.joined else found.findings
+        self._note_compared(first)
+        answers = self._answers(found.completed())
         for tensor, file in zip(answers[0], found.files):
             if file:
                 self.passed_on.note(tensor, file)
@@ -318,89 +287,26 @@ class Replay:
                     tensor.copy_(answer[0])
         return [unflatten(found.result, answer) for answer in answers]
 
-    def compare_outputs(self, pause: Pause, files: LayerCall, given: Given) -> Compared | None:
-        """Judge what a layer computes from what it was given; None when its captured outputs fit none of the reference."""
-        name = pause.layer
-        layer = self.models.layers[name]
-        args = unflatten(pause.args, given.inputs)
-        result, overwritten = self._compute(layer, args)
-        floors = self.meter.measure(name, args, flatten(result))
-        matched = self._match_outputs(files.outputs, floors, layer)
-        outputs = [output for output, _ in matched]
-        if floors and not outputs:
-            first = compare_first(self, pause, files, given, args, result)
-            if first is not None:
-                return first
-        if self.planted is not None and self.planted[0] == name:
-            self.visible = max(self.visible, self.explainer.visibility(layer, self.planted[1], args, floors[0]))
-        if floors and not outputs:
-            if given.matched:
-                self.compared[name] += 1
-                self._report_shape(pause, self.capture.load(files.outputs[0]), floors[0], args)
-            return None
-        findings = self._judge_outputs(pause, outputs, floors, args)
-        fused = fused_steps.fused_layer(self, findings, outputs, floors, args)
-        known = self.explainer.explained.get(name)
-        findings = [
-            finding
-            if finding.verdict == Verdict.EQUAL
-            else with_rounding(self.models, known, finding, output, each, args)
-            for finding, output, each in zip(findings, outputs, floors)
-        ]
-        return Compared(result, floors, outputs, [file for _, file in matched], overwritten, findings, fused)
+    def _note_compared(self, pause: Pause) -> None:
+        self.blame.compared(pause)
+        self.causes.compared(pause)
 
-    def _compute(self, layer: nn.Module, args: Any) -> tuple[Any, list[bool]]:
-        """The exact output of a layer, and which of its arguments it overwrites; the given arguments stay as they are."""
-        copies = map_tensors(args, Tensor.clone) if may_overwrite(layer) else args
-        versions = [tensor._version for tensor in flatten(copies)]
-        result = self.models.compute(layer, copies)
-        return result, [tensor._version != version for tensor, version in zip(flatten(copies), versions)]
+    def _joined(self, compared: Compared, pause: Pause, given: Given) -> list[Finding]:
+        """The findings on the outputs of a layer, which say that they judge the glue code before it as well."""
+        found = [replace(finding, joined=given.joined) for finding in compared.findings]
+        if all(finding.verdict == Verdict.EQUAL for finding in found):
+            self.blame.right()
+            return found
+        if pause.layer not in self.causes.explained and self.glue.recorded:
+            args = unflatten(pause.args, given.inputs)
+            differences = [replace(each, finding=finding) for each, finding in zip(compared.differences, found)]
+            found = [
+                each.finding if each.equal else self.causes.through_layer(each, pause, args) for each in differences
+            ]
+        found = [self.blame.located(finding, pause) for finding in found]
+        return [*self.blame.never_ran(self.capture.load_all(given.files), self.models.layers[pause.layer]), *found]
 
-    def _match_outputs(
-        self, files: Sequence[str], floors: Sequence[Floors], layer: nn.Module
-    ) -> list[tuple[Tensor, str]]:
-        """The captured outputs in the order and layout of the reference's, up to the first that was not captured.
-
-        Each comes with its file; "" where it is a part of what was captured.
-
-        The reference may return a state that the framework does not return.
-        """
-        captured = list(zip(self.capture.load_all(files), files))
-        outputs: list[tuple[Tensor, str]] = []
-        for each in floors[: len(captured)]:
-            place = ([tensor for tensor, _ in captured], each.exact, layer, self.capture.channels_last)
-            whole = nearest(*place)
-            found = whole or cropped_image(*place)
-            if found is None:
-                break
-            file = next(file for tensor, file in captured if tensor is found[0])
-            captured = [other for other in captured if other[0] is not found[0]]
-            outputs.append((found[1], file if whole else ""))
-        return outputs
-
-    def _judge_outputs(self, pause: Pause, outputs: list[Tensor], floors: Sequence[Floors], args: Any) -> list[Finding]:
-        """Judge every captured output."""
-        layer = self.models.layers[pause.layer]
-        terms, kind = judged_terms(layer, flatten(args)), type(layer).__name__
-        return [
-            judge(
-                Place(pause.layer, pause.call, index, kind, OUTPUT),
-                output,
-                each,
-                terms,
-                channel_axis(layer, output.dim()),
-            )
-            for index, (output, each) in enumerate(zip(outputs, floors))
-        ]
-
-    def _report_shape(self, pause: Pause, captured: Tensor, floors: Floors, args: Any) -> None:
-        """Report and explain an output of another shape. The replay cannot continue after it."""
-        kind = type(self.models.layers[pause.layer]).__name__
-        reason = f"output has shape {tuple(captured.shape)}, the reference {tuple(floors.exact.shape)}"
-        self.findings.append(Place(pause.layer, pause.call, 0, kind, OUTPUT).incomparable(reason))
-        self.explainer.explain(self.findings[-1], captured, floors, args)
-
-    def answers(self, outputs: list[Tensor]) -> list[list[Tensor]]:
+    def _answers(self, outputs: list[Tensor]) -> list[list[Tensor]]:
         """The outputs of a captured layer in the arithmetic of each pass: exact, perturbed, float32."""
         answers = [[as_float64(tensor) for tensor in outputs]]
         if not self.single_pass:
@@ -410,3 +316,30 @@ class Replay:
             ]
             answers += [perturbed, [as_float32(tensor) for tensor in outputs]]
         return answers
+
+    # -- a captured layer that ends in an activation --------------------------------------------------------------------
+
+    def _step_fused(self, fused: FusedLayer, found: Compared) -> list[Any]:
+        """The output of the layer for each pass, before the activation: the reference is to compute the activation itself."""
+        if self.single_pass:
+            raise NeedsFloor
+        self.findings += [fused.finding, *found.findings[1:]]
+        self.fused.follow(fused)
+        answers = self._answers(found.completed(fused.exact))
+        return [unflatten(result, [flatten(result)[0], *answer[1:]]) for result, answer in zip(fused.results, answers)]
+
+    def _step_activation(self, pauses: list[Pause], fused: FusedLayer) -> list[Any]:
+        """Judge the output of a layer that ends in an activation as that of the reference's activation, and pass it on."""
+        first = pauses[0]
+        view = fused.view(flatten(first.args)[0])
+        results = self.compute_in_each_pass(pauses)
+        values = [flatten(result)[0] for result in results]
+        finding, captured = self.fused.judge_activation(fused, first, view, values)
+        self.compared[first.layer] += 1
+        self._note_compared(first)
+        self.findings.append(finding)
+        if finding.verdict != Verdict.EQUAL:
+            self.causes.note(first.layer, fused.other_than(finding.kind))
+        for value, (answer,) in zip(values, self._answers([captured])):
+            value.copy_(answer)
+        return results

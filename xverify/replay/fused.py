@@ -17,23 +17,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..float64.activations import ACTIVATIONS, Activation
 from ..float64.layer_kinds import ACTIVATION_LAYERS, channel_axis, passes_through, summed_terms
 from ..float64.perturbation import Noise, perturbed_layer
 from ..float64.stepping import Models, Pause
 from ..float64.structures import as_float32, flatten, map_tensors
 from ..results.verdicts import Verdict
 from ..verdict.findings import OUTPUT, Explanation, Finding
-from .explain.faults import catalogue
-from .explain.faults.activation import ACTIVATIONS
-from .explain.faults.fault import PortFault
-from .explain.faulty_layer import faulty_output
+from .difference import Difference
 from .tensors import Floors, Place, judge
 
 KEPT = 4  # calls whose outputs are followed: the activation mostly comes right after its layer
 CLOSE = 1e-2  # relative difference (rms); an activation that fits worse is not judged
 SAME = 1e-9  # relative difference (rms) of two results in float64 that are the same
-
-Activation = Callable[[Tensor], Tensor]
 
 
 def fused_activations(layer: nn.Module, dim: int) -> dict[str, Activation]:
@@ -59,7 +55,7 @@ class FusedLayer:
     captured: what the port's layer returned, in the reference's layout.
     results: what the reference's layer returns in each pass, before the activation: exact, perturbed, and in float32.
     finding: the comparison of the captured output with the activation of the exact one.
-    fault: what else the layer computes otherwise; None when it is right.
+    forward: what the layer computes otherwise, see ``FusedLayers.in_each_pass``; None when it is right.
     """
 
     layer: str
@@ -67,7 +63,7 @@ class FusedLayer:
     captured: Tensor
     results: list[Any]
     finding: Finding
-    fault: PortFault | None = None
+    forward: Callable[..., Any] | None = None
 
     def __post_init__(self) -> None:
         self.exact = flatten(self.results[0])[0]
@@ -101,84 +97,71 @@ class FusedLayers:
         self.activations: dict[str, str] = {}
         self.recent: deque[FusedLayer] = deque(maxlen=KEPT)
 
-    def right_layer(self, finding: Finding, captured: Tensor, exact: Tensor, args: Any) -> FusedLayer | None:
-        """The call as that of a right layer that ends in an activation; None when no activation fits.
+    def recognised(
+        self, difference: Difference, output: Tensor, args: Any, forward: Callable[..., Any] | None = None
+    ) -> FusedLayer | None:
+        """The call as that of a layer that ends in an activation; None when no activation fits.
 
-        finding: the comparison with the layer alone.
-        captured, exact: the first output, and that of the reference's layer.
+        difference: the comparison of the first output with that of the layer alone.
+        output: what the reference's layer returns in float64.
         args: the arguments of the call, in float64.
+        forward: what the layer computes otherwise, see ``in_each_pass``.
         """
-        layer = self.models.layers[finding.layer]
-        if not _may_be_fused(layer, captured) or captured.shape != exact.shape:
+        name, captured = difference.finding.layer, difference.captured
+        layer = self.models.layers[name]
+        if not may_be_fused(layer, captured) or captured.shape != output.shape:
             return None
-        close = [
-            (name, function)
-            for name, function in fused_activations(layer, exact.dim()).items()
-            if _difference(function(exact), captured) <= CLOSE
-        ]
+        close = {
+            activation: function
+            for activation, function in fused_activations(layer, output.dim()).items()
+            if _difference(function(output), captured) <= CLOSE
+        }
         if not close:
             return None
-        results = self.in_each_pass(finding.layer, args)
-        judged = [(self._judge(finding, captured, function, results), name) for name, function in close]
-        fitting = [(found, name) for found, name in judged if found.verdict == Verdict.EQUAL]
+        results = self.in_each_pass(name, args, forward)
+        judged = [(self._judge(difference, function, results), key) for key, function in close.items()]
+        fitting = [(found, key) for found, key in judged if found.verdict == Verdict.EQUAL]
         if not fitting:
             return None
-        found, name = min(fitting, key=lambda pair: pair[0].ratio)
-        return FusedLayer(finding.layer, name, captured, results, found)
-
-    def faulty_layer(self, finding: Finding, captured: Tensor, args: Any) -> FusedLayer | None:
-        """The call as that of a layer with a known fault that ends in an activation; None when none fits."""
-        layer = self.models.layers[finding.layer]
-        if not _may_be_fused(layer, captured):
-            return None
-        activations = fused_activations(layer, captured.dim())
-        for fault in catalogue.explanatory_faults(layer):
-            output = faulty_output(self.models, layer, fault, args)
-            if fault.rounding or output is None or output.shape != captured.shape:
-                continue
-            for name, function in activations.items():
-                if _difference(function(output), captured) > CLOSE:
-                    continue
-                results = self.in_each_pass(finding.layer, args, fault)
-                if self._judge(finding, captured, function, results).verdict == Verdict.EQUAL:
-                    right = self._judge(finding, captured, function, self.in_each_pass(finding.layer, args))
-                    return FusedLayer(finding.layer, name, captured, results, right, fault)
-        return None
+        found, activation = min(fitting, key=lambda pair: pair[0].ratio)
+        if forward is not None:
+            found = self._judge(difference, close[activation], self.in_each_pass(name, args))
+        return FusedLayer(name, activation, captured, results, found, forward)
 
     def follow(self, fused: FusedLayer) -> None:
         """Follow the output of this call to the activation of the reference."""
         self.recent.append(fused)
         self.activations[fused.layer] = fused.activation
 
-    def in_each_pass(self, name: str, args: Any, fault: PortFault | None = None) -> list[Any]:
+    def in_each_pass(self, name: str, args: Any, forward: Callable[..., Any] | None = None) -> list[Any]:
         """What the reference's layer returns in each pass for the captured arguments: exact, perturbed, and in float32.
 
-        fault: a fault that the layer has in the first two passes; the third is then the first in float32.
+        forward: takes (layer, its own forward, arguments), and is computed in place of the layer in the first two passes; the third
+            is then the first in float32.
         """
         layer, float32_layer = self.models.layers[name], self.models.float32_layers[name]
         size = self.noise.rounding(summed_terms(layer, flatten(args)))
-        forward = self.models.forwards[layer]
 
         def compute(values: Any) -> Any:
-            if fault is None:
+            if forward is None:
                 return self.models.compute(layer, values)
-            return fault.forward(layer, forward, *values[0], **values[1])
+            return forward(layer, self.models.forwards[layer], *values[0], **values[1])
 
         exact = compute(map_tensors(args, Tensor.clone))
         perturbed_args = self.models.perturbed_arguments(layer, args, self.noise, size)
         with perturbed_layer(layer, self.noise, size):
             perturbed = map_tensors(compute(perturbed_args), self.noise.rounded)
-        if fault is not None:
+        if forward is not None:
             return [exact, perturbed, map_tensors(exact, as_float32)]
         float32_args = map_tensors(args, lambda tensor: as_float32(tensor).clone())
         return [exact, perturbed, self.models.compute(float32_layer, float32_args)]
 
-    def _judge(self, finding: Finding, captured: Tensor, function: Activation, results: Sequence[Any]) -> Finding:
+    def _judge(self, difference: Difference, function: Activation, results: Sequence[Any]) -> Finding:
         """Compare a captured output with the activation of what the reference's layer returns in each pass."""
-        layer = self.models.layers[finding.layer]
-        place = Place(finding.layer, finding.call, finding.index, finding.kind, OUTPUT)
+        layer = self.models.layers[difference.finding.layer]
         values = [function(flatten(result)[0]) for result in results]
-        return judge(place, captured, _floors(values, layer, self.noise.unit), 1, channel_axis(layer, captured.dim()))
+        floors = _floors(values, layer, self.noise.unit)
+        return judge(Place.of(difference.finding), difference.captured, floors, 1, difference.axis)
 
     # -- the activation of the reference ------------------------------------------------------------------------------
 
@@ -254,7 +237,7 @@ class FusedLayers:
             )
 
 
-def _may_be_fused(layer: nn.Module, captured: Tensor) -> bool:
+def may_be_fused(layer: nn.Module, captured: Tensor) -> bool:
     """Whether a layer of a framework may compute this output of the layer and an activation after it."""
     return captured.is_floating_point() and any(True for _ in layer.parameters())
 

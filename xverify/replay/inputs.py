@@ -13,7 +13,8 @@ from ..float64.structures import as_float64, flatten
 from ..results.verdicts import Verdict
 from ..verdict.findings import INPUT, Finding
 from ..verdict.limits import UNIT
-from .explain.blame import Blame
+from .blame import Blame
+from .glue import GlueCode
 from .layout import nearest
 from .padding import padded_image
 from .passed_on import PassedOn
@@ -58,8 +59,8 @@ class Given:
 class InputJudge:
     """Judges the inputs of the layers of one capture. passed_on: the captured outputs that the exact pass was given."""
 
-    def __init__(self, models: Models, capture: Capture, blame: Blame, passed_on: PassedOn) -> None:
-        self.models, self.capture, self.blame, self.passed_on = models, capture, blame, passed_on
+    def __init__(self, models: Models, capture: Capture, blame: Blame, glue: GlueCode, passed_on: PassedOn) -> None:
+        self.models, self.capture, self.blame, self.glue, self.passed_on = models, capture, blame, glue, passed_on
 
     def judge(self, pauses: list[Pause], files: Sequence[str]) -> Given:
         """Judge the inputs of one call. files: the captured inputs. Where one is wrong, the first finding says what never ran."""
@@ -133,10 +134,10 @@ class InputJudge:
         if equal(exact, captured):
             return self._identical(place, exact)
         floors = glue_floors(values, axis, self.models.precision.unit)
-        return self.blame.glue.judged(place, captured, floors, axis)
+        return self.glue.judged(place, captured, floors, axis)
 
     def _identical(self, place: Place, exact: Tensor) -> Finding:
-        self.blame.glue.tape.settle(exact)
+        self.glue.settle(exact)
         return place.identical()
 
 

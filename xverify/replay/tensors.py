@@ -160,6 +160,11 @@ class Place:
     kind: str
     what: str
 
+    @classmethod
+    def of(cls, finding: Finding) -> Place:
+        """The place of a finding."""
+        return cls(finding.layer, finding.call, finding.index, finding.kind, finding.what)
+
     def identical(self, terms: int = 1, reason: str | None = None) -> Finding:
         """The finding that there is no difference. reason: why the tensor is wrong nevertheless; None when it is right."""
         return Finding(self.layer, self.call, self.index, self.kind, self.what, 0.0, 0.0, terms, 0.0, 0.0, 0.0, reason)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..framework.own_step import OwnStep, Step, optimizers_by_name
-from ..framework.structures import Natives
 from ..messages import own_step as messages
 from ..messages.own_step import OwnTruthComputed
 from ..weights import npz
@@ -17,7 +16,7 @@ from .state import State
 from .training import labelled_batches
 
 if TYPE_CHECKING:
-    from ..replay.own_step import Code
+    from ..float64.own_step import Code, Steps
 
 
 class OwnStepReference:
@@ -27,46 +26,37 @@ class OwnStepReference:
         self.state = state
 
     def train(self, request: messages.TrainOwnSteps) -> tuple[str, ...]:
-        """Train in float32; see replay.own_step.trajectory."""
-        from ..replay import own_step
-
-        batches = self._batches(request.inputs, request.steps)
-        files = own_step.trajectory(self._code(), request.weights, batches, Path(request.folder))
-        return tuple(files)
+        """Train in float32; see float64.own_step.Steps."""
+        steps = self._steps([request.weights], request.inputs, request.steps)
+        return tuple(steps.trajectory(Path(request.folder)))
 
     def truth(self, request: messages.ComputeOwnTruth) -> OwnTruthComputed:
-        """Make the steps in float64, and measure their noise; see replay.own_step.truths."""
-        from ..replay import own_step
+        """Make the steps in float64, and measure their noise; see float64.own_truth.truths."""
+        from ..float64 import own_truth
 
-        batches = self._batches(request.inputs, len(request.weights))
-        repeats = 1 if request.once else own_step.REPEATS
-        found, random = own_step.truths(
-            self._code(), request.weights, batches, Path(request.folder), request.seed, repeats, request.times
-        )
+        steps, folder = self._steps(request.weights, request.inputs), Path(request.folder)
+        repeats = 1 if request.once else own_truth.REPEATS
+        found, random = own_truth.truths(steps, folder, request.seed, repeats, request.times)
         return OwnTruthComputed(tuple(found), random)
 
     def write_variant(self, request: messages.WriteOwnVariant) -> bool:
         """Make the steps with a known variant of the optimizers."""
-        from ..replay import own_step
-        from ..replay.explain import own_mistakes
+        from ..explain import own_mistakes
+        from ..float64 import own_truth
 
-        batches = self._batches(request.inputs, len(request.weights))
-        repeats = 1 if request.once else own_step.REPEATS
-        return own_mistakes.write_variant(
-            self._code(), request.weights, batches, Path(request.folder), request.seed, repeats
-        )
+        steps, folder = self._steps(request.weights, request.inputs), Path(request.folder)
+        repeats = 1 if request.once else own_truth.REPEATS
+        return own_mistakes.write_variant(steps, folder, request.seed, repeats)
 
     def explain(self, request: messages.ExplainOwnStep) -> tuple[str, str]:
-        """Find a known mistake; see replay.own_mistakes."""
-        from ..replay import own_step
-        from ..replay.explain import own_mistakes
+        """Find a known mistake; see explain.own_mistakes."""
+        from ..explain import own_mistakes
+        from ..float64 import own_truth
 
         last = len(request.weights) - 1
-        taken, exact = npz.OnDisk(Path(request.taken)), npz.OnDisk(own_step.exact_file(Path(request.exact), last))
+        taken, exact = npz.OnDisk(Path(request.taken)), npz.OnDisk(own_truth.exact_file(Path(request.exact), last))
         says, difference = own_mistakes.explain(
-            self._code(),
-            request.weights,
-            self._batches(request.inputs, len(request.weights)),
+            self._steps(request.weights, request.inputs),
             {name: taken[f"{last}/weight/{name}"] for name in request.floors},
             {name: exact[f"after/{name}"] for name in request.floors},
             request.floors,
@@ -76,14 +66,16 @@ class OwnStepReference:
         )
         return says, difference
 
-    def _batches(self, path: str, count: int) -> list[Natives]:
-        """The batch of each step."""
-        batches = [named_batch(self.state, batch) for batch in labelled_batches(self.state, path)]
-        return [batches[step % len(batches)] for step in range(count)]
+    def _steps(self, files: Sequence[str], inputs: str, count: int = 0) -> Steps:
+        """The reference's steps. files: the weights before each step. inputs: the file of the batches. count: 0: one a file."""
+        from ..float64.own_step import Steps
+
+        batches = [named_batch(self.state, batch) for batch in labelled_batches(self.state, inputs)]
+        return Steps(self._code(), files, [batches[step % len(batches)] for step in range(count or len(files))])
 
     def _code(self) -> Code:
         """The reference's model and step."""
-        from ..replay.own_step import Code
+        from ..float64.own_step import Code
 
         state, framework = self.state, self.state.framework
 
@@ -93,7 +85,7 @@ class OwnStepReference:
             framework.train(model)
             return model
 
-        def start(model: Any) -> tuple[Step, Natives]:
+        def start(model: Any) -> tuple[Step, dict[str, Any]]:
             functions = OwnStep.of(framework, state.source)
             made, step = functions.start(model)
 

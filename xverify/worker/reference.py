@@ -203,7 +203,7 @@ class ReferenceWork:
 
     def measure_roundings(self, request: messages.MeasureRoundings) -> None:
         """Measure how much the roundings that explain some layers change the outputs of every case."""
-        from ..replay.explain.explained_roundings import output_changes
+        from ..explain.explained_roundings import output_changes
 
         state, changes = self.state, dict[str, Array]()
         models = state.replayed_models(request.weights, request.seed)
@@ -214,7 +214,7 @@ class ReferenceWork:
 
     def replay(self, request: messages.Replay) -> ReplayReport:
         """Replay the capture of another framework; see replay.forward."""
-        from ..replay import forward
+        from ..explain.replay import replay_forward
         from ..replay.tensors import Capture
 
         state, case, folder = self.state, request.case, Path(request.folder)
@@ -224,14 +224,14 @@ class ReferenceWork:
         outputs = {name: arrays.get(case_key(case, name)) for name in state.outputs}
         models = state.replayed_models(request.weights, request.seed)
         native = state.native_cases(request.inputs)[case]
-        return forward.replay_forward(models, captured, native, outputs, request.planted)
+        return replay_forward(models, captured, native, outputs, request.planted)
 
     # -- faults -------------------------------------------------------------------------------------------------------
 
     def list_faults(self, request: messages.ListFaults) -> tuple[Fault, ...]:
         """Every fault of the catalogue that a layer of this model can have."""
+        from ..explain.faults import catalogue
         from ..float64.layer_kinds import leaves
-        from ..replay.explain.faults import catalogue
 
         return tuple(
             Fault(name, index, entry.kind, entry.says, entry.rounding)
@@ -244,8 +244,8 @@ class ReferenceWork:
 
     def plant_fault(self, request: messages.PlantFault) -> None:
         """Make a layer of the model faulty, and repair the layer that was faulty before."""
+        from ..explain.faults import catalogue
         from ..float64.layer_kinds import leaves
-        from ..replay.explain.faults import catalogue
 
         self.remove_fault(messages.RemoveFault())
         self.planted = leaves(self.state.model)[request.layer]
@@ -259,7 +259,7 @@ class ReferenceWork:
 
     def faulty_calls(self, request: messages.FaultyCalls) -> None:
         """Compute the calls of a layer with a fault, in the layout of the framework that was captured."""
-        from ..replay.explain.faulty_calls import faulty_calls
+        from ..explain.faulty_calls import faulty_calls
         from ..replay.tensors import Capture
 
         records = {(record.name, record.call): record for record in request.records}

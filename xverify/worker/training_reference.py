@@ -23,7 +23,7 @@ class TrainingReference:
         self.state = state
 
     def truth(self, request: messages.TrainingTruth) -> TruthComputed:
-        """Compute loss, gradients and running statistics of a step in float64; see replay.training_step."""
+        """Compute loss, gradients and running statistics of a step in float64; see float64.training_step."""
         from ..float64 import training_step
         from ..float64.losses import KnownLosses
         from ..float64.precision import Precision
@@ -41,7 +41,7 @@ class TrainingReference:
         return TruthComputed(truth, known.named)
 
     def gradient_floors(self, request: messages.GradientFloors) -> None:
-        """Measure how much larger rounding changes the gradients; see replay.training_step."""
+        """Measure how much larger rounding changes the gradients; see float64.training_step."""
         from ..float64 import training_step
         from ..float64.precision import Precision
 
@@ -54,8 +54,9 @@ class TrainingReference:
 
     def replay(self, request: messages.ReplayTraining) -> tuple[ReplayReport, ReplayReport]:
         """Replay a captured step, forward and then backward."""
+        from ..explain.replay import replayed
         from ..float64.precision import Precision
-        from ..replay import backward, forward
+        from ..replay import backward
         from ..replay.tensors import Capture
 
         folder = Path(request.folder)
@@ -66,7 +67,7 @@ class TrainingReference:
         precision = Precision.of(request.precision, request.records, request.loss_scale)
         with self._models(request.state, request.seed, precision) as models:
             batch = self._batch(request.inputs, 0)
-            replay = forward.replayed(models, captured, batch[:-1], outputs)
+            replay = replayed(models, captured, batch[:-1], outputs)
             forward_report, captured = replay.report(), replay.capture_in_order()
             del replay  # its tensors are no longer needed
             self._write(models, request.state)

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 from torch import Tensor
 
+from ....float64.precision import ROUNDED
 from ....results.verdicts import Verdict
 from ....verdict.findings import Explanation, Finding
-from ...explain.faults.rounding import PRECISIONS
 from ...tensors import Floors, Place, judge
 from ..describe import WEIGHTS
 from ..model import Node
@@ -34,7 +34,7 @@ def explained(
     if finding.verdict == Verdict.EQUAL or finding.reason is not None or implementation is None or not plain:
         return finding
     names = []
-    for name, rounded in PRECISIONS.items():
+    for name, rounded in ROUNDED.items():
         arguments = [None if value is None else value.exact for value in inputs]
         # The factors are rounded; a bias is added to the products in float32.
         for index in FACTORS:

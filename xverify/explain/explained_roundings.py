@@ -1,0 +1,97 @@
+"""Holds an explanation by another precision to what it says: it counts for a finding that it reproduces, and for no other.
+
+Two questions are answered here. Does the rounding that explains a layer also reproduce this tensor of this call? And how far do the
+explained roundings together change the outputs of the whole model?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from ..float64.arithmetic import float64_arithmetic
+from ..float64.stepping import Models, SteppingPass, completed
+from ..float64.structures import as_float64, flatten
+from ..replay.difference import Difference
+from ..replay.rounded_sums import ROUNDED_SUMS, output_has_rounded_sums
+from ..verdict.findings import Explanation, Finding, Rounding
+from ..weights.canonical import Array
+from .faults import catalogue
+from .faults.fault import PortFault
+from .faulty_layer import faulty_outputs
+
+
+def with_rounding(models: Models, known: Explanation | None, difference: Difference, args: Any) -> Finding:
+    """The finding on an output, with the rounding that reproduces this very output, when there is one.
+
+    known: the explanation of the layer; when it is a rounding, it is tried first, and then every other precision.
+    args: the arguments of this call, in float64.
+    """
+    finding = difference.finding
+    if known is None or not known.rounding or finding.reason is not None:
+        return finding
+    layer = models.layers[finding.layer]
+    if known.kind == ROUNDED_SUMS.kind:
+        found = output_has_rounded_sums(layer, as_float64(flatten(args)[0]), difference)
+        return replace(finding, rounding=ROUNDED_SUMS) if found else finding
+    for fault in sorted(_roundings(layer), key=lambda fault: fault.kind != known.kind):
+        outputs = faulty_outputs(models, layer, fault, args)[finding.index : finding.index + 1]
+        if any(each.shape == difference.captured.shape and difference.is_equal_to(each) for each in outputs):
+            return replace(finding, rounding=Explanation(fault.kind, fault.says, rounding=True))
+    return finding
+
+
+def _roundings(layer: nn.Module) -> list[PortFault]:
+    return [fault for fault in catalogue.explanatory_faults(layer) if fault.rounding]
+
+
+# -- the whole model --------------------------------------------------------------------------------------------------
+
+
+class RoundedModel:
+    """The reference in float64, with roundings in place at some calls of its layers.
+
+    A call after the last one that is listed, which another input may lead to, has the rounding of the last one.
+    """
+
+    def __init__(self, models: Models, roundings: Iterable[Rounding]) -> None:
+        self.models = models
+        self.faults: dict[str, dict[int, PortFault]] = {}
+        for each in roundings:
+            found = [fault for fault in _roundings(models.layers[each.layer]) if fault.kind == each.kind]
+            if found:
+                self.faults.setdefault(each.layer, {})[each.call] = found[0]
+
+    def outputs(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """The outputs of the model."""
+        given = [as_float64(tensor) for tensor in inputs]
+        running = SteppingPass(self.models.float64_model, given, float64_arithmetic)
+        found = completed(running, lambda pause: self._answer(pause.layer, pause.call, pause.args))
+        return self.models.in_order(found)
+
+    def _answer(self, name: str, call: int, args: Any) -> Any:
+        """The output of one call of a layer."""
+        layer, faults = self.models.layers[name], self.faults.get(name, {})
+        fault = faults.get(call, faults[max(faults)] if faults and call > max(faults) else None)
+        if fault is None:
+            return self.models.compute(layer, args)
+        return fault.forward(layer, self.models.forwards[layer], *args[0], **args[1])
+
+
+def output_changes(
+    models: Models, roundings: Iterable[Rounding], inputs: Sequence[Tensor], names: Sequence[str]
+) -> Mapping[str, Array]:
+    """Output -> the change of every value when these roundings are in place. For whole numbers, the share of values that change."""
+    exact, rounded = RoundedModel(models, ()).outputs(inputs), RoundedModel(models, roundings).outputs(inputs)
+    return {name: _change(y, other) for name, y, other in zip(names, exact, rounded)}
+
+
+def _change(exact: Tensor, rounded: Tensor) -> Array:
+    if not exact.is_floating_point():
+        return np.asarray(float((exact != rounded).double().mean()))
+    change: Array = (rounded - exact).abs().nan_to_num(0.0, 0.0, 0.0).numpy()
+    return change

@@ -1,0 +1,76 @@
+"""The list of what a port's glue code may compute otherwise than the reference's."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from ....replay.operation import Compute, Operation
+from .arithmetic import arithmetic
+from .attention import attention
+from .frequencies import frequencies
+from .images import images
+from .layout import layout
+from .masks import masks
+from .normalization import normalization
+from .operation import Change, Family, Rewrite
+from .order import order
+from .rotary import pairing, rotation
+
+# The families of changes of one operation, those with the more particular sentences first.
+FAMILIES: tuple[Family, ...] = (
+    masks, rotation, frequencies, order, normalization, images, arithmetic, attention, layout,
+)  # fmt: skip
+
+UNEXPECTED = (RuntimeError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError, StopIteration)
+
+Key = tuple[str, str, int]  # kind, clause, and which of several changes of one operation with the same clause
+
+
+def rewrites(operations: Sequence[Operation]) -> Iterator[Rewrite]:
+    """What a port may compute otherwise, for these operations in order.
+
+    The same change is tried in all operations where it is possible, in those of each line, and in each single one: a function
+    of the model that is called for queries and for keys has its fault in both calls.
+    """
+    with suppress(*UNEXPECTED):
+        yield from list(pairing(operations))
+    for (kind, says, _), sites in _sites(operations).items():
+        tried: set[frozenset[Operation]] = set()
+        for chosen in choices(sites):
+            if frozenset(chosen) not in tried:
+                tried.add(frozenset(chosen))
+                yield Rewrite(kind, says, {operation: sites[operation] for operation in chosen})
+
+
+def _sites(operations: Sequence[Operation]) -> dict[Key, dict[Operation, Compute]]:
+    """Each change, and the operations where it is possible."""
+    found: dict[Key, dict[Operation, Compute]] = {}
+    for family in FAMILIES:
+        for operation in operations:
+            counted: Counter[tuple[str, str]] = Counter()
+            for change in _listed(family, operation):
+                place = counted[change.kind, change.says]
+                counted[change.kind, change.says] += 1
+                found.setdefault((change.kind, change.says, place), {})[operation] = change.compute
+    return found
+
+
+def _listed(family: Family, operation: Operation) -> list[Change]:
+    """The changes of a family; none for an operation that is called in a way that the family does not expect."""
+    try:
+        return list(family(operation))
+    except UNEXPECTED:
+        return []
+
+
+def choices(sites: Mapping[Operation, Any]) -> Iterator[Sequence[Operation]]:
+    """The operations in which the same change is tried: all of them, those of each line, and each single one."""
+    yield tuple(sites)
+    by_line: dict[str, list[Operation]] = {}
+    for operation in sites:
+        by_line.setdefault(operation.line, []).append(operation)
+    yield from by_line.values()
+    yield from ((operation,) for operation in sites)

@@ -1,0 +1,74 @@
+"""One way in which a port may compute an operation of the reference's glue code otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ....replay.operation import Compute, Keywords, Operation
+
+
+@dataclass(frozen=True)
+class Change:
+    """One way in which a port may compute an operation otherwise.
+
+    kind: name of the fault.
+    says: one clause that completes "the port ...".
+    compute: takes the arguments of the operation and returns its results.
+    """
+
+    kind: str
+    says: str
+    compute: Compute
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """One way in which a port may compute several operations otherwise. computes: of each operation that changes."""
+
+    kind: str
+    says: str
+    computes: Mapping[Operation, Compute]
+
+
+Family = Callable[[Operation], Iterator[Change]]
+
+
+def with_argument(operation: Operation, position: int, name: str, value: Any) -> Compute:
+    """The operation with another argument. value: the argument, or a function of the one that is given."""
+
+    def compute(args: tuple[Any, ...], kwargs: Keywords) -> Any:
+        named = name in kwargs or position >= len(args)
+        original = kwargs.get(name) if named else args[position]
+        changed = value(original) if callable(value) else value
+        if named:
+            return operation.function(*args, **{**kwargs, name: changed})
+        return operation.function(*args[:position], changed, *args[position + 1 :], **kwargs)
+
+    return compute
+
+
+def with_result(operation: Operation, change: Callable[..., Any]) -> Compute:
+    """The operation with its result changed."""
+    return lambda args, kwargs: change(operation.function(*args, **kwargs))
+
+
+def first_argument(change: Callable[..., Any] = lambda tensor: tensor) -> Compute:
+    """A function of the operation's first tensor alone."""
+
+    def compute(args: tuple[Any, ...], kwargs: Keywords) -> Any:
+        given = [*args, *kwargs.values()]
+        return change(next(value for value in given if isinstance(value, Tensor)))
+
+    return compute
+
+
+def is_scalar(value: Any) -> bool:
+    """Whether a value is a number other than a truth value, or a tensor of one number."""
+    if isinstance(value, Tensor):
+        return value.numel() == 1 and value.dtype != torch.bool and not value.is_complex()
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

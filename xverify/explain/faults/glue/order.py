@@ -1,0 +1,258 @@
+"""Faults in the order of values: concatenating, splitting, rolling, indexing, and moving channels into space."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ....replay.operation import Operation
+from .operation import Change, first_argument, with_argument, with_result
+
+MOST_PARTS = 4  # tensors of which all orders are tried
+EVERY = {2: "second", 3: "third", 4: "fourth"}
+
+JOINS = ("cat", "stack", "hstack", "vstack", "dstack")
+SPLITS = ("chunk", "split", "unbind", "tensor_split", "split_with_sizes")
+
+
+def order(operation: Operation) -> Iterator[Change]:
+    """All faults of the order of values that this operation may have."""
+    name = operation.name
+    if name in JOINS:
+        yield from _concatenation(operation)
+    elif name in SPLITS:
+        yield from _splitting(operation)
+    elif name == "roll":
+        yield from _rolling(operation)
+    elif name == "getitem":
+        yield from _indexing(operation)
+    elif name == "glu":
+        yield Change("halves exchanged", "takes the first half of its GLU as the gate", _glu_exchanged(operation))
+    elif name in ("pixel_shuffle", "pixel_unshuffle"):
+        yield from _shuffling(operation)
+    elif name == "flip":
+        yield Change("flip missing", "does not reverse the order that the reference reverses", first_argument())
+    elif name in ("repeat_interleave", "repeat"):
+        yield from _repeating(operation)
+
+
+# -- concatenating and splitting ----------------------------------------------------------------------------------------
+
+
+def _orders(count: int) -> Iterator[tuple[int, ...]]:
+    """The orders of so many parts other than theirs; the reversed one first."""
+    plain = tuple(range(count))
+    yield plain[::-1]
+    yield from (other for other in itertools.permutations(plain) if other not in (plain, plain[::-1]))
+
+
+def _written(places: Sequence[int]) -> str:
+    return ", ".join(str(place + 1) for place in places)
+
+
+def _axis(operation: Operation, position: int, default: int) -> int:
+    axis = operation.argument(position, "dim", "axis", default=default)
+    return axis if isinstance(axis, int) else default
+
+
+def _concatenation(operation: Operation) -> Iterator[Change]:
+    tensors = operation.argument(0, "tensors")
+    if not isinstance(tensors, (tuple, list)) or not 2 <= len(tensors) <= MOST_PARTS:
+        return
+    for places in _orders(len(tensors)):
+        yield Change(
+            "concatenation order",
+            f"concatenates in the order {_written(places)} what the reference concatenates in the order "
+            f"{_written(range(len(places)))}",
+            with_argument(operation, 0, "tensors", lambda parts, places=places: [parts[place] for place in places]),
+        )
+    if operation.name == "cat" and len({tuple(tensor.shape) for tensor in tensors}) == 1:
+        yield Change("interleaved", "interleaves the tensors that the reference concatenates", _interleaved(operation))
+    elif operation.name == "stack":
+        yield Change("interleaved", "concatenates the tensors that the reference interleaves", _blocks(operation))
+
+
+def _interleaved(operation: Operation) -> Callable[..., Tensor]:
+    axis = _axis(operation, 1, 0) % len(operation.shape)
+
+    def compute(args: Any, kwargs: Any) -> Tensor:
+        tensors = args[0] if args else kwargs["tensors"]
+        return torch.stack(tuple(tensors), axis + 1).flatten(axis, axis + 1)
+
+    return compute
+
+
+def _blocks(operation: Operation) -> Callable[..., Tensor]:
+    axis = _axis(operation, 1, 0) % len(operation.shape)
+
+    def compute(args: Any, kwargs: Any) -> Tensor:
+        tensors = args[0] if args else kwargs["tensors"]
+        return torch.cat(tuple(tensors), axis - 1).reshape(operation.shape)
+
+    return compute
+
+
+def _splitting(operation: Operation) -> Iterator[Change]:
+    count = len(operation.shapes)
+    if not 2 <= count <= MOST_PARTS or len(set(operation.shapes)) > 1:
+        return
+    for places in _orders(count):
+        yield Change(
+            "split order",
+            f"takes parts {_written(places)} of a split for the reference's parts {_written(range(count))}",
+            with_result(operation, lambda parts, places=places: [parts[place] for place in places]),
+        )
+    if operation.name != "unbind":
+        axis = _axis(operation, 2, 0)
+        yield Change(
+            "interleaved",
+            f"takes every {EVERY[count]} value for a part, where the reference takes blocks",
+            first_argument(
+                lambda x: [x[(slice(None),) * (axis % x.dim()) + (slice(k, None, count),)] for k in range(count)]
+            ),
+        )
+
+
+def _glu_exchanged(operation: Operation) -> Callable[..., Any]:
+    axis = _axis(operation, 1, -1)
+    return with_argument(operation, 0, "input", lambda x: torch.cat(x.chunk(2, axis)[::-1], axis))
+
+
+def _repeating(operation: Operation) -> Iterator[Change]:
+    if operation.name == "repeat":
+        repeated = [(axis, times) for axis, times in enumerate(operation.integers()) if times > 1]
+        if len(repeated) == 1 and len(operation.shape) == operation.sources[0].tensor.dim():
+            axis, times = repeated[0]
+            yield Change(
+                "repeat order",
+                "repeats each value, where the reference repeats the whole axis",
+                first_argument(lambda x: x.repeat_interleave(times, axis)),
+            )
+        return
+    axis, times = operation.argument(2, "dim"), operation.argument(1, "repeats")
+    if isinstance(axis, int) and isinstance(times, int):
+        yield Change(
+            "repeat order",
+            "repeats the whole axis, where the reference repeats each value",
+            first_argument(lambda x: torch.cat([x] * times, axis)),
+        )
+
+
+# -- rolling and indexing -----------------------------------------------------------------------------------------------
+
+
+def _rolling(operation: Operation) -> Iterator[Change]:
+    given = operation.argument(1, "shifts")
+    shifts = tuple(given) if isinstance(given, (tuple, list)) else (given,)
+    if not all(isinstance(shift, int) for shift in shifts):
+        return
+    negated = tuple(-shift for shift in shifts)
+    others = {negated: "roll direction"}
+    if len(shifts) > 1:
+        others[shifts[::-1]] = "roll axes"
+        for place in range(len(shifts)):
+            others[tuple(0 if k == place else shift for k, shift in enumerate(shifts))] = "roll missing"
+    for step in (1, -1):
+        others.setdefault(tuple(shift + step for shift in shifts), "roll off by one")
+    for other, kind in others.items():
+        if other != shifts:
+            says = f"rolls by {_numbers(other)}; the reference by {_numbers(shifts)}"
+            yield Change(kind, says, with_argument(operation, 1, "shifts", other if len(other) > 1 else other[0]))
+    yield Change("roll missing", f"does not roll; the reference rolls by {_numbers(shifts)}", first_argument())
+
+
+def _numbers(values: Sequence[int]) -> str:
+    return str(values[0]) if len(values) == 1 else f"({', '.join(map(str, values))})"
+
+
+def _indexing(operation: Operation) -> Iterator[Change]:
+    x, index = operation.argument(0), operation.argument(1)
+    if not isinstance(x, Tensor) or operation.source(x) is None:
+        return
+    items = index if isinstance(index, tuple) else (index,)
+    if any(isinstance(item, Tensor) for item in items):
+        return
+    for place, item in enumerate(items):
+        axis = _axis_of(items, place, x.dim())
+        if axis is None or axis >= x.dim():
+            continue
+        size = x.shape[axis]
+        others = _other_slices(item, size) if isinstance(item, slice) else _other_integers(item, size)
+        for other, says in others:
+            changed = (*items[:place], other, *items[place + 1 :])
+            yield Change("index", f"{says} of axis {axis}", with_argument(operation, 1, "index", changed))
+        if isinstance(item, int) and not isinstance(item, bool) and all(each == slice(None) for each in items[:place]):
+            rest = (*items[:place], *items[place + 1 :])
+            yield Change(
+                "index",
+                f"averages over axis {axis}, where the reference takes position {item}",
+                first_argument(lambda x, axis=axis, rest=rest: x.mean(axis)[rest] if rest else x.mean(axis)),
+            )
+
+
+def _axis_of(items: tuple[Any, ...], place: int, dim: int) -> int | None:
+    """The axis to which one item of an index belongs; None when it belongs to no axis."""
+    if items[place] is None or items[place] is Ellipsis:
+        return None
+    counted = [item is not None for item in items]
+    before = sum(counted[:place])
+    if any(item is Ellipsis for item in items[:place]):
+        return dim - sum(counted[place:])
+    return before
+
+
+def _other_integers(item: Any, size: int) -> Iterator[tuple[Any, str]]:
+    if not isinstance(item, int) or isinstance(item, bool):
+        return
+    right = item % size
+    for other in dict.fromkeys((0, size - 1, right + 1, right - 1)):
+        if other != right and 0 <= other < size:
+            yield other, f"takes position {other}; the reference position {right}"
+
+
+def _other_slices(item: slice, size: int) -> Iterator[tuple[Any, str]]:
+    try:
+        start, stop, step = item.indices(size)
+    except TypeError:  # a bound may be a tensor
+        return
+    if step < 1 or ((start, stop) == (0, size) and step == 1):
+        return
+    length = stop - start
+    for first in dict.fromkeys((0, size - length, start + 1, start - 1)):
+        if first != start and first >= 0 and first + length <= size + (step > 1):
+            says = f"takes positions {first} to {first + length - 1}; the reference {start} to {stop - 1}"
+            yield slice(first, first + length, step), says
+
+
+# -- channels and space -------------------------------------------------------------------------------------------------
+
+
+def _shuffling(operation: Operation) -> Iterator[Change]:
+    factor = operation.argument(1, "upscale_factor", "downscale_factor")
+    if isinstance(factor, int):
+        yield from shuffle_orders(operation.name, factor, operation.function)
+
+
+def shuffle_orders(name: str, r: int, function: Callable[..., Tensor]) -> Iterator[Change]:
+    """Other orders of the channels of a pixel shuffle, or of its inverse. r: its factor. function: computes it."""
+
+    def before(change: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
+        return first_argument(lambda x: function(change(x), r))
+
+    def after(change: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
+        return first_argument(lambda x: change(function(x, r)))
+
+    says = "has its channels as (row, column, channel), as depth_to_space of other frameworks"
+    turned = "has row and column exchanged within its channels"
+    if name == "pixel_shuffle":
+        last = before(lambda x: x.unflatten(-3, (r, r, -1)).movedim(-3, -5).flatten(-5, -3))
+        exchanged = before(lambda x: x.unflatten(-3, (-1, r, r)).transpose(-4, -3).flatten(-5, -3))
+    else:
+        last = after(lambda y: y.unflatten(-3, (-1, r, r)).movedim(-5, -3).flatten(-5, -3))
+        exchanged = after(lambda y: y.unflatten(-3, (-1, r, r)).transpose(-4, -3).flatten(-5, -3))
+    yield Change("pixel-shuffle order", says, last)
+    yield Change("pixel-shuffle order", turned, exchanged)

@@ -1,0 +1,91 @@
+"""Numbers in glue code that a port may have with another value: alphas, slopes, eps, scales, temperatures, bases of powers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from ....replay.operation import Compute, Keywords, Operation
+from .normalization import EPS_PLACES, MOST_EPS
+from .operation import is_scalar, with_argument, with_result
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A number of an operation.
+
+    kind: name of the fault of another value. name: of the number, for a sentence. value: of the reference.
+    compute: the operation with another value.
+    """
+
+    kind: str
+    name: str
+    value: float
+    compute: Callable[[float], Compute]
+
+    def says(self, value: float) -> str:
+        """One clause that completes "the port ..."."""
+        return f"has {value:.7g} for {self.name}; the reference {self.value:g}"
+
+
+def settings(operation: Operation) -> Iterator[Setting]:
+    """The numbers of an operation that a port may have with another value."""
+    name = operation.name
+    if name in ("elu", "celu"):
+        yield _argument(operation, "ELU alpha", "alpha", 1, "alpha", 1.0)
+    elif name == "leaky_relu":
+        yield _argument(operation, "activation slope", "the slope of its leaky ReLU", 1, "negative_slope", 0.01)
+    elif name == "softplus":
+        yield _argument(operation, "Softplus beta", "the beta of its softplus", 1, "beta", 1.0)
+    elif name in EPS_PLACES:
+        if isinstance(operation.argument(EPS_PLACES[name], "eps", default=1e-5), float):
+            yield _argument(operation, "eps", "eps", EPS_PLACES[name], "eps", 1e-5)
+    elif name == "scaled_dot_product_attention":
+        width = operation.argument(0, "query").shape[-1]
+        right = operation.argument(6, "scale") or width**-0.5
+        yield Setting(
+            "attention scale",
+            "the scale of its attention",
+            right,
+            lambda value: with_argument(operation, 6, "scale", value),
+        )
+    elif name in ("softmax", "log_softmax"):
+        yield Setting(
+            "softmax temperature",
+            "a factor of what its softmax is given",
+            1.0,
+            lambda factor: with_argument(operation, 0, "input", lambda x: x * factor),
+        )
+    elif name in ("mul", "div", "add", "rpow", "pow"):
+        yield from _number(operation)
+
+
+def _argument(operation: Operation, kind: str, name: str, place: int, key: str, default: float) -> Setting:
+    right = float(operation.argument(place, key, default=default))
+    return Setting(kind, name, right, lambda value: with_argument(operation, place, key, value))
+
+
+def _number(operation: Operation) -> Iterator[Setting]:
+    first, second = operation.argument(0, "input"), operation.argument(1, "other", "exponent")
+    numbers = [value for value in (first, second) if is_scalar(value) and not isinstance(value, Tensor)]
+    if len(numbers) != 1 or not numbers[0]:
+        return
+    given, name = float(numbers[0]), operation.name
+    if name in ("mul", "div"):
+        right = given if name == "mul" else 1 / given
+        yield Setting("scale", "a factor", right, lambda factor: with_result(operation, lambda y: y * (factor / right)))
+    elif name == "add" and 0 < given <= MOST_EPS:
+        yield Setting("eps", "eps", given, lambda eps: with_result(operation, lambda y: y + (eps - given)))
+    elif name == "rpow" or (name == "pow" and first is numbers[0]):
+        yield Setting("base", "the base of a power", given, lambda base: _power(operation, base))
+
+
+def _power(operation: Operation, base: float) -> Compute:
+    def compute(args: tuple[Any, ...], kwargs: Keywords) -> Any:
+        exponent = next(value for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
+        return base**exponent
+
+    return compute

@@ -1,0 +1,49 @@
+"""Correct computation in a lower precision: weights, or weights and inputs, rounded to float16, bfloat16 or TF32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch import Tensor, nn
+
+from ...float64.precision import ROUNDED
+from .changes import combined, with_weight
+from .fault import Forward, PortFault
+
+
+def rounding(layer: nn.Module) -> Iterator[PortFault]:
+    """For each lower precision, a layer with rounded weights, and one with rounded weights and inputs."""
+    weighted = any(True for _ in layer.parameters(recurse=False))
+    for name, to_precision in ROUNDED.items():
+        if weighted:
+            yield PortFault(
+                f"{name} weights",
+                f"has its weights rounded to {name}",
+                _rounded(to_precision, inputs=False),
+                rounding=True,
+            )
+        if not isinstance(layer, nn.Embedding):  # its inputs are indices, which are not rounded
+            yield PortFault(
+                f"{name} arithmetic",
+                f"rounds its weights and inputs to {name}",
+                _rounded(to_precision, inputs=True),
+                rounding=True,
+            )
+
+
+def _rounded(to_precision: Callable[[Tensor], Tensor], inputs: bool) -> Forward:
+    """Compute the layer with rounded weights. inputs: whether to round its inputs, too."""
+
+    def change(tensor: Tensor) -> Tensor:
+        return to_precision(tensor) if tensor.is_floating_point() else tensor
+
+    def forward(layer: nn.Module, original: Forward, *args: Any, **kwargs: Any) -> Any:
+        names = [name for name, _ in layer.named_parameters(recurse=False)]
+        if inputs:
+            args = tuple(change(arg) if isinstance(arg, Tensor) else arg for arg in args)
+        if not names:
+            return original(*args, **kwargs)
+        return combined(*(with_weight(name, change) for name in names))(layer, original, *args, **kwargs)
+
+    return forward

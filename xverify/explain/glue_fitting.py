@@ -1,0 +1,89 @@
+"""Finds the value of a number in glue code with which the reference computes what a port passes on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+
+import torch
+from torch import Tensor
+
+from ..replay.operation import Operation
+from .faults.glue.catalogue import UNEXPECTED, choices
+from .faults.glue.operation import Rewrite
+from .faults.glue.settings import Setting, settings
+
+STARTS = (1.0, 4.0, 0.25, 20.0, 0.05)  # times the reference's number: where the search begins
+STEPS = 10  # of each search; most end after four
+NUDGE = 1e-4  # relative change by which a slope is measured
+SETTLED = 1e-9  # relative change at which a search ends
+DIGITS = 4  # of a number that a port may have; more are kept where these do not fit
+
+Value = Callable[[Rewrite], Tensor | None]
+
+
+def fitted(operations: Sequence[Operation], captured: Tensor, value: Value) -> Iterator[tuple[Rewrite, Tensor, float]]:
+    """For each number of these operations the value that comes nearest to a captured tensor.
+
+    Yields the operations with it, the tensor with it, and the relative change of the number.
+
+    value: the tensor with some operations changed; None where the change does not fit.
+    """
+    sites: dict[tuple[str, str, float], dict[Operation, Setting]] = {}
+    for operation in operations:
+        with suppress(*UNEXPECTED):
+            for setting in settings(operation):
+                sites.setdefault((setting.kind, setting.name, setting.value), {})[operation] = setting
+    for places in sites.values():
+        tried: set[frozenset[Operation]] = set()
+        for chosen in choices(places):
+            if frozenset(chosen) not in tried:
+                tried.add(frozenset(chosen))
+                yield from _nearest({operation: places[operation] for operation in chosen}, captured, value)
+
+
+def _nearest(
+    places: dict[Operation, Setting], captured: Tensor, value: Value
+) -> Iterator[tuple[Rewrite, Tensor, float]]:
+    first = next(iter(places.values()))
+
+    def rewrite(number: float) -> Rewrite:
+        return Rewrite(
+            first.kind, first.says(number), {operation: each.compute(number) for operation, each in places.items()}
+        )
+
+    for start in STARTS:
+        number = _solved(lambda number: value(rewrite(number)), first.value * start, captured)
+        if number is None:
+            continue
+        for rounded in (float(f"{number:.{DIGITS}g}"), number):
+            found = value(rewrite(rounded))
+            if found is not None:
+                yield rewrite(rounded), found, abs(rounded / first.value - 1) if first.value else math.inf
+        return
+
+
+def _solved(compute: Callable[[float], Tensor | None], start: float, captured: Tensor) -> float | None:
+    """The number at which a function comes nearest to a captured tensor (Gauss-Newton); None where the search fails."""
+    number, target = start, captured.double()
+    for _ in range(STEPS):
+        nudge = NUDGE * number
+        here, beside = compute(number), compute(number + nudge)
+        if here is None or beside is None or here.shape != target.shape:
+            return None
+        slope = (beside - here) / nudge
+        size = float(slope.square().sum())
+        step = float((slope * (target - here)).sum()) / size if size else math.nan
+        if not math.isfinite(step) or abs(step) > 1e6 * abs(start):
+            return None
+        number += step
+        if not number:
+            return None
+        if abs(step) <= SETTLED * abs(number):
+            near = compute(number)
+            close = near is not None and float(torch.dist(near, target)) <= 1e-4 * float(
+                torch.linalg.vector_norm(target)
+            )
+            return number if close else None
+    return None

@@ -1,0 +1,198 @@
+"""Searches for what a port's glue code computes in place of the reference's.
+
+Each hypothesis is a change of one operation of the reference's own code, or the same change of several ones. The tensor that
+the port passed on is computed again with it. A hypothesis counts only when nothing but noise remains, and when no other one fits
+nearly as well with another result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..float64.layer_kinds import may_overwrite
+from ..float64.source import Spot
+from ..float64.stepping import Models, Pause
+from ..float64.structures import flatten, map_tensors
+from ..replay.difference import Difference
+from ..replay.layout import layouts
+from ..replay.operation import Operation
+from ..replay.tape import Tape
+from ..replay.tensors import Capture
+from ..verdict.findings import Explanation
+from .evidence import best_and_near, fits
+from .faults.glue.catalogue import rewrites
+from .faults.glue.operation import Rewrite
+from .glue_fitting import fitted
+from .patterns import describe
+
+FAILED_SEARCHES = 3  # tensors without an explanation after which the search ends, because it is slow
+MOST_OPERATIONS = 400  # behind one tensor; the last ones are searched
+MOST_VALUES = 6 * 10**9  # that the searches of one replay compute
+OF_WEIGHTS = ("one stale weight", "some channels")  # patterns that say something about the weights of a layer
+RECENT = 8  # layers whose tensors may be passed on in place of the right ones
+
+ROUNDED_NUMBER = 1e-5  # relative change of a number; a smaller one may come from computing the number in float32
+SAME = 1e-9  # relative difference (largest value) of two results in float64 that are the same
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """What a port may compute. value: the tensor that it then passes on. lines: of the reference's code that are changed.
+
+    mistake: whether it is a mistake of the port, and neither a rounding of a number nor one of several that fit.
+    """
+
+    kind: str
+    says: str
+    lines: str
+    value: Tensor
+    mistake: bool = True
+
+
+class GlueSearch:
+    """Explains what the port's glue code computes otherwise than the reference's.
+
+    tape: the operations of the reference's code.
+    recent: the last layers that were compared, as (layer, call).
+    known: the changes that explained a tensor, as (kind, clause).
+    """
+
+    def __init__(self, models: Models, capture: Capture, tape: Tape) -> None:
+        self.models, self.capture, self.tape = models, capture, tape
+        self.recent: deque[tuple[str, int]] = deque(maxlen=RECENT)
+        self.known: list[tuple[str, str]] = []
+        self.remaining_searches, self.remaining_values = FAILED_SEARCHES, MOST_VALUES
+
+    def compared(self, pause: Pause) -> None:
+        """Note that a layer was compared."""
+        self.recent.append((pause.layer, pause.call))
+
+    def of_layer(self, difference: Difference, args: Any) -> Explanation | None:
+        """Explain the first output of a layer by its own code, of which every operation is recorded."""
+        floors = difference.floors
+        if difference.captured.shape != floors.exact.shape:
+            return None
+        outputs = self.outputs(self.models.layers[difference.finding.layer], args)
+        if not outputs or not outputs[0].is_floating_point():
+            return None
+        compared = replace(difference, floors=floors.of(outputs[0]))
+        chosen = self._chosen(compared, self._changes(outputs[0])) or self._fitted(compared)
+        return None if chosen is None else Explanation(chosen.kind, chosen.says, mistake=chosen.mistake)
+
+    def outputs(self, layer: nn.Module, args: Any, spots: Sequence[Spot] = ()) -> list[Tensor]:
+        """What a layer returns for these arguments, with its operations recorded. spots: the lines of the model that call it."""
+        with torch.no_grad(), self.tape.recording_layer(spots):
+            copies = map_tensors(args, Tensor.clone) if may_overwrite(layer) else args
+            return flatten(self.models.compute(layer, copies))
+
+    def explanation(self, difference: Difference) -> Explanation | None:
+        """What the port computes in place of a tensor of the reference; None when nothing that is known does.
+
+        difference: its floors have the reference's tensor itself, whose operations were recorded.
+        """
+        if self.remaining_searches == 0 or self.remaining_values <= 0:
+            return None
+        exact = difference.floors.exact
+        chosen = self._chosen(difference, self._hypotheses(exact)) or self._fitted(difference)
+        if chosen is not None:
+            return Explanation(chosen.kind, f"the port {chosen.says}{chosen.lines}", mistake=chosen.mistake)
+        found = describe(difference.captured, exact, lambda value: fits(difference, value) is not None)
+        if found is None or found.kind in OF_WEIGHTS:
+            self.remaining_searches -= 1
+            return None
+        return replace(found, says=f"the port's code there: {found.says}")
+
+    def _chosen(self, difference: Difference, hypotheses: Iterator[Hypothesis]) -> Hypothesis | None:
+        """The hypothesis that explains a tensor; None when none does, or when several others do as well."""
+        fitting: list[tuple[Hypothesis, float]] = []
+        for hypothesis in hypotheses:
+            ratio = fits(difference, hypothesis.value)
+            if ratio is None or any(_same(hypothesis.value, other.value) for other, _ in fitting):
+                continue
+            fitting.append((hypothesis, ratio))
+            if (hypothesis.kind, hypothesis.says) in self.known:
+                break
+        if not fitting:
+            return None
+        best, rivals = best_and_near(fitting)
+        if len({rival.kind for rival in rivals}) > 1:
+            return None
+        if not rivals:
+            self.known.append((best.kind, best.says))
+            return best
+        return replace(best, says=f"{best.says}, or {rivals[0].says}: these inputs cannot tell which", mistake=False)
+
+    def _hypotheses(self, exact: Tensor) -> Iterator[Hypothesis]:
+        """What the port may have passed on in place of a tensor of the reference."""
+        yield from self._changes(exact)
+        yield from self._other_tensors(exact)
+
+    def _changes(self, exact: Tensor) -> Iterator[Hypothesis]:
+        """The changes of the operations behind a tensor; those that explained another tensor first."""
+        operations = self.tape.behind(exact)[-MOST_OPERATIONS:]
+        found = list(rewrites(operations))
+        found.sort(key=lambda rewrite: (rewrite.kind, rewrite.says) not in self.known)
+        for rewrite in found:
+            value = self._value(exact, rewrite, operations)
+            if value is not None and not _same(value, exact):
+                yield Hypothesis(rewrite.kind, rewrite.says, _lines(list(rewrite.computes)), value)
+
+    def _fitted(self, difference: Difference) -> Hypothesis | None:
+        """The first number in the operations behind a tensor that explains it with another value; None when none does."""
+        exact = difference.floors.exact
+        if not exact.is_floating_point():
+            return None
+        operations = self.tape.behind(exact)[-MOST_OPERATIONS:]
+        for rewrite, value, change in fitted(
+            operations, difference.captured, lambda rewrite: self._value(exact, rewrite, operations)
+        ):
+            if fits(difference, value) is not None:
+                mistake = change > ROUNDED_NUMBER
+                return Hypothesis(rewrite.kind, rewrite.says, _lines(list(rewrite.computes)), value, mistake)
+        return None
+
+    def _value(self, exact: Tensor, rewrite: Rewrite, operations: Sequence[Operation]) -> Tensor | None:
+        """What a tensor is with some operations changed; None where the change does not fit, and when enough was computed."""
+        if self.remaining_values <= 0:
+            return None
+        first = min(each.number for each in rewrite.computes)
+        self.remaining_values -= 1 + sum(each.size // 8 for each in operations if each.number >= first)
+        return self.tape.value(exact, rewrite.computes, operations)
+
+    def _other_tensors(self, exact: Tensor) -> Iterator[Hypothesis]:
+        """The tensors of the last layers, which the port may pass on, or add, by mistake."""
+        for name, call in reversed(self.recent):
+            record = self.capture.records.get((name, call))
+            for what, files in (("output", record.outputs), ("input", record.inputs)) if record else ():
+                for file in files:
+                    for tensor in layouts(self.capture.load(file), exact.shape, None, self.capture.channels_last):
+                        if not (tensor.is_floating_point() and exact.is_floating_point()):
+                            continue
+                        says, value = f"the {what} of `{name}`", tensor.double()
+                        yield Hypothesis("another tensor", f"passes on {says}", "", value)
+                        yield Hypothesis("term added", f"adds {says}, which the reference does not", "", exact + value)
+
+
+def _lines(operations: Sequence[Operation]) -> str:
+    """The lines of the changed operations, for a sentence; "" where they are unknown."""
+    lines = list(dict.fromkeys(operation.line for operation in operations if operation.line))
+    return f" ({', '.join(lines)})" if 0 < len(lines) <= 4 else ""
+
+
+def _same(value: Tensor, other: Tensor) -> bool:
+    """Whether two results in float64 are the same."""
+    if value.shape != other.shape or value.is_floating_point() != other.is_floating_point():
+        return False
+    if not value.is_floating_point():
+        return torch.equal(value, other)
+    size = float(other.abs().max()) if other.numel() else 0.0
+    if not math.isfinite(size):
+        return torch.equal(value, other)
+    return bool(((value - other).abs() <= SAME * size).all())

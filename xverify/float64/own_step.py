@@ -1,0 +1,248 @@
+"""A user's own training step, in float64, in float32 or perturbed.
+
+The step is driven from given weights: before each step the weights are set to those of the file of that step, and all else, such
+as the state of optimizers, is what the steps before it have left. Two frameworks that are driven over the same files start every
+step from equal weights, and from states that differ by no more than rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..errors import Failed
+from ..framework.own_step import Step, Update, numbered
+from ..verdict.limits import UNIT
+from ..weights import npz
+from ..weights.canonical import Array
+from .arithmetic import float64_arithmetic
+from .perturbation import Noise
+from .perturbed import perturbed_arithmetic
+from .replaced import hooked, replaced
+from .structures import as_float32, as_float64
+from .training_step import perturbed_layers
+
+Batch = Mapping[str, Tensor]
+Arrays = dict[str, Array]
+
+
+@dataclass(frozen=True)
+class Code:
+    """The user's model and step.
+
+    build: makes a model in training mode, without dropout; its argument is whether it is in float64.
+    start: makes a state for a model that has its weights, of which a state may hold a copy; returns the step with it, and the
+        optimizers of the state by name.
+    load: sets the weights of a model to those of a file. read: the weights of a model by canonical name.
+    watch: the context that lists the updates of a model.
+    names: name of a parameter in updates -> its canonical name.
+    """
+
+    build: Callable[[bool], nn.Module]
+    start: Callable[[nn.Module], tuple[Step, dict[str, Any]]]
+    load: Callable[[nn.Module, str], None]
+    read: Callable[[nn.Module], Arrays]
+    watch: Callable[[nn.Module], AbstractContextManager[list[Update]]]
+    names: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Taken:
+    """One step that was made.
+
+    losses: as the step returned them. after: the weights after it. changes: these minus the weights before it.
+    gradients: by "n/name", see framework.own_step.numbered. optimizers, rates: see OwnStepTruth.
+    backwards: the values of the losses whose backward pass came before the update of a parameter.
+    """
+
+    losses: dict[str, float]
+    after: Arrays
+    changes: Arrays
+    gradients: Arrays
+    optimizers: dict[str, str] = field(default_factory=dict)
+    rates: dict[str, float] = field(default_factory=dict)
+    backwards: dict[str, list[float]] = field(default_factory=dict)
+
+
+Optimizers = Mapping[str, Any]  # by name
+# What changes the code of a drive: a context in which the steps are made, for the model and the optimizers.
+Change = Callable[[nn.Module, Optimizers], AbstractContextManager[object]]
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The steps of a user's code.
+
+    files: the weights before each step. batches: one for each step.
+    """
+
+    code: Code
+    files: Sequence[str]
+    batches: Sequence[Batch]
+
+    def drive(
+        self, float64: bool = True, noise: Noise | None = None, times: float = 1.0, change: Change | None = None
+    ) -> Iterator[Taken]:
+        """Make a step from the weights of each file, with a new model and a new state.
+
+        noise: perturbs weights, inputs, layers and constants, ``times`` as much as rounding does. change: of the code.
+        """
+        code, model = self.code, self.code.build(float64)
+        _set_weights(code, model, self.files[0], noise, times)
+        with _arithmetic(float64, None, times):
+            step, optimizers = code.start(model)
+        with ExitStack() as contexts:
+            if change is not None:
+                contexts.enter_context(change(model, optimizers))
+            if noise is not None:
+                contexts.enter_context(_perturbed_constants(optimizers, noise, times))
+            for file, tensors in zip(self.files, self.batches):
+                _set_weights(code, model, file, noise, times)
+                batch = {name: _given(tensor, float64, noise, times) for name, tensor in tensors.items()}
+                layers = perturbed_layers(model, noise, times) if noise is not None else nullcontext()
+                before = code.read(model)
+                with (
+                    _arithmetic(float64, noise, times),
+                    layers,
+                    code.watch(model) as updates,
+                    _noted_backwards(updates) as backwards,
+                ):
+                    returned = step(batch)
+                losses = {name: float(value) for name, value in returned.items()}
+                own = [
+                    Update(each.optimizer, {code.names[name]: array for name, array in each.gradients.items()})
+                    for each in updates
+                ]
+                yield _taken(losses, before, code.read(model), own, optimizers, backwards)
+
+    def trajectory(self, folder: Path) -> list[str]:
+        """Train in float32 from the weights of the first file, which is the only one.
+
+        Returns the file of the weights before each step. Raises Failed for NaN.
+        """
+        files, model = [self.files[0]], self.code.build(False)
+        self.code.load(model, self.files[0])
+        step, _ = self.code.start(model)
+        for number, batch in enumerate(self.batches):
+            losses = step({name: as_float32(tensor) for name, tensor in batch.items()})
+            check_losses({name: float(value) for name, value in losses.items()}, number)
+            if number + 1 < len(self.batches):
+                path = folder / f"own-{number + 1}.npz"
+                after = {name: array.astype(np.float32) for name, array in self.code.read(model).items()}
+                check_weights(after, number)
+                npz.save_file(after, path)
+                files.append(str(path))
+        return files
+
+
+def check_losses(losses: Mapping[str, float], number: int) -> None:
+    """Raise Failed where a loss of a step is NaN or infinite."""
+    broken = next((name for name, loss in losses.items() if not math.isfinite(loss)), None)
+    if broken is not None:
+        raise Failed(f"the reference's own step is not finite: loss {broken!r} is {losses[broken]} at step {number}")
+
+
+def check_weights(arrays: Mapping[str, Array], number: int) -> None:
+    """Raise Failed where a weight after a step has NaN or infinity."""
+    broken = next((name for name, array in arrays.items() if not np.isfinite(array).all()), None)
+    if broken is not None:
+        raise Failed(f"the reference's own step is not finite: weight {broken} has NaN or infinity after step {number}")
+
+
+def _set_weights(code: Code, model: nn.Module, file: str, noise: Noise | None, times: float) -> None:
+    """Set the weights to those of a file. noise: perturbs them, ``times`` as much as rounding does."""
+    code.load(model, file)
+    if noise is not None:
+        for parameter in model.parameters():
+            noise.perturb_(parameter.data, times * UNIT)
+
+
+def _arithmetic(float64: bool, noise: Noise | None, times: float) -> AbstractContextManager[None]:
+    """The arithmetic of a step. Every operation of the user's code is perturbed where the noise is that of float32."""
+    if not float64:
+        return nullcontext()
+    return perturbed_arithmetic(noise) if noise is not None and times == 1.0 else float64_arithmetic()
+
+
+def _given(tensor: Tensor, float64: bool, noise: Noise | None, times: float) -> Tensor:
+    """A tensor of a batch in the arithmetic of a drive."""
+    if not float64:
+        return as_float32(tensor)
+    exact = as_float64(tensor)
+    return noise.given(exact, times * UNIT) if noise is not None and tensor.is_floating_point() else exact
+
+
+def _taken(
+    losses: dict[str, float],
+    before: Arrays,
+    after: Arrays,
+    updates: Sequence[Update],
+    optimizers: Optimizers,
+    backwards: Sequence[tuple[int, float]],
+) -> Taken:
+    names = {id(optimizer): name for name, optimizer in optimizers.items()}
+    changes = {name: array.astype(np.float64) - before[name] for name, array in after.items()}
+    taken = Taken(losses, after, changes, numbered([update.gradients for update in updates]))
+    for index, update in enumerate(updates):
+        rates = [group.get("lr") for group in getattr(update.optimizer, "param_groups", ())]
+        for name in update.gradients:
+            taken.optimizers[name] = names.get(id(update.optimizer), type(update.optimizer).__name__)
+            if len(rates) == 1 and isinstance(rates[0], float):
+                taken.rates[name] = rates[0]
+            taken.backwards.setdefault(name, []).extend(value for place, value in backwards if place == index)
+    return taken
+
+
+@contextmanager
+def _noted_backwards(updates: Sequence[Update]) -> Iterator[list[tuple[int, float]]]:
+    """The value of every tensor whose backward pass is made, with the number of updates before it."""
+    found: list[tuple[int, float]] = []
+    backward = Tensor.backward
+
+    def noted(tensor: Tensor, *args: Any, **kwargs: Any) -> None:
+        found.append((len(updates), float(tensor.detach().sum())))
+        backward(tensor, *args, **kwargs)
+
+    with replaced(Tensor, backward=noted):
+        yield found
+
+
+@contextmanager
+def _perturbed_constants(optimizers: Optimizers, noise: Noise, times: float) -> Iterator[None]:
+    """Let the optimizers compute with constants as float32 has them.
+
+    A power of a beta in float32 is off by one unit roundoff, which 1 - beta**t multiplies. It is a factor of the learning rate.
+    """
+    rates, steps = dict[int, float](), Counter[int]()
+
+    def sign() -> float:
+        return float(torch.randint(2, (1,), generator=noise.generator)) * 2 - 1
+
+    def before(optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        steps[id(optimizer)] += 1
+        for group in optimizer.param_groups:
+            error = 1.0 if "betas" not in group else 0.0
+            for beta, power in zip(group.get("betas", ()), (1.0, 0.5)):
+                left = 1 - beta ** steps[id(optimizer)]
+                error += sign() * power / left if left > UNIT else 0.0
+            if isinstance(group.get("lr"), float):
+                rates[id(group)] = group["lr"]
+                group["lr"] *= 1 + times * UNIT * error
+
+    def after(optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        for group in optimizer.param_groups:
+            if id(group) in rates:
+                group["lr"] = rates[id(group)]
+
+    registered = [each.register_step_pre_hook(before) for each in optimizers.values()]
+    with hooked([*registered, *(each.register_step_post_hook(after) for each in optimizers.values())]):
+        yield

@@ -1,0 +1,173 @@
+"""What a user's own training step does, exactly, and the noise floor of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from ..errors import Failed
+from ..verdict.limits import UNIT, growth
+from ..verdict.own_step import OwnStepTruth
+from ..weights import npz
+from ..weights.canonical import Array
+from .own_step import Arrays, Batch, Change, Steps, Taken, check_losses, check_weights
+from .perturbation import Noise
+from .precision import SMALLEST
+
+REPEATS = 2  # perturbed drives; with the error of float32 the floor has three measurements
+REPEATED = 1e-7  # two float64 runs of one step that differ by more than this share of a change are random
+
+
+def truths(steps: Steps, folder: Path, seed: int, repeats: int, times: float = 1.0) -> tuple[list[OwnStepTruth], str]:
+    """The exact steps, and where two runs of them differ; "" when they do not.
+
+    The arrays are written to ``exact_file`` of each step: "after/name", "change/name" and "gradient/key"; and their noise to
+    ``noise_file``.
+    """
+    found: list[_Measured] = []
+    for number, taken in enumerate(steps.drive()):
+        check_losses(taken.losses, number)
+        check_weights(taken.after, number)
+        found.append(_Measured(taken, folder, number, steps.batches[number]))
+    if not any(size for name, size in found[0].sizes.items() if not name.endswith(("running_mean", "running_var"))):
+        raise Failed(
+            "train_step of the reference changes no weight: compute the gradients, and call the step of an optimizer that has "
+            "the model's parameters"
+        )
+    for number, taken in enumerate(steps.drive()):
+        place = found[number].first_change(taken)
+        if place:
+            return [each.truth() for each in found], f"{place}, step {number}"
+    _measure(found, steps, seed, repeats, times)
+    return [each.truth() for each in found], ""
+
+
+def write_changed(steps: Steps, folder: Path, change: Change, seed: int, repeats: int) -> None:
+    """Write the exact steps of changed code and their noise, as ``truths`` does."""
+    driven = enumerate(steps.drive(change=change))
+    found = [_Measured(taken, folder, number, steps.batches[number]) for number, taken in driven]
+    _measure(found, steps, seed, repeats, change=change)
+
+
+def _measure(
+    found: Sequence[_Measured],
+    steps: Steps,
+    seed: int,
+    repeats: int,
+    times: float = 1.0,
+    change: Change | None = None,
+) -> None:
+    """Add the differences of the steps in float32 and of perturbed steps to the exact ones."""
+    for each, taken in zip(found, steps.drive(float64=False, change=change)):
+        each.add(taken)
+    noise = Noise(seed)
+    for _ in range(repeats):
+        for each, taken in zip(found, steps.drive(noise=noise, times=times, change=change)):
+            each.add(taken, repeats)
+
+
+def exact_file(folder: Path, number: int) -> Path:
+    """The file of the arrays of an exact step."""
+    return folder / f"own-exact-{number}.npz"
+
+
+def arrays_of(taken: Taken) -> Arrays:
+    """The arrays of a step in its file: "after/name", "change/name" and "gradient/n/name"."""
+    arrays = {f"after/{name}": array for name, array in taken.after.items()}
+    arrays |= {f"change/{name}": array for name, array in taken.changes.items()}
+    return arrays | {f"gradient/{key}": array for key, array in taken.gradients.items()}
+
+
+def noise_file(folder: Path, number: int) -> Path:
+    """The file of the rms of the noise of every value of an exact step, by the name of the array after "noise/"."""
+    return folder / f"own-noise-{number}.npz"
+
+
+class _Measured:
+    """An exact step, whose arrays are in a file, and the differences of other steps from it.
+
+    folder, number: see ``exact_file``. summed: number of values that a loss may sum up, of its batch.
+    """
+
+    def __init__(self, exact: Taken, folder: Path, number: int, batch: Batch) -> None:
+        self.exact = Taken(exact.losses, {}, {}, {}, exact.optimizers, exact.rates, exact.backwards)
+        self.path, self.noise = exact_file(folder, number), noise_file(folder, number)
+        self.summed = max(tensor.numel() for tensor in batch.values())
+        npz.save_file(arrays_of(exact), self.path)
+        self.sizes = {name: _rms(array) for name, array in exact.changes.items()}
+        self.whole = {name: _rms(array) for name, array in exact.after.items()}
+        self.gradient_sizes = {key: _rms(array) for key, array in exact.gradients.items()}
+        self.losses = dict.fromkeys(exact.losses, 0.0)
+        # The rounding of the results themselves: of a change, that of the weight and of two operations. What is not changed, such
+        # as the rows of an embedding that a batch does not use, is not rounded.
+        noise = {
+            f"change/{name}": np.hypot(exact.after[name] * (UNIT / math.sqrt(3)), 2 * UNIT * array)
+            for name, array in exact.changes.items()
+        }
+        noise |= {f"gradient/{key}": np.abs(array) * (UNIT / math.sqrt(3)) for key, array in exact.gradients.items()}
+        least, arrays = SMALLEST[torch.float32], arrays_of(exact)
+        self._write({key: (each + least) * (arrays[key] != 0) for key, each in noise.items()})
+
+    def _write(self, noise: Arrays) -> None:
+        npz.save_file({f"noise/{key}": np.abs(array).astype(np.float32) for key, array in noise.items()}, self.noise)
+
+    def first_change(self, again: Taken) -> str:
+        """Where another float64 run of the step differs: a loss or a weight; "" when it does not."""
+        for name, loss in again.losses.items():
+            if abs(loss - self.exact.losses.get(name, math.nan)) > REPEATED * abs(loss):
+                return f"loss {name!r}"
+        exact = npz.OnDisk(self.path)
+        for name, array in again.changes.items():
+            if _rms(array - exact[f"change/{name}"]) > REPEATED * self.sizes[name] + 1e-12 * self.whole[name]:
+                return name
+        return ""
+
+    def add(self, taken: Taken, repeats: int = 1) -> None:
+        """Add a step. repeats: number of steps of the same kind, whose mean squares are added."""
+        exact, noise = npz.OnDisk(self.path), npz.OnDisk(self.noise)
+        for name in self.losses:
+            apart = abs(taken.losses[name] - self.exact.losses[name])
+            self.losses[name] = max(self.losses[name], apart if math.isfinite(apart) else math.inf)
+        found = {f"change/{name}": array for name, array in taken.changes.items()}
+        found |= {f"gradient/{key}": array for key, array in taken.gradients.items()}
+        added = dict[str, Array]()
+        for name in noise:
+            key = name.removeprefix("noise/")
+            error = (found[key] - exact[key]) / math.sqrt(repeats) if key in found else np.float32(math.inf)
+            added[key] = np.hypot(noise[name], error)  # no squares, of which those of small values would be zero
+        self._write(added)
+
+    def truth(self) -> OwnStepTruth:
+        """The record of the step."""
+        exact, rounding = self.exact, growth(self.summed) * UNIT / math.sqrt(3)
+        noise = npz.OnDisk(self.noise)
+        return OwnStepTruth(
+            losses=exact.losses,
+            loss_floors={name: max(self.losses[name], rounding * abs(loss)) for name, loss in exact.losses.items()},
+            sizes=self.sizes,
+            floors={name: _rms(noise[f"noise/change/{name}"]) for name in self.sizes},
+            gradient_sizes=self.gradient_sizes,
+            gradient_floors={key: _rms(noise[f"noise/gradient/{key}"]) for key in self.gradient_sizes},
+            optimizers=exact.optimizers,
+            rates=exact.rates,
+            trained_by={
+                name: found for name, values in exact.backwards.items() if (found := _named(values, exact.losses))
+            },
+        )
+
+
+def _named(values: Sequence[float], losses: Mapping[str, float]) -> str:
+    """The names of the returned losses that have one of these values."""
+    return ", ".join(
+        name for name, loss in losses.items() if any(abs(value - loss) <= 1e-12 * abs(loss) for value in values)
+    )
+
+
+def _rms(array: Array) -> float:
+    """The root mean square; infinity when a value is not finite."""
+    found = float(np.sqrt(np.mean(np.square(array, dtype=np.float64))))
+    return found if math.isfinite(found) else math.inf

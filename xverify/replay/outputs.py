@@ -1,0 +1,179 @@
+"""Judges what the layers of a framework return, against what the reference's layers return for the same inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..float64.layer_kinds import channel_axis, judged_terms, may_overwrite
+from ..float64.stepping import Models, Pause
+from ..float64.structures import flatten, map_tensors, unflatten
+from ..framework.capture import LayerCall
+from ..verdict.findings import OUTPUT, Finding
+from .causes import Causes
+from .difference import Difference
+from .first_positions import NEAR, fewer, filled, in_words, only_first
+from .floors import FloorMeter
+from .fused import FusedLayer, FusedLayers, fused_activations
+from .inputs import Given
+from .layout import nearest
+from .padding import cropped_image
+from .tensors import Capture, Floors, Place, judge
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A captured call of a layer that was compared.
+
+    result: the exact result of the reference's layer. floors: of its outputs.
+    differences: the comparisons of the captured outputs. findings: their findings, or the one on an output of another shape.
+    files: of the outputs; "" where an output is a part of what was captured.
+    overwritten: which arguments the layer overwrites.
+    fused: the call as one of a layer that ends in an activation; None when it does not.
+    """
+
+    result: Any
+    floors: Sequence[Floors]
+    differences: list[Difference]
+    findings: list[Finding]
+    files: list[str]
+    overwritten: list[bool]
+    fused: FusedLayer | None = None
+
+    @property
+    def outputs(self) -> list[Tensor]:
+        """The captured outputs, in the reference's layout."""
+        return [each.captured for each in self.differences]
+
+    @property
+    def of_another_shape(self) -> bool:
+        """Whether the captured outputs fit none of the reference."""
+        return bool(self.floors) and not self.differences
+
+    def completed(self, first: Tensor | None = None) -> list[Tensor]:
+        """The captured outputs, and the exact ones of those that were not captured. first: in the place of the first one."""
+        found = [*self.outputs, *(each.exact for each in self.floors[len(self.differences) :])]
+        return found if first is None else [first, *found[1:]]
+
+
+class OutputJudge:
+    """Judges the outputs of the layers of one capture.
+
+    first_positions: convolution of which the port returns the first positions only -> a sentence that says so.
+    """
+
+    def __init__(self, models: Models, capture: Capture, meter: FloorMeter, fused: FusedLayers, causes: Causes) -> None:
+        self.models, self.capture, self.meter, self.fused, self.causes = models, capture, meter, fused, causes
+        self.first_positions: dict[str, str] = {}
+
+    def judge(self, pause: Pause, files: LayerCall, given: Given) -> Compared | None:
+        """Judge what a layer computes from what it was given.
+
+        Returns None when neither its captured inputs nor its outputs fit those of the reference: it works in another layout.
+        """
+        layer, args = self.models.layers[pause.layer], unflatten(pause.args, given.inputs)
+        result, overwritten = self._compute(layer, args)
+        floors = self.meter.measure(pause.layer, args, flatten(result))
+        matched = self._match(files.outputs, floors, layer)
+        if floors and not matched:
+            first = self._first_positions(pause, files, given, args, result)
+            if first is not None:
+                return first
+        self.causes.computed(pause.layer, args, floors)
+        if floors and not matched:
+            return self._other_shape(pause, files, floors, args) if given.matched else None
+        differences = self._differences(pause, [output for output, _ in matched], floors, args)
+        fused = None
+        if differences and not differences[0].equal:
+            first_output = differences[0]
+            fused = self.fused.recognised(first_output, first_output.floors.exact, args)
+            fused = fused or self.causes.of_layer(first_output, args)
+        findings = [each.finding if each.equal else self.causes.rounded(each, args) for each in differences]
+        return Compared(result, floors, differences, findings, [file for _, file in matched], overwritten, fused)
+
+    def _compute(self, layer: nn.Module, args: Any) -> tuple[Any, list[bool]]:
+        """The exact output of a layer, and which of its arguments it overwrites; the given arguments stay as they are."""
+        copies = map_tensors(args, Tensor.clone) if may_overwrite(layer) else args
+        versions = [tensor._version for tensor in flatten(copies)]
+        result = self.models.compute(layer, copies)
+        return result, [tensor._version != version for tensor, version in zip(flatten(copies), versions)]
+
+    def _match(self, files: Sequence[str], floors: Sequence[Floors], layer: nn.Module) -> list[tuple[Tensor, str]]:
+        """The captured outputs in the order and layout of the reference's, up to the first that was not captured.
+
+        Each comes with its file; "" where it is a part of what was captured.
+
+        The reference may return a state that the framework does not return.
+        """
+        captured = list(zip(self.capture.load_all(files), files))
+        outputs: list[tuple[Tensor, str]] = []
+        for each in floors[: len(captured)]:
+            place = ([tensor for tensor, _ in captured], each.exact, layer, self.capture.channels_last)
+            whole = nearest(*place)
+            found = whole or cropped_image(*place)
+            if found is None:
+                break
+            file = next(file for tensor, file in captured if tensor is found[0])
+            captured = [other for other in captured if other[0] is not found[0]]
+            outputs.append((found[1], file if whole else ""))
+        return outputs
+
+    def _differences(
+        self, pause: Pause, outputs: Sequence[Tensor], floors: Sequence[Floors], args: Any
+    ) -> list[Difference]:
+        """Judge every captured output."""
+        layer = self.models.layers[pause.layer]
+        terms, kind = judged_terms(layer, flatten(args)), type(layer).__name__
+        found = []
+        for index, (output, each) in enumerate(zip(outputs, floors)):
+            place, axis = Place(pause.layer, pause.call, index, kind, OUTPUT), channel_axis(layer, output.dim())
+            found.append(Difference(judge(place, output, each, terms, axis), output, each, axis, terms))
+        return found
+
+    def _other_shape(self, pause: Pause, files: LayerCall, floors: Sequence[Floors], args: Any) -> Compared:
+        """Report and explain an output of another shape."""
+        layer, captured = self.models.layers[pause.layer], self.capture.load(files.outputs[0])
+        reason = f"output has shape {tuple(captured.shape)}, the reference {tuple(floors[0].exact.shape)}"
+        finding = Place(pause.layer, pause.call, 0, type(layer).__name__, OUTPUT).incomparable(reason)
+        axis, terms = channel_axis(layer, captured.dim()), judged_terms(layer, flatten(args))
+        self.causes.of_layer(Difference(finding, captured, floors[0], axis, terms), args)
+        return Compared(None, floors, [], [finding], [], [])
+
+    def _first_positions(self, pause: Pause, files: LayerCall, given: Given, args: Any, result: Any) -> Compared | None:
+        """Compare the first positions of a convolution's output with those that were captured.
+
+        args: of the call, in float64. result: the exact output of the reference's layer.
+        Returns None where the captured output has not these positions, as far as its shape and values tell.
+        """
+        name, exact = pause.layer, flatten(result)[0]
+        layer, captured = self.models.layers[name], self.capture.load_all(files.outputs)
+        sizes = fewer(captured, exact, layer, self.capture.channels_last)
+        if sizes is None:
+            return None
+        with only_first(self.models, name, exact.shape, sizes):
+            found = self.judge(pause, files, given)
+        if found is None or not self._are_first(found, name, given):
+            return None
+        self.first_positions[name] = in_words(name, sizes, exact.shape[2:])
+        first, fused = found.differences[0], found.fused
+        if fused is not None:
+            fused = self._with_all_positions(fused, args)
+        whole = replace(first, captured=filled(exact, first.captured))
+        return replace(found, result=result, differences=[whole], files=[""], fused=fused)
+
+    def _are_first(self, found: Compared, name: str, given: Given) -> bool:
+        """Whether the captured values are these positions: right ones, or wrong ones of a layer that fits otherwise."""
+        if found.differences[0].equal or found.fused is not None:
+            return True
+        near = (found.findings[0].rel_rms or 1.0) < NEAR
+        return not given.joined and (name in self.causes.explained or near)
+
+    def _with_all_positions(self, fused: FusedLayer, args: Any) -> FusedLayer:
+        """A call of a layer that ends in an activation with all positions. args: of the call, in float64."""
+        results = self.fused.in_each_pass(fused.layer, args, fused.forward)
+        exact = flatten(results[0])[0]
+        activation = fused_activations(self.models.layers[fused.layer], exact.dim())[fused.activation]
+        return replace(fused, captured=filled(activation(exact), fused.captured), results=results)
