@@ -6,7 +6,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("greenlet")
 
-from xverify.float64.perturbed import perturbed_arithmetic  # noqa: E402
+from xverify.float64.operations import perturbed_arithmetic  # noqa: E402
 from xverify.float64.rounding import Noise, chosen, held, sums_exactly  # noqa: E402
 from xverify.workload import probe  # noqa: E402
 

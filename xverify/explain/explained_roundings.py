@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from ..float64.arithmetic import float64_arithmetic
-from ..float64.stepping import Models, SteppingPass, completed
+from ..float64.stepping import Models, Pause, SteppingPass, completed
 from ..float64.structures import as_float64, flatten
 from ..replay.difference import Difference
 from ..replay.rounded_sums import ROUNDED_SUMS, output_has_rounded_sums
@@ -52,41 +52,36 @@ def _roundings(layer: nn.Module) -> list[PortFault]:
 # -- the whole model --------------------------------------------------------------------------------------------------
 
 
-class RoundedModel:
-    """The reference in float64, with roundings in place at some calls of its layers.
+Faults = Mapping[str, Mapping[int, PortFault]]  # layer -> call -> the rounding there
+
+
+def _outputs(models: Models, faults: Faults, inputs: Sequence[Tensor]) -> list[Tensor]:
+    """The outputs of the reference in float64, with roundings at some calls of its layers.
 
     A call after the last one that is listed, which another input may lead to, has the rounding of the last one.
     """
 
-    def __init__(self, models: Models, roundings: Iterable[Rounding]) -> None:
-        self.models = models
-        self.faults: dict[str, dict[int, PortFault]] = {}
-        for each in roundings:
-            found = [fault for fault in _roundings(models.layers[each.layer]) if fault.kind == each.kind]
-            if found:
-                self.faults.setdefault(each.layer, {})[each.call] = found[0]
-
-    def outputs(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """The outputs of the model."""
-        given = [as_float64(tensor) for tensor in inputs]
-        running = SteppingPass(self.models.float64_model, given, float64_arithmetic)
-        found = completed(running, lambda pause: self._answer(pause.layer, pause.call, pause.args))
-        return self.models.in_order(found)
-
-    def _answer(self, name: str, call: int, args: Any) -> Any:
-        """The output of one call of a layer."""
-        layer, faults = self.models.layers[name], self.faults.get(name, {})
-        fault = faults.get(call, faults[max(faults)] if faults and call > max(faults) else None)
+    def answer(pause: Pause) -> Any:
+        layer, known = models.layers[pause.layer], faults.get(pause.layer, {})
+        fault = known.get(pause.call, known[max(known)] if known and pause.call > max(known) else None)
         if fault is None:
-            return self.models.compute(layer, args)
-        return fault.forward(layer, self.models.forwards[layer], *args[0], **args[1])
+            return models.compute(layer, pause.args)
+        return fault.forward(layer, models.forwards[layer], *pause.args[0], **pause.args[1])
+
+    given = [as_float64(tensor) for tensor in inputs]
+    return models.in_order(completed(SteppingPass(models.float64_model, given, float64_arithmetic), answer))
 
 
 def output_changes(
     models: Models, roundings: Iterable[Rounding], inputs: Sequence[Tensor], names: Sequence[str]
 ) -> Mapping[str, Array]:
     """Output -> the change of every value when these roundings are in place. For whole numbers, the share of values that change."""
-    exact, rounded = RoundedModel(models, ()).outputs(inputs), RoundedModel(models, roundings).outputs(inputs)
+    faults: dict[str, dict[int, PortFault]] = {}
+    for each in roundings:
+        found = [fault for fault in _roundings(models.layers[each.layer]) if fault.kind == each.kind]
+        if found:
+            faults.setdefault(each.layer, {})[each.call] = found[0]
+    exact, rounded = _outputs(models, {}, inputs), _outputs(models, faults, inputs)
     return {name: _change(y, other) for name, y, other in zip(names, exact, rounded)}
 
 

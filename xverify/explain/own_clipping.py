@@ -11,35 +11,31 @@ from typing import Any
 
 from torch import nn
 
-from ..float64.own_step import Change, Optimizers
+from ..float64.own_step import Optimizers
 from ..float64.replaced import replaced
 
 CLIPPING = ("clip_grad_norm_", "clip_grad_value_")  # functions of torch.nn.utils
 
 
-def clipped(limit: float) -> Change:
-    """The change that clips the norm of the gradients of each optimizer at this limit, and in no other way.
+@contextmanager
+def clipped(limit: float, _model: nn.Module, optimizers: Optimizers) -> Iterator[None]:
+    """Clip the norm of the gradients of each optimizer at this limit, and in no other way.
 
     limit: infinity: the gradients are not clipped at all.
     """
+    clip = nn.utils.clip_grad_norm_
 
-    @contextmanager
-    def change(_model: nn.Module, optimizers: Optimizers) -> Iterator[None]:
-        clip = nn.utils.clip_grad_norm_
+    def before(optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        clip([each for group in optimizer.param_groups for each in group["params"]], limit)
 
-        def before(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-            clip([each for group in optimizer.param_groups for each in group["params"]], limit)
-
-        with ExitStack() as changes:
-            for name in CLIPPING:
-                own = getattr(nn.utils, name)
-                for module, attribute in _places(own):
-                    changes.enter_context(replaced(module, **{attribute: _without_limit(own)}))
-            for optimizer in optimizers.values() if math.isfinite(limit) else ():
-                changes.callback(optimizer.register_step_pre_hook(before).remove)
-            yield
-
-    return change
+    with ExitStack() as changes:
+        for name in CLIPPING:
+            own = getattr(nn.utils, name)
+            for module, attribute in _places(own):
+                changes.enter_context(replaced(module, **{attribute: _without_limit(own)}))
+        for optimizer in optimizers.values() if math.isfinite(limit) else ():
+            changes.callback(optimizer.register_step_pre_hook(before).remove)
+        yield
 
 
 def _without_limit(clip: Callable[..., Any]) -> Callable[..., Any]:

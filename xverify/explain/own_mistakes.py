@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,7 @@ def explain(
         if mistake.optimizer not in (None, optimizer) and optimizer in optimizers:
             continue
         try:
-            taken = list(steps.drive(change=_both(mistake.change) if variant else mistake.change))[-1]
+            taken = list(steps.drive(change=partial(_both, mistake.change) if variant else mistake.change))[-1]
         except Exception:  # the user's code may not run with this mistake in it
             continue
         if _explains(mistake, taken, found, residuals, floors):
@@ -109,15 +110,11 @@ def _optimizers(steps: Steps) -> Optimizers:
     return steps.code.start(model)[1]
 
 
-def _both(change: Change) -> Change:
+@contextmanager
+def _both(change: Change, model: nn.Module, optimizers: Optimizers) -> Iterator[None]:
     """A change together with the variant, which takes the settings of the changed optimizers."""
-
-    @contextmanager
-    def both(model: nn.Module, optimizers: Optimizers) -> Iterator[None]:
-        with change(model, optimizers), _eps_hat(model, optimizers):
-            yield
-
-    return both
+    with change(model, optimizers), _eps_hat(model, optimizers):
+        yield
 
 
 def _explains(mistake: Mistake, taken: Taken, found: Arrays, residuals: Arrays, floors: Mapping[str, float]) -> bool:
@@ -143,14 +140,16 @@ def _rms(array: Array) -> float:
 def mistakes_in_gradients(optimizers: Optimizers) -> Iterator[Mistake]:
     """The mistakes that change what an optimizer is given."""
     for name in optimizers:
-        yield Mistake(f"the gradients of {_the(name)} are not zeroed", _without_zero_grad([name], len(optimizers) == 1))
+        yield Mistake(
+            f"the gradients of {_the(name)} are not zeroed", partial(_without_zero_grad, [name], len(optimizers) == 1)
+        )
     if len(optimizers) > 1:
-        yield Mistake("gradients are not zeroed", _without_zero_grad(list(optimizers), True))
+        yield Mistake("gradients are not zeroed", partial(_without_zero_grad, list(optimizers), True))
     yield Mistake("a detach is missing, so that a loss also trains weights that it must not train", _without_detach)
     for late, other in permutations(optimizers, 2):
         yield Mistake(
             f"the gradients of {_the(other)} are computed with stale weights: those before the update of {_the(late)}",
-            _late_update(late, other),
+            partial(_late_update, late, other),
         )
 
 
@@ -158,16 +157,18 @@ def mistakes_in_settings(optimizers: Optimizers) -> Iterator[Mistake]:
     """The mistakes in the settings of the optimizers."""
     adams = _adams(optimizers)
     if adams:
-        yield Mistake("eps is 1e-07, the default of Keras", _settings(adams, {"eps": 1e-7}))
+        yield Mistake("eps is 1e-07, the default of Keras", partial(_settings, adams, {"eps": 1e-7}))
     for name, each in optimizers.items():
         yield from _other_settings(name, each.param_groups[0])
 
 
 def mistakes_in_clipping(_optimizers: Optimizers) -> Iterator[Mistake]:
     """Gradients that are not clipped, or that are clipped at another norm."""
-    yield Mistake("clipping is missing: torch.py clips the gradients, and this step does not", clipped(math.inf))
+    yield Mistake(
+        "clipping is missing: torch.py clips the gradients, and this step does not", partial(clipped, math.inf)
+    )
     for norm in CLIPPED:
-        yield Mistake(f"the gradients are clipped at norm {norm:g}, which torch.py does not do", clipped(norm))
+        yield Mistake(f"the gradients are clipped at norm {norm:g}, which torch.py does not do", partial(clipped, norm))
 
 
 def _all(*places: Mistakes) -> Mistakes:
@@ -185,7 +186,7 @@ def _other_settings(name: str, group: Mapping[str, Any]) -> Iterator[Mistake]:
 
     def other(setting: str, value: float, right: float, **values: Any) -> Mistake:
         says = f"{_the(name)} behaves as {setting} {value:g}; torch.py says {right:g}"
-        return Mistake(says, _settings([name], values or {setting: value}), optimizer=name)
+        return Mistake(says, partial(_settings, [name], values or {setting: value}), optimizer=name)
 
     if isinstance(group.get("betas"), tuple):
         betas = group["betas"]
@@ -195,15 +196,15 @@ def _other_settings(name: str, group: Mapping[str, Any]) -> Iterator[Mistake]:
                 yield other(f"beta{place + 1}", value, betas[place], betas=changed)
         if betas[0] != 0.9 and betas[1] != 0.999:
             says = f"{_the(name)} behaves as betas 0.9 and 0.999; torch.py says {betas[0]:g} and {betas[1]:g}"
-            yield Mistake(says, _settings([name], {"betas": (0.9, 0.999)}), optimizer=name)
+            yield Mistake(says, partial(_settings, [name], {"betas": (0.9, 0.999)}), optimizer=name)
     if group.get("weight_decay"):
         yield other("weight decay", 0.0, group["weight_decay"], weight_decay=0.0)
         says = f"{_the(name)} adds its weight decay elsewhere: to the gradient in place of the weight, or the reverse"
-        yield Mistake(says, _other_decay(name), optimizer=name)
+        yield Mistake(says, partial(_other_decay, name), optimizer=name)
     if group.get("momentum") and not group.get("dampening") and "nesterov" in group:
         how = "without" if group["nesterov"] else "with"
         says = f"{_the(name)} behaves {how} Nesterov momentum"
-        yield Mistake(says, _settings([name], {"nesterov": not group["nesterov"]}), optimizer=name)
+        yield Mistake(says, partial(_settings, [name], {"nesterov": not group["nesterov"]}), optimizer=name)
     for setting, values in CONSTANTS.items():
         for value in values if setting in group else ():
             if value != group[setting]:
@@ -211,16 +212,14 @@ def _other_settings(name: str, group: Mapping[str, Any]) -> Iterator[Mistake]:
                 yield other(setting, value, group[setting], **{setting: value, **more})
 
 
-def _settings(names: Sequence[str], values: Mapping[str, Any]) -> Change:
-    """The change that gives optimizers other settings."""
-
-    @contextmanager
-    def change(_model: nn.Module, optimizers: Optimizers) -> Iterator[None]:
-        for group in (group for name in names for group in optimizers[name].param_groups):
-            group.update(values)
-        yield
-
-    return change
+@contextmanager
+def _settings(
+    names: Sequence[str], values: Mapping[str, Any], _model: nn.Module, optimizers: Optimizers
+) -> Iterator[None]:
+    """Give optimizers other settings."""
+    for group in (group for name in names for group in optimizers[name].param_groups):
+        group.update(values)
+    yield
 
 
 def _adams(optimizers: Optimizers) -> list[str]:
@@ -249,44 +248,37 @@ def _growing_eps(given: Sequence[float]) -> Callable[[Any, Any, Any], None]:
     return before
 
 
-def _other_decay(name: str) -> Change:
-    """The change to decoupled weight decay in an optimizer that adds it to the gradient, or the reverse."""
+@contextmanager
+def _other_decay(name: str, _model: nn.Module, optimizers: Optimizers) -> Iterator[None]:
+    """Decouple the weight decay of an optimizer that adds it to the gradient, or the reverse."""
+    optimizer = optimizers[name]
+    decoupled = isinstance(optimizer, torch.optim.AdamW)
+    decays = [group["weight_decay"] for group in optimizer.param_groups]
 
-    @contextmanager
-    def change(_model: nn.Module, optimizers: Optimizers) -> Iterator[None]:
-        optimizer = optimizers[name]
-        decays, decoupled = [], isinstance(optimizer, torch.optim.AdamW)
-        for group in optimizer.param_groups:
-            decays.append(group["weight_decay"])
-            group["weight_decay"] = 0.0
+    def before(_optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        with torch.no_grad():
+            for group, decay in zip(optimizer.param_groups, decays):
+                for each in (each for each in group["params"] if each.grad is not None):
+                    if decoupled:
+                        each.grad.add_(each, alpha=decay)
+                    else:
+                        each.mul_(1 - group["lr"] * decay)
 
-        def before(_optimizer: Any, _args: Any, _kwargs: Any) -> None:
-            with torch.no_grad():
-                for group, decay in zip(optimizer.param_groups, decays):
-                    for each in (each for each in group["params"] if each.grad is not None):
-                        if decoupled:
-                            each.grad.add_(each, alpha=decay)
-                        else:
-                            each.mul_(1 - group["lr"] * decay)
-
-        with hooked([optimizer.register_step_pre_hook(before)]):
-            yield
-
-    return change
+    hook = hooked([optimizer.register_step_pre_hook(before)])
+    with _settings([name], {"weight_decay": 0.0}, _model, optimizers), hook:
+        yield
 
 
-def _without_zero_grad(names: Sequence[str], of_modules: bool) -> Change:
-    """The change that leaves out ``zero_grad`` of these optimizers. of_modules: that of modules, too."""
-
-    @contextmanager
-    def change(_model: nn.Module, optimizers: Optimizers) -> Iterator[None]:
-        owners = [*(optimizers[name] for name in names), *([nn.Module] if of_modules else [])]
-        with ExitStack() as patches:
-            for each in owners:
-                patches.enter_context(replaced(each, zero_grad=lambda *_args, **_kwargs: None))
-            yield
-
-    return change
+@contextmanager
+def _without_zero_grad(
+    names: Sequence[str], of_modules: bool, _model: nn.Module, optimizers: Optimizers
+) -> Iterator[None]:
+    """Leave out ``zero_grad`` of these optimizers. of_modules: that of modules, too."""
+    owners = [*(optimizers[name] for name in names), *([nn.Module] if of_modules else [])]
+    with ExitStack() as patches:
+        for each in owners:
+            patches.enter_context(replaced(each, zero_grad=lambda *_args, **_kwargs: None))
+        yield
 
 
 @contextmanager
@@ -304,34 +296,30 @@ def _without_detach(_model: nn.Module, _optimizers: Optimizers) -> Iterator[None
         yield
 
 
-def _late_update(late: str, other: str) -> Change:
-    """The change that makes the update of an optimizer only when the other one makes its own."""
+@contextmanager
+def _late_update(late: str, other: str, _model: nn.Module, optimizers: Optimizers) -> Iterator[None]:
+    """Make the update of an optimizer only when the other one makes its own."""
+    first, second = optimizers[late], optimizers[other]
+    update_first, update_second = first.step, second.step
+    pending: list[list[tuple[Tensor, Tensor]]] = []
 
-    @contextmanager
-    def change(_model: nn.Module, optimizers: Optimizers) -> Iterator[None]:
-        first, second = optimizers[late], optimizers[other]
-        update_first, update_second = first.step, second.step
-        pending: list[list[tuple[Tensor, Tensor]]] = []
+    def keep(*_: Any) -> None:
+        given = [each for group in first.param_groups for each in group["params"] if each.grad is not None]
+        pending.append([(each, each.grad.clone()) for each in given])
 
-        def keep(*_: Any) -> None:
-            given = [each for group in first.param_groups for each in group["params"] if each.grad is not None]
-            pending.append([(each, each.grad.clone()) for each in given])
+    def both(*args: Any, **kwargs: Any) -> Any:
+        for gradients in pending:
+            own = [each.grad for each, _ in gradients]
+            for each, gradient in gradients:
+                each.grad = gradient
+            update_first()
+            for (each, _), gradient in zip(gradients, own):
+                each.grad = gradient
+        pending.clear()
+        return update_second(*args, **kwargs)
 
-        def both(*args: Any, **kwargs: Any) -> Any:
-            for gradients in pending:
-                own = [each.grad for each, _ in gradients]
-                for each, gradient in gradients:
-                    each.grad = gradient
-                update_first()
-                for (each, _), gradient in zip(gradients, own):
-                    each.grad = gradient
-            pending.clear()
-            return update_second(*args, **kwargs)
-
-        with replaced(first, step=keep), replaced(second, step=both):
-            yield
-
-    return change
+    with replaced(first, step=keep), replaced(second, step=both):
+        yield
 
 
 # -- mistakes in running statistics -----------------------------------------------------------------------------------
@@ -341,24 +329,20 @@ def mistakes_in_statistics(_optimizers: Optimizers) -> Iterator[Mistake]:
     """The known differences and mistakes of the running statistics of batch norms."""
     biased = "its running variance uses the biased variance: torch multiplies that by n/(n - 1)"
     momentum = "momentum weighs the old value instead of the new one"
-    yield Mistake(f"biased variance: {biased}", _norms(biased=True), "biased variance")
-    yield Mistake(momentum, _norms(reversed_momentum=True))
-    yield Mistake(f"{momentum}, and {biased}", _norms(biased=True, reversed_momentum=True))
+    yield Mistake(f"biased variance: {biased}", partial(_norms, True, False), "biased variance")
+    yield Mistake(momentum, partial(_norms, False, True))
+    yield Mistake(f"{momentum}, and {biased}", partial(_norms, True, True))
 
 
-def _norms(biased: bool = False, reversed_momentum: bool = False) -> Change:
-    """The change of the running statistics of all batch norms that average by a momentum."""
-
-    @contextmanager
-    def change(model: nn.Module, _optimizers: Optimizers) -> Iterator[None]:
-        norms = [each for each in model.modules() if isinstance(each, BATCH_NORMS) and each.momentum]
-        for norm in norms if reversed_momentum else ():
-            norm.momentum = 1 - norm.momentum
-        hooks = [norm.register_forward_pre_hook(_keep_variance) for norm in norms if biased]
-        with hooked([*hooks, *(norm.register_forward_hook(_take_biased) for norm in norms if biased)]):
-            yield
-
-    return change
+@contextmanager
+def _norms(biased: bool, reversed_momentum: bool, model: nn.Module, _optimizers: Optimizers) -> Iterator[None]:
+    """Change the running statistics of all batch norms that average by a momentum."""
+    norms = [each for each in model.modules() if isinstance(each, BATCH_NORMS) and each.momentum]
+    for norm in norms if reversed_momentum else ():
+        norm.momentum = 1 - norm.momentum
+    hooks = [norm.register_forward_pre_hook(_keep_variance) for norm in norms if biased]
+    with hooked([*hooks, *(norm.register_forward_hook(_take_biased) for norm in norms if biased)]):
+        yield
 
 
 def _keep_variance(norm: Any, _args: Any) -> None:

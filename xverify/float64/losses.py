@@ -19,8 +19,8 @@ from ..workload.loss_mistakes import wrong_losses
 from ..workload.losses import ALIKE, OF_CLASSES, Loss, Objective
 from .arithmetic import float64_arithmetic
 from .named_losses import TorchOperations
+from .operations import perturbed_arithmetic
 from .perturbation import Noise
-from .perturbed import perturbed_arithmetic
 from .structures import as_float32, as_float64, flatten
 
 # A function of the outputs and targets: Framework.loss.

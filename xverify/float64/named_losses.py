@@ -70,16 +70,16 @@ def _cross_entropy(loss: Loss, x: Tensor, t: Tensor, axis: int, reduction: str) 
     )
 
 
-def _huber(loss: Loss, x: Tensor, t: Tensor, axis: int, reduction: str) -> Tensor:
-    return functional.huber_loss(x, t.to(x.dtype), reduction=reduction, delta=loss.delta)
-
-
-def _smooth_l1(loss: Loss, x: Tensor, t: Tensor, axis: int, reduction: str) -> Tensor:
-    return functional.smooth_l1_loss(x, t.to(x.dtype), reduction=reduction, beta=loss.beta)
-
-
 def _cosine(loss: Loss, x: Tensor, t: Tensor, axis: int, reduction: str) -> Tensor:
-    values = 1 - functional.cosine_similarity(x, t.to(x.dtype), axis, COSINE_EPS)
+    return _reduced(1 - functional.cosine_similarity(x, t.to(x.dtype), axis, COSINE_EPS), reduction)
+
+
+def _kl_div(loss: Loss, x: Tensor, t: Tensor, axis: int, reduction: str) -> Tensor:
+    # torch warns of its own "mean", which is the one over all values
+    return _reduced(functional.kl_div(x, t.to(x.dtype), reduction="none"), reduction)
+
+
+def _reduced(values: Tensor, reduction: str) -> Tensor:
     return values.mean() if reduction == "mean" else values.sum()
 
 
@@ -88,16 +88,11 @@ def _info_nce(loss: Loss, x: Tensor, t: Tensor, axis: int, reduction: str) -> Te
     return functional.cross_entropy(similar, torch.arange(len(x), device=x.device), reduction=reduction)
 
 
-def _plain(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """A function of torch without settings, whose target is cast to the dtype of the output."""
-    return lambda loss, x, t, axis, reduction: function(x, t.to(x.dtype), reduction=reduction)
-
-
-def _kl_div(loss: Loss, x: Tensor, t: Tensor, axis: int, reduction: str) -> Tensor:
-    values = functional.kl_div(
-        x, t.to(x.dtype), reduction="none"
-    )  # torch warns of its own "mean", which is the one over all values
-    return values.mean() if reduction == "mean" else values.sum()
+def _plain(function: Callable[..., Tensor], *settings: str) -> Callable[..., Tensor]:
+    """A function of torch whose target is cast to the dtype of the output. settings: fields of the loss that it takes."""
+    return lambda loss, x, t, axis, reduction: function(
+        x, t.to(x.dtype), reduction=reduction, **{name: getattr(loss, name) for name in settings}
+    )
 
 
 OWN: dict[str, Callable[..., Tensor]] = {
@@ -105,8 +100,8 @@ OWN: dict[str, Callable[..., Tensor]] = {
     "bce_with_logits": _plain(functional.binary_cross_entropy_with_logits),
     "mse": _plain(functional.mse_loss),
     "l1": _plain(functional.l1_loss),
-    "huber": _huber,
-    "smooth_l1": _smooth_l1,
+    "huber": _plain(functional.huber_loss, "delta"),
+    "smooth_l1": _plain(functional.smooth_l1_loss, "beta"),
     "kl_div": _kl_div,
     "cosine": _cosine,
     "info_nce": _info_nce,

@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter, tree_map_only
 
 from ..verdict.limits import UNIT
+from .arithmetic import float64_arithmetic
 from .rounding import Noise, rounded_log_softmax, rounded_logsumexp, rounded_softmax, sums_exactly
 
 # Operations that copy, select or compare values, or whose results float32 holds exactly.
@@ -153,4 +154,11 @@ def _terms(name: str, args: tuple[Any, ...]) -> int:
 def perturbed_operations(noise: Noise) -> Iterator[None]:
     """Compute with the rounding of every operation. Attention is split into its operations: its mask does not round."""
     with _Perturbing(noise), sdpa_kernel(SDPBackend.MATH):
+        yield
+
+
+@contextmanager
+def perturbed_arithmetic(noise: Noise) -> Iterator[None]:
+    """Compute in float64, with the rounding of every operation: the arithmetic of a perturbed pass."""
+    with perturbed_operations(noise), float64_arithmetic():  # the inner one sees an operation first
         yield

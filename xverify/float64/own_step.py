@@ -25,8 +25,8 @@ from ..verdict.limits import UNIT
 from ..weights import npz
 from ..weights.canonical import Array
 from .arithmetic import float64_arithmetic
+from .operations import perturbed_arithmetic
 from .perturbation import Noise
-from .perturbed import perturbed_arithmetic
 from .replaced import hooked, replaced
 from .structures import as_float32, as_float64
 from .training_step import perturbed_layers

@@ -7,8 +7,8 @@ the weight in a hook before every call. A layer of either form is one layer, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,8 @@ from torch.nn.utils.parametrizations import _SpectralNorm
 from torch.nn.utils.parametrize import is_parametrized
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
+
+from .replaced import replaced
 
 INNER = "parametrizations"  # the attribute in which torch keeps the modules that compute a weight
 ITERATIONS = 3  # of the power method on drawn vectors; so few that a port with further iterations computes another norm
@@ -166,25 +168,20 @@ def iterate(model: nn.Module, times: int = 1) -> None:
     """Make iterations of the power method in every spectral norm, with the weights that are loaded. Modes stay as they are."""
     for each in computed(model):
         modules = each.iterating()
-        modes = [module.training for module in modules]
-        with torch.no_grad():
+        with torch.no_grad(), _in_mode(modules, training=True):
             for _ in range(times if modules else 0):
-                for module in modules:
-                    module.training = True
                 each.value()
-        for module, mode in zip(modules, modes):
-            module.training = mode
+
+
+def without_iterations(*models: nn.Module) -> AbstractContextManager[None]:
+    """Let the spectral norms of models in training mode make no iterations within the context, so that all passes compute alike."""
+    modules = [module for model in models for each in computed(model) for module in each.iterating()]
+    return _in_mode(modules, training=False)
 
 
 @contextmanager
-def without_iterations(*models: nn.Module) -> Iterator[None]:
-    """Let the spectral norms of models in training mode make no iterations within the context, so that all passes compute alike."""
-    modules = [module for model in models for each in computed(model) for module in each.iterating()]
-    modes = [module.training for module in modules]
-    for module in modules:
-        module.training = False
-    try:
+def _in_mode(modules: Sequence[nn.Module], training: bool) -> Iterator[None]:
+    with ExitStack() as modes:
+        for module in modules:
+            modes.enter_context(replaced(module, training=training))
         yield
-    finally:
-        for module, mode in zip(modules, modes):
-            module.training = mode

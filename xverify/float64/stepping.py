@@ -24,10 +24,9 @@ from ..weights.canonical import Array
 from .arithmetic import float64_arithmetic, given_arithmetic
 from .layer_kinds import APPROXIMATED, SOFTMAXES, is_torch_layer, leaves
 from .linear import called_by_weights, owners_of
-from .operations import perturbed_operations
+from .operations import perturbed_arithmetic, perturbed_operations
 from .parametrized import recomputing
 from .perturbation import perturbed_layer
-from .perturbed import perturbed_arithmetic
 from .precision import FLOAT32, Precision
 from .replaced import hooked
 from .rounding import Noise, rounded_log_softmax, rounded_softmax

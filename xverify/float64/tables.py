@@ -11,9 +11,9 @@ from contextlib import contextmanager
 
 from torch import Tensor, nn
 
+from .operations import perturbed_arithmetic
 from .parametrized import computed_attributes
 from .perturbation import Noise
-from .perturbed import perturbed_arithmetic
 
 Tables = Mapping[tuple[str, str], Tensor]  # (module, attribute) -> table
 

@@ -96,7 +96,7 @@ def gradient_changes(
     noise, differences = models.noise(), _Differences(exact)
     for _ in range(REPEATS):
         differences.add(_perturbed_step(models.float64_model, float64_inputs, target, noise, loss, times), REPEATS)
-    return {name: noise.numpy() for name, noise in differences.gradients.items()}
+    return {name: noise.numpy() for name, noise in _of(differences.noise, "gradient").items()}
 
 
 # -- one step ---------------------------------------------------------------------------------------------------------
@@ -104,11 +104,10 @@ def gradient_changes(
 
 @dataclass(frozen=True)
 class _Step:
-    """The loss of one step, the gradients by parameter, the running statistics after it, and the outputs of the model."""
+    """One step: its loss, "gradient/PARAMETER" and the running "statistic/NAME" after it, and the outputs of the model."""
 
     loss: float
-    gradients: dict[str, Tensor]
-    statistics: dict[str, Tensor]
+    tensors: dict[str, Tensor]
     outputs: Any
 
 
@@ -120,7 +119,7 @@ def _own_step(models: Models, inputs: Sequence[Tensor], target: Any, loss: LossO
         _set_statistics(models.float32_model, start)
         with models.precision.autocast():
             step = _step(models.float32_model, inputs, target, loss, scale=scale)
-        if finite(list(step.gradients.values())):
+        if finite(list(_of(step.tensors, "gradient").values())):
             break
     return step
 
@@ -144,12 +143,17 @@ def _step(
     loss = loss_in(loss_of, outputs, target, float64, noise)
     scaled = loss * scale if scale != 1 else loss
     found = torch.autograd.grad(scaled, list(parameters.values()), allow_unused=True)
-    pairs = zip(parameters.items(), found)
-    gradients = {name: torch.zeros_like(p) if g is None else g for (name, p), g in pairs}
-    if scale != 1:
-        gradients = {name: g / scale for name, g in gradients.items()}
-    detached = map_tensors(outputs, lambda tensor: tensor.detach())
-    return _Step(float(loss.detach()), gradients, _running_statistics(model), detached)
+    tensors = {
+        f"gradient/{name}": torch.zeros_like(p) if g is None else (g / scale if scale != 1 else g)
+        for (name, p), g in zip(parameters.items(), found)
+    }
+    tensors |= {f"statistic/{name}": value for name, value in _running_statistics(model).items()}
+    return _Step(float(loss.detach()), tensors, map_tensors(outputs, lambda tensor: tensor.detach()))
+
+
+def _of(tensors: dict[str, Tensor], what: str) -> dict[str, Tensor]:
+    """The gradients, or the statistics, by name."""
+    return {key.removeprefix(f"{what}/"): tensor for key, tensor in tensors.items() if key.startswith(f"{what}/")}
 
 
 def _loss_of_parts(outputs: Any, target: Any, loss: LossOf, parts: int) -> float:
@@ -243,47 +247,31 @@ class _Differences:
     """The differences of other steps from the exact one.
 
     losses: absolute differences of the loss, one for each step.
-    gradients, statistics: rms of the noise of every value, by name.
+    noise: rms of the noise of every value, by the keys of the tensors of a step.
     """
 
     def __init__(self, exact: _Step) -> None:
         self.exact = exact
         self.losses: list[float] = []
-        self.gradients, self.statistics = (
-            {name: torch.zeros(value.shape) for name, value in values.items()}
-            for values in (exact.gradients, exact.statistics)
-        )
+        self.noise = {key: torch.zeros(value.shape) for key, value in exact.tensors.items()}
 
     def add(self, step: _Step, repeats: int = 1) -> None:
         """Add one step. repeats: number of steps of the same kind, whose mean squares are added."""
         self.losses.append(abs(step.loss - self.exact.loss))
-        for noise, found, exact in self._each(step):
-            _add(noise, (found - exact) / math.sqrt(repeats))
+        for key, noise in self.noise.items():
+            _add(noise, (step.tensors[key] - self.exact.tensors[key]) / math.sqrt(repeats))
 
     def round(self, unit: float) -> None:
         """Add the rounding of the values themselves, and what is lost of tiny ones. unit: unit roundoff of the precision."""
-        for noise, _, exact in self._each(self.exact):
+        for key, noise in self.noise.items():
+            exact = self.exact.tensors[key]
             _add(noise, exact * (unit / math.sqrt(3)))
             _add(noise, (exact != 0) * SMALLEST[torch.float32])
 
     def arrays(self) -> Arrays:
         """The exact arrays and their noise, see ``step_in_float64``."""
-        found = dict[str, Array]()
-        for what, exact, noise in (
-            ("gradient", self.exact.gradients, self.gradients),
-            ("statistic", self.exact.statistics, self.statistics),
-        ):
-            found |= {f"{what}/{name}": value.numpy() for name, value in exact.items()}
-            found |= {f"noise/{what}/{name}": value.numpy() for name, value in noise.items()}
-        return found
-
-    def _each(self, step: _Step) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """(noise, value in this step, exact value) of every array."""
-        for noises, found, exact in (
-            (self.gradients, step.gradients, self.exact.gradients),
-            (self.statistics, step.statistics, self.exact.statistics),
-        ):
-            yield from ((noise, found[name], exact[name]) for name, noise in noises.items())
+        found = {key: value.numpy() for key, value in self.exact.tensors.items()}
+        return found | {f"noise/{key}": value.numpy() for key, value in self.noise.items()}
 
 
 def _add(noise: Tensor, error: Tensor) -> None:
@@ -327,15 +315,17 @@ def _observed(models: Models) -> Iterator[_Observed]:
 
 
 def _truth(exact: _Step, differences: _Differences, observed: _Observed, unit: float) -> StepTruth:
-    sizes = {name: math.sqrt(_mean_square(g)) for name, g in exact.gradients.items()}
     # The loss sums values, such as those of all classes, so its rounding grows with their number as in any sum.
     # Its own arithmetic is in float32, also where the model's is narrower.
     summing = limits.growth(observed.values, unit) * unit * abs(exact.loss)
     rounding = math.hypot(summing, limits.UNIT * observed.subtracted) / math.sqrt(3)
-    floors, statistics = (
-        {name: math.sqrt(_mean_square(noise)) for name, noise in noises.items()}
-        for noises in (differences.gradients, differences.statistics)
+    sizes, floors, statistics = (
+        {name: math.sqrt(_mean_square(tensor)) for name, tensor in tensors.items()}
+        for tensors in (
+            _of(exact.tensors, "gradient"),
+            _of(differences.noise, "gradient"),
+            _of(differences.noise, "statistic"),
+        )
     )
     losses = [loss if math.isfinite(loss) else math.inf for loss in differences.losses]
-    loss_floor = max(*losses, rounding)
-    return StepTruth(exact.loss, loss_floor, floors, sizes, statistics, observed.terms, observed.momentum)
+    return StepTruth(exact.loss, max(*losses, rounding), floors, sizes, statistics, observed.terms, observed.momentum)

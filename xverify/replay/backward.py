@@ -175,7 +175,7 @@ class BackwardReplay:
         others: list[dict[str, Tensor]] = [{}, {}]
         if self.glue or exact:
             others = [self._differentiate(each, inputs, target) for each in (Arithmetic.PERTURBED, Arithmetic.FLOAT32)]
-        self.parameters.add_glue(exact, *others)
+        self.parameters.add_glue([exact, *others])
         self.findings += self.parameters.judge(gradients)
         self._judge_glue()
         self._settle_explanations(rounded)
@@ -229,22 +229,22 @@ class BackwardReplay:
         upstream = [self._judge_upstream(call, index, g) for index, g in enumerate(exact_upstream)]
         self.compared[call.layer] += 1
         unit = self.models.precision.backward_unit(call.layer)
-        exact, perturbed, float32 = (self._products(call, upstream, each, unit) for each in Arithmetic)
+        passes = [self._products(call, upstream, each, unit) for each in Arithmetic]
         first = next((g for g in upstream if g is not None), call.outputs[0])
         terms = summed_gradient_terms(layer, call.inputs, first)
         floats = [index for index, tensor in enumerate(call.inputs) if tensor.is_floating_point()]
-        products = dict(zip(floats, zip(exact.inputs, perturbed.inputs, float32.inputs)))
+        products = dict(zip(floats, zip(*(each.inputs for each in passes))))
         result: list[Tensor | None] = []
         for index, captured in enumerate(call.input_gradients):
-            product, perturbed_product, float32_product = products.get(index, (None, None, None))
+            product, *others = products.get(index, (None, None, None))
             if product is None or captured is None:
                 result.append(product)
                 continue
             axis = channel_axis(layer, captured.dim())
-            floors = Floors.between(product, perturbed_product, float32_product, axis, unit)
+            floors = Floors.between(product, others[0], others[1], axis, unit)
             self._judge_input_gradient(call, index, captured, floors, terms, upstream[0])
             result.append(captured)
-        self.parameters.add(layer, exact.parameters, perturbed.parameters, float32.parameters, first, unit)
+        self.parameters.add(layer, [each.parameters for each in passes], first, unit)
         self.input_gradients[call.layer, call.call] = result
         return result
 

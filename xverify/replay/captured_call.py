@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..float64.stepping import Models
 from ..float64.structures import as_float32, as_float64, flatten, map_tensors, unflatten
-from .layout import distance, layouts
+from .layout import fitting, layouts
 from .tensors import Capture
 
 
@@ -83,20 +83,14 @@ def _match(
     remaining = [(capture.load(file), gradient) for file, gradient in zip(files, gradients)]
     found: list[tuple[Tensor | None, Tensor | None]] = []
     for tensor in reference:
-        choices = [
-            (candidate, place, which)
-            for which, (captured, _) in enumerate(remaining)
-            if captured.is_floating_point() == tensor.is_floating_point()
-            for place, candidate in enumerate(layouts(captured, tensor.shape, layer, capture.channels_last))
-        ]
-        if not choices:
+        same_kind = [each for each in remaining if each[0].is_floating_point() == tensor.is_floating_point()]
+        choice = fitting([each for each, _ in same_kind], tensor.detach(), layer, capture.channels_last)
+        if choice is None:
             found.append((None, None))
             continue
-        target = tensor.detach()
-        fitted, place, which = (
-            choices[0] if len(choices) == 1 else min(choices, key=lambda choice: distance(choice[0], target))
-        )
-        _, file = remaining.pop(which)
+        which, place, fitted = choice
+        captured, file = same_kind[which]
+        remaining = [each for each in remaining if each[0] is not captured]
         gradient = None
         if file is not None:
             gradient = layouts(capture.load(file), tensor.shape, layer, capture.channels_last)[place]

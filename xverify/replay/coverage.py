@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -12,23 +11,12 @@ from torch import Tensor, nn
 
 from ..float64.layer_kinds import summed_terms
 from ..float64.perturbation import Noise
+from ..float64.replaced import replaced
 from ..float64.stepping import Models
 from ..float64.structures import flatten, map_tensors
 from ..verdict import limits
 from ..verdict.limits import UNIT
 from .tensors import Floors, mean_squares, rms
-
-
-@dataclass(frozen=True)
-class _Spoiler:
-    """How to make one weight, statistic or constant of a layer wrong, and how to restore it.
-
-    name: name of the attribute.
-    """
-
-    name: str
-    spoil: Callable[[], None]
-    restore: Callable[[], None]
 
 
 class Coverage:
@@ -58,24 +46,21 @@ class Coverage:
 
     def visit(self, name: str, args: Any) -> None:
         """Test one call of a layer. args: its arguments in float64."""
-        layer, float32_layer = self.models.layers[name], self.models.float32_layers[name]
-        spoilers = [each for each in _spoilers(layer, float32_layer) if not self.visible.get(f"{name}.{each.name}")]
-        if not spoilers:
+        layer = self.models.layers[name]
+        faults = {key: fault for key, fault in _faults(layer).items() if not self.visible.get(f"{name}.{key}")}
+        if not faults:
             return
         batches = {tensor.shape[0] for tensor in flatten(args) if tensor.dim()}
         if len(batches) == 1:
             args = map_tensors(args, lambda tensor: tensor[:1])
         exact = self._outputs(layer, args)
         floors = self._floors(layer, args, exact)
-        for each in spoilers:
-            each.spoil()
-            try:
+        for key, fault in faults.items():
+            with fault:
                 changed = self._outputs(layer, args)
-            finally:
-                each.restore()
             compared = zip(exact, changed, floors)
             shows = any(rms(y - x) > limits.VISIBLE * floor for x, y, floor in compared)
-            self.visible[f"{name}.{each.name}"] = shows
+            self.visible[f"{name}.{key}"] = shows
 
     def _outputs(self, layer: nn.Module, args: Any) -> list[Tensor]:
         return flatten(self.models.compute(layer, map_tensors(args, Tensor.clone)))
@@ -91,15 +76,15 @@ class Coverage:
         ]
 
 
-def _spoilers(layer: nn.Module, float32_layer: nn.Module) -> Iterator[_Spoiler]:
-    """A spoiler for each weight, statistic and eps of a layer. float32_layer: the layer that has the right eps."""
-    weights = dict(layer.named_parameters()) | dict(layer.named_buffers())
-    for name, tensor in weights.items():
+def _faults(layer: nn.Module) -> dict[str, AbstractContextManager[None]]:
+    """For each weight, statistic and eps of a layer, the context in which it is wrong."""
+    found: dict[str, AbstractContextManager[None]] = {}
+    for name, tensor in (dict(layer.named_parameters()) | dict(layer.named_buffers())).items():
         if tensor.is_floating_point() and tensor.numel() > 1:
-            yield _Spoiler(name, partial(_spoil, name, tensor), partial(setattr, tensor, "data", tensor.data))
+            found[name] = _wrong_weight(name, tensor)
     if isinstance(getattr(layer, "eps", None), float):
-        spoil = partial(setattr, layer, "eps", 10 * layer.eps)
-        yield _Spoiler("eps", spoil, partial(setattr, layer, "eps", float32_layer.eps))
+        found["eps"] = replaced(layer, eps=10 * layer.eps)
+    return found
 
 
 def _wrong(name: str, tensor: Tensor) -> Tensor:
@@ -110,5 +95,11 @@ def _wrong(name: str, tensor: Tensor) -> Tensor:
     return torch.ones_like(tensor) if scale else torch.zeros_like(tensor)
 
 
-def _spoil(name: str, tensor: Tensor) -> None:
-    tensor.data = _wrong(name, tensor.data)
+@contextmanager
+def _wrong_weight(name: str, tensor: Tensor) -> Iterator[None]:
+    original = tensor.data
+    tensor.data = _wrong(name, original)
+    try:
+        yield
+    finally:
+        tensor.data = original

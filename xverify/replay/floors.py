@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, Generic, TypeVar
+from functools import cache, partial
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -78,10 +78,10 @@ class FloorMeter:
             return [Floors(y, None, None, unit=unit) for y in exact]
         axes = [channel_axis(layer, y.dim()) for y in exact]
         found = self._measured(name, args, exact, axes, unit)
-        again = _Once(partial(self._more_samples, name, args, exact, axes, unit))
-        undecided = _Once(partial(self._undecided, name, args, exact, unit))
+        again = cache(partial(self._more_samples, name, args, exact, axes, unit))
+        undecided = cache(partial(self._undecided, name, args, exact, unit))
         return [
-            replace(each, again=partial(again, index), undecided=partial(undecided, index))
+            replace(each, again=partial(_item, again, index), undecided=partial(_item, undecided, index))
             for index, each in enumerate(found)
         ]
 
@@ -192,15 +192,8 @@ class FloorMeter:
         return Floors(exact, perturbation, error, size, unit=unit, noise=(noise[0], noise[1]))
 
 
-class _Once(Generic[Item]):
-    """Calls a function once, and gives the items of its result one by one."""
-
-    def __init__(self, function: Callable[[], list[Item]]) -> None:
-        self.function, self.found = function, list[Item]()
-
-    def __call__(self, index: int) -> Item:
-        self.found = self.found or self.function()
-        return self.found[index]
+def _item(function: Callable[[], Sequence[Item]], index: int) -> Item:
+    return function()[index]
 
 
 def _relative(floors: Floors, axis: int) -> RelativeFloors:

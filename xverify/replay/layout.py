@@ -52,12 +52,22 @@ def nearest(
     Among several tensors of the same shape it is the nearest one, because frameworks pass the states of a cell in different
     orders. Returns None when no shape fits.
     """
-    fitting = [
-        (tensor, turned) for tensor in captured for turned in layouts(tensor, reference.shape, layer, channels_last)
+    found = fitting(captured, reference, layer, channels_last)
+    return None if found is None else (captured[found[0]], found[2])
+
+
+def fitting(
+    captured: Sequence[Tensor], reference: Tensor, layer: nn.Module, channels_last: bool
+) -> tuple[int, int, Tensor] | None:
+    """The captured tensor of ``nearest``: its place, the place of its layout in ``layouts``, and the tensor in that layout."""
+    choices = [
+        (which, place, turned)
+        for which, tensor in enumerate(captured)
+        for place, turned in enumerate(layouts(tensor, reference.shape, layer, channels_last))
     ]
-    if len(fitting) < 2:
-        return fitting[0] if fitting else None
-    return min(fitting, key=lambda pair: distance(pair[1], reference))
+    if len(choices) < 2:
+        return choices[0] if choices else None
+    return min(choices, key=lambda choice: distance(choice[2], reference))
 
 
 def distance(captured: Tensor, reference: Tensor) -> float:

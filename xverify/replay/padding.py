@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
 
+from ..float64.replaced import replaced
 from .layout import distance
 
 Pads = tuple[tuple[int, int], ...]  # (before, behind) of each spatial axis
@@ -44,12 +45,8 @@ def padded_image(
     if not isinstance(layer, (*CONVOLUTIONS, *POOLS)) or exact.dim() < 3:
         return None
     geometry = _Geometry.of(layer, exact)
-    for tensor in captured:
-        whole = tensor.movedim(-1, 1).contiguous() if channels_last and tensor.dim() == exact.dim() else tensor
-        if whole.dim() != exact.dim() or whole.shape[:2] != exact.shape[:2]:
-            continue
-        extra = [more - size for more, size in zip(whole.shape[2:], exact.shape[2:])]
-        if min(extra) < 0 or max(extra) == 0 or any(e > 2 * k for e, k in zip(extra, geometry.kernel)):
+    for tensor, whole, extra in _larger(captured, exact, channels_last):
+        if max(extra) == 0 or any(e > 2 * k for e, k in zip(extra, geometry.kernel)):
             continue
         offsets = _offsets(whole, exact, extra, [before for before, _ in geometry.pads])
         inside = _crop(whole, offsets, exact.shape[2:])
@@ -73,18 +70,26 @@ def cropped_image(
     """
     if not isinstance(layer, (nn.modules.conv._ConvNd, *POOLS)) or exact.dim() < 3:
         return None
-    for tensor in captured:
-        whole = tensor.movedim(-1, 1).contiguous() if channels_last and tensor.dim() == exact.dim() else tensor
-        if whole.dim() != exact.dim() or whole.shape[:2] != exact.shape[:2]:
-            continue
-        extra = [more - size for more, size in zip(whole.shape[2:], exact.shape[2:])]
-        if min(extra) < 0 or max(extra) > MOST_CROPPED:
+    for tensor, whole, extra in _larger(captured, exact, channels_last):
+        if max(extra) > MOST_CROPPED:
             continue
         offsets = _offsets(whole, exact, extra, [more // 2 for more in extra])
         part = _crop(whole, offsets, exact.shape[2:])
         if distance(part, exact) < CLOSE * float(exact.norm()):
             return tensor, part.contiguous()
     return None
+
+
+def _larger(
+    captured: Sequence[Tensor], exact: Tensor, channels_last: bool
+) -> Iterator[tuple[Tensor, Tensor, list[int]]]:
+    """The captured tensors that are at least as large as an image: as captured, in its layout, and the rows more on each axis."""
+    for tensor in captured:
+        whole = tensor.movedim(-1, 1).contiguous() if channels_last and tensor.dim() == exact.dim() else tensor
+        if whole.dim() == exact.dim() and whole.shape[:2] == exact.shape[:2]:
+            extra = [more - size for more, size in zip(whole.shape[2:], exact.shape[2:])]
+            if min(extra) >= 0:
+                yield tensor, whole, extra
 
 
 @dataclass(frozen=True)
@@ -192,19 +197,17 @@ def _wrong_border(layer: Any, whole: Tensor, inside: Tensor, geometry: _Geometry
 @contextmanager
 def without_padding(*layers: nn.Module) -> Iterator[None]:
     """The layers do not pad within the context."""
-    originals = [{key: value for key, value in vars(layer).items() if "padding" in key} for layer in layers]
-    for layer, original in zip(layers, originals):
-        for key, value in original.items():
-            if key == "padding_mode":
-                changed: Any = "zeros"
-            elif isinstance(value, (tuple, list)):
-                changed = type(value)(0 for _ in value)
-            else:
-                changed = (0,) * len(layer.kernel_size) if isinstance(value, str) else 0
-            setattr(layer, key, changed)
-    try:
+    with ExitStack() as changes:
+        for layer in layers:
+            paddings = {key: value for key, value in vars(layer).items() if "padding" in key}
+            changes.enter_context(replaced(layer, **{key: _none(layer, key, value) for key, value in paddings.items()}))
         yield
-    finally:
-        for layer, original in zip(layers, originals):
-            for key, value in original.items():
-                setattr(layer, key, value)
+
+
+def _none(layer: Any, key: str, value: Any) -> Any:
+    """The value of an attribute of a layer that does not pad. value: of the layer that pads."""
+    if key == "padding_mode":
+        return "zeros"
+    if isinstance(value, (tuple, list)):
+        return type(value)(0 for _ in value)
+    return (0,) * len(layer.kernel_size) if isinstance(value, str) else 0

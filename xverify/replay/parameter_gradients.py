@@ -14,6 +14,8 @@ from ..verdict.limits import UNIT, growth
 from ..weights.canonical import Array
 from .tensors import Floors, Place, judge, known_noise, mean_squares, rms
 
+Gradients = Sequence[Tensor | None]
+
 
 @dataclass
 class _Sum:
@@ -32,6 +34,20 @@ class _Sum:
     terms: int
     unit: float
 
+    def add(self, gradients: Sequence[Tensor], terms: int) -> None:
+        """Add a part of the gradient: of the exact, the perturbed and the float32 pass. terms: length of its sums."""
+        perturbation, error = _noise(gradients)
+        self.exact += gradients[0]
+        self.perturbation = torch.hypot(self.perturbation, perturbation)
+        self.float32_error = torch.hypot(self.float32_error, error)
+        self.terms += terms
+
+
+def _noise(gradients: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """The change under perturbation, and the error in float32."""
+    exact, perturbed, float32 = gradients
+    return (perturbed - exact).abs().float(), (float32 - exact).abs().float()
+
 
 class ParameterGradients:
     """Sums the gradients of the parameters of all layers, and judges the captured ones."""
@@ -40,50 +56,35 @@ class ParameterGradients:
         self.names = {id(parameter): name for name, parameter in model.named_parameters()}
         self.sums: dict[str, _Sum] = {}
 
-    def add(
-        self,
-        layer: nn.Module,
-        exact: Sequence[Tensor | None],
-        perturbed: Sequence[Tensor | None],
-        float32: Sequence[Tensor | None],
-        upstream: Tensor,
-        unit: float,
-    ) -> None:
+    def add(self, layer: nn.Module, gradients: Sequence[Gradients], upstream: Tensor, unit: float) -> None:
         """Add the gradients of one call.
 
-        exact, perturbed, float32: gradient of each parameter of the layer, in its order; None where the call does not use it.
+        gradients: of the exact, the perturbed and the float32 pass, each of the parameters of the layer in their order; None where
+            the call does not use one.
         upstream: the gradient of the layer's output.
         unit: unit roundoff of the precision of the layer.
         """
-        for parameter, g, g_perturbed, g_float32 in zip(layer.parameters(), exact, perturbed, float32):
-            if g is None or g_perturbed is None or g_float32 is None:
+        for parameter, *values in zip(layer.parameters(), *gradients):
+            found = [each for each in values if each is not None]
+            if len(found) < len(values):
                 continue
             # Every value of the gradient sums over all places where its parameter was used.
             terms = max(1, upstream.numel() // max(1, parameter.shape[0]))
             name = self.names[id(parameter)]
             if name in self.sums:
-                self._add(self.sums[name], g, g_perturbed, g_float32, terms)
-                continue
-            perturbation, error = ((each - g).abs().float() for each in (g_perturbed, g_float32))
-            self.sums[name] = _Sum(type(layer).__name__, g.clone(), perturbation, error, terms, unit)
+                self.sums[name].add(found, terms)
+            else:
+                exact, perturbation, error = found[0].clone(), *_noise(found)
+                self.sums[name] = _Sum(type(layer).__name__, exact, perturbation, error, terms, unit)
 
-    def add_glue(
-        self, exact: Mapping[str, Tensor], perturbed: Mapping[str, Tensor], float32: Mapping[str, Tensor]
-    ) -> None:
+    def add_glue(self, passes: Sequence[Mapping[str, Tensor]]) -> None:
         """Add the parts of the gradients that come from glue code, as a head has that uses the weight of an embedding.
 
-        exact, perturbed, float32: parameter -> its gradient in each pass.
+        passes: parameter -> its gradient, in the exact, the perturbed and the float32 pass.
         """
-        for name in exact.keys() & perturbed.keys() & float32.keys() & self.sums.keys():
-            self._add(self.sums[name], exact[name], perturbed[name], float32[name], 0)
-
-    @staticmethod
-    def _add(total: _Sum, g: Tensor, g_perturbed: Tensor, g_float32: Tensor, terms: int) -> None:
-        """Add a part of a gradient to the others. The arguments are those of ``add``, of one parameter."""
-        total.exact += g
-        total.perturbation = torch.hypot(total.perturbation, (g_perturbed - g).abs().float())
-        total.float32_error = torch.hypot(total.float32_error, (g_float32 - g).abs().float())
-        total.terms += terms
+        for name, total in self.sums.items():
+            if all(name in each for each in passes):
+                total.add([each[name] for each in passes], 0)
 
     def judge(self, captured: Mapping[str, Array]) -> Iterator[Finding]:
         """Judge the captured gradients of parameters."""

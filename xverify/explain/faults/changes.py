@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
 
+from ...float64.replaced import replaced
 from .fault import Forward
-
-
-@contextlib.contextmanager
-def _attributes(layer: nn.Module, **values: Any) -> Iterator[None]:
-    """Set attributes of the layer, and restore them at the end."""
-    original = {key: getattr(layer, key) for key in values}
-    for key, value in values.items():
-        setattr(layer, key, value)
-    try:
-        yield
-    finally:
-        for key, value in original.items():
-            setattr(layer, key, value)
 
 
 def with_attributes(**values: Any) -> Forward:
     """Compute the layer with other attributes."""
 
     def forward(layer: nn.Module, original: Forward, *args: Any, **kwargs: Any) -> Any:
-        with _attributes(layer, **values):
+        with replaced(layer, **values):
             return original(*args, **kwargs)
 
     return forward
@@ -78,12 +66,8 @@ def combined(*forwards: Forward) -> Forward:
     """Apply several changes together; the last one is the outermost."""
 
     def forward(layer: nn.Module, original: Forward, *args: Any, **kwargs: Any) -> Any:
-        for change in forwards[:-1]:
-            original = _bound(change, layer, original)
-        return forwards[-1](layer, original, *args, **kwargs)
+        for change in forwards:
+            original = partial(change, layer, original)
+        return original(*args, **kwargs)
 
     return forward
-
-
-def _bound(change: Forward, layer: nn.Module, original: Forward) -> Forward:
-    return lambda *args, **kwargs: change(layer, original, *args, **kwargs)

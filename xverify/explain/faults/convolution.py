@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch.nn.functional as F
@@ -52,46 +53,26 @@ def _kernel_layout(layer: Any) -> Iterator[PortFault]:
 def _padding(layer: Any) -> Iterator[PortFault]:
     if not (isinstance(layer.padding, tuple) and any(layer.padding)):
         return
+    height, width = layer.padding
     for before, what in ((-1, "one less before and one more behind"), (1, "one more before and one less behind")):
-        yield PortFault(
-            "asymmetric padding",
-            f'pads {what} each axis, as "same" does at a stride of 2',
-            computing(_with_shifted_padding(before)),
-        )
+        sides = (width + before, width - before, height + before, height - before)
+        says = f'pads {what} each axis, as "same" does at a stride of 2'
+        yield PortFault("asymmetric padding", says, computing(partial(_padded, sides=sides)))
     for mode in ("reflect", "replicate", "circular"):
         if layer.padding_mode != mode:
-            yield PortFault(
-                "padding mode",
-                f"pads by {mode}; the reference by {layer.padding_mode}",
-                computing(_with_padding_mode(mode)),
-            )
+            says = f"pads by {mode}; the reference by {layer.padding_mode}"
+            sides = (width, width, height, height)
+            yield PortFault("padding mode", says, computing(partial(_padded, sides=sides, mode=mode)))
 
 
 def _stride(layer: Any) -> Iterator[PortFault]:
     for stride in (1, 2):
         if layer.stride[0] != stride:
-            yield PortFault(
-                "stride",
-                f"has stride {stride}; the reference {layer.stride[0]}",
-                with_attributes(stride=(stride, stride)),
-            )
+            says = f"has stride {stride}; the reference {layer.stride[0]}"
+            yield PortFault("stride", says, with_attributes(stride=(stride, stride)))
 
 
-def _with_shifted_padding(before: int) -> Callable[..., Tensor]:
-    """A convolution with more padding before each axis and equally less behind it. before: the number of additional values."""
-
-    def compute(layer: Any, x: Tensor) -> Tensor:
-        height, width = layer.padding
-        x = F.pad(x, (width + before, width - before, height + before, height - before))
-        return F.conv2d(x, layer.weight, layer.bias, layer.stride, 0, layer.dilation, layer.groups)
-
-    return compute
-
-
-def _with_padding_mode(mode: str) -> Callable[..., Tensor]:
-    def compute(layer: Any, x: Tensor) -> Tensor:
-        height, width = layer.padding
-        x = F.pad(x, (width, width, height, height), mode=mode)
-        return F.conv2d(x, layer.weight, layer.bias, layer.stride, 0, layer.dilation, layer.groups)
-
-    return compute
+def _padded(layer: Any, x: Tensor, sides: tuple[int, ...], mode: str = "constant") -> Tensor:
+    """A convolution of an image that is padded otherwise. sides: for F.pad, which takes the last axis first."""
+    x = F.pad(x, sides, mode=mode)
+    return F.conv2d(x, layer.weight, layer.bias, layer.stride, 0, layer.dilation, layer.groups)

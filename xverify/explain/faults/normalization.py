@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .changes import computing, with_attributes, with_weight
-from .fault import PortFault
+from .fault import Forward, PortFault
 
 # The defaults of frameworks and of well-known models, the more frequent first.
 EPSILONS = (1e-3, 1e-5, 1e-6, 1e-7, 1e-8, 1e-4, 1e-12, 1e-2, 0.0)
@@ -72,10 +72,8 @@ def _by_batch_statistics(layer: Any, x: Tensor) -> Tensor:
 def layer_norm(layer: Any) -> Iterator[PortFault]:
     """Another eps, and other definitions of the variance and the mean."""
     yield from epsilon(layer)
-    yield PortFault("unbiased variance", "divides by the variance over n-1 values, not n", computing(_unbiased))
-    yield PortFault(
-        "eps outside the root", "adds eps to the deviation, not to the variance", computing(_eps_outside_root)
-    )
+    yield PortFault("unbiased variance", "divides by the variance over n-1 values, not n", _normalised(correction=1))
+    yield PortFault("eps outside the root", "adds eps to the deviation, not to the variance", _normalised(outside=True))
     yield PortFault(
         "one-pass variance",
         "computes the variance in one pass, E[x²]-E[x]², which loses digits",
@@ -83,36 +81,50 @@ def layer_norm(layer: Any) -> Iterator[PortFault]:
         rounding=True,
     )
     yield PortFault(
-        "mean missing", "divides by the root mean square and subtracts no mean (RMSNorm)", computing(_rms_norm)
+        "mean missing", "divides by the root mean square and subtracts no mean (RMSNorm)", _normalised(centred=False)
     )
+
+
+def normalised(
+    x: Tensor,
+    axes: tuple[int, ...],
+    eps: float,
+    correction: int = 0,
+    outside: bool = False,
+    centred: bool = True,
+) -> Tensor:
+    """x divided by its deviation over some axes.
+
+    correction: of the number of values in the variance. outside: whether eps is added to the deviation.
+    centred: whether the mean is subtracted; without it, the deviation is the root mean square.
+    """
+    if centred:
+        variance, x = x.var(axes, correction=correction, keepdim=True), x - x.mean(axes, keepdim=True)
+    else:
+        variance = x.square().mean(axes, keepdim=True)
+    return x / (variance.sqrt() + eps if outside else (variance + eps).sqrt())
+
+
+def affine(y: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """y scaled and shifted."""
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias
 
 
 def _axes(layer: Any) -> tuple[int, ...]:
     return tuple(range(-len(layer.normalized_shape), 0))
 
 
-def _affine(layer: Any, y: Tensor) -> Tensor:
-    y = y if layer.weight is None else y * layer.weight
-    return y if layer.bias is None else y + layer.bias
-
-
-def _unbiased(layer: Any, x: Tensor) -> Tensor:
-    axes = _axes(layer)
-    return _affine(layer, (x - x.mean(axes, keepdim=True)) / (x.var(axes, keepdim=True) + layer.eps).sqrt())
-
-
-def _eps_outside_root(layer: Any, x: Tensor) -> Tensor:
-    axes = _axes(layer)
-    deviation = x.var(axes, unbiased=False, keepdim=True).sqrt()
-    return _affine(layer, (x - x.mean(axes, keepdim=True)) / (deviation + layer.eps))
+def _normalised(**settings: Any) -> Forward:
+    """A layer norm with other settings of ``normalised``."""
+    return computing(
+        lambda layer, x: affine(normalised(x, _axes(layer), layer.eps, **settings), layer.weight, layer.bias)
+    )
 
 
 def _one_pass(layer: Any, x: Tensor) -> Tensor:
     axes, single = _axes(layer), x.float()
     mean = single.mean(axes, keepdim=True)
     variance = single.square().mean(axes, keepdim=True) - mean.square()
-    return _affine(layer, (x - mean.to(x.dtype)) / (variance.to(x.dtype) + layer.eps).sqrt())
-
-
-def _rms_norm(layer: Any, x: Tensor) -> Tensor:
-    return _affine(layer, x / (x.square().mean(_axes(layer), keepdim=True) + layer.eps).sqrt())
+    y = (x - mean.to(x.dtype)) / (variance.to(x.dtype) + layer.eps).sqrt()
+    return affine(y, layer.weight, layer.bias)

@@ -67,34 +67,18 @@ def upsample(layer: Any) -> Iterator[PortFault]:
     """Other modes of interpolation, and another alignment of the corners."""
     if layer.mode == "bilinear":
         other = not layer.align_corners
-        yield PortFault(
-            "align_corners",
-            f"has align_corners={other}; the reference {bool(layer.align_corners)}",
-            _resized(align_corners=other),
-        )
-        yield PortFault(
-            "nearest for bilinear",
-            "takes the nearest value, not the bilinear mean",
-            _resized(mode="nearest", align_corners=None),
-        )
+        says = f"has align_corners={other}; the reference {bool(layer.align_corners)}"
+        yield PortFault("align_corners", says, _resized(align_corners=other))
+        nearest = _resized(mode="nearest", align_corners=None)
+        yield PortFault("nearest for bilinear", "takes the nearest value, not the bilinear mean", nearest)
         yield PortFault("bicubic for bilinear", "interpolates bicubically", _resized(mode="bicubic"))
     elif layer.mode == "nearest":
-        yield PortFault(
-            "bilinear for nearest", "interpolates bilinearly", _resized(mode="bilinear", align_corners=False)
-        )
+        bilinear = _resized(mode="bilinear", align_corners=False)
+        yield PortFault("bilinear for nearest", "interpolates bilinearly", bilinear)
         yield PortFault("nearest rounding", "rounds to the nearest value, not down", _resized(mode="nearest-exact"))
 
 
 def _resized(**values: Any) -> Forward:
     """Interpolate with other settings than the layer's."""
-
-    def compute(layer: Any, x: Tensor) -> Tensor:
-        settings = {
-            "size": layer.size,
-            "scale_factor": layer.scale_factor,
-            "mode": layer.mode,
-            "align_corners": layer.align_corners,
-        }
-        return F.interpolate(x, **{**settings, **values})
-
-    return computing(compute)
+    names = ("size", "scale_factor", "mode", "align_corners")
+    return computing(lambda layer, x: F.interpolate(x, **{**{name: getattr(layer, name) for name in names}, **values}))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -44,23 +45,17 @@ def recurrent(layer: nn.Module) -> Iterator[PortFault]:
 
 
 def _gate_orders(count: int, parameters: list[str]) -> Iterator[PortFault]:
-    names, likely = GATES[count], LIKELY_ORDERS[count]
+    names, plain = GATES[count], tuple(range(count))
 
-    def reordered(order: tuple[int, ...]) -> Forward:
-        def change(weight: Tensor) -> Tensor:
-            parts = weight.chunk(count)
-            return torch.cat([parts[gate] for gate in order])
+    def reordered(order: tuple[int, ...], weight: Tensor) -> Tensor:
+        parts = weight.chunk(count)
+        return torch.cat([parts[gate] for gate in order])
 
-        return _with_all(parameters, change)
-
-    for order in likely + [order for order in itertools.permutations(range(count)) if order not in likely]:
-        if order != tuple(range(count)):
+    for order in dict.fromkeys([*LIKELY_ORDERS[count], *itertools.permutations(plain)]):
+        if order != plain:
             written = ", ".join(names[gate] for gate in order)
-            yield PortFault(
-                "gate order",
-                f"takes the rows of its gates in the order {written}; the reference in {', '.join(names)}",
-                reordered(order),
-            )
+            says = f"takes the rows of its gates in the order {written}; the reference in {', '.join(names)}"
+            yield PortFault("gate order", says, _with_all(parameters, partial(reordered, order)))
 
 
 def _biases(count: int, biases: list[str]) -> Iterator[PortFault]:

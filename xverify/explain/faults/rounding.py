@@ -17,33 +17,21 @@ def rounding(layer: nn.Module) -> Iterator[PortFault]:
     weighted = any(True for _ in layer.parameters(recurse=False))
     for name, to_precision in ROUNDED.items():
         if weighted:
-            yield PortFault(
-                f"{name} weights",
-                f"has its weights rounded to {name}",
-                _rounded(to_precision, inputs=False),
-                rounding=True,
-            )
+            says = f"has its weights rounded to {name}"
+            yield PortFault(f"{name} weights", says, _rounded(to_precision, inputs=False), rounding=True)
         if not isinstance(layer, nn.Embedding):  # its inputs are indices, which are not rounded
-            yield PortFault(
-                f"{name} arithmetic",
-                f"rounds its weights and inputs to {name}",
-                _rounded(to_precision, inputs=True),
-                rounding=True,
-            )
+            says = f"rounds its weights and inputs to {name}"
+            yield PortFault(f"{name} arithmetic", says, _rounded(to_precision, inputs=True), rounding=True)
 
 
 def _rounded(to_precision: Callable[[Tensor], Tensor], inputs: bool) -> Forward:
     """Compute the layer with rounded weights. inputs: whether to round its inputs, too."""
 
-    def change(tensor: Tensor) -> Tensor:
-        return to_precision(tensor) if tensor.is_floating_point() else tensor
+    def change(value: Any) -> Any:
+        return to_precision(value) if isinstance(value, Tensor) and value.is_floating_point() else value
 
     def forward(layer: nn.Module, original: Forward, *args: Any, **kwargs: Any) -> Any:
-        names = [name for name, _ in layer.named_parameters(recurse=False)]
-        if inputs:
-            args = tuple(change(arg) if isinstance(arg, Tensor) else arg for arg in args)
-        if not names:
-            return original(*args, **kwargs)
-        return combined(*(with_weight(name, change) for name in names))(layer, original, *args, **kwargs)
+        weights = [with_weight(name, change) for name, _ in layer.named_parameters(recurse=False)]
+        return combined(*weights)(layer, original, *map(change, args) if inputs else args, **kwargs)
 
     return forward

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ....float64.activations import ACTIVATIONS
 from ....replay.operation import Keywords, Operation, Source
-from .operation import Change, first_argument, is_scalar, with_argument, with_result
+from .operation import Change, argument, first_argument, is_scalar, others, with_argument, with_result
 
 # Operations that are activations. Each has one tensor; the other arguments are settings.
 FUNCTIONS = frozenset((
@@ -22,6 +22,36 @@ FUNCTIONS = frozenset((
 SPELLED = {"GELU by the error function": "gelu", "ELU": "elu", "SiLU": "silu", "ReLU": "relu", "ReLU6": "relu6"}
 ALPHAS = (1.0, 0.1, 0.2, 0.25, 0.3, 0.5, 0.7, 0.75, 0.8, 1.5, 1.6732632423543772, 2.0)
 ORDINALS = ("first", "second")
+NAMES = ("input", "other")  # of the operands
+REDUCTIONS = {"mean": "averages", "sum": "sums", "amax": "takes the maximum"}
+
+
+@dataclass(frozen=True)
+class Number:
+    """The number that an activation has as its second argument.
+
+    kind: name of the fault of another one. says, name: it in words, with a place for its value and without. values: usual ones.
+    """
+
+    kind: str
+    says: str
+    name: str
+    key: str
+    default: float
+    values: tuple[float, ...]
+
+
+NUMBERS = {
+    "elu": Number("ELU alpha", "alpha={:g} in its ELU", "alpha", "alpha", 1.0, ALPHAS),
+    "celu": Number("ELU alpha", "alpha={:g} in its CELU", "alpha", "alpha", 1.0, ALPHAS),
+    "leaky_relu": Number(
+        "activation slope", "the slope {:g} in its leaky ReLU", "the slope of its leaky ReLU", "negative_slope", 0.01,
+        (0.01, 0.2, 0.3, 0.1, 0.25, 0.05),
+    ),
+    "softplus": Number(
+        "Softplus beta", "beta={:g} in its softplus", "the beta of its softplus", "beta", 1.0, (1.0, 2.0, 0.5, 10.0, 0.1)
+    ),
+}  # fmt: skip
 
 
 def arithmetic(operation: Operation) -> Iterator[Change]:
@@ -34,8 +64,10 @@ def arithmetic(operation: Operation) -> Iterator[Change]:
         yield from _sum(operation)
     elif name in ("mul", "div", "rdiv", "rsub"):
         yield from _product(operation)
-    elif name in ("mean", "sum", "amax", "var", "std", "var_mean"):
+    elif name in REDUCTIONS:
         yield from _reduction(operation)
+    elif name in ("var", "std"):
+        yield from _deviation(operation)
     elif name in ("cumsum", "cumprod"):
         yield Change("exclusive", "leaves the value itself out of its running sum", _exclusive(operation))
 
@@ -44,45 +76,44 @@ def arithmetic(operation: Operation) -> Iterator[Change]:
 
 
 def _operands(operation: Operation) -> list[Any]:
-    return [operation.argument(0, "input"), operation.argument(1, "other")]
+    return [operation.argument(place, name) for place, name in enumerate(NAMES)]
 
 
 def _sum(operation: Operation) -> Iterator[Change]:
-    yield from _activation_after(operation)
-    operands = _operands(operation)
+    add, operands = operation.name == "add", _operands(operation)
+    for place, maker, other in _activated(operation) if add else ():
+        says = f"applies its activation ({maker.name}) after a sum; the reference to the {ORDINALS[place]} term, before the sum"
+        yield Change(
+            "activation after the sum",
+            says,
+            lambda *_, maker=maker, other=other: _applied(maker, maker.sources[0].value() + other.value()),
+        )
     if operation.argument(2, "alpha", default=1) != 1:
         return
-    sign = "sum" if operation.name == "add" else "difference"
     for place, operand in enumerate(operands):
-        other = operands[1 - place]
-        if not isinstance(other, Tensor) or tuple(other.shape) != operation.shape:
-            continue
-        what = (
-            f"{operand:g}" if is_scalar(operand) and not isinstance(operand, Tensor) else f"the {ORDINALS[place]} term"
-        )
-        negative = operation.name == "sub" and place == 0
-        yield Change(
-            "term missing",
-            f"leaves out {what} of a {sign}, or adds it elsewhere",
-            _one_operand(operation, 1 - place, -1 if negative else 1),
-        )
-    if operation.name == "add":
-        yield Change("sign", "subtracts what the reference adds", with_argument(operation, 1, "other", _negative))
-    else:
-        yield Change("sign", "adds what the reference subtracts", with_argument(operation, 1, "other", _negative))
+        kept = operands[1 - place]
+        if isinstance(kept, Tensor) and tuple(kept.shape) == operation.shape:
+            number = is_scalar(operand) and not isinstance(operand, Tensor)
+            what = f"{operand:g}" if number else f"the {ORDINALS[place]} term"
+            says = f"leaves out {what} of a {'sum' if add else 'difference'}, or adds it elsewhere"
+            sign = torch.neg if place == 0 and not add else torch.positive
+            yield Change("term missing", says, argument(1 - place, NAMES[1 - place], sign))
+    does, reference = ("subtracts", "adds") if add else ("adds", "subtracts")
+    yield Change("sign", f"{does} what the reference {reference}", with_argument(operation, 1, "other", lambda x: -x))
+    if not add:
         yield Change("sign", "has the terms of a difference exchanged", with_result(operation, torch.neg))
 
 
-def _negative(value: Any) -> Any:
-    return -value
+def _activated(operation: Operation) -> Iterator[tuple[int, Operation, Source]]:
+    """The operands of an operation with two tensors that are activations: place, activation, and the other operand."""
+    for place, source in enumerate(operation.sources if len(operation.sources) == 2 else ()):
+        if source.maker is not None and source.maker.name in FUNCTIONS and source.maker.sources:
+            yield place, source.maker, operation.sources[1 - place]
 
 
-def _one_operand(operation: Operation, place: int, sign: int = 1) -> Callable[..., Any]:
-    def compute(args: tuple[Any, ...], kwargs: Keywords) -> Any:
-        found = args[place] if place < len(args) else kwargs["other"]
-        return found if sign == 1 else -found
-
-    return compute
+def _applied(activation: Operation, x: Tensor) -> Any:
+    """What an activation computes from another tensor."""
+    return activation.function(x, *activation.args[1:], **activation.kwargs)
 
 
 def _around_a_sum(operation: Operation) -> Iterator[Change]:
@@ -93,93 +124,35 @@ def _around_a_sum(operation: Operation) -> Iterator[Change]:
     first, second = maker.sources
     if first.tensor.shape != second.tensor.shape:
         return
-    name = operation.name
-    says = f"applies its activation ({name}) to the {{}} of a sum, before the sum; the reference after it"
+    for what, changed in (("first term", (True, False)), ("second term", (False, True)), ("terms", (True, True))):
 
-    def changed(compute: Callable[[Callable[[Tensor], Tensor], Tensor, Tensor], Tensor]) -> Callable[..., Any]:
-        def run(args: tuple[Any, ...], kwargs: Keywords) -> Any:
-            def function(x: Tensor) -> Tensor:
-                result: Tensor = operation.function(x, *args[1:], **{**kwargs, **({} if args else {"input": x})})
-                return result
+        def compute(*_: Any, changed: tuple[bool, bool] = changed) -> Any:
+            values = (first.value(), second.value())
+            a, b = (_applied(operation, x) if change else x for x, change in zip(values, changed))
+            return a + b
 
-            return compute(function, first.value(), second.value())
-
-        return run
-
-    kind = "activation before the sum"
-    yield Change(kind, says.format("first term"), changed(lambda f, a, b: f(a) + b))
-    yield Change(kind, says.format("second term"), changed(lambda f, a, b: a + f(b)))
-    yield Change(kind, says.format("terms"), changed(lambda f, a, b: f(a) + f(b)))
-
-
-def _activation_after(operation: Operation) -> Iterator[Change]:
-    """The activation after the sum, where the reference has it before the sum."""
-    if operation.name != "add" or len(operation.sources) != 2:
-        return
-    for place, source in enumerate(operation.sources):
-        maker, other = source.maker, operation.sources[1 - place]
-        if maker is None or maker.name not in FUNCTIONS or not maker.sources:
-            continue
-        yield Change(
-            "activation after the sum",
-            f"applies its activation ({maker.name}) after a sum; the reference to the {ORDINALS[place]} term, before the sum",
-            _applied_after(maker, other),
+        says = (
+            f"applies its activation ({operation.name}) to the {what} of a sum, before the sum; the reference after it"
         )
-
-
-def _applied_after(maker: Operation, other: Source) -> Callable[..., Any]:
-    def compute(_: Any, __: Any) -> Any:
-        x = maker.sources[0].value() + other.value()
-        return maker.function(x, *maker.args[1:], **maker.kwargs)
-
-    return compute
-
-
-# -- activations --------------------------------------------------------------------------------------------------------
+        yield Change("activation before the sum", says, compute)
 
 
 def _activation(operation: Operation) -> Iterator[Change]:
     name = operation.name
-    if name in ("elu", "celu"):
-        yield from _alphas(operation, operation.argument(1, "alpha", default=1.0))
-    if name == "leaky_relu":
-        yield from _slopes(operation, operation.argument(1, "negative_slope", default=0.01))
-    if name == "softplus":
-        yield from _betas(operation, float(operation.argument(1, "beta", default=1.0)))
+    if name in NUMBERS:
+        number = NUMBERS[name]
+        right = float(operation.argument(1, number.key, default=number.default))
+        says = f"has {number.says}; the reference {right:g}"
+        yield from others(
+            number.kind, says, number.values, right, lambda value: with_argument(operation, 1, number.key, value)
+        )
     approximate = operation.argument(1, "approximate", default="none") if name == "gelu" else "none"
     for other, function in ACTIVATIONS.items():
-        if SPELLED.get(other, other.lower()) == name and (name != "elu") and approximate == "none":
+        if SPELLED.get(other, other.lower()) == name and name != "elu" and approximate == "none":
             continue
         kind = "GELU form" if name == "gelu" == other[:4].lower() else "another activation"
         yield Change(kind, f"computes {other}; the reference {name}", first_argument(function))
     yield Change("activation missing", f"leaves out an activation ({name})", first_argument())
-
-
-def _alphas(operation: Operation, right: float) -> Iterator[Change]:
-    for alpha in ALPHAS:
-        if alpha != right:
-            yield Change(
-                "ELU alpha",
-                f"has alpha={alpha:g} in its {operation.name.upper()}; the reference {right:g}",
-                first_argument(lambda x, alpha=alpha: getattr(F, operation.name)(x, alpha)),
-            )
-
-
-def _betas(operation: Operation, right: float) -> Iterator[Change]:
-    for beta in (1.0, 2.0, 0.5, 10.0, 0.1):
-        if beta != right:
-            says = f"has beta={beta:g} in its softplus; the reference {right:g}"
-            yield Change("Softplus beta", says, with_argument(operation, 1, "beta", beta))
-
-
-def _slopes(operation: Operation, right: float) -> Iterator[Change]:
-    for slope in (0.01, 0.2, 0.3, 0.1, 0.25, 0.05):
-        if slope != right:
-            yield Change(
-                "activation slope",
-                f"has the slope {slope:g} in its leaky ReLU; the reference {right:g}",
-                first_argument(lambda x, slope=slope: F.leaky_relu(x, slope)),
-            )
 
 
 # -- products and reductions --------------------------------------------------------------------------------------------
@@ -187,7 +160,7 @@ def _slopes(operation: Operation, right: float) -> Iterator[Change]:
 
 def _product(operation: Operation) -> Iterator[Change]:
     name = operation.name
-    x, other = _operands(operation)
+    x, other = operands = _operands(operation)
     if name in ("rdiv", "rsub"):
         if is_scalar(other):
             what = "divides by" if name == "rdiv" else "subtracts from a number"
@@ -200,36 +173,27 @@ def _product(operation: Operation) -> Iterator[Change]:
         return
     if name == "mul":
         yield from _gate(operation)
-    if name == "div":
+    else:
         yield Change("division", "multiplies by what the reference divides by", lambda args, kwargs: args[0] * args[1])
-    for place, operand in enumerate(_operands(operation)):
-        kept = _operands(operation)[1 - place]
-        if (
-            isinstance(kept, Tensor) and isinstance(operand, Tensor) and tuple(kept.shape) == operation.shape
-            and (name == "mul" or place == 1)
-        ):  # fmt: skip
+    for place, operand in enumerate(operands):
+        kept = operands[1 - place]
+        whole = isinstance(kept, Tensor) and isinstance(operand, Tensor) and tuple(kept.shape) == operation.shape
+        if whole and (name == "mul" or place == 1):
             says = f"leaves out the {ORDINALS[place]} factor of a product"
-            yield Change("factor missing", says, _one_operand(operation, 1 - place))
+            yield Change("factor missing", says, argument(1 - place, NAMES[1 - place]))
 
 
 def _gate(operation: Operation) -> Iterator[Change]:
     """The activation of the other factor: in a gated unit such as SwiGLU, one branch is the gate and the other one the value."""
-    if len(operation.sources) != 2 or operation.sources[0].tensor.shape != operation.sources[1].tensor.shape:
+    if len({source.tensor.shape for source in operation.sources}) > 1:
         return
-    for place, source in enumerate(operation.sources):
-        maker, other = source.maker, operation.sources[1 - place]
-        if maker is None or maker.name not in FUNCTIONS or not maker.sources:
-            continue
+    for place, maker, other in _activated(operation):
         says = f"applies its activation ({maker.name}) to the {ORDINALS[1 - place]} factor of a product; the reference to the "
-        yield Change("branches exchanged", says + ORDINALS[place], _exchanged_gate(maker, other))
-
-
-def _exchanged_gate(maker: Operation, other: Source) -> Callable[..., Any]:
-    def compute(_: Any, __: Any) -> Any:
-        given = maker.sources[0].value()
-        return given * maker.function(other.value(), *maker.args[1:], **maker.kwargs)
-
-    return compute
+        yield Change(
+            "branches exchanged",
+            says + ORDINALS[place],
+            lambda *_, maker=maker, other=other: maker.sources[0].value() * _applied(maker, other.value()),
+        )
 
 
 def _scalings(operation: Operation, given: float) -> Iterator[Change]:
@@ -240,27 +204,23 @@ def _scalings(operation: Operation, given: float) -> Iterator[Change]:
     says = f"multiplies by {given:g}" if operation.name == "mul" else f"divides by {given:g}"
     yield from _steps(operation)
     yield Change("scale missing", f"does not scale; the reference {says}", with_result(operation, lambda y: y / right))
-    others = {"scales the other way": 1 / right}
+    factors = {"scales the other way": 1 / right}
     if right > 0:
-        others |= {
+        factors |= {
             "takes the square root of this factor": math.sqrt(right),
             "takes the square of this factor": right**2,
         }
-    sizes = operation.sources[0].tensor.shape if operation.sources else ()
-    for size in dict.fromkeys(sizes):
+    for size in dict.fromkeys(operation.sources[0].tensor.shape if operation.sources else ()):
         if size > 1:
-            others |= {
+            factors |= {
                 f"scales by 1/√{size}": size**-0.5,
                 f"scales by √{size}": size**0.5,
                 f"scales by 1/{size}": 1 / size,
             }
-    for what, factor in others.items():
+    for what, factor in factors.items():
         if not math.isclose(factor, right):
-            yield Change(
-                "scale",
-                f"{what}, a factor of {factor:.4g}; the reference {says}",
-                with_result(operation, lambda y, factor=factor: y * (factor / right)),
-            )
+            wrong = f"{what}, a factor of {factor:.4g}; the reference {says}"
+            yield Change("scale", wrong, with_result(operation, lambda y, factor=factor: y * (factor / right)))
 
 
 def _steps(operation: Operation) -> Iterator[Change]:
@@ -288,52 +248,39 @@ def is_count(x: Tensor) -> bool:
 
 
 def _reduction(operation: Operation) -> Iterator[Change]:
-    name = operation.name
-    if name in ("var", "std", "var_mean"):
-        yield from _deviations(operation)
-        return
+    name, dim = operation.name, operation.sources[0].tensor.dim()
     axes, keep = operation.argument(1, "dim", "axis"), operation.argument(2, "keepdim", default=False)
-    others: dict[str, Callable[..., Tensor]] = {"mean": torch.mean, "sum": torch.sum, "amax": torch.amax}
-    words = {"mean": "averages", "sum": "sums", "amax": "takes the maximum"}
-    given = axes if axes is not None else tuple(range(operation.sources[0].tensor.dim()))
-    for other, function in others.items():
+    given = axes if axes is not None else tuple(range(dim))
+
+    def reduced(name: str, axes: Any) -> Any:
+        return first_argument(lambda x: getattr(torch, name)(x, axes, keep))
+
+    for other, words in REDUCTIONS.items():
         if other != name:
-            yield Change(
-                "reduction",
-                f"{words[other]} where the reference {words[name]}",
-                first_argument(lambda x, function=function: function(x, given, keep)),
-            )
+            says = f"{words} where the reference {REDUCTIONS[name]}"
+            yield Change("reduction", says, reduced(other, given))
     if isinstance(axes, int):
-        own: Any = others[name]
-        for axis in range(operation.sources[0].tensor.dim()):
-            if axis != axes % operation.sources[0].tensor.dim():
-                yield Change(
-                    "reduction axis",
-                    f"{words[name]} over axis {axis}; the reference over {axes}",
-                    first_argument(lambda x, axis=axis: own(x, axis, keep)),
-                )
+        says = f"{REDUCTIONS[name]} over axis {{}}; the reference over {axes}"
+        yield from others("reduction axis", says, range(dim), axes % dim, lambda axis: reduced(name, axis))
 
 
-def _deviations(operation: Operation) -> Iterator[Change]:
+def _deviation(operation: Operation) -> Iterator[Change]:
     correction = operation.kwargs.get("correction", operation.kwargs.get("unbiased", True))
-    x = operation.sources[0].tensor
     axes = operation.argument(1, "dim", "axis")
-    if operation.name == "var_mean" or isinstance(axes, bool) or not isinstance(correction, (bool, int)):
+    if isinstance(axes, bool) or not isinstance(correction, (bool, int)):
         return
     keep = bool(operation.kwargs.get("keepdim", False))
-    chosen = tuple(range(x.dim())) if axes is None else axes
-    other = 0 if correction else 1
+    chosen = tuple(range(operation.sources[0].tensor.dim())) if axes is None else axes
+    mine, theirs, other = ("n", "n-1", 0) if correction else ("n-1", "n", 1)
     function: Any = torch.var if operation.name == "var" else torch.std
     yield Change(
         "unbiased variance",
-        "divides by n, the reference by n-1, in a variance"
-        if correction
-        else "divides by n-1, the reference by n, in a variance",
+        f"divides by {mine}, the reference by {theirs}, in a variance",
         first_argument(lambda x: function(x, chosen, correction=other, keepdim=keep)),
     )
 
 
-def _exclusive(operation: Operation) -> Callable[..., Any]:
+def _exclusive(operation: Operation) -> Any:
     def compute(args: tuple[Any, ...], kwargs: Keywords) -> Any:
         result = operation.function(*args, **kwargs)
         return result - args[0] if operation.name == "cumsum" else result / args[0]

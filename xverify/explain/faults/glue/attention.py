@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ....replay.operation import Compute, Keywords, Operation
-from .masks import is_mask, variants
-from .operation import Change, first_argument, with_argument, with_result
+from .arithmetic import ORDINALS
+from .masks import is_mask, with_mask
+from .operation import Change, first_argument, others, with_argument, with_keywords, with_result
 
 PRODUCTS = ("matmul", "bmm", "baddbmm", "einsum", "rmatmul")
 FARTHEST = 6  # operations between a softmax and the product whose values it takes
 SDPA = "scaled_dot_product_attention"
+NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")  # of its positional arguments
 # The arguments of multi_head_attention_forward whose first rows make the queries: of one packed weight, or of separate ones where
 # keys or values have a size of their own.
 QUERIES = {5: "in_proj_weight", 6: "in_proj_bias", 18: "q_proj_weight"}
@@ -41,19 +44,19 @@ def _softmax(operation: Operation) -> Iterator[Change]:
     axis, x = operation.argument(1, "dim", default=-1), operation.argument(0, "input")
     if not isinstance(x, Tensor) or not isinstance(axis, int):
         return
-    for other in range(-1, -x.dim() - 1, -1):
-        if other % x.dim() != axis % x.dim() and x.shape[other] > 1:
-            says = f"normalises its softmax over axis {other}; the reference over {axis}"
-            yield Change("softmax axis", says, with_argument(operation, 1, "dim", other))
+    axes = [other for other in range(-1, -x.dim() - 1, -1) if x.shape[other] > 1]
+    says = f"normalises its softmax over axis {{}}; the reference over {axis}"
+    yield from others("softmax axis", says, axes, axis % x.dim() - x.dim(), partial(with_argument, operation, 1, "dim"))
     for factor, what in _factors(operation):
         yield Change(
             "softmax temperature",
             f"gives its softmax values that are {what} as large: another scale of the attention, or another temperature",
             with_argument(operation, 0, "input", lambda x, factor=factor: x * factor),
         )
-    other_name = "log_softmax" if operation.name == "softmax" else "softmax"
-    says = f"takes the {other_name.replace('_', '-')} where the reference takes the {operation.name.replace('_', '-')}"
-    yield Change("log-softmax", says, first_argument(lambda x: getattr(torch, other_name)(x, axis)))
+    words = {"softmax": "softmax", "log_softmax": "log-softmax"}
+    theirs, (name, mine) = words.pop(operation.name), words.popitem()
+    says = f"takes the {mine} where the reference takes the {theirs}"
+    yield Change("log-softmax", says, first_argument(lambda x: getattr(torch, name)(x, axis)))
     yield Change("softmax missing", "leaves out a softmax", first_argument())
 
 
@@ -84,13 +87,10 @@ def _product(operation: Operation) -> Iterator[Change]:
         return
     first, second = operands
     if operation.name != "einsum":
-        for place, operand in enumerate(operands):
-            if operand.dim() > 1 and operand.shape[-1] == operand.shape[-2] > 1 and place < len(operation.args):
-                yield Change(
-                    "operand transposed",
-                    f"has the {('first', 'second')[place]} operand of a matrix product transposed",
-                    with_argument(operation, place, "", lambda x: x.transpose(-1, -2)),
-                )
+        for place, operand in enumerate(operands[: len(operation.args)]):
+            if operand.dim() > 1 and operand.shape[-1] == operand.shape[-2] > 1:
+                says = f"has the {ORDINALS[place]} operand of a matrix product transposed"
+                yield Change("operand transposed", says, with_argument(operation, place, "", lambda x: x.mT))
         if first.shape == second.shape and len(operation.args) > 1:
             exchanged: Compute = lambda args, kwargs: operation.function(args[1], args[0], *args[2:], **kwargs)  # noqa: E731
             yield Change("operands exchanged", "has the operands of a matrix product exchanged", exchanged)
@@ -113,27 +113,25 @@ def _fused(operation: Operation) -> Iterator[Change]:
     yield from _scales(operation, q, right)
     yield from _groups(operation, q, k)
     if isinstance(mask, Tensor):
-        if is_mask(mask):
-            for kind, says, change in variants(mask):
-                yield Change(kind, says, with_argument(operation, 3, "attn_mask", change))
+        yield from with_mask(operation, 3, "attn_mask")
         yield Change("mask missing", "does not apply a mask", with_argument(operation, 3, "attn_mask", None))
         return
     positions = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device)
-    masks = {
-        ("mask missing", "has no causal mask; the reference has one"): None,
-        ("mask off by one", "lets each position see one position more than the causal mask"): positions.tril(1),
-        ("mask off by one", "does not let a position see itself in its causal mask"): positions.tril(-1),
+    masks = (
+        ("mask missing", "has no causal mask; the reference has one", None),
+        ("mask off by one", "lets each position see one position more than the causal mask", positions.tril(1)),
+        ("mask off by one", "does not let a position see itself in its causal mask", positions.tril(-1)),
         (
             "mask inverted",
             "lets each position see itself and the later ones, the reverse of a causal mask",
-        ): positions.triu(),
-        ("mask inverted", "has its causal mask inverted"): positions.triu(1),
-        ("mask aligned", "aligns its causal mask with the last position"): positions.tril(k.shape[-2] - q.shape[-2]),
-    }
-    if not causal:
-        masks = {("mask added", "has a causal mask; the reference has none"): positions.tril()}
-    for (kind, says), allowed in masks.items():
-        yield Change(kind, says, _masked(operation, allowed))
+            positions.triu(),
+        ),
+        ("mask inverted", "has its causal mask inverted", positions.triu(1)),
+        ("mask aligned", "aligns its causal mask with the last position", positions.tril(k.shape[-2] - q.shape[-2])),
+    )
+    added = (("mask added", "has a causal mask; the reference has none", positions.tril()),)
+    for kind, says, allowed in masks if causal else added:
+        yield Change(kind, says, with_keywords(operation, NAMES, attn_mask=allowed, is_causal=False))
 
 
 def _groups(operation: Operation, q: Tensor, k: Tensor) -> Iterator[Change]:
@@ -142,30 +140,20 @@ def _groups(operation: Operation, q: Tensor, k: Tensor) -> Iterator[Change]:
         return
     times = q.shape[-3] // k.shape[-3]
 
-    def compute(args: tuple[Any, ...], kwargs: Keywords) -> Any:
-        given = dict(zip(("query", "key", "value", "attn_mask", "dropout_p", "is_causal"), args)) | kwargs
-        for name in ("key", "value"):
-            given[name] = torch.cat([given[name]] * times, -3)
-        return operation.function(**{**given, "enable_gqa": False})
+    def repeated(x: Tensor) -> Tensor:
+        return torch.cat([x] * times, -3)
 
     says = "gives every key to heads that are apart, where the reference gives it to heads that are neighbours"
-    yield Change("grouped heads", says, compute)
-
-
-def _masked(operation: Operation, allowed: Tensor | None) -> Callable[..., Any]:
-    def compute(args: tuple[Any, ...], kwargs: Keywords) -> Any:
-        given = dict(zip(("query", "key", "value", "attn_mask", "dropout_p", "is_causal"), args)) | kwargs
-        return operation.function(**{**given, "attn_mask": allowed, "is_causal": False})
-
-    return compute
+    yield Change("grouped heads", says, with_keywords(operation, NAMES, key=repeated, value=repeated, enable_gqa=False))
 
 
 def _scales(operation: Operation, q: Tensor, right: float) -> Iterator[Change]:
-    others = {"1": 1.0, f"1/{q.shape[-1]}": 1 / q.shape[-1], f"√{q.shape[-1]}": q.shape[-1] ** 0.5}
+    width = q.shape[-1]
+    scales = {"1": 1.0, f"1/{width}": 1 / width, f"√{width}": width**0.5}
     for size in (q.shape[-3] if q.dim() > 3 else 1, 2, q.shape[-2]):
-        others[f"1/√{size * q.shape[-1]}"] = (size * q.shape[-1]) ** -0.5
-    others |= {f"{right**2:g}": right**2, f"1/√{q.shape[-1]}": q.shape[-1] ** -0.5}
-    for word, scale in others.items():
+        scales[f"1/√{size * width}"] = (size * width) ** -0.5
+    scales |= {f"{right**2:g}": right**2, f"1/√{width}": width**-0.5}
+    for word, scale in scales.items():
         if not math.isclose(scale, right):
             says = f"scales its attention by {word}; the reference by {right:.4g}"
             yield Change("attention scale", says, with_argument(operation, 6, "scale", scale))
@@ -175,12 +163,9 @@ def _module(operation: Operation) -> Iterator[Change]:
     """The attention of nn.MultiheadAttention: another scale of the queries, and its masks."""
     width, heads = operation.argument(3, "embed_dim_to_check"), operation.argument(4, "num_heads")
     size = width // heads
-    rest = {"attn_mask": 16, "key_padding_mask": 14}
-    for key, place in rest.items():
-        mask = operation.argument(place, key)
-        if is_mask(mask):
-            for kind, says, change in variants(mask):
-                yield Change(kind, says, with_argument(operation, place, key, change))
+    for place, key in ((16, "attn_mask"), (14, "key_padding_mask")):
+        if is_mask(operation.argument(place, key)):
+            yield from with_mask(operation, place, key)
             yield Change("mask missing", "does not apply a mask", with_argument(operation, place, key, None))
     for scale, word in ((1.0, "1"), (1 / size, f"1/{size}"), (width**-0.5, f"1/√{width}")):
         says = f"scales its attention by {word}; the reference by 1/√{size}"

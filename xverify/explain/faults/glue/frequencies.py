@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ....replay.operation import Compute, Keywords, Operation
-from .operation import Change
+from ....replay.operation import Compute, Operation
+from .operation import Change, with_arguments
 
 
 def frequencies(operation: Operation) -> Iterator[Change]:
@@ -49,7 +49,4 @@ def _with_frequencies(operation: Operation, factor: float) -> Compute:
         first = value.flatten()[0]
         return first * (value / first) ** factor
 
-    def compute(args: tuple[Any, ...], kwargs: Keywords) -> Any:
-        return operation.function(*map(changed, args), **{key: changed(value) for key, value in kwargs.items()})
-
-    return compute
+    return with_arguments(operation, changed)

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch.nn.functional as F
-from torch import Tensor
 
 from ....replay.operation import Compute, Operation
-from .operation import Change, first_argument, with_argument
+from .operation import Change, first_argument, others, with_argument, with_keywords
 
 MODES = ("constant", "reflect", "replicate", "circular")
+# The positional arguments of an average pooling.
+NAMES = ("input", "kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
 
 
 def images(operation: Operation) -> Iterator[Change]:
@@ -22,11 +23,17 @@ def images(operation: Operation) -> Iterator[Change]:
     elif name in ("max_pool1d", "max_pool2d", "max_pool3d"):
         yield from _maximum(operation)
     elif name.startswith("adaptive_"):
-        yield from _adaptive(operation)
+        average = "_avg_" in name
+        mine, theirs = ("maximum", "average") if average else ("average", "maximum")
+        other: Any = getattr(F, name.replace(*(("_avg_", "_max_") if average else ("_max_", "_avg_"))))
+        size, says = operation.argument(1, "output_size"), f"takes the {mine}, not the {theirs}"
+        yield Change(f"{mine} for {theirs}", says, first_argument(lambda x: other(x, size)))
     elif name == "pad":
         yield from _padding(operation)
-    elif name in ("interpolate", "grid_sample"):
+    elif name == "interpolate":
         yield from _resizing(operation)
+    elif name == "grid_sample":
+        yield _corners(operation)
 
 
 def _average(operation: Operation) -> Iterator[Change]:
@@ -34,15 +41,9 @@ def _average(operation: Operation) -> Iterator[Change]:
     counted = bool(operation.argument(5, "count_include_pad", default=True))
     mine, theirs = ("leaves out", "counts") if counted else ("counts", "leaves out")
     says = f"{mine} the padding in its averages; the reference {theirs} it"
-    settings = {"ceil_mode": ceil, "count_include_pad": not counted}
-    names = ("input", "kernel_size", "stride", "padding")
-
-    def compute(args: tuple[object, ...], kwargs: dict[str, object]) -> Tensor:
-        given = dict(zip(names, args)) | {key: value for key, value in kwargs.items() if key in names}
-        result: Tensor = operation.function(**given, **settings)
-        return result
-
-    yield Change("padding counted", says, compute)
+    yield Change(
+        "padding counted", says, with_keywords(operation, NAMES, ceil_mode=ceil, count_include_pad=not counted)
+    )
     yield Change("maximum for average", "takes the maximum, not the average", _pooled(operation, "max", ceil))
     yield Change("ceil_mode", f"has ceil_mode={not ceil}", with_argument(operation, 4, "ceil_mode", not ceil))
 
@@ -59,26 +60,12 @@ def _maximum(operation: Operation) -> Iterator[Change]:
     kernel, stride = operation.argument(1, "kernel_size"), operation.argument(2, "stride")
     padding, ceil = operation.argument(3, "padding", default=0), bool(operation.argument(5, "ceil_mode", default=False))
     yield Change("average for maximum", "takes the average, not the maximum", _pooled(operation, "avg", ceil))
-    if operation.name != "max_pool2d":
-        return
     around = padding if isinstance(padding, (tuple, list)) else (padding, padding)
-    if any(around):
+    if operation.name == "max_pool2d" and any(around):
         sides = [around[-1], around[-1], around[0], around[0]]
-        yield Change(
-            "zero padding",
-            "pads with zeros before a maximum, not with minus infinity",
-            first_argument(lambda x: F.max_pool2d(F.pad(x, sides), kernel, stride or None)),
-        )
-
-
-def _adaptive(operation: Operation) -> Iterator[Change]:
-    average = "_avg_" in operation.name
-    mine, theirs = ("maximum", "average") if average else ("average", "maximum")
-    other: Any = getattr(F, operation.name.replace(*(("_avg_", "_max_") if average else ("_max_", "_avg_"))))
-    size = operation.argument(1, "output_size")
-    yield Change(
-        f"{mine} for {theirs}", f"takes the {mine}, not the {theirs}", first_argument(lambda x: other(x, size))
-    )
+        says = "pads with zeros before a maximum, not with minus infinity"
+        compute = first_argument(lambda x: F.max_pool2d(F.pad(x, sides), kernel, stride or None))
+        yield Change("zero padding", says, compute)
 
 
 def _padding(operation: Operation) -> Iterator[Change]:
@@ -87,38 +74,29 @@ def _padding(operation: Operation) -> Iterator[Change]:
         return
     exchanged = [side for pair in zip(sides[1::2], sides[::2]) for side in pair]
     if exchanged != list(sides):
-        yield Change(
-            "padding sides",
-            f"pads by {tuple(exchanged)}; the reference by {tuple(sides)}",
-            with_argument(operation, 1, "pad", exchanged),
-        )
-    for other in MODES:
-        if other != mode:
-            yield Change(
-                "padding mode",
-                f"pads by the mode {other}; the reference by {mode}",
-                first_argument(lambda x, other=other: F.pad(x, tuple(sides), mode=other)),
-            )
+        says = f"pads by {tuple(exchanged)}; the reference by {tuple(sides)}"
+        yield Change("padding sides", says, with_argument(operation, 1, "pad", exchanged))
+
+    def padded(other: str) -> Compute:
+        return first_argument(lambda x: F.pad(x, tuple(sides), mode=other))
+
+    yield from others("padding mode", f"pads by the mode {{}}; the reference by {mode}", MODES, mode, padded)
 
 
 def _resizing(operation: Operation) -> Iterator[Change]:
-    resize = operation.name == "interpolate"
-    place = 3 if resize else 2
-    mode, corners = operation.argument(place, "mode", default="nearest" if resize else "bilinear"), None
-    corners = bool(operation.argument(4, "align_corners", default=False))
-    if mode not in ("nearest", "nearest-exact", "area") or not resize:
-        yield Change(
-            "align_corners",
-            f"has align_corners={not corners}; the reference {corners}",
-            with_argument(operation, 4, "align_corners", not corners),
-        )
-    if not resize:
-        return
+    mode = operation.argument(3, "mode", default="nearest")
+    if mode not in ("nearest", "nearest-exact", "area"):
+        yield _corners(operation)
     size, factor = operation.argument(1, "size"), operation.argument(2, "scale_factor")
-    for other in ("nearest", "nearest-exact", "bilinear", "bicubic"):
-        if other != mode:
-            yield Change(
-                "interpolation",
-                f"interpolates by the mode {other}; the reference by {mode}",
-                first_argument(lambda x, other=other: F.interpolate(x, size, factor, other)),
-            )
+
+    def resized(other: str) -> Compute:
+        return first_argument(lambda x: F.interpolate(x, size, factor, other))
+
+    says = f"interpolates by the mode {{}}; the reference by {mode}"
+    yield from others("interpolation", says, ("nearest", "nearest-exact", "bilinear", "bicubic"), mode, resized)
+
+
+def _corners(operation: Operation) -> Change:
+    corners = bool(operation.argument(4, "align_corners", default=False))
+    says = f"has align_corners={not corners}; the reference {corners}"
+    return Change("align_corners", says, with_argument(operation, 4, "align_corners", not corners))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
-
-from torch import Tensor
+from collections.abc import Iterator, Sequence
 
 from ....replay.operation import Operation
 from .operation import Change, first_argument
@@ -39,7 +37,7 @@ def _reshape(operation: Operation) -> Iterator[Change]:
         )
     for start, end, first, last in _blocks(old, new):
         if end - start == 1 and 2 <= last - first <= MOST_FACTORS:
-            yield from _split(old, new, start, first, last)
+            yield from _split(new, start, first, last)
         elif last - first == 1 and 2 <= end - start <= MOST_FACTORS:
             yield from _merged(old, new, start, end)
 
@@ -64,30 +62,26 @@ def _blocks(old: Sequence[int], new: Sequence[int]) -> Iterator[tuple[int, int, 
         start, first = end, last
 
 
-def _orders(count: int) -> Iterator[tuple[int, ...]]:
-    plain = tuple(range(count))
-    yield from (order for order in itertools.permutations(plain) if order != plain)
+def _orders(sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """The other orders of axes of these sizes; none where one of them has a single value."""
+    plain = tuple(range(len(sizes)))
+    if 1 not in sizes:
+        yield from (order for order in itertools.permutations(plain) if order != plain)
 
 
-def _split(old: Sequence[int], new: Sequence[int], axis: int, first: int, last: int) -> Iterator[Change]:
+def _split(new: Sequence[int], axis: int, first: int, last: int) -> Iterator[Change]:
     """One axis that is split into factors in another order, or into others."""
     factors = new[first:last]
     if len(factors) == 2:
         yield from _other_factors(new, axis, first, factors)
-    for order in _orders(len(factors)):
-        if any(factors[place] == 1 for place in order):
-            continue
+    for order in _orders(factors):
         shuffled = [factors[place] for place in order]
-        back = [order.index(place) for place in range(len(order))]
-
-        def change(x: Tensor, shuffled: list[int] = shuffled, back: list[int] = back) -> Tensor:
-            whole = [*range(first), *(first + place for place in back), *range(last, len(new))]
-            return x.reshape([*new[:first], *shuffled, *new[last:]]).permute(whole)
-
+        shape = [*new[:first], *shuffled, *new[last:]]
+        back = [*range(first), *(first + order.index(place) for place in range(len(order))), *range(last, len(new))]
         yield Change(
             "axes split in another order",
             f"splits axis {axis} as {_sizes(shuffled)} and reorders it; the reference as {_sizes(factors)}",
-            first_argument(change),
+            first_argument(lambda x, shape=shape, back=back: x.reshape(shape).permute(back)),
         )
 
 
@@ -106,20 +100,14 @@ def _other_factors(new: Sequence[int], axis: int, first: int, factors: Sequence[
 
 def _merged(old: Sequence[int], new: Sequence[int], start: int, end: int) -> Iterator[Change]:
     """Axes that are merged into one in another order."""
-    factors = old[start:end]
-    for order in _orders(len(factors)):
-        if any(factors[place] == 1 for place in order):
-            continue
-
-        def change(x: Tensor, order: tuple[int, ...] = order) -> Tensor:
-            return x.permute([*range(start), *(start + place for place in order), *range(end, len(old))]).reshape(new)
-
-        written = ", ".join(str(start + place) for place in order)
-        plain = ", ".join(str(axis) for axis in range(start, end))
+    plain = ", ".join(map(str, range(start, end)))
+    for order in _orders(old[start:end]):
+        axes = [start + place for place in order]
+        whole = [*range(start), *axes, *range(end, len(old))]
         yield Change(
             "axes merged in another order",
-            f"merges the axes in the order {written} of {_sizes(old)}; the reference in the order {plain}",
-            first_argument(change),
+            f"merges the axes in the order {', '.join(map(str, axes))} of {_sizes(old)}; the reference in the order {plain}",
+            first_argument(lambda x, whole=whole: x.permute(whole).reshape(new)),
         )
 
 
@@ -129,13 +117,7 @@ def _transpose(operation: Operation) -> Iterator[Change]:
     old, new = tuple(operation.sources[0].tensor.shape), operation.shape
     if old == new:
         yield Change("transpose missing", f"does not transpose {_sizes(old)}", first_argument())
-    if not 2 <= len(old) <= MOST_FACTORS:
-        return
-    for order in _orders(len(old)):
-        if tuple(old[axis] for axis in order) == new:
+    for order in itertools.permutations(range(len(old))) if 2 <= len(old) <= MOST_FACTORS else ():
+        if order != tuple(range(len(old))) and tuple(old[axis] for axis in order) == new:
             says = f"transposes {_sizes(old)} by the order {_sizes(order)} of its axes"
-            yield Change("another transpose", says, _permuted(order))
-
-
-def _permuted(order: tuple[int, ...]) -> Callable[..., Tensor]:
-    return first_argument(lambda x: x.permute(order))
+            yield Change("another transpose", says, first_argument(lambda x, order=order: x.permute(order)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,15 @@ class Rewrite:
 Family = Callable[[Operation], Iterator[Change]]
 
 
+def others(
+    kind: str, says: str, values: Iterable[Any], right: Any, compute: Callable[[Any], Compute]
+) -> Iterator[Change]:
+    """The change to each of these values but the right one. says: with a place for the value. compute: makes what computes it."""
+    for value in dict.fromkeys(values):
+        if value != right:
+            yield Change(kind, says.format(value), compute(value))
+
+
 def with_argument(operation: Operation, position: int, name: str, value: Any) -> Compute:
     """The operation with another argument. value: the argument, or a function of the one that is given."""
 
@@ -52,6 +61,24 @@ def with_argument(operation: Operation, position: int, name: str, value: Any) ->
     return compute
 
 
+def with_arguments(operation: Operation, change: Callable[[Any], Any]) -> Compute:
+    """The operation with each argument changed by a function."""
+    return lambda args, kwargs: operation.function(
+        *map(change, args), **{key: change(value) for key, value in kwargs.items()}
+    )
+
+
+def with_keywords(operation: Operation, names: Iterable[str], **changes: Any) -> Compute:
+    """The operation with several arguments changed: each to a value, or by a function. names: of its positional arguments."""
+
+    def compute(args: tuple[Any, ...], kwargs: Keywords) -> Any:
+        given = dict(zip(names, args)) | kwargs
+        changed = {name: change(given[name]) if callable(change) else change for name, change in changes.items()}
+        return operation.function(**{**given, **changed})
+
+    return compute
+
+
 def with_result(operation: Operation, change: Callable[..., Any]) -> Compute:
     """The operation with its result changed."""
     return lambda args, kwargs: change(operation.function(*args, **kwargs))
@@ -59,12 +86,12 @@ def with_result(operation: Operation, change: Callable[..., Any]) -> Compute:
 
 def first_argument(change: Callable[..., Any] = lambda tensor: tensor) -> Compute:
     """A function of the operation's first tensor alone."""
+    return lambda args, kwargs: change(next(value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)))
 
-    def compute(args: tuple[Any, ...], kwargs: Keywords) -> Any:
-        given = [*args, *kwargs.values()]
-        return change(next(value for value in given if isinstance(value, Tensor)))
 
-    return compute
+def argument(position: int, name: str, change: Callable[..., Any] = lambda value: value) -> Compute:
+    """A function of one argument alone."""
+    return lambda args, kwargs: change(args[position] if position < len(args) else kwargs[name])
 
 
 def is_scalar(value: Any) -> bool:

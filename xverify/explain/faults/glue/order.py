@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ....replay.operation import Operation
-from .operation import Change, first_argument, with_argument, with_result
+from .operation import Change, argument, first_argument, with_argument, with_result
 
 MOST_PARTS = 4  # tensors of which all orders are tried
 EVERY = {2: "second", 3: "third", 4: "fourth"}
@@ -31,7 +32,9 @@ def order(operation: Operation) -> Iterator[Change]:
     elif name == "getitem":
         yield from _indexing(operation)
     elif name == "glu":
-        yield Change("halves exchanged", "takes the first half of its GLU as the gate", _glu_exchanged(operation))
+        axis = _axis(operation, 1, -1)
+        exchanged = with_argument(operation, 0, "input", lambda x: torch.cat(x.chunk(2, axis)[::-1], axis))
+        yield Change("halves exchanged", "takes the first half of its GLU as the gate", exchanged)
     elif name in ("pixel_shuffle", "pixel_unshuffle"):
         yield from _shuffling(operation)
     elif name == "flip":
@@ -54,6 +57,10 @@ def _written(places: Sequence[int]) -> str:
     return ", ".join(str(place + 1) for place in places)
 
 
+def _chosen(places: Sequence[int], parts: Sequence[Tensor]) -> list[Tensor]:
+    return [parts[place] for place in places]
+
+
 def _axis(operation: Operation, position: int, default: int) -> int:
     axis = operation.argument(position, "dim", "axis", default=default)
     return axis if isinstance(axis, int) else default
@@ -63,37 +70,18 @@ def _concatenation(operation: Operation) -> Iterator[Change]:
     tensors = operation.argument(0, "tensors")
     if not isinstance(tensors, (tuple, list)) or not 2 <= len(tensors) <= MOST_PARTS:
         return
+    plain = _written(range(len(tensors)))
     for places in _orders(len(tensors)):
-        yield Change(
-            "concatenation order",
-            f"concatenates in the order {_written(places)} what the reference concatenates in the order "
-            f"{_written(range(len(places)))}",
-            with_argument(operation, 0, "tensors", lambda parts, places=places: [parts[place] for place in places]),
-        )
+        says = f"concatenates in the order {_written(places)} what the reference concatenates in the order {plain}"
+        yield Change("concatenation order", says, with_argument(operation, 0, "tensors", partial(_chosen, places)))
+    shape = operation.shape
+    axis = _axis(operation, 1, 0) % len(shape)
     if operation.name == "cat" and len({tuple(tensor.shape) for tensor in tensors}) == 1:
-        yield Change("interleaved", "interleaves the tensors that the reference concatenates", _interleaved(operation))
+        interleaved = argument(0, "tensors", lambda parts: torch.stack(tuple(parts), axis + 1).flatten(axis, axis + 1))
+        yield Change("interleaved", "interleaves the tensors that the reference concatenates", interleaved)
     elif operation.name == "stack":
-        yield Change("interleaved", "concatenates the tensors that the reference interleaves", _blocks(operation))
-
-
-def _interleaved(operation: Operation) -> Callable[..., Tensor]:
-    axis = _axis(operation, 1, 0) % len(operation.shape)
-
-    def compute(args: Any, kwargs: Any) -> Tensor:
-        tensors = args[0] if args else kwargs["tensors"]
-        return torch.stack(tuple(tensors), axis + 1).flatten(axis, axis + 1)
-
-    return compute
-
-
-def _blocks(operation: Operation) -> Callable[..., Tensor]:
-    axis = _axis(operation, 1, 0) % len(operation.shape)
-
-    def compute(args: Any, kwargs: Any) -> Tensor:
-        tensors = args[0] if args else kwargs["tensors"]
-        return torch.cat(tuple(tensors), axis - 1).reshape(operation.shape)
-
-    return compute
+        blocks = argument(0, "tensors", lambda parts: torch.cat(tuple(parts), axis - 1).reshape(shape))
+        yield Change("interleaved", "concatenates the tensors that the reference interleaves", blocks)
 
 
 def _splitting(operation: Operation) -> Iterator[Change]:
@@ -104,42 +92,30 @@ def _splitting(operation: Operation) -> Iterator[Change]:
         yield Change(
             "split order",
             f"takes parts {_written(places)} of a split for the reference's parts {_written(range(count))}",
-            with_result(operation, lambda parts, places=places: [parts[place] for place in places]),
+            with_result(operation, partial(_chosen, places)),
         )
     if operation.name != "unbind":
         axis = _axis(operation, 2, 0)
         yield Change(
             "interleaved",
             f"takes every {EVERY[count]} value for a part, where the reference takes blocks",
-            first_argument(
-                lambda x: [x[(slice(None),) * (axis % x.dim()) + (slice(k, None, count),)] for k in range(count)]
-            ),
+            first_argument(lambda x: [x.transpose(axis, 0)[k::count].transpose(axis, 0) for k in range(count)]),
         )
 
 
-def _glu_exchanged(operation: Operation) -> Callable[..., Any]:
-    axis = _axis(operation, 1, -1)
-    return with_argument(operation, 0, "input", lambda x: torch.cat(x.chunk(2, axis)[::-1], axis))
-
-
 def _repeating(operation: Operation) -> Iterator[Change]:
+    each, whole = "repeats each value", "repeats the whole axis"
     if operation.name == "repeat":
         repeated = [(axis, times) for axis, times in enumerate(operation.integers()) if times > 1]
         if len(repeated) == 1 and len(operation.shape) == operation.sources[0].tensor.dim():
             axis, times = repeated[0]
-            yield Change(
-                "repeat order",
-                "repeats each value, where the reference repeats the whole axis",
-                first_argument(lambda x: x.repeat_interleave(times, axis)),
-            )
+            compute = first_argument(lambda x: x.repeat_interleave(times, axis))
+            yield Change("repeat order", f"{each}, where the reference {whole}", compute)
         return
     axis, times = operation.argument(2, "dim"), operation.argument(1, "repeats")
     if isinstance(axis, int) and isinstance(times, int):
-        yield Change(
-            "repeat order",
-            "repeats the whole axis, where the reference repeats each value",
-            first_argument(lambda x: torch.cat([x] * times, axis)),
-        )
+        compute = first_argument(lambda x: torch.cat([x] * times, axis))
+        yield Change("repeat order", f"{whole}, where the reference {each}", compute)
 
 
 # -- rolling and indexing -----------------------------------------------------------------------------------------------
@@ -232,27 +208,16 @@ def _other_slices(item: slice, size: int) -> Iterator[tuple[Any, str]]:
 
 
 def _shuffling(operation: Operation) -> Iterator[Change]:
-    factor = operation.argument(1, "upscale_factor", "downscale_factor")
-    if isinstance(factor, int):
-        yield from shuffle_orders(operation.name, factor, operation.function)
-
-
-def shuffle_orders(name: str, r: int, function: Callable[..., Tensor]) -> Iterator[Change]:
-    """Other orders of the channels of a pixel shuffle, or of its inverse. r: its factor. function: computes it."""
-
-    def before(change: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
-        return first_argument(lambda x: function(change(x), r))
-
-    def after(change: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
-        return first_argument(lambda x: change(function(x, r)))
-
-    says = "has its channels as (row, column, channel), as depth_to_space of other frameworks"
-    turned = "has row and column exchanged within its channels"
-    if name == "pixel_shuffle":
-        last = before(lambda x: x.unflatten(-3, (r, r, -1)).movedim(-3, -5).flatten(-5, -3))
-        exchanged = before(lambda x: x.unflatten(-3, (-1, r, r)).transpose(-4, -3).flatten(-5, -3))
+    """Other orders of the channels of a pixel shuffle, or of its inverse."""
+    r, function = operation.argument(1, "upscale_factor", "downscale_factor"), operation.function
+    if not isinstance(r, int):
+        return
+    if operation.name == "pixel_shuffle":
+        last = first_argument(lambda x: function(x.unflatten(-3, (r, r, -1)).movedim(-3, -5).flatten(-5, -3), r))
+        turned = first_argument(lambda x: function(x.unflatten(-3, (-1, r, r)).transpose(-4, -3).flatten(-5, -3), r))
     else:
-        last = after(lambda y: y.unflatten(-3, (-1, r, r)).movedim(-5, -3).flatten(-5, -3))
-        exchanged = after(lambda y: y.unflatten(-3, (-1, r, r)).transpose(-4, -3).flatten(-5, -3))
+        last = with_result(operation, lambda y: y.unflatten(-3, (-1, r, r)).movedim(-5, -3).flatten(-5, -3))
+        turned = with_result(operation, lambda y: y.unflatten(-3, (-1, r, r)).transpose(-4, -3).flatten(-5, -3))
+    says = "has its channels as (row, column, channel), as depth_to_space of other frameworks"
     yield Change("pixel-shuffle order", says, last)
-    yield Change("pixel-shuffle order", turned, exchanged)
+    yield Change("pixel-shuffle order", "has row and column exchanged within its channels", turned)

@@ -8,13 +8,14 @@ takes halves takes every second value, when what is concatenated is interleaved,
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ....replay.operation import Compute, Operation
-from .operation import Change, Rewrite, first_argument, with_result
+from .operation import Change, Rewrite, argument, first_argument, with_arguments, with_result
 
 HALVES = "pairs neighbours in its rotary embedding (interleaved); the reference pairs the two halves"
 NEIGHBOURS = "pairs the two halves in its rotary embedding; the reference pairs neighbours (interleaved)"
@@ -22,38 +23,39 @@ NEIGHBOURS = "pairs the two halves in its rotary embedding; the reference pairs 
 
 def rotation(operation: Operation) -> Iterator[Change]:
     """A rotation in the other direction."""
+    kind, says = "rotation direction", "rotates its rotary embedding in the other direction"
     if operation.name in ("cat", "stack"):
-        tensors = operation.argument(0, "tensors")
-        makers = [operation.made_by(tensor) for tensor in tensors] if isinstance(tensors, (tuple, list)) else []
-        if len(makers) == 2 and sum(maker is not None and maker.name == "neg" for maker in makers) == 1:
-            yield Change(
-                "rotation direction",
-                "rotates its rotary embedding in the other direction",
-                with_result(operation, torch.neg),
-            )
+        makers = [operation.made_by(tensor) for tensor in _pair(operation) or ()]
+        if sum(maker is not None and maker.name == "neg" for maker in makers) == 1:
+            yield Change(kind, says, with_result(operation, torch.neg))
     elif operation.name == "mul":
         other = operation.argument(1, "other")
         if isinstance(other, Tensor) and other.is_complex():
-            yield Change(
-                "rotation direction",
-                "rotates its rotary embedding in the other direction",
-                lambda args, kwargs: args[0] * args[1].conj(),
-            )
+            yield Change(kind, says, lambda args, kwargs: args[0] * args[1].conj())
 
 
 def pairing(operations: Sequence[Operation]) -> Iterator[Rewrite]:
     """The other pairing of values, in all rotary embeddings."""
-    for says, splits, joins, tables in (
+    for says, splits, joins, halves in (
         (HALVES, _half, _concatenated, True),
         (NEIGHBOURS, _neighbour, _interleaved, False),
     ):
-        changed = {operation: found for operation in operations if (found := splits(operation)) is not None}
-        joined = {operation: found for operation in operations if (found := joins(operation)) is not None}
+        changed, joined, tables = (
+            {operation: found for operation in operations if (found := change(operation)) is not None}
+            for change in (splits, joins, partial(_table, halves=halves))
+        )
         if changed and joined:
-            multiplied = {
-                operation: found for operation in operations if (found := _table(operation, tables)) is not None
-            }
-            yield Rewrite("RoPE pairing", says, {**multiplied, **joined, **changed})
+            yield Rewrite("RoPE pairing", says, {**tables, **joined, **changed})
+
+
+def _pair(operation: Operation) -> Sequence[Tensor] | None:
+    """The two tensors that an operation joins."""
+    tensors = operation.argument(0, "tensors")
+    return tensors if isinstance(tensors, (tuple, list)) and len(tensors) == 2 else None
+
+
+def _along_last(axis: Any, dim: int) -> bool:
+    return isinstance(axis, int) and axis % dim == dim - 1
 
 
 # -- halves that become neighbours --------------------------------------------------------------------------------------
@@ -92,14 +94,12 @@ def _last_slice(operation: Operation) -> slice | None:
 
 def _concatenated(operation: Operation) -> Compute | None:
     """Two tensors that are concatenated along the last axis are interleaved."""
-    if operation.name != "cat":
+    pair = _pair(operation) if operation.name == "cat" else None
+    if pair is None or pair[0].shape != pair[1].shape:
         return None
-    tensors, axis = operation.argument(0, "tensors"), operation.argument(1, "dim", default=0)
-    if not isinstance(tensors, (tuple, list)) or len(tensors) != 2 or tensors[0].shape != tensors[1].shape:
+    if not _along_last(operation.argument(1, "dim", default=0), pair[0].dim()):
         return None
-    if axis % tensors[0].dim() != tensors[0].dim() - 1:
-        return None
-    return lambda args, kwargs: torch.stack(tuple(args[0] if args else kwargs["tensors"]), -1).flatten(-2)
+    return argument(0, "tensors", lambda tensors: torch.stack(tuple(tensors), -1).flatten(-2))
 
 
 # -- neighbours that become halves --------------------------------------------------------------------------------------
@@ -128,18 +128,16 @@ def _neighbour(operation: Operation) -> Compute | None:
 
 def _interleaved(operation: Operation) -> Compute | None:
     """Two tensors that are interleaved along the last axis are concatenated."""
-    shape = operation.shape
-    if operation.name == "stack":
-        tensors, axis = operation.argument(0, "tensors"), operation.argument(1, "dim", default=0)
-        if isinstance(tensors, (tuple, list)) and len(tensors) == 2 and axis % len(shape) == len(shape) - 1:
-            return lambda args, kwargs: torch.cat(tuple(args[0] if args else kwargs["tensors"]), -1).reshape(shape)
-    if operation.name == "view_as_real":
+    name, shape = operation.name, operation.shape
+    if name == "view_as_real":
         return first_argument(lambda z: torch.cat([z.real, z.imag], -1).reshape(shape))
-    if operation.name == "repeat_interleave" and operation.argument(1, "repeats") == 2:
-        axis = operation.argument(2, "dim")
-        if isinstance(axis, int) and axis % len(shape) == len(shape) - 1:
-            return first_argument(lambda x: torch.cat([x, x], -1))
-    return None
+    axis = operation.argument(1, "dim", default=0) if name == "stack" else operation.argument(2, "dim")
+    if name not in ("stack", "repeat_interleave") or not _along_last(axis, len(shape)):
+        return None
+    if name == "stack":
+        joined = argument(0, "tensors", lambda tensors: torch.cat(tuple(tensors), -1).reshape(shape))
+        return joined if _pair(operation) is not None else None
+    return first_argument(lambda x: torch.cat([x, x], -1)) if operation.argument(1, "repeats") == 2 else None
 
 
 # -- the tables of cosines and sines ------------------------------------------------------------------------------------
@@ -156,7 +154,7 @@ def _table(operation: Operation, halves: bool) -> Compute | None:
         half = value.shape[-1] // 2
         return value[..., :half].repeat_interleave(2, -1) if halves else torch.cat([value[..., ::2]] * 2, -1)
 
-    return lambda args, kwargs: operation.function(*map(arranged, args), **kwargs)
+    return with_arguments(operation, arranged)
 
 
 def _repeats(value: Tensor, halves: bool) -> bool:
@@ -164,6 +162,6 @@ def _repeats(value: Tensor, halves: bool) -> bool:
     if not value.is_floating_point() or value.dim() < 2 or value.shape[-1] < 4 or value.shape[-1] % 2:
         return False
     half = value.shape[-1] // 2
-    if halves:
-        return torch.equal(value[..., :half], value[..., half:]) and not torch.equal(value[..., ::2], value[..., 1::2])
-    return torch.equal(value[..., ::2], value[..., 1::2]) and not torch.equal(value[..., :half], value[..., half:])
+    same_halves = torch.equal(value[..., :half], value[..., half:])
+    same_neighbours = torch.equal(value[..., ::2], value[..., 1::2])
+    return same_halves != same_neighbours and same_halves == halves

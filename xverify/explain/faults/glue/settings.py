@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
-from ....replay.operation import Compute, Keywords, Operation
+from ....replay.operation import Compute, Operation
+from .arithmetic import NUMBERS
 from .normalization import EPS_PLACES, MOST_EPS
-from .operation import is_scalar, with_argument, with_result
+from .operation import first_argument, is_scalar, with_argument, with_result
 
 
 @dataclass(frozen=True)
@@ -34,24 +34,18 @@ class Setting:
 def settings(operation: Operation) -> Iterator[Setting]:
     """The numbers of an operation that a port may have with another value."""
     name = operation.name
-    if name in ("elu", "celu"):
-        yield _argument(operation, "ELU alpha", "alpha", 1, "alpha", 1.0)
-    elif name == "leaky_relu":
-        yield _argument(operation, "activation slope", "the slope of its leaky ReLU", 1, "negative_slope", 0.01)
-    elif name == "softplus":
-        yield _argument(operation, "Softplus beta", "the beta of its softplus", 1, "beta", 1.0)
+    if name in NUMBERS:
+        number = NUMBERS[name]
+        right = float(operation.argument(1, number.key, default=number.default))
+        yield Setting(number.kind, number.name, right, lambda value: with_argument(operation, 1, number.key, value))
     elif name in EPS_PLACES:
-        if isinstance(operation.argument(EPS_PLACES[name], "eps", default=1e-5), float):
-            yield _argument(operation, "eps", "eps", EPS_PLACES[name], "eps", 1e-5)
+        right, place = operation.argument(EPS_PLACES[name], "eps", default=1e-5), EPS_PLACES[name]
+        if isinstance(right, float):
+            yield Setting("eps", "eps", right, lambda value: with_argument(operation, place, "eps", value))
     elif name == "scaled_dot_product_attention":
-        width = operation.argument(0, "query").shape[-1]
-        right = operation.argument(6, "scale") or width**-0.5
-        yield Setting(
-            "attention scale",
-            "the scale of its attention",
-            right,
-            lambda value: with_argument(operation, 6, "scale", value),
-        )
+        right, says = operation.argument(6, "scale"), "the scale of its attention"
+        right = right or operation.argument(0, "query").shape[-1] ** -0.5
+        yield Setting("attention scale", says, right, lambda value: with_argument(operation, 6, "scale", value))
     elif name in ("softmax", "log_softmax"):
         yield Setting(
             "softmax temperature",
@@ -61,11 +55,6 @@ def settings(operation: Operation) -> Iterator[Setting]:
         )
     elif name in ("mul", "div", "add", "rpow", "pow"):
         yield from _number(operation)
-
-
-def _argument(operation: Operation, kind: str, name: str, place: int, key: str, default: float) -> Setting:
-    right = float(operation.argument(place, key, default=default))
-    return Setting(kind, name, right, lambda value: with_argument(operation, place, key, value))
 
 
 def _number(operation: Operation) -> Iterator[Setting]:
@@ -80,12 +69,4 @@ def _number(operation: Operation) -> Iterator[Setting]:
     elif name == "add" and 0 < given <= MOST_EPS:
         yield Setting("eps", "eps", given, lambda eps: with_result(operation, lambda y: y + (eps - given)))
     elif name == "rpow" or (name == "pow" and first is numbers[0]):
-        yield Setting("base", "the base of a power", given, lambda base: _power(operation, base))
-
-
-def _power(operation: Operation, base: float) -> Compute:
-    def compute(args: tuple[Any, ...], kwargs: Keywords) -> Any:
-        exponent = next(value for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
-        return base**exponent
-
-    return compute
+        yield Setting("base", "the base of a power", given, lambda base: first_argument(lambda x: base**x))
