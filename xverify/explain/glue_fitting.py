@@ -36,11 +36,9 @@ def fitted(operations: Sequence[Operation], captured: Tensor, value: Value) -> I
             for setting in settings(operation):
                 sites.setdefault((setting.kind, setting.name, setting.value), {})[operation] = setting
     for places in sites.values():
-        tried: set[frozenset[Operation]] = set()
         for chosen in choices(places):
-            if frozenset(chosen) not in tried:
-                tried.add(frozenset(chosen))
-                yield from _nearest({operation: places[operation] for operation in chosen}, captured, value)
+            known = {operation: setting for operation, setting in places.items() if operation in chosen}
+            yield from _nearest(known, captured, value)
 
 
 def _nearest(

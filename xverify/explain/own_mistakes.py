@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ..float64.layer_kinds import BATCH_NORMS
 from ..float64.own_step import Change, Optimizers, Steps, Taken
-from ..float64.own_truth import write_changed
+from ..float64.own_truth import rms, write_changed
 from ..float64.replaced import hooked, replaced
 from ..verdict.limits import OWN_DRIFT, OWN_EQUAL
 from ..weights.canonical import Array
@@ -121,17 +121,13 @@ def _explains(mistake: Mistake, taken: Taken, found: Arrays, residuals: Arrays, 
     """Whether the step with a mistake changes every weight as the port does. A known difference must do so within the noise."""
     better = False
     for name, floor in floors.items():
-        left, before, limit = _rms(found[name] - taken.after[name]), _rms(residuals[name]), OWN_EQUAL * floor
+        left, before, limit = rms(found[name] - taken.after[name]), rms(residuals[name]), OWN_EQUAL * floor
         if not mistake.difference:
-            limit = max(OWN_DRIFT * floor, NEAR * _rms(taken.changes[name]))
+            limit = max(OWN_DRIFT * floor, NEAR * rms(taken.changes[name]))
         if not left <= limit:
             return False
         better = better or (before > OWN_EQUAL * floor and left <= BETTER * before)
     return better
-
-
-def _rms(array: Array) -> float:
-    return float(np.sqrt(np.mean(np.square(array, dtype=np.float64))))
 
 
 # -- mistakes in the changes of weights -------------------------------------------------------------------------------

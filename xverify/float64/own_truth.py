@@ -98,9 +98,9 @@ class _Measured:
         self.path, self.noise = exact_file(folder, number), noise_file(folder, number)
         self.summed = max(tensor.numel() for tensor in batch.values())
         npz.save_file(arrays_of(exact), self.path)
-        self.sizes = {name: _rms(array) for name, array in exact.changes.items()}
-        self.whole = {name: _rms(array) for name, array in exact.after.items()}
-        self.gradient_sizes = {key: _rms(array) for key, array in exact.gradients.items()}
+        self.sizes = {name: rms(array) for name, array in exact.changes.items()}
+        self.whole = {name: rms(array) for name, array in exact.after.items()}
+        self.gradient_sizes = {key: rms(array) for key, array in exact.gradients.items()}
         self.losses = dict.fromkeys(exact.losses, 0.0)
         # The rounding of the results themselves: of a change, that of the weight and of two operations. What is not changed, such
         # as the rows of an embedding that a batch does not use, is not rounded.
@@ -122,7 +122,7 @@ class _Measured:
                 return f"loss {name!r}"
         exact = npz.OnDisk(self.path)
         for name, array in again.changes.items():
-            if _rms(array - exact[f"change/{name}"]) > REPEATED * self.sizes[name] + 1e-12 * self.whole[name]:
+            if rms(array - exact[f"change/{name}"]) > REPEATED * self.sizes[name] + 1e-12 * self.whole[name]:
                 return name
         return ""
 
@@ -149,9 +149,9 @@ class _Measured:
             losses=exact.losses,
             loss_floors={name: max(self.losses[name], rounding * abs(loss)) for name, loss in exact.losses.items()},
             sizes=self.sizes,
-            floors={name: _rms(noise[f"noise/change/{name}"]) for name in self.sizes},
+            floors={name: rms(noise[f"noise/change/{name}"]) for name in self.sizes},
             gradient_sizes=self.gradient_sizes,
-            gradient_floors={key: _rms(noise[f"noise/gradient/{key}"]) for key in self.gradient_sizes},
+            gradient_floors={key: rms(noise[f"noise/gradient/{key}"]) for key in self.gradient_sizes},
             optimizers=exact.optimizers,
             rates=exact.rates,
             trained_by={
@@ -167,7 +167,7 @@ def _named(values: Sequence[float], losses: Mapping[str, float]) -> str:
     )
 
 
-def _rms(array: Array) -> float:
+def rms(array: Array) -> float:
     """The root mean square; infinity when a value is not finite."""
     found = float(np.sqrt(np.mean(np.square(array, dtype=np.float64))))
     return found if math.isfinite(found) else math.inf

@@ -96,23 +96,21 @@ class TrainingReference:
     def _models(self, begin: TrainingState, seed: int, precision: Any) -> Iterator[Any]:
         """The replayed models in training mode and in this state. At the end their weights are set to this state again.
 
-        precision: replay.precision.Precision of the frameworks that are compared.
+        precision: float64.precision.Precision of the frameworks that are compared.
         """
         from ..float64.parametrized import without_iterations
-        from ..float64.precision import FLOAT32
+        from ..float64.replaced import replaced
 
         models = self.state.replayed_models(begin.weights, seed, training=True)
-        models.precision = precision
         both = (models.float64_model, models.float32_model)
         for model in both:
             self.state.framework.disable_dropout(model)
             model.train()
-        with without_iterations(*both), _unfrozen(*both):
+        with replaced(models, precision=precision), without_iterations(*both), _unfrozen(*both):
             self._write(models, begin)
             try:
                 yield models
             finally:
-                models.precision = FLOAT32
                 for model in both:
                     self.state.write_weights(model, npz.OnDisk(Path(begin.weights)))
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any
 
 from ....replay.operation import Compute, Operation
 from .arithmetic import arithmetic
@@ -38,11 +37,10 @@ def rewrites(operations: Sequence[Operation]) -> Iterator[Rewrite]:
     with suppress(*UNEXPECTED):
         yield from list(pairing(operations))
     for (kind, says, _), sites in _sites(operations).items():
-        tried: set[frozenset[Operation]] = set()
         for chosen in choices(sites):
-            if frozenset(chosen) not in tried:
-                tried.add(frozenset(chosen))
-                yield Rewrite(kind, says, {operation: sites[operation] for operation in chosen})
+            yield Rewrite(
+                kind, says, {operation: compute for operation, compute in sites.items() if operation in chosen}
+            )
 
 
 def _sites(operations: Sequence[Operation]) -> dict[Key, dict[Operation, Compute]]:
@@ -60,17 +58,15 @@ def _sites(operations: Sequence[Operation]) -> dict[Key, dict[Operation, Compute
 
 def _listed(family: Family, operation: Operation) -> list[Change]:
     """The changes of a family; none for an operation that is called in a way that the family does not expect."""
-    try:
+    with suppress(*UNEXPECTED):
         return list(family(operation))
-    except UNEXPECTED:
-        return []
+    return []
 
 
-def choices(sites: Mapping[Operation, Any]) -> Iterator[Sequence[Operation]]:
+def choices(sites: Iterable[Operation]) -> Collection[frozenset[Operation]]:
     """The operations in which the same change is tried: all of them, those of each line, and each single one."""
-    yield tuple(sites)
-    by_line: dict[str, list[Operation]] = {}
+    by_line: dict[str, set[Operation]] = {}
     for operation in sites:
-        by_line.setdefault(operation.line, []).append(operation)
-    yield from by_line.values()
-    yield from ((operation,) for operation in sites)
+        by_line.setdefault(operation.line, set()).add(operation)
+    found = [sites, *by_line.values(), *([operation] for operation in sites)]
+    return dict.fromkeys(map(frozenset, found))
