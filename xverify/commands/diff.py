@@ -132,7 +132,7 @@ def compare(
             speed, reason = speeds[subject]
         else:
             speed, reason = _undecided(rows, (old, new), relative)
-            if subject not in compared and all(row.speed is not None and row.speed.counted for row in rows):
+            if subject not in compared and all(row.counted is not None for row in rows):
                 speed, reason = SpeedVerdict.BASELINE, None
         outputs, is_worse, known = _outputs(*rows)
         found.append(
@@ -142,7 +142,7 @@ def compare(
                 speed=speed,
                 reason=reason,
                 outputs=outputs,
-                verdicts=(_verdict(rows[0]), _verdict(rows[1])),
+                verdicts=(rows[0].outcome, rows[1].outcome),
                 errors=(_error(rows[0]), _error(rows[1])),
                 worse=is_worse or speed == SpeedVerdict.SLOWER,
                 decided=known and (not timed or speed in DECIDED or _untimed(rows)),
@@ -229,9 +229,7 @@ def _name(row: Row, result: Result) -> str:
 
 
 def _samples(row: Row) -> list[Sample]:
-    if row.speed is None or not row.speed.counted:
-        return []
-    return timing.clean(row.speed.samples)
+    return timing.clean(row.counted.samples) if row.counted is not None else []
 
 
 def _undecided(rows: tuple[Row, Row], results: tuple[Result, Result], relative: bool) -> tuple[str, str | None]:
@@ -242,7 +240,7 @@ def _undecided(rows: tuple[Row, Row], results: tuple[Result, Result], relative: 
         if not row.speed.counted:
             return SpeedVerdict.REFUSED, f"refused {when}: {row.speed.reason}"
         first = result.baseline(row)
-        if relative and (first.speed is None or not first.speed.counted):
+        if relative and first.counted is None:
             why = first.speed.reason if first.speed else first.reason
             return SpeedVerdict.REFUSED, f"the baseline {first.subject} has no speed that counts {when}: {why}"
     return "-", "one process run is too few for a verdict on speed: run both with --effort standard"
@@ -251,8 +249,7 @@ def _undecided(rows: tuple[Row, Row], results: tuple[Result, Result], relative: 
 def _outputs(old: Row, new: Row) -> tuple[str, bool, bool]:
     """(the verdicts on the outputs as text, whether the new one is worse, whether both are known)."""
     if old.error is None or new.error is None:
-        before, after = (row.error.verdict if row.error else row.status for row in (old, new))
-        return f"{before} → {after}", old.error is not None, False
+        return f"{old.outcome} → {new.outcome}", old.error is not None, False
     was, now = old.error.verdict, new.error.verdict
     says = "equal" if now <= Verdict.EQUAL else "warning" if now == Verdict.DRIFT else "different"
     worse = now > max(was, Verdict.EQUAL)  # IDENTICAL and EQUAL are as good as each other
@@ -267,10 +264,6 @@ def _untimed(rows: tuple[Row, Row]) -> bool:
 def _interval(change: timing.Estimate) -> tuple[float, float, float]:
     """The ratio of times and the two ends of its interval."""
     return math.exp(change.mean), math.exp(change.mean - change.half), math.exp(change.mean + change.half)
-
-
-def _verdict(row: Row) -> str:
-    return row.error.verdict if row.error else row.status
 
 
 def _error(row: Row) -> float | None:

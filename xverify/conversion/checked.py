@@ -100,7 +100,7 @@ def conclusion(result: Result, accept: str | None = None) -> str:
     rows = answers(result)
     found = [f"{row.error.verdict}{row.at_precision}" if row.error else row.status for row in rows]
     words = ", ".join(f"{row.framework} {each}" for row, each in zip(rows, found)) if len(rows) > 1 else str(found[0])
-    speeds = [_speed(row) for row in rows if row.speed is not None and row.speed.counted and row.speed.ratio]
+    speeds = [_speed(row) for row in rows if row.counted is not None and row.counted.ratio]
     if accept and result.verdict == Outcome.PASS:
         words += f", accepted by {accept}"
     return f"converted, checked: {words}" + "".join(f", {each}" for each in speeds)

@@ -101,7 +101,7 @@ def _of_row(key: tuple[str, str], old: Row | None, new: Row | None) -> Iterator[
 def _verdict(row: Row | None) -> str:
     if row is None:
         return "-"
-    return row.error.verdict.value if row.error is not None else "no verdict" if row.status == "ok" else row.status
+    return "no verdict" if row.outcome == "ok" else str(row.outcome)
 
 
 def _checks(row: Row) -> dict[str, str]:
@@ -109,15 +109,14 @@ def _checks(row: Row) -> dict[str, str]:
     training = row.training
     if training is None:
         return {}
-    found = {f"{check.name}, step {check.step}": check.verdict.value for check in training.checks}
+    found = {check.label: check.verdict.value for check in training.checks}
     if training.end_losses is not None:
         found["end losses"] = training.end_losses.verdict.value
     return found
 
 
 def _layers(row: Row) -> dict[str, str]:
-    layers = row.training.layers if row.training is not None else row.error.layers if row.error is not None else None
-    return {each.layer: each.verdict.value for each in layers.layers} if layers is not None else {}
+    return {each.layer: each.verdict.value for each in row.layers.layers} if row.layers is not None else {}
 
 
 def _outputs(row: Row) -> dict[str, str]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from ..results.records import Curve, LayerError, Layers, Result, Row, Sample
+from ..results.records import Curve, LayerError, Result, Row, Sample
 from ..results.verdicts import Verdict
 from ..verdict import limits
 from ..verdict.limits import OWN_EQUAL
@@ -164,13 +164,13 @@ def _mark(
 ) -> Mark:
     fps = _fps(row) or 0.0
     low, high = (fps if end is None or not math.isfinite(end) else end for end in _interval(row))
-    return Mark(across(fps), down(ratio), across(max(low, 0.0)), across(high), number, _verdict(row))
+    return Mark(across(fps), down(ratio), across(max(low, 0.0)), across(high), number, row.outcome)
 
 
 def _fps(row: Row) -> float | None:
     """Items per second; None when they do not count."""
-    counts = row.speed is not None and row.speed.counted and math.isfinite(row.speed.fps) and row.speed.fps > 0
-    return row.speed.fps if row.speed is not None and counts else None
+    fps = row.counted.fps if row.counted is not None else 0.0
+    return fps if math.isfinite(fps) and fps > 0 else None
 
 
 def _interval(row: Row) -> tuple[float | None, float | None]:
@@ -187,10 +187,6 @@ def _ratio(row: Row, modelled: bool) -> float | None:
     else:
         ratio = row.error.noise_ratio if modelled else row.error.float32_ratio
     return math.inf if ratio is not None and math.isnan(ratio) else ratio
-
-
-def _verdict(row: Row) -> str:
-    return row.error.verdict if row.error is not None else row.status
 
 
 # -- memory -----------------------------------------------------------------------------------------------------------
@@ -219,7 +215,7 @@ def _size(value: float | None) -> float:
 
 def strip(row: Row) -> Strip | None:
     """The layers of a row; None when none was compared."""
-    found = layers_of(row)
+    found = row.layers
     if found is None or not found.layers:
         return None
     bottom = 120.0
@@ -248,11 +244,6 @@ def strip(row: Row) -> Strip | None:
         bottom,
         len(found.layers),
     )
-
-
-def layers_of(row: Row) -> Layers | None:
-    """What a replay found about a row."""
-    return row.training.layers if row.training is not None else row.error.layers if row.error is not None else None
 
 
 def _worst(layer: LayerError) -> float:

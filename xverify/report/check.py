@@ -12,8 +12,9 @@ from ..results.figures import Figures
 from ..results.records import Result, Row
 from ..results.verdicts import Verdict
 from . import detection, layers, limits, numbers, quantisation
+from .cells import written
 from .notes import coverage, notes, speed_sentences, tally
-from .rows import DETECTION, RATIO, fitting, speed_columns, why_not_counted
+from .rows import DETECTION, RATIO, fitting, speed_columns, verdict, why_not_counted
 from .style import STYLES, coloured
 from .tables import Column
 from .terminal import speed_reason, tell
@@ -137,9 +138,7 @@ def _figure(name: str, best_is_large: bool, places: int | None) -> Column[Row]:
 
 def _ratio(row: Row) -> str:
     value = row.error.noise_ratio if row.error else None
-    if value is None:
-        return numbers.ABSENT
-    return numbers.layer_ratio(value)
+    return numbers.ABSENT if value is None else numbers.layer_ratio(value)
 
 
 def _nodes(row: Row) -> str:
@@ -155,13 +154,6 @@ def _precision(row: Row) -> str:
     return escape(row.precision.name) if row.precision is not None else numbers.ABSENT
 
 
-def _verdict(row: Row) -> str:
-    """The verdict, with the precision at which it holds when that is lower than float32."""
-    if row.error is None:
-        return coloured(row.status)
-    return coloured(row.error.verdict) + escape(row.at_precision)
-
-
 TITLES = {"sqnr": "SQNR dB", "max_abs": "max |Δ|", "kl": "KL", "top1": "top-1", "top5": "top-5"}
 assert set(TITLES) <= set(Figures.__dataclass_fields__)
 COLUMNS: tuple[Column[Row], ...] = (
@@ -169,7 +161,7 @@ COLUMNS: tuple[Column[Row], ...] = (
     Column("runtime", lambda row: escape(row.framework), left=True),
     Column("question", lambda row: escape(row.task), left=True),
     Column("precision", _precision, left=True),
-    Column("relative error", lambda row: numbers.error(row.error.rel_rms if row.error else None)),
+    Column("relative error", written("error.rel_rms", numbers.error)),
     Column("residual / noise floor", _ratio, short="× floor"),
     _figure("max_abs", best_is_large=False, places=None),
     _figure("sqnr", best_is_large=True, places=1),
@@ -178,8 +170,8 @@ COLUMNS: tuple[Column[Row], ...] = (
     _figure("top5", best_is_large=True, places=3),
     _figure("kl", best_is_large=False, places=None),
     Column("nodes", _nodes),
-    Column("verdict", _verdict, left=True),
-    Column(DETECTION, lambda row: numbers.limit(row.error.detection_limit if row.error else None), short="would show"),
+    Column("verdict", verdict, left=True),
+    Column(DETECTION, written("error.detection_limit", numbers.limit), short="would show"),
 )
 ALWAYS = ("file", "runtime", "question", "verdict")
 DISPENSABLE = (

@@ -11,7 +11,6 @@ from ..results.verdicts import Verdict
 from ..workload.asked import Asked
 from ..workload.declaration import declared
 from ..workload.options import CommonSettings, RunSettings, TrainingSettings
-from .charts import layers_of
 from .notes import few
 
 SHOWN = 8  # names in a sentence
@@ -48,7 +47,7 @@ def _of_row(row: Row) -> Iterator[str]:
         yield f"UNTESTED: {row.error.reason or 'nothing was compared that could have shown a fault'}"
     elif row.error.compared < row.error.expected:
         yield f"{row.error.expected - row.error.compared} of {row.error.expected} outputs were not compared"
-    found = layers_of(row)
+    found = row.layers
     for what, names in (
         (
             "layers that were not captured, so that each was checked together with the glue code",

@@ -206,7 +206,7 @@ def _card(result: Result, number: int, row: Row) -> Card:
 
 
 def _explained(number: int, row: Row, strip: charts.Strip) -> Explained:
-    found = charts.layers_of(row)
+    found = row.layers
     assert found is not None  # there is a strip
     said = ((each.index, each.name, found.describe(found.layers[each.index])) for each in strip.faults)
     return Explained(number, strip, tuple(said))

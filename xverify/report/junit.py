@@ -8,13 +8,23 @@ from typing import Literal
 from xml.etree import ElementTree as ET
 
 from ..errors import printable
-from ..results.records import Check, LayerError, Result, Row
+from ..results.records import Check, LayerError, Layers, Result, Row
 from ..results.verdicts import Outcome, Verdict
 from . import content
+from .cells import at
 from .text import one_line
 
 Ending = Literal["passed", "failure", "error", "skipped"]
 LONGEST_NAME = 200  # characters of the name of a case
+# Name of a figure of a row -> its path.
+FIGURES = {
+    "relative error": "error.rel_rms",
+    "residual / noise floor": "error.noise_ratio",
+    "detection limit": "error.detection_limit",
+    "fps": "counted.fps",
+    "time ratio": "counted.ratio",
+    "peak MiB": "memory.peak_rss_mib",
+}
 
 
 @dataclass(frozen=True)
@@ -81,20 +91,20 @@ def suite(result: Result) -> Suite:
 def _of_row(result: Result, row: Row) -> Iterator[Case]:
     """A case for a row, one for each of its checks, and one for each layer that differs."""
     group = f"{result.model}.{row.task}"
-    says = row.reason or (row.error.reason if row.error is not None else None) or ""
+    says = row.why or ""
     timed = row.speed.elapsed_seconds if row.speed is not None else None
-    ending = _ending(row.error.verdict, result.settings.strict) if row.error is not None else _of_status(row)
-    if row.error is not None and row.status != "ok" and ending != "failure":
-        ending = "error"  # it has a verdict, and did not run to its end
+    ending = _ending(row.error.verdict, result.settings.strict) if row.error is not None else "skipped"
+    if row.status != "ok" and ending != "failure":
+        ending = "error"  # it did not run to its end; it may have a verdict
     yield Case(row.subject, group, ending, content.verdict(row), says, timed, _figures(row))
     below = f"{group}.{row.subject}"
     for check in row.training.checks if row.training is not None else ():
         yield _of_check(check, below, result.settings.strict)
     if ending == "failure":
-        found = row.training.layers if row.training is not None else row.error.layers if row.error else None
-        for layer in found.layers if found is not None else ():
+        found = row.layers or Layers()
+        for layer in found.layers:
             if layer.verdict.fails:
-                yield _of_layer(layer, found.describe(layer) if found is not None else "", below)
+                yield _of_layer(layer, found.describe(layer), below)
 
 
 def _ending(verdict: Verdict, strict: bool) -> Ending:
@@ -103,15 +113,11 @@ def _ending(verdict: Verdict, strict: bool) -> Ending:
     return "skipped" if verdict == Verdict.UNTESTED else "passed"
 
 
-def _of_status(row: Row) -> Ending:
-    return "skipped" if row.status == "ok" else "error"
-
-
 def _of_check(check: Check, group: str, strict: bool) -> Case:
     named = bool(check.difference)  # a known difference of the framework is no fault
     figures = {} if check.ratio is None else {"ratio": repr(check.ratio)}
     return Case(
-        f"{check.name}, step {check.step}", group, _ending(check.verdict, strict and not named), check.verdict,
+        check.label, group, _ending(check.verdict, strict and not named), check.verdict,
         check.says or check.difference, None, figures,
     )  # fmt: skip
 
@@ -125,16 +131,7 @@ def _of_layer(layer: LayerError, says: str, group: str) -> Case:
 
 def _figures(row: Row) -> dict[str, str]:
     """The figures of a row that are known and count."""
-    error, speed = row.error, row.speed
-    found = {
-        "relative error": error.rel_rms if error is not None else None,
-        "residual / noise floor": error.noise_ratio if error is not None else None,
-        "detection limit": error.detection_limit if error is not None else None,
-        "fps": speed.fps if speed is not None and speed.counted else None,
-        "time ratio": speed.ratio if speed is not None and speed.counted else None,
-        "peak MiB": row.memory.peak_rss_mib,
-    }
-    return {name: repr(value) for name, value in found.items() if value is not None}
+    return {name: repr(value) for name, path in FIGURES.items() if (value := at(row, path)) is not None}
 
 
 # -- XML --------------------------------------------------------------------------------------------------------------

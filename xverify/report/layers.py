@@ -55,7 +55,7 @@ def render(row: Row, out: Console, only_faults: bool = False, reasons: bool = Tr
     only_faults: leave out the layers that are EQUAL.
     reasons: also say why a row that was trained is not EQUAL.
     """
-    layers = row.training.layers if row.training else row.error.layers if row.error else None
+    layers = row.layers
     reason = (row.error.reason if row.error and (reasons or row.training is None) else None) or ""
     reason, lines = _told_once(layers, reason) if layers is not None else (reason, [])
     out.print(f"\n[bold]{escape(row.subject)}[/], {escape(row.task)}: {_headline(row, reason)}")

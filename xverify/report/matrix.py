@@ -69,7 +69,6 @@ def _cells(result: Result, subject: str) -> Iterator[str]:
 
 def _ratio(result: Result, row: Row) -> str:
     """The time ratio of a row; "" where it does not count, and for the baseline."""
-    first = result.baseline(row)
-    if row is first or row.speed is None or first.speed is None or row.speed.ratio is None:
-        return ""
-    return numbers.decimals(row.speed.ratio, 2) if row.speed.counted and first.speed.counted else ""
+    speed = result.compared(row)
+    known = speed is not None and speed.ratio is not None and row is not result.baseline(row)
+    return numbers.decimals(speed.ratio, 2) if speed is not None and known else ""

@@ -8,10 +8,11 @@ from dataclasses import replace
 from rich.markup import escape
 from rich.table import Table
 
-from ..results.layers import OUTPUT, Layers
-from ..results.records import Error, Memory, Result, Row, Speed
+from ..results.layers import OUTPUT
+from ..results.records import Result, Row
 from ..results.verdicts import Verdict
 from . import numbers
+from .cells import written
 from .style import STYLES, coloured
 from .tables import Column, FirstThatFits, narrower, table
 
@@ -155,11 +156,6 @@ def _brief_rate(row: Row) -> str:
     return text if why_not_counted(row) is None else f"[strike]{text}[/]{MARK}"
 
 
-def _seconds(value: Callable[[Speed], float | None], write: Callable[[float | None], str]) -> Callable[[Row], str]:
-    """A cell with a duration of timed calls; a dash when the speed of the row does not count."""
-    return lambda row: write(value(row.speed) if row.speed and row.speed.counted else None)
-
-
 def _time_ratio(result: Result, brief: bool = False) -> Callable[[Row], str]:
     """A cell with the time ratio; a dash when the speed of the row, or that of the first row of its task, does not count.
 
@@ -167,8 +163,8 @@ def _time_ratio(result: Result, brief: bool = False) -> Callable[[Row], str]:
     """
 
     def cell(row: Row) -> str:
-        speed, first = row.speed, result.baseline(row).speed
-        if not speed or speed.ratio is None or not speed.counted or not (first and first.counted):
+        speed = result.compared(row)
+        if speed is None or speed.ratio is None:
             return numbers.ABSENT
         if brief or len(speed.launches) < 2 or row is result.baseline(row):
             return numbers.time_ratio(speed.ratio)
@@ -182,34 +178,19 @@ def _speed_verdict(row: Row) -> str:
     return f"[{STYLES.get(verdict, 'default')}]{verdict}[/]" if verdict else numbers.ABSENT
 
 
-def _error(value: Callable[[Error], float | None], write: Callable[[float | None], str]) -> Callable[[Row], str]:
-    return lambda row: write(value(row.error) if row.error else None)
-
-
 def _layers(row: Row) -> str:
     """The number of layers that differ, or else the number that were judged, and the number of all layers."""
     found = row.error.layers if row.error else None
     if found is None or not found.compared:
         return numbers.ABSENT
     differing = sum(layer.verdict == Verdict.DIFFERENT for layer in found.layers)
-    return (
-        f"[red]{differing} of {found.known} differ[/]"
-        if differing
-        else f"{found.compared - _vague(found)}/{found.known}"
-    )
+    vague = sum(not layer.layer.startswith(OUTPUT) for layer in found.untested)
+    return f"[red]{differing} of {found.known} differ[/]" if differing else f"{found.compared - vague}/{found.known}"
 
 
-def _vague(found: Layers) -> int:
-    """The number of layers that were compared and could not have shown a fault."""
-    return sum(not layer.layer.startswith(OUTPUT) for layer in found.untested)
-
-
-def _verdict(row: Row) -> str:
-    return coloured(row.error.verdict if row.error else row.status) + escape(row.at_precision)
-
-
-def _starting(value: Callable[[Speed], float | None]) -> Callable[[Row], str]:
-    return lambda row: numbers.significant(value(row.speed) if row.speed else None)
+def verdict(row: Row) -> str:
+    """The cell of the verdict, with the precision at which it holds when that is lower than float32."""
+    return coloured(row.outcome) + escape(row.at_precision)
 
 
 def _mean_over_process_runs(name: str) -> Callable[[Row], str]:
@@ -221,15 +202,11 @@ def _mean_over_process_runs(name: str) -> Callable[[Row], str]:
     return cell
 
 
-def _memory(value: Callable[[Memory], float | None]) -> Callable[[Row], str]:
-    return lambda row: numbers.whole(value(row.memory))
-
-
-def _beyond_import(value: Callable[[Memory], float | None]) -> Callable[[Row], str]:
+def _beyond_import(name: str) -> Callable[[Row], str]:
     """Memory minus the memory after importing the framework."""
 
     def cell(row: Row) -> str:
-        found, base = value(row.memory), row.memory.import_rss_mib
+        found, base = getattr(row.memory, name), row.memory.import_rss_mib
         return numbers.whole(None if found is None or base is None else found - base)
 
     return cell
@@ -239,19 +216,19 @@ COLUMNS: tuple[Column[Row], ...] = (
     Column("subject", lambda row: escape(row.subject), left=True),
     Column("task", lambda row: escape(row.task), left=True),
     Column(RATE, _rate, brief=_brief_rate),
-    Column("elapsed s", _seconds(lambda speed: speed.elapsed_seconds, numbers.figure)),
-    Column("s/batch", _seconds(lambda speed: speed.seconds_per_step, numbers.figure)),
+    Column("elapsed s", written("counted.elapsed_seconds", numbers.figure)),
+    Column("s/batch", written("counted.seconds_per_step", numbers.figure)),
     Column(RATIO, lambda row: numbers.ABSENT),  # made for each result, because it needs the first row
     Column("speed", _speed_verdict),
-    Column("relative error", _error(lambda error: error.rel_rms, numbers.error)),
-    Column("mean |Δ|", _error(lambda error: error.mean_abs, numbers.error)),
-    Column("max |Δ|", _error(lambda error: error.max_abs, numbers.error)),
-    Column(FLOAT32, _error(lambda error: error.float32_ratio, numbers.decimals), short="× float32's"),
-    Column(NOISE, _error(lambda error: error.noise_ratio, numbers.decimals), short="× floor"),
+    Column("relative error", written("error.rel_rms", numbers.error)),
+    Column("mean |Δ|", written("error.mean_abs", numbers.error)),
+    Column("max |Δ|", written("error.max_abs", numbers.error)),
+    Column(FLOAT32, written("error.float32_ratio", numbers.decimals), short="× float32's"),
+    Column(NOISE, written("error.noise_ratio", numbers.decimals), short="× floor"),
     Column("layers", _layers),
-    Column("verdict", _verdict, left=True),
-    Column(DETECTION, _error(lambda error: error.detection_limit, numbers.limit), short="would show"),
-    Column("peak MiB", _memory(lambda memory: memory.peak_rss_mib)),
+    Column("verdict", verdict, left=True),
+    Column(DETECTION, written("error.detection_limit", numbers.limit), short="would show"),
+    Column("peak MiB", written("memory.peak_rss_mib", numbers.whole)),
 )
 # The order in which columns are left out of a table that is too wide: those about errors last.
 DISPENSABLE = (
@@ -271,21 +248,21 @@ SUBJECT = Column[Row]("subject", lambda row: escape(row.subject), left=True)
 TIMES: tuple[Column[Row], ...] = (
     SUBJECT,
     Column("process runs", lambda row: str(len(row.speed.launches)) if row.speed else numbers.ABSENT),
-    Column("import s", _starting(lambda speed: speed.import_seconds)),
-    Column("build s", _starting(lambda speed: speed.build_seconds)),
-    Column("first step s", _starting(lambda speed: speed.first_step_seconds)),
-    Column("second step s", _starting(lambda speed: speed.second_step_seconds)),
-    Column("compile s", _starting(lambda speed: speed.compile_seconds)),
+    Column("import s", written("speed.import_seconds", numbers.significant)),
+    Column("build s", written("speed.build_seconds", numbers.significant)),
+    Column("first step s", written("speed.first_step_seconds", numbers.significant)),
+    Column("second step s", written("speed.second_step_seconds", numbers.significant)),
+    Column("compile s", written("speed.compile_seconds", numbers.significant)),
     Column("warm-up", _mean_over_process_runs("warmup_calls")),
-    Column("p99 s", _seconds(lambda speed: speed.p99_seconds, numbers.significant)),
+    Column("p99 s", written("counted.p99_seconds", numbers.significant)),
     Column("faults/call", _mean_over_process_runs("faults_per_call")),
 )
 DISPENSABLE_TIMES = ("compile s", "p99 s", "process runs")
 MEMORY: tuple[Column[Row], ...] = (
     SUBJECT,
-    Column("import", _memory(lambda memory: memory.import_rss_mib)),
-    Column("+ peak", _beyond_import(lambda memory: memory.peak_rss_mib)),
-    Column("+ average", _beyond_import(lambda memory: memory.average_rss_mib)),
-    Column("GPU peak", _memory(lambda memory: memory.gpu_peak_mib)),
-    Column("GPU process", _memory(lambda memory: memory.gpu_process_mib)),
+    Column("import", written("memory.import_rss_mib", numbers.whole)),
+    Column("+ peak", _beyond_import("peak_rss_mib")),
+    Column("+ average", _beyond_import("average_rss_mib")),
+    Column("GPU peak", written("memory.gpu_peak_mib", numbers.whole)),
+    Column("GPU process", written("memory.gpu_process_mib", numbers.whole)),
 )

@@ -167,7 +167,7 @@ def _first_broken(training: Training) -> Sentences:
     first = training.first
     if first is not None:
         ratio = "" if first.ratio is None else f": {numbers.check_ratio(first.ratio)} × its noise floor"
-        yield _style(first.verdict), f"{first.name}, step {first.step}: {first.says or first.verdict + ratio}"
+        yield _style(first.verdict), f"{first.label}: {first.says or first.verdict + ratio}"
 
 
 def _dropout(training: Training) -> Sentences:
@@ -175,7 +175,7 @@ def _dropout(training: Training) -> Sentences:
     wrong = (check for check in training.checks if check.name == "dropout" and check.verdict.fails)
     broken = next(wrong, None)
     if broken is not None and broken is not training.first:
-        yield _style(broken.verdict), f"dropout, step {broken.step}: {broken.says}"
+        yield _style(broken.verdict), f"{broken.label}: {broken.says}"
 
 
 def _curve(training: Training) -> Sentences:

@@ -107,7 +107,11 @@ def _table_row(
     shown = counting or timed
     doubted = next(iter(faulty or [row for _, row, speed in timed if not speed.counted]), None)
     errors = [row.error for row in rows if row.error is not None]
-    ratios = [speed.ratio for result, row, speed in shown if speed.ratio is not None and _baseline_counts(result, row)]
+    ratios = [
+        speed.ratio
+        for result, row, speed in shown
+        if speed.ratio is not None and result.baseline(row).counted is not None
+    ]
     return TableRow(
         subject=entry.subject,
         framework=entry.subject.partition(":")[0],
@@ -118,7 +122,7 @@ def _table_row(
         optimizer=part.optimizer,
         lr=part.lr,
         outcome=_outcome(rows),
-        reason=next(filter(None, map(_reason, rows)), None)
+        reason=next(filter(None, (row.why for row in rows)), None)
         or (failure if not rows else _doubt(doubted, bool(counting))),
         elapsed=tuple(speed.elapsed_seconds for _, _, speed in timed),
         seconds_per_step=_mean([speed.seconds_per_step for _, _, speed in shown]),
@@ -142,20 +146,11 @@ def _outcome(rows: Sequence[Row]) -> str:
     return failed or (Verdict.worst(verdicts) if verdicts else "failed")
 
 
-def _reason(row: Row) -> str | None:
-    return row.reason or (row.error.reason if row.error else None)
-
-
 def _doubt(doubted: Row | None, others_count: bool) -> str | None:
     """Why the speed of this row does not count. others_count: whether other repeats do, so that only this one is left out."""
     if doubted is None or doubted.speed is None:
         return None
     return ("a repeat is left out: " if others_count else "") + (doubted.speed.reason or "")
-
-
-def _baseline_counts(result: Result, row: Row) -> bool:
-    first = result.baseline(row).speed
-    return first is not None and first.counted
 
 
 def _mean(values: Sequence[float]) -> float | None:

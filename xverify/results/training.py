@@ -44,6 +44,11 @@ class Check:
         settle_verdict(self, Verdict)
 
     @property
+    def label(self) -> str:
+        """Its name and step."""
+        return f"{self.name}, step {self.step}"
+
+    @property
     def detection_limit(self) -> float | None:
         """The largest of the detection limits; None when none was measured."""
         return max(self.detection_limits.values(), default=None)

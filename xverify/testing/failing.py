@@ -87,18 +87,16 @@ def _not_covered(result: Result) -> Iterator[str]:
 
 def _row(row: Row) -> Iterator[str]:
     """The lines about one row."""
-    verdict = row.error.verdict if row.error is not None else "no verdict" if row.status == "ok" else row.status
-    yield f"  {row.subject}, {row.task}: {verdict}"
+    yield f"  {row.subject}, {row.task}: {'no verdict' if row.outcome == 'ok' else row.outcome}"
     yield from (f"    cause: {_shortened(cause)}" for cause in _causes(row))
     if row.error is None:
         return
     check = row.training.first if row.training is not None else None
     if check is not None:
         ratio = f": {check.ratio:.3g} x its noise floor" if check.ratio is not None else ""
-        yield f"    first wrong check: {check.name}, step {check.step}{ratio}"
-    found = row.training.layers if row.training is not None else row.error.layers
-    if found is not None and found.first is not None:
-        yield f"    first wrong layer: {_layer(found.first)}"
+        yield f"    first wrong check: {check.label}{ratio}"
+    if row.layers is not None and row.layers.first is not None:
+        yield f"    first wrong layer: {_layer(row.layers.first)}"
     if row.training is None:
         yield from _outputs(row.error)
 
@@ -106,7 +104,7 @@ def _row(row: Row) -> Iterator[str]:
 def _reason(row: Row) -> str:
     """Why a row is not EQUAL, in one line."""
     check = row.training.first if row.training is not None else None
-    said = row.reason or (row.error.reason if row.error is not None else None) or (check.says if check else "") or ""
+    said = row.why or (check.says if check else "") or ""
     return _shortened(said)
 
 
