@@ -40,6 +40,16 @@ def steps(most: float) -> list[float]:
     return [index * step for index in range(int(most / step) + 1)]
 
 
+def dot(x: float, y: float) -> str:
+    """The path of a dot."""
+    return f"M{x:.1f} {y:.1f}h0"
+
+
+def cross(x: float, y: float) -> str:
+    """The path of a cross."""
+    return f"M{x - 3:.1f} {y - 3:.1f}l6 6m0 -6l-6 6"
+
+
 def power_label(power: int) -> str:
     """The label of a power of ten."""
     return {-1: "0.1", 0: "1"}.get(power, f"10{str(power).translate(str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹'))}")

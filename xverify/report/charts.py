@@ -11,7 +11,7 @@ from ..results.verdicts import Verdict
 from ..verdict import limits
 from ..verdict.limits import OWN_EQUAL
 from . import numbers
-from .axes import LEFT, RIGHT, TOP, WIDTH, Tick, linear, logarithmic, power_label, steps
+from .axes import LEFT, RIGHT, TOP, WIDTH, Tick, cross, dot, linear, logarithmic, power_label, steps
 
 LOW, HIGH = 0.1, 1e6  # the ends of a logarithmic axis of residual / noise floor
 MOST_SAMPLES = 3000  # points of one row
@@ -255,8 +255,12 @@ def _worst(layer: LayerError) -> float:
 # -- samples ----------------------------------------------------------------------------------------------------------
 
 
-def samples(row: Row) -> Samples | None:
-    """The timed blocks of a row; None when there are none."""
+def samples(rows: Iterable[Row]) -> list[Samples]:
+    """The timed blocks of each row that has some."""
+    return [made for row in rows if (made := _samples(row)) is not None]
+
+
+def _samples(row: Row) -> Samples | None:
     found = [each for each in row.speed.samples if _is_known(each)] if row.speed is not None else []
     if not found:
         return None
@@ -271,9 +275,9 @@ def samples(row: Row) -> Samples | None:
     for index, each in enumerate(shown):
         x, y = across(index), down(min(each.seconds / each.calls, top))
         if each.dropped is None:
-            kept.append(f"M{x:.1f} {y:.1f}h0")
+            kept.append(dot(x, y))
         else:
-            dropped.append(f"M{x - 3:.1f} {y - 3:.1f}l6 6m0 -6l-6 6")
+            dropped.append(cross(x, y))
     says = f"{len(found)} blocks, {sum(each.dropped is not None for each in found)} of them in dropped rounds"
     ticks = tuple(Tick(down(value), _time(value, top)) for value in (0.0, top / 2, top))
     return Samples(row.subject, "".join(kept), "".join(dropped), ticks, bottom, says)

@@ -67,3 +67,8 @@ def verdict(row: Row) -> str:
     if row.error is not None:
         return f"{row.error.verdict}{row.at_precision}"
     return "no verdict" if row.status == "ok" else row.status
+
+
+def verdicts(result: Result, subject: str) -> str:
+    """The verdicts of a subject, one for each task."""
+    return ", ".join(dict.fromkeys(verdict(row) for row in result.rows if row.subject == subject))
