@@ -61,8 +61,8 @@ def changes(points: Sequence[Point]) -> Iterator[Found]:
     """All changes in the points of a series, which are in the order of time."""
     yield from _verdicts(points)
     yield from _levels(RATIO, [each for each in points if _has_interval(each)], _ratio)
-    yield from _levels(PEAK, [each for each in points if each.peak_rss_mib], _peak)
-    yield from _levels(PEAK_OF_DEVICE, [each for each in points if each.gpu_peak_mib], _peak_of_device)
+    yield from _levels(PEAK, [each for each in points if each.peak_rss_mib], _memory("peak_rss_mib"))
+    yield from _levels(PEAK_OF_DEVICE, [each for each in points if each.gpu_peak_mib], _memory("gpu_peak_mib"))
     yield from _levels(RHO, [each for each in points if each.rho is not None], _rho)
 
 
@@ -121,22 +121,16 @@ def _ratio(old: Point, new: Point) -> tuple[str, str, str, float] | None:
     return (WORSE if slower else BETTER), before, after, now / was
 
 
-def _peak(old: Point, new: Point) -> tuple[str, str, str, float] | None:
-    return _memory(old.peak_rss_mib or 0.0, new.peak_rss_mib or 0.0)
+def _memory(name: str) -> Compare:
+    """The comparison of a size. name: of its field."""
 
+    def compare(old: Point, new: Point) -> tuple[str, str, str, float] | None:
+        was, now = getattr(old, name), getattr(new, name)
+        if max(was, now) < MEMORY_FACTOR * min(was, now) or abs(now - was) < MEMORY_MIB:
+            return None
+        return (WORSE if now > was else BETTER), f"{numbers.whole(was)} MiB", f"{numbers.whole(now)} MiB", now / was
 
-def _peak_of_device(old: Point, new: Point) -> tuple[str, str, str, float] | None:
-    return _memory(old.gpu_peak_mib or 0.0, new.gpu_peak_mib or 0.0)
-
-
-def _memory(old: float, new: float) -> tuple[str, str, str, float] | None:
-    if max(old, new) < MEMORY_FACTOR * min(old, new) or abs(new - old) < MEMORY_MIB:
-        return None
-    return (WORSE if new > old else BETTER), _mib(old), _mib(new), new / old
-
-
-def _mib(value: float) -> str:
-    return f"{numbers.whole(value)} MiB"
+    return compare
 
 
 def _rho(old: Point, new: Point) -> tuple[str, str, str, float] | None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..report import numbers
-from ..report.axes import LEFT, RIGHT, TOP, WIDTH, Tick, linear, logarithmic, power_label
-from ..report.html import TONES
+from ..report.axes import LEFT, RIGHT, TOP, WIDTH, Tick, cross, dot, linear, logarithmic, power_label
+from ..report.html import tone
 from .changes import LIMITS, RATIO, VERDICT
 from .records import BETTER, WORSE, Point, Series, time_of
 from .words import moment
@@ -81,7 +81,8 @@ def chart(series: Series, points: Sequence[Point]) -> Chart:
     verdicts = _verdicts(drawn, across)
     panels: list[Panel] = []
     bottom = verdicts.bottom
-    for make in (_ratios, _residuals, _peaks, _peaks_of_device):
+    peaks = _memory("peak memory, MiB", "peak_rss_mib"), _memory("peak memory of the device, MiB", "gpu_peak_mib")
+    for make in (_ratios, _residuals, *peaks):
         panel = make(drawn, across, bottom + GAP)
         if panel is not None:
             panels.append(panel)
@@ -92,11 +93,6 @@ def chart(series: Series, points: Sequence[Point]) -> Chart:
     )
 
 
-def tone(outcome: str) -> str:
-    """The colour of a verdict or of a status."""
-    return TONES.get(outcome, "bad")
-
-
 def _verdicts(points: Sequence[Point], across: Places) -> Verdicts:
     paths: dict[str, list[str]] = {"good": [], "warn": [], "bad": []}
     top = TOP + 8
@@ -105,7 +101,7 @@ def _verdicts(points: Sequence[Point], across: Places) -> Verdicts:
         which = tone(judged)
         x, y = across(index), top + 12.0 * (2 - PLACES[which])
         shape = {
-            "good": f"M{x:.1f} {y:.1f}h0",
+            "good": dot(x, y),
             "warn": f"M{x:.1f} {y - 5:.1f}l5 9h-10Z",
             "bad": f"M{x - 4:.1f} {y - 4:.1f}h8l0 8h-8Z",
         }
@@ -135,8 +131,8 @@ def _ratios(points: Sequence[Point], across: Places, top: float) -> Panel | None
         for index, each, _ in known
         if each.compared and each.low is not None and each.high is not None
     )
-    dots = "".join(f"M{across(index):.1f} {down(ratio):.1f}h0" for index, each, ratio in known if each.compared)
-    crosses = "".join(_cross(across(index), down(ratio)) for index, each, ratio in known if not each.compared)
+    dots = _dots(((index, ratio) for index, each, ratio in known if each.compared), across, down)
+    crosses = "".join(cross(across(index), down(ratio)) for index, each, ratio in known if not each.compared)
     labels = tuple(Tick(down(value), numbers.significant(value)) for value in (low, (low + high) / 2, high))
     return Panel(f"{RATIO}: time / time of {beside}", top, top + HEIGHT, labels, (), whiskers, dots, crosses)
 
@@ -155,31 +151,27 @@ def _residuals(points: Sequence[Point], across: Places, top: float) -> Panel | N
     named = zip(("EQUAL", "DRIFT"), limits, strict=False)
     told = f", with the limits of {' and '.join(f'{name} ({limit:g})' for name, limit in named)}" if limits else ""
     bounds = tuple(Tick(down(limit), "") for limit in limits)
-    dots = "".join(f"M{across(index):.1f} {down(rho):.1f}h0" for index, rho in known)
+    dots = _dots(known, across, down)
     return Panel(f"residual / noise floor{told}", top, top + HEIGHT, labels, bounds, "", dots, "")
 
 
-def _peaks(points: Sequence[Point], across: Places, top: float) -> Panel | None:
-    return _memory("peak memory, MiB", [each.peak_rss_mib for each in points], across, top)
+def _memory(title: str, name: str) -> Callable[[Sequence[Point], Places, float], Panel | None]:
+    """The panel of a size. name: of its field."""
+
+    def panel(points: Sequence[Point], across: Places, top: float) -> Panel | None:
+        known = [(index, size) for index, each in enumerate(points) if (size := getattr(each, name))]
+        if not known:
+            return None
+        most = max(size for _, size in known)
+        down = linear(0.0, most * 1.08, top + HEIGHT, top)
+        labels = tuple(Tick(down(value), numbers.whole(value)) for value in (0.0, most / 2, most))
+        return Panel(title, top, top + HEIGHT, labels, (), "", _dots(known, across, down), "")
+
+    return panel
 
 
-def _peaks_of_device(points: Sequence[Point], across: Places, top: float) -> Panel | None:
-    return _memory("peak memory of the device, MiB", [each.gpu_peak_mib for each in points], across, top)
-
-
-def _memory(title: str, sizes: Sequence[float | None], across: Places, top: float) -> Panel | None:
-    known = [(index, size) for index, size in enumerate(sizes) if size]
-    if not known:
-        return None
-    most = max(size for _, size in known)
-    down = linear(0.0, most * 1.08, top + HEIGHT, top)
-    dots = "".join(f"M{across(index):.1f} {down(size):.1f}h0" for index, size in known)
-    labels = tuple(Tick(down(value), numbers.whole(value)) for value in (0.0, most / 2, most))
-    return Panel(title, top, top + HEIGHT, labels, (), "", dots, "")
-
-
-def _cross(x: float, y: float) -> str:
-    return f"M{x - 3:.1f} {y - 3:.1f}l6 6m0 -6l-6 6"
+def _dots(known: Iterable[tuple[int, float]], across: Places, down: Places) -> str:
+    return "".join(dot(across(index), down(value)) for index, value in known)
 
 
 def _clipped(place: Places, top: float, bottom: float) -> Places:

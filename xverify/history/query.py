@@ -17,7 +17,6 @@ from .tables import Connection
 MOST_PROBLEMS = 3  # files that cannot be read and are named
 MOST_ROWS = 1_000_000  # rows of an answer
 ORDER = (REGRESSED, IMPROVED, CHANGED, SAME)
-FIELDS = ", ".join("epoch_us(m.created)" if name == "created" else f"m.{name}" for name in Point._fields)
 CHANGE = ("measure", "effect", "created", "path", "newest", "before", "after", "factor", "reason")
 KEY = ", ".join(f's."{name}"' for name in Key._fields)
 
@@ -123,7 +122,7 @@ def _skipped(connection: Connection) -> Skipped:
 def points(connection: Connection, series: Sequence[int]) -> dict[int, list[Point]]:
     """Series -> all of its points in the order of time."""
     rows = connection.execute(
-        f"SELECT m.series, {FIELDS} FROM measurements m WHERE m.counted AND m.series IN (SELECT unnest(?::BIGINT[])) "
+        f"SELECT m.series, {tables.POINT} FROM measurements m WHERE m.counted AND m.series IN (SELECT unnest(?::BIGINT[])) "
         "ORDER BY m.series, m.created",
         [list(series)],
     ).fetchall()

@@ -139,16 +139,6 @@ class _Result(msgspec.Struct, frozen=True):
     receipts: dict[str, _Receipt] = {}
 
 
-class _Named(msgspec.Struct, frozen=True):
-    """The names that a result file has, when it cannot be read otherwise."""
-
-    schema_version: msgspec.Raw = msgspec.Raw()
-    model: msgspec.Raw = msgspec.Raw()
-    verdict: msgspec.Raw = msgspec.Raw()
-    rows: msgspec.Raw = msgspec.Raw()
-    reference: msgspec.Raw = msgspec.Raw()
-
-
 _DECODER = msgspec.json.Decoder(_Result)
 
 
@@ -184,12 +174,12 @@ def read(path: str | Path, modified: int) -> Entry:
 def _problem(content: bytes, error: msgspec.ValidationError) -> NotAResult | Unreadable:
     """Why a JSON file does not fit: it is another file, a result of another version, or a damaged one."""
     try:
-        named = msgspec.json.decode(content, type=_Named)
+        named = msgspec.json.decode(content, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return NotAResult()
-    if not all(bytes(getattr(named, name)) for name in NEEDED):
+    if not set(named) >= NEEDED:
         return NotAResult()
-    version = bytes(named.schema_version)
+    version = bytes(named["schema_version"])
     return Unreadable(_short(error)) if version == str(SCHEMA_VERSION).encode() else _other_version(version.decode())
 
 

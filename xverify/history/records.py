@@ -37,7 +37,7 @@ class Key(NamedTuple):
 
 
 class Measurement(NamedTuple):
-    """One row of a result, as the index keeps it.
+    """One row of a result, as the index keeps it. The fields between the first and the last are columns of ``measurements``.
 
     verdict: None when there is none; ``status`` then says why.
     rho, floor: the residual in noise floors, and which floor it is.
@@ -64,7 +64,7 @@ class Measurement(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A result file. created: microseconds since 1970."""
+    """A result file. The fields before the last are columns of ``results``. created: microseconds since 1970."""
 
     model: str
     tasks: str
@@ -163,11 +163,6 @@ class Series:
     def newly_worse(self) -> bool:
         """Whether the newest result is worse than those before it."""
         return any(change.newest and change.effect == WORSE for change in self.changes)
-
-    @property
-    def name(self) -> str:
-        """Model, task and subject."""
-        return f"{self.key.model}, {self.key.task}, {self.key.subject}"
 
 
 @dataclass(frozen=True)

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args, get_type_hints
+
+from .records import Entry, Key, Measurement, Point
 
 VERSION = 1  # of the tables, and of what is computed for them: an index of another version is made again
 TEXT, WHOLE, NUMBER, YES, TIME = "VARCHAR", "BIGINT", "DOUBLE", "BOOLEAN", "TIMESTAMP"
+KINDS = {str: TEXT, int: WHOLE, float: NUMBER, bool: YES}
+
+
+def _columns(record: type) -> dict[str, str]:
+    """Name -> type of the columns that hold the plain fields of a record."""
+    hints = {name: (get_args(hint) or (hint,))[0] for name, hint in get_type_hints(record).items()}
+    return {name: KINDS[kind] for name, kind in hints.items() if kind in KINDS}
+
+
 # Table -> name and type of its columns. A time is in UTC; it is given as microseconds since 1970.
 TABLES: Mapping[str, Mapping[str, str]] = {
     "about": {"name": TEXT, "value": TEXT},
     "files": {"file": WHOLE, "path": TEXT, "size": WHOLE, "modified": WHOLE, "kind": TEXT, "problem": TEXT},
-    "results": {
-        **{"file": WHOLE, "model": TEXT, "tasks": TEXT, "verdict": TEXT, "created": TIME, "xverify": TEXT},
-        **{"complete": YES, "cpu": TEXT, "cores": WHOLE, "system": TEXT, "python": TEXT},
-    },
-    "series": {
-        **{"series": WHOLE, "model": TEXT, "task": TEXT, "subject": TEXT, "batch": WHOLE, "threads": WHOLE},
-        **{"device": TEXT, "precision": TEXT, "settings": TEXT, "cpu": TEXT, "cores": WHOLE},
-    },
+    "results": {"file": WHOLE, **_columns(Entry), "created": TIME},
+    "series": {"series": WHOLE, **_columns(Key)},
     "measurements": {
-        **{"series": WHOLE, "file": WHOLE, "created": TIME, "counted": YES, "status": TEXT, "verdict": TEXT},
-        **{"reason": TEXT, "rho": NUMBER, "floor": TEXT, "ratio": NUMBER, "low": NUMBER, "high": NUMBER},
-        **{"compared": YES, "baseline": TEXT, "fps": NUMBER, "peak_rss_mib": NUMBER, "gpu_peak_mib": NUMBER},
+        **{"series": WHOLE, "file": WHOLE, "created": TIME, "counted": YES},
+        **_columns(Measurement),
         **{"conditions": WHOLE},
     },
     "conditions": {"conditions": WHOLE, "name": TEXT, "value": TEXT},
@@ -31,6 +35,8 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         **{"before": TEXT, "after": TEXT, "factor": NUMBER, "reason": TEXT, "meanwhile": TEXT},
     },
 }
+# The fields of a point, as they are asked for from ``measurements m``.
+POINT = ", ".join("epoch_us(m.created)" if name == "created" else f"m.{name}" for name in Point._fields)
 RESULT, OTHER, UNREADABLE = "result", "other", "unreadable"  # the kinds of files
 
 Connection = Any  # of DuckDB, which is optional

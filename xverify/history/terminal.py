@@ -60,8 +60,7 @@ def _section(standing: str, series: tuple[Series, ...], out: Console, everything
 
 def _change(change: Change, out: Console) -> None:
     colour = COLOURS.get(change.effect, "default")
-    newest = ", the newest result" if change.newest else ""
-    place = f"{words.moment(change.created)}{newest}, {one_line(change.path, words.LONGEST_NAME)}"
+    place = f"{words.when(change)}, {one_line(change.path, words.LONGEST_NAME)}"
     tell(out, f"  [{colour}]{escape(words.what(change))}[/] [dim]({escape(place)})[/]")
     for remark in words.remarks(change):
         tell(out, f"    {escape(remark)}")

@@ -16,7 +16,7 @@ from ..version import __version__
 from . import reading, tables
 from .changes import VERDICT, Found, changes, differing
 from .files import Files
-from .records import Measurement, Point
+from .records import Point
 from .tables import Connection, insert
 
 LONG = 500  # files; reading fewer takes no time worth telling
@@ -169,28 +169,14 @@ def _read(rows: _Rows, number: int, path: str, files: Files) -> None:
     rows.add("files", (number, path, size, modified, kind, problem))
     if kind != tables.RESULT:
         return
-    created = entry.created
-    rows.add(
-        "results",
-        (
-            *(number, entry.model, entry.tasks, entry.verdict, created, entry.xverify, entry.complete, entry.cpu),
-            *(entry.cores, entry.system, entry.python),
-        ),
-    )
+    rows.add("results", (number, *entry[:-1]))
     taken: set[int] = set()
     for each in entry.measurements:
         series = rows.number("series", each.key, [each.key])
         if series not in taken:  # a subject that was named twice counts once
             taken.add(series)
-            rows.add("measurements", _measurement(series, number, created, each, rows))
-
-
-def _measurement(series: int, file: int, created: int, of: Measurement, rows: _Rows) -> Sequence[Any]:
-    conditions = rows.number("conditions", of.conditions, of.conditions)
-    return (
-        *(series, file, created, True, of.status, of.verdict, of.reason, of.rho, of.floor, of.ratio, of.low, of.high),
-        *(of.compared, of.baseline, of.fps, of.peak_rss_mib, of.gpu_peak_mib, conditions),
-    )
+            conditions = rows.number("conditions", each.conditions, each.conditions)
+            rows.add("measurements", (series, number, entry.created, True, *each[1:-1], conditions))
 
 
 # -- comparing --------------------------------------------------------------------------------------------------------
@@ -201,9 +187,8 @@ def _compare(connection: Connection) -> None:
     among = "series IN (SELECT series FROM again)"
     connection.execute(f"DELETE FROM changes WHERE {among}")
     connection.execute(f"UPDATE measurements SET counted = true WHERE NOT counted AND {among}")
-    fields = ", ".join("epoch_us(m.created)" if name == "created" else f"m.{name}" for name in Point._fields)
     connection.execute(
-        f"SELECT m.series, {fields} FROM measurements m JOIN files f USING (file) WHERE m.{among} "
+        f"SELECT m.series, {tables.POINT} FROM measurements m JOIN files f USING (file) WHERE m.{among} "
         "ORDER BY m.series, m.created, f.modified, m.file"
     )
     copies: list[tuple[int, int]] = []

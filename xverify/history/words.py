@@ -23,7 +23,6 @@ HEADINGS = {
     CHANGED: "Other changes",
     SAME: "Without a change",
 }
-EFFECTS = {WORSE: "worse", BETTER: "better"}
 
 
 def name(series: Series) -> str:
@@ -53,8 +52,8 @@ def _settings(text: str) -> Iterator[str]:
 
 def _value(value: object) -> str:
     if isinstance(value, dict):
-        named = [str(value[each]) for each in ("name",) if each in value]
-        return " ".join([*named, *(f"{key} {_value(item)}" for key, item in value.items() if key != "name")])
+        name = [str(value["name"])] if "name" in value else []
+        return " ".join([*name, *(f"{key} {_value(item)}" for key, item in value.items() if key != "name")])
     if isinstance(value, list):
         return ",".join(map(_value, value))
     return f"{value:g}" if isinstance(value, float) else str(value)
@@ -65,14 +64,18 @@ def moment(time: datetime.datetime) -> str:
     return time.isoformat(sep=" ", timespec="minutes")
 
 
+def when(change: Change) -> str:
+    """The time of a change, and whether it is that of the newest result."""
+    return moment(change.created) + (", the newest result" if change.newest else "")
+
+
 def what(change: Change) -> str:
     """What changed, with both values and by how much."""
-    text = f"{change.measure} {change.before} → {change.after}"
-    return f"{text}{_by(change)}" if change.factor is not None else text
+    return f"{change.measure} {change.before} → {change.after}{_by(change)}"
 
 
 def _by(change: Change) -> str:
-    if change.factor is None or change.effect not in EFFECTS:
+    if change.factor is None or change.effect not in (WORSE, BETTER):
         return ""
     share = abs(change.factor - 1)
     size = f"{share:.0%}" if share < 10 else f"{numbers.figure(change.factor)} times"
@@ -80,10 +83,10 @@ def _by(change: Change) -> str:
     return f", {size} {words[change.effect == BETTER]}"
 
 
-def meanwhile(change: Change) -> str:
-    """The versions and digests that changed at the same time; "" when none did."""
+def _meanwhile(change: Change) -> str:
+    """The versions and digests that changed at the same time."""
     if not change.meanwhile:
-        return ""
+        return "no version or digest in the results changed at the same time"
     shown = ", ".join(one_line(each, 160) for each in change.meanwhile[:MOST_MEANWHILE])
     more = len(change.meanwhile) - MOST_MEANWHILE
     return f"changed at the same time: {shown}{f' and {more} more' if more > 0 else ''}"
@@ -93,10 +96,7 @@ def remarks(change: Change) -> Iterator[str]:
     """The reason of a verdict, and what changed at the same time."""
     if change.measure == VERDICT and change.reason and change.effect != BETTER:
         yield f"reason: {one_line(change.reason, 400)}"
-    if change.meanwhile:
-        yield meanwhile(change)
-    else:
-        yield "no version or digest in the results changed at the same time"
+    yield _meanwhile(change)
 
 
 def outcome(found: History) -> Outcome:
