@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
 
 class Installable(Protocol):
@@ -30,11 +30,23 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def describe() -> dict[str, Any]:  # Any: JSON values of several types
-    """Processor, cores, memory and system of this machine, as JSON values for the result file."""
+class Described(TypedDict):
+    """The fields of ``results.records.Host``."""
+
+    cpu: str
+    cores: int
+    memory_gib: float
+    system: str
+    python: str
+    load: tuple[float, ...] | None
+    name: str
+
+
+def describe() -> Described:
+    """Processor, cores, memory and system of this machine, for the result file."""
     import psutil  # only this function needs it
 
-    load = [round(value, 2) for value in os.getloadavg()] if hasattr(os, "getloadavg") else None
+    load = tuple(round(value, 2) for value in os.getloadavg()) if hasattr(os, "getloadavg") else None
     return {
         "cpu": _cpu(),
         "cores": cores(),

@@ -150,9 +150,7 @@ def add(parser: Parser, options: Iterable[Option]) -> None:
         vars(action)["option"] = option  # the shell completion reads its choices
 
 
-def values(
-    args: argparse.Namespace, options: Sequence[Option]
-) -> dict[str, Any]:  # each value has the type of its option
+def values(args: argparse.Namespace, options: Sequence[Option]) -> dict[str, Any]:  # Any: the type of its option
     """Return name -> value of each option, after checking the values. Raises UsageError."""
     found = {option.name: getattr(args, option.name) for option in options}
     for option in options:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import TypedDict
 
 from .. import host
 from ..environments import store as environments
@@ -17,7 +17,36 @@ HELP = "list the models, the frameworks and their modes, and which can run here"
 GROUP = "models, weights, environments"
 EXAMPLE = "examples:\n  xverify list\n  xverify list --json\n  xverify list --markdown"
 EXIT_CODES = {0: "done", 2: "a wrong command line, or a model folder that cannot be read"}
-Values = dict[str, Any]  # what becomes JSON
+
+
+class ModelEntry(TypedDict, total=False):
+    """A model. refused: subject -> why it cannot run this model; absent when the model files were not read."""
+
+    name: str
+    description: str
+    task: str
+    batch: int
+    inputs: dict[str, list[int | str]]
+    outputs: dict[str, list[int | str]]
+    frameworks: list[str]
+    refused: dict[str, str]
+
+
+class FrameworkEntry(TypedDict):
+    """A framework. missing: the packages that it lacks here."""
+
+    name: str
+    subjects: list[str]
+    version: str | None
+    installed: bool
+    missing: list[str]
+
+
+class Catalogue(TypedDict):
+    """What the command lists, and prints as JSON."""
+
+    models: list[ModelEntry]
+    frameworks: list[FrameworkEntry]
 
 
 def add_arguments(parser: Parser) -> None:
@@ -26,7 +55,7 @@ def add_arguments(parser: Parser) -> None:
     formats.add_argument("--markdown", action="store_true", help="print which framework runs which model, in Markdown")
 
 
-def catalogue(refusals: bool = True) -> Values:
+def catalogue(refusals: bool = True) -> Catalogue:
     """Models, frameworks and subjects as JSON values. No framework is imported.
 
     refusals: whether to read every model file, to find the modes that cannot run it; when False, "refused" is left out.
@@ -61,7 +90,7 @@ def _refused(folder: ModelFolder, adapters: Iterable[type[Framework]]) -> dict[s
     }
 
 
-def _framework(adapter: type[Framework]) -> Values:
+def _framework(adapter: type[Framework]) -> FrameworkEntry:
     version = _version(adapter)
     return {
         "name": adapter.name,
@@ -80,7 +109,7 @@ def _version(adapter: type[Framework]) -> str | None:
     return None if host.missing(adapter) else host.version(adapter)
 
 
-def markdown(found: Values) -> str:
+def markdown(found: Catalogue) -> str:
     """A table of models and frameworks, with notes on the modes that cannot run.
 
     A cell has a tick when the framework can run the model, a cross when it cannot, and a dash when the model has no file for it.
@@ -97,7 +126,7 @@ def markdown(found: Values) -> str:
     return "\n".join([*lines, "", *(f"{number}. {note}" for note, number in notes.items())])
 
 
-def _cell(model: Values, framework: Values, notes: dict[str, int]) -> str:
+def _cell(model: ModelEntry, framework: FrameworkEntry, notes: dict[str, int]) -> str:
     """One cell of the table. notes: text of every note so far -> its number; the notes of this cell are added."""
     if framework["name"] not in model["frameworks"]:
         return "–"
@@ -114,15 +143,14 @@ def main(args: argparse.Namespace) -> int:
     found = catalogue(refusals=args.json or args.markdown)
     if args.json:
         print(json.dumps(found, indent=1))
-        return 0
-    if args.markdown:
+    elif args.markdown:
         print(markdown(found))
-        return 0
-    _print(found)
+    else:
+        _print(found)
     return 0
 
 
-def _print(found: Values) -> None:
+def _print(found: Catalogue) -> None:
     from rich.markup import escape
 
     from ..report import tables  # imported here, because JSON needs no tables
@@ -145,7 +173,7 @@ def _print(found: Values) -> None:
     for framework in found["frameworks"]:
         subjects.add_row(
             f"[bold]{framework['name']}[/]",
-            escape(framework["version"]) if framework["installed"] else "[red]not installed[/]",
+            escape(framework["version"]) if framework["version"] else "[red]not installed[/]",
             ", ".join(framework["subjects"]),
         )
     out = console()

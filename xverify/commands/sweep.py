@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from ..report.options import Page, Tables
@@ -118,9 +118,7 @@ def _cells(args: argparse.Namespace) -> list[Cell]:
     from ..sweep import matrix
 
     asked = _arguments.values(args, OPTIONS)
-    given: dict[str, Any] = {
-        each.name: asked[each.name] for each in RUN if each.name not in AXES and asked[each.name] != each.default
-    }
+    given = {each.name: asked[each.name] for each in RUN if each.name not in AXES and asked[each.name] != each.default}
     if args.subjects is not None:
         given[SUBJECTS.name] = tuple(args.subjects)
     axes = {name: asked[name] for name in AXES if asked[name]}

@@ -36,6 +36,7 @@ LONGEST_VALUE = 200  # characters of a value of an environment
 MOST_VALUES = 60  # of an environment
 COMPARED = (SpeedVerdict.FASTER, SpeedVerdict.SAME, SpeedVerdict.SLOWER, SpeedVerdict.AMBIGUOUS)
 LAST = 253_402_300_799_000_000  # microseconds from 1970 to the last second of the year 9999
+Values = dict[str, Any]  # any JSON values: a later version, or a framework, may add some of another kind
 RENAMED = {old: new for new, old in EARLIER_NAMES.items()}
 
 
@@ -90,7 +91,7 @@ class _Row(msgspec.Struct, frozen=True):
     error: _Error | None = None
     speed: _Speed | None = None
     memory: _Memory | None = None
-    environment: dict[str, Any] | None = None
+    environment: Values | None = None
     training: _Training | None = None
     precision: _Precision | None = None
 
@@ -101,7 +102,7 @@ class _Digest(msgspec.Struct, frozen=True):
 
 class _Reference(msgspec.Struct, frozen=True):
     framework: str = ""
-    environment: dict[str, Any] | None = None
+    environment: Values | None = None
 
 
 class _Host(msgspec.Struct, frozen=True):
@@ -114,7 +115,7 @@ class _Host(msgspec.Struct, frozen=True):
 class _Receipt(msgspec.Struct, frozen=True):
     """What one task was measured with."""
 
-    settings: dict[str, Any] = {}
+    settings: Values = {}
     weights: _Digest = _Digest()
     inputs: _Digest = _Digest()
     reference: _Reference = _Reference()
@@ -132,7 +133,7 @@ class _Result(msgspec.Struct, frozen=True):
     tasks: list[str] = []
     complete: bool = True
     host: _Host = _Host()
-    settings: dict[str, Any] = {}
+    settings: Values = {}
     weights: _Digest = _Digest()
     inputs: _Digest = _Digest()
     reference: _Reference | None = None
@@ -303,13 +304,13 @@ def _written(settings: Mapping[str, Any]) -> str:
 
 
 @cache
-def _defaults() -> dict[str, Any]:
+def _defaults() -> Values:
     options = (*declared(CommonSettings), *declared(TrainingSettings))
     return {option.name: plain(option.default) for option in options}
 
 
 @cache
-def _optimizer() -> dict[str, Any]:
+def _optimizer() -> Values:
     return {**plain(asdict(Optimizer())), "name": None}  # its name is always shown
 
 

@@ -41,7 +41,7 @@ def as_json(found: History, everything: bool = False) -> str:
     return json.dumps(plain(values), indent=1) + "\n"
 
 
-def _series(of: Series) -> dict[str, Any]:  # Any: JSON values
+def _series(of: Series) -> dict[str, object]:
     return {
         **of.key._asdict(),
         "settings": json.loads(of.key.settings),
@@ -55,7 +55,7 @@ def _series(of: Series) -> dict[str, Any]:  # Any: JSON values
     }
 
 
-def _change(of: Change) -> dict[str, Any]:  # Any: JSON values
+def _change(of: Change) -> dict[str, object]:
     return {name: getattr(of, name) for name in OF_CHANGE} | {"created": _time(of.created)}
 
 
@@ -68,9 +68,9 @@ def as_csv(found: History, everything: bool = False) -> str:
     return written(HEAD, _rows(found, everything))
 
 
-def _rows(found: History, everything: bool) -> Iterator[list[Value]]:
+def _rows(found: History, everything: bool) -> Iterator[list[object]]:
     for each in found.series:
-        start: list[Value] = [*each.key, each.count, each.standing, each.newly_worse]
+        start = [*each.key, each.count, each.standing, each.newly_worse]
         for change in each.changes:
             values = {**_change(change), "meanwhile": "; ".join(change.meanwhile)}
             yield [*start, *values.values()]

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -108,14 +108,14 @@ class Keeper:
             raise
         self.complete = True
 
-    def _noted(self, result: Result) -> dict[str, Any]:
+    def _noted(self, result: Result) -> dict[str, object]:
         """The content of receipt.json, with a digest over all the rest of it."""
         assert self.folder is not None
         first = self.requests[0]
         settings = replace(self.settings, batch=first.batch, threads=first.threads)
         model = f"{FILES}/{self.folder.path.relative_to(common_root(self.folder)).as_posix()}"
         python = {name: path for each in self.requests for name, path in each.python.items()}
-        noted = {
+        noted: dict[str, object] = {
             "receipt_version": VERSION,
             "xverify": __version__,
             "created": result.created,
@@ -141,7 +141,7 @@ def common_root(folder: ModelFolder) -> Path:
     return Path(os.path.commonpath([folder.path.parent, folder.code.parent]))
 
 
-def own_digest(noted: dict[str, Any]) -> str:
+def own_digest(noted: Mapping[str, object]) -> str:
     """The digest of the content of receipt.json, without that digest itself."""
     rest = {name: value for name, value in noted.items() if name != "digest"}
     return f"sha256:{hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()}"

@@ -17,6 +17,7 @@ from .keeping import own_digest
 from .records import FILES, INPUTS, RECEIPT, RESULT, VERSION, WEIGHTS, Kept, KeptTask
 
 LARGEST = 2**26  # bytes of receipt.json
+Settings = dict[str, Any]  # name of a setting -> value; Any: each has the type of its option
 
 
 class _Task(msgspec.Struct):
@@ -27,7 +28,7 @@ class _Noted(msgspec.Struct):
     """The content of receipt.json, as ``keeping`` writes it."""
 
     model: str
-    settings: dict[str, Any]
+    settings: Settings
     tasks: dict[str, _Task]
     packages: dict[str, dict[str, str]]
     adapters: dict[str, str]
@@ -71,7 +72,7 @@ def read(place: Path) -> Kept:
     )
 
 
-def _decoded(place: Path) -> dict[str, Any]:
+def _decoded(place: Path) -> dict[str, object]:
     """The content of receipt.json. Raises UsageError."""
     path = place / RECEIPT
     if not place.is_dir():
@@ -97,7 +98,7 @@ def _decoded(place: Path) -> dict[str, Any]:
     return values
 
 
-def _changed(place: Path, values: dict[str, Any], files: Mapping[str, str]) -> Iterator[str]:
+def _changed(place: Path, values: Mapping[str, object], files: Mapping[str, str]) -> Iterator[str]:
     """A sentence about each file that is not as it was written."""
     digest = own_digest(values)
     if digest != values.get("digest"):
@@ -132,11 +133,11 @@ def _file(place: Path, task: str, name: str) -> Path | None:
     return path if path.is_file() else None
 
 
-def _settings(place: Path, values: dict[str, Any]) -> RunSettings:
+def _settings(place: Path, values: Mapping[str, Any]) -> RunSettings:
     """The settings of the run. Raises UsageError for one that this version does not know."""
     known = {each.name for each in fields(RunSettings)}
     strange = [name for name in values if name not in known]
     if strange:
         raise UsageError(f"{place / RECEIPT} has the setting {strange[0]!r}, which this xverify does not know")
-    given: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    given: Settings = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     return RunSettings(**given)

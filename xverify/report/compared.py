@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, cast
 
 from rich.console import Console
 from rich.markup import escape
@@ -150,9 +149,9 @@ def as_csv(found: Comparisons) -> str:
     )
 
 
-def as_json(found: Comparisons) -> dict[str, Any]:  # Any: JSON values
+def as_json(found: Comparisons) -> dict[str, object]:
     """The comparison as JSON values."""
-    return cast("dict[str, Any]", plain({"outcome": WORDS[found.outcome], **asdict(found)}))
+    return {"outcome": WORDS[found.outcome], **plain(asdict(found))}
 
 
 def _counted(each: Comparison) -> tuple[float, float, float] | None:

@@ -78,7 +78,7 @@ def values(results: Iterable[Result]) -> Iterator[list[Value]]:
             yield [at(sources, path) for path in COLUMNS.values()]
 
 
-def written(head: Iterable[str], rows: Iterable[Iterable[Value]]) -> str:
+def written(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
     """A table as CSV. A text that a spreadsheet would compute as a formula begins with an apostrophe."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
@@ -87,7 +87,7 @@ def written(head: Iterable[str], rows: Iterable[Iterable[Value]]) -> str:
     return file.getvalue()
 
 
-def _cell(value: Value) -> Value:
+def _cell(value: object) -> object:
     if not isinstance(value, str):
         return value
     text = printable(" ".join(str.__str__(value).split()))[:LONGEST]

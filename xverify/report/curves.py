@@ -193,7 +193,7 @@ def _draw_reference(upper: Axes, lower: Axes, shared: Curve) -> None:
 def _draw_subjects(upper: Axes, lower: Axes, curves: Mapping[str, Curve]) -> None:
     for index, (subject, curve) in enumerate(curves.items()):
         losses = np.array(curve.losses, float)
-        style: dict[str, Any] = {  # the keywords of matplotlib have different types
+        style: dict[str, Any] = {  # Any: each keyword of matplotlib has a type of its own
             "color": f"C{index % 10}", "linestyle": DASHES[index % len(DASHES)], "marker": ".", "markersize": 3,
         }  # fmt: skip
         upper.plot(np.arange(len(losses)), losses, label=_label(subject, curve), **style)

@@ -10,7 +10,8 @@ from typing import Any
 
 from ..workload.request import Request
 
-Environment = dict[str, Any]  # versions and settings of a framework, by name; every framework describes itself
+# Versions and settings of a framework, by name. Any: every framework describes itself, with any JSON values.
+Environment = dict[str, Any]
 
 
 @dataclass(frozen=True)

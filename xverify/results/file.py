@@ -121,7 +121,7 @@ def _prepared(value: Any, kind: Any, name: str = "") -> Any:  # Any: JSON values
 
 
 @cache
-def _field_types(record: type) -> dict[str, Any]:  # Any: type annotations
+def _field_types(record: type) -> dict[str, object]:
     """Name of each field of a record -> its type."""
     hints = get_type_hints(record)
     return {each.name: hints[each.name] for each in fields(record)}

@@ -270,9 +270,9 @@ class Result(Shown):
         """The speed of a row whose time ratio counts: neither its own speed nor that of its baseline was refused."""
         return row.counted if self.baseline(row).counted is not None else None
 
-    def to_dict(self) -> dict[str, Any]:  # Any: JSON values
+    def to_dict(self) -> dict[str, object]:
         """JSON values, as a result file has them: see ``plain``."""
-        return cast("dict[str, Any]", plain(asdict(self)))
+        return cast("dict[str, object]", plain(asdict(self)))
 
 
 def overall(rows: Iterable[Row], strict: bool = False) -> Outcome:

@@ -12,7 +12,7 @@ from .records import EARLIER_NAMES, SCHEMA_VERSION, Result
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 TITLE = "Result file of xverify"
-SCHEMA = dict[str, Any]  # Any: JSON values
+SCHEMA = dict[str, Any]  # Any: any JSON values, which are changed in place
 
 
 def schema() -> SCHEMA:

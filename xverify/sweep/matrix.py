@@ -25,7 +25,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, cast
 
 from ..errors import UsageError, first_line, nearest
 from ..workload.declaration import declared
@@ -38,12 +38,20 @@ else:
 
 LARGEST = 2**20  # bytes of the file
 MOST_CELLS = 100_000
-TABLES = ("matrix", "settings", "include", "exclude")
 MODEL, SUBJECTS = "model", "subjects"
 OF_RUN = {each.name: each for each in declared(RunSettings)}
 OF_CELL = (MODEL, SUBJECTS, *OF_RUN)
 LISTS = (SUBJECTS, "pin")  # settings whose single value is a list
-Values = dict[str, Any]  # name of a setting, "model" or "subjects" -> value
+Values = dict[str, Any]  # name of a setting, "model" or "subjects" -> value; Any: each has the type of its option
+
+
+class Tables(TypedDict, total=False):
+    """The tables of a file."""
+
+    matrix: Values
+    settings: Values
+    include: list[Values]
+    exclude: list[Values]
 
 
 @dataclass(frozen=True)
@@ -170,29 +178,30 @@ def _matches(values: Values, table: Mapping[str, Sequence[Any]]) -> bool:
 # -- values of the file -----------------------------------------------------------------------------------------------
 
 
-def _tables(path: Path) -> dict[str, Any]:  # Any: values of TOML
+def _tables(path: Path) -> Tables:
     try:
         with path.open("rb") as file:
             content = file.read(LARGEST + 1)
         if len(content) > LARGEST:
             raise UsageError(f"{path} is larger than {LARGEST >> 20} MiB: it is no file of a sweep")
-        tables: dict[str, Any] = tomllib.loads(content.decode("utf-8"))
+        tables = tomllib.loads(content.decode("utf-8"))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from None
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
         raise UsageError(f"{path}: {first_line(error)}") from None
+    known = Tables.__annotations__
     for name in tables:
-        if name not in TABLES:
-            raise UsageError(f"{path}: unknown table {name!r}{nearest(name, TABLES)} Known: {', '.join(TABLES)}")
+        if name not in known:
+            raise UsageError(f"{path}: unknown table {name!r}{nearest(name, known)} Known: {', '.join(known)}")
     for name in ("matrix", "settings"):
         if not isinstance(tables.get(name, {}), dict):
             raise UsageError(f"{path}: {name} must be a table: write [{name}]")
-    return tables
+    return cast(Tables, tables)
 
 
-def _list(value: list[dict[str, Any]], place: str) -> list[dict[str, Any]]:
+def _list(value: list[Values], place: str) -> list[Values]:
     if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
         raise UsageError(f"{place} must be a list of tables: write [[{place.rpartition(' ')[2]}]]")
     return value
