@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from .. import writing
 from ..errors import NotWritten, UsageError
@@ -14,6 +14,7 @@ from ..workload.declaration import Option
 from . import _arguments
 
 SUMMARY = "GITHUB_STEP_SUMMARY"  # an environment variable: the Markdown file that GitHub shows with a workflow run
+FILES = ("html", "markdown", "junit", "csv")  # the options that name a file of the report
 
 
 def check(args: argparse.Namespace, options: Sequence[Option]) -> None:
@@ -29,18 +30,35 @@ def check(args: argparse.Namespace, options: Sequence[Option]) -> None:
             flags[place] = option.flag
 
 
-def printed(args: argparse.Namespace, makers: Makers) -> bool:
-    """Print the output of --format. Returns False when there is none."""
+def deliver(
+    args: argparse.Namespace,
+    makers: Makers,
+    render: Callable[[], None],
+    problem: NotWritten | None = None,
+    summary: bool = True,
+) -> None:
+    """Print the report, in the format of --format where it is given, and write every file that the user named.
+
+    render: prints the report as tables. summary: whether the Markdown goes into the summary of a workflow on GitHub, too.
+    problem: an earlier error about a file. Raises the error about the first file that cannot be written, when all is done.
+    """
+    problem = delivered(args, makers, render, summary) or problem
+    if problem:
+        raise problem
+
+
+def delivered(
+    args: argparse.Namespace, makers: Makers, render: Callable[[], None], summary: bool = True
+) -> NotWritten | None:
+    """Do what ``deliver`` does, and return the error about the first file that cannot be written."""
     if args.format is None:
-        return False
-    print(makers[args.format](), end="")
-    return True
-
-
-def written(args: argparse.Namespace, makers: Makers) -> NotWritten | None:
-    """Write every file that the user named. Returns the error about the first that cannot be written."""
+        render()
+    else:
+        print(makers[args.format](), end="")
+    if summary:
+        _summarize(args, makers)
     problems = []
-    for name in ("html", "markdown", "junit", "csv"):
+    for name in FILES:
         path = getattr(args, name, None)
         if path is not None:
             try:
@@ -50,7 +68,7 @@ def written(args: argparse.Namespace, makers: Makers) -> NotWritten | None:
     return problems[0] if problems else None
 
 
-def summarize(args: argparse.Namespace, makers: Makers) -> None:
+def _summarize(args: argparse.Namespace, makers: Makers) -> None:
     """Append the Markdown to the summary of a workflow on GitHub, unless the user named a file for it."""
     path = os.environ.get(SUMMARY)
     if not path or args.markdown is not None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 
 from ..checking.options import GROUPS, WHAT, CheckDisplay, CheckSettings
 from ..report.options import Page, Tables
@@ -59,11 +60,6 @@ def main(args: argparse.Namespace) -> int:
     with progress_listener(args.quiet) as listener:
         settings = {option.name: asked[option.name] for option in SETTINGS}
         result, problem = measured(lambda: check(args.files, json=args.json, listener=listener, **settings))
-    makers = of_results([result])
-    if not outputs.printed(args, makers):
-        render(result, console(), quiet=args.quiet, by_node=args.nodes, details=args.details)
-    outputs.summarize(args, makers)
-    problem = outputs.written(args, makers) or problem
-    if problem:
-        raise problem
+    show = partial(render, result, console(), quiet=args.quiet, by_node=args.nodes, details=args.details)
+    outputs.deliver(args, of_results([result]), show, problem)
     return result.exit_code

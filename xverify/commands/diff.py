@@ -90,12 +90,7 @@ def main(args: argparse.Namespace) -> int:
         "csv": lambda: compared.as_csv(found),
         "json": lambda: json.dumps(compared.as_json(found), indent=1) + "\n",
     }
-    if not outputs.printed(args, makers):
-        compared.render(found, console())
-    outputs.summarize(args, makers)
-    problem = outputs.written(args, makers)
-    if problem:
-        raise problem
+    outputs.deliver(args, makers, lambda: compared.render(found, console()))
     return found.outcome.exit_code
 
 

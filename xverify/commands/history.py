@@ -90,11 +90,7 @@ def main(args: argparse.Namespace) -> int:
     question = partial(_look if args.sql is None else _ask, args)
     with progress_listener(args.quiet) as listener:
         shown, notes = asked(files, args.index, listener, question)
-    if not outputs.printed(args, shown.makers):
-        shown.render()
-    if args.sql is None:
-        outputs.summarize(args, shown.makers)
-    problem = outputs.written(args, shown.makers)
+    problem = outputs.delivered(args, shown.makers, shown.render, summary=args.sql is None)
     closed = [f"{files.closed} folder{'s' * (files.closed > 1)} cannot be read"] if files.closed else []
     _tell([] if args.quiet else [*shown.notes, *notes, *closed])
     if problem:

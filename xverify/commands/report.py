@@ -35,17 +35,16 @@ def main(args: argparse.Namespace) -> int:
     outputs.check(args, OPTIONS)
     paths = [Path(name) for name in args.files]
     results = [read(path) for path in paths]
-    makers = of_results(results)
-    if not outputs.printed(args, makers) and not any(
-        getattr(args, name) for name in ("html", "markdown", "junit", "csv")
-    ):
+
+    def show() -> None:
+        if any(getattr(args, name) for name in outputs.FILES):
+            return
         out = terminal.console()
         for path, result in zip(paths, results):
             if content.of_files(result):
                 check.render(result, out, details=args.details)
             else:
                 terminal.render(result, out, file=str(path), details=args.details)
-    problem = outputs.written(args, makers)
-    if problem:
-        raise problem
+
+    outputs.deliver(args, of_results(results), show, summary=False)
     return content.worst(results).exit_code

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 
 from ..errors import UsageError
@@ -69,18 +70,9 @@ def main(args: argparse.Namespace) -> int:
     with progress_listener(args.quiet) as listener:
         chosen = {option.name: asked[option.name] for option in RUN}
         result, problem = measured(lambda: run(args.model, listener=listener, **chosen))
-    makers = of_results([result])
-    if not outputs.printed(args, makers):
-        render(
-            result,
-            console(),
-            quiet=args.quiet,
-            file=None if problem else args.json,
-            by_layer=args.layers,
-            details=args.details,
-        )
-    outputs.summarize(args, makers)
-    problem = outputs.written(args, makers) or problem
+    file = None if problem else args.json
+    show = partial(render, result, console(), args.quiet, file, by_layer=args.layers, details=args.details)
+    problem = outputs.delivered(args, of_results([result]), show) or problem
     if args.curve and curves.drawable(result):
         curves.draw(result, Path(args.curve))
     elif args.curve:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -101,14 +102,9 @@ def _report(args: argparse.Namespace, planned: list[Planned], store: Store, done
 
     cells = [(each, result) for each in planned if (result := store.result(each)) is not None]
     results = [result for _, result in cells]
-    makers = of_results(results)
     missing = len(planned) - len(cells)
-    if not outputs.printed(args, makers):
-        print_matrix(cells, missing, done, str(args.results), console(), args.quiet)
-    outputs.summarize(args, makers)
-    problem = outputs.written(args, makers)
-    if problem:
-        raise problem
+    show = partial(print_matrix, cells, missing, done, str(args.results), console(), args.quiet)
+    outputs.deliver(args, of_results(results), show)
     code = content.worst(results).exit_code
     return code or 3 if done.stopped or missing else code
 

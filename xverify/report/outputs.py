@@ -4,46 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from importlib import import_module
 
 from ..results.records import Result
 
 Makers = Mapping[str, Callable[[], str]]  # name of a format -> makes its text
+REPORTS = {"html": "page", "markdown": "report", "junit": "report", "csv": "report"}  # a module here -> its function
 ENDINGS = {".html": "html", ".md": "markdown", ".json": "json", ".xml": "junit", ".csv": "csv"}
 
 
 def of_results(results: Sequence[Result]) -> Makers:
-    """The texts of these results in every format. A format is imported when its text is made."""
-    return {
-        "html": lambda: _html(results),
-        "markdown": lambda: _markdown(results),
-        "junit": lambda: _junit(results),
-        "csv": lambda: _csv(results),
-        "json": lambda: _json(results),
-    }
+    """The texts of these results in every format."""
+    return {**{name: partial(_made, name, results) for name in REPORTS}, "json": partial(_json, results)}
 
 
-def _html(results: Sequence[Result]) -> str:
-    from . import html
-
-    return html.page(results)
-
-
-def _markdown(results: Sequence[Result]) -> str:
-    from . import markdown
-
-    return markdown.report(results)
-
-
-def _junit(results: Sequence[Result]) -> str:
-    from . import junit
-
-    return junit.report(results)
-
-
-def _csv(results: Sequence[Result]) -> str:
-    from . import csv
-
-    return csv.report(results)
+def _made(name: str, results: Sequence[Result]) -> str:
+    """The report in a format, whose module is imported now."""
+    made: str = getattr(import_module(f"{__package__}.{name}"), REPORTS[name])(results)
+    return made
 
 
 def _json(results: Sequence[Result]) -> str:

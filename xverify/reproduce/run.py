@@ -10,7 +10,6 @@ from ..engine.api import run
 from ..errors import UsageError, XverifyError
 from ..progress import Listener
 from ..report.numbers import duration
-from ..results.records import Result
 from ..workload import datasets
 from ..workload.spec import find_model
 from .records import Experiment, Part, PartRun, Reproduction
@@ -56,11 +55,7 @@ def _run_once(
         if isinstance(error, UsageError) and not done.part_runs:
             raise  # nothing has been measured yet that could be lost
         return PartRun(part, repeat, failure=str(error)), False
-    return PartRun(part, repeat, result), _interrupted(result)
-
-
-def _interrupted(result: Result) -> bool:
-    return any(note.startswith("interrupted") for note in result.notes)
+    return PartRun(part, repeat, result), result.interrupted
 
 
 def find_data(experiment: Experiment, given: str | None) -> tuple[str | None, str]:

@@ -245,6 +245,11 @@ class Result(Shown):
         """The exit code of ``xverify run``."""
         return self.verdict.exit_code
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether the user interrupted the run."""
+        return any(note.startswith("interrupted") for note in self.notes)
+
     def by_task(self) -> tuple[Result, ...]:
         """One result for each task, with its own rows and receipt. A result of a single task is its own part."""
         return tuple(

@@ -68,11 +68,6 @@ def _row(planned: Planned, subject: str, reason: str, status: str) -> Row:
     return Row(subject, adapter.name, mode, settings.task, settings.device, settings.batch, status, reason)
 
 
-def interrupted(result: Result) -> bool:
-    """Whether the user interrupted the run of this result."""
-    return not result.complete and any(note.startswith("interrupted") for note in result.notes)
-
-
 def has_crashed(result: Result) -> bool:
     """Whether a process of this run ended by itself, or was killed: another try may succeed."""
     return any(row.status == CRASHED for row in result.rows)

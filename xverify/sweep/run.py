@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ..progress import Listener
 from ..results.records import Result
-from .cell import has_crashed, interrupted, run_cell
+from .cell import has_crashed, run_cell
 from .planning import Planned
 from .store import State, Store
 
@@ -97,7 +97,7 @@ def sweep(
         again = []
         for planned, result in _run_all(left, store, watcher, fresh=force or attempt > 0):
             ran += 1
-            if interrupted(result):
+            if result.interrupted and not result.complete:
                 return Swept(ran, "interrupted: the same command goes on where it was")
             if has_crashed(result):
                 again.append(planned)

@@ -69,7 +69,7 @@ def run_port(
         result = run(model, cast("list[str] | None", subjects), **settings)
     except XverifyError as error:
         raise error.with_traceback(None) from None  # the frames of xverify say nothing about the port
-    if any(note.startswith("interrupted") for note in result.notes):
+    if result.interrupted:
         raise KeyboardInterrupt
     for record in recorders:
         record(result)
